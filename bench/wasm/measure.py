@@ -33,7 +33,7 @@ from tests.upstream.memory_link import MemoryNet, MemoryServer, record  # noqa: 
 from tests.wasm.wat import compiled, job, spear  # noqa: E402
 from toolgate.model.workloads import WorkloadLimits  # noqa: E402
 from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS  # noqa: E402
-from toolgate.wasm.compiled import CompiledModules  # noqa: E402
+from toolgate.wasm.module_cache import CompiledModules  # noqa: E402
 from toolgate.wasm.slots import Run, Slots  # noqa: E402
 
 GUEST = PROJECT / "build/guests/mcp_direct.wasm"

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from pages.markdown import bullet, code, page, sentence, wrap
 from toolgate.surfaces.rest.app import ENDPOINTS
-from toolgate.surfaces.rest.routing import ANYONE, Endpoint
+from toolgate.surfaces.rest.framework.routing import ANYONE, Endpoint
 
 _INTRO: Final = """
 The whole surface with all shapes is at `GET /openapi.json` of a running gateway; this page is its outline.

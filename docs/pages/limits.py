@@ -4,72 +4,65 @@ from typing import Final
 
 from pages import run_limits
 from pages.markdown import Rows, duration, page, size, table
-from toolgate.audit import lines, sinks, statements
-from toolgate.audit import log as audit_log
-from toolgate.catalog import (
-    aliases,
-    definitions,
-    find_tools,
-    listings,
-    members,
-    schemas,
-    search,
-    skills,
-    templates,
-    words,
-)
+from toolgate.audit import lines, sinks
+from toolgate.audit.index import statements
+from toolgate.audit.log import writer as audit_log
+from toolgate.catalog import aliases, checks, definitions, listings, members, skills, templates
 from toolgate.catalog import entries as search_entries
-from toolgate.chat import calls, deltas, hidden, replies, responses_tools
+from toolgate.catalog.search import find_tools, terms
+from toolgate.catalog.search import index as search
+from toolgate.chat import calls, hidden_turns, replies, streamed_replies
 from toolgate.chat import messages as chat_messages
-from toolgate.gateway import (
-    finding,
-    identity,
-    in_place,
-    inputs,
-    oidc_login,
-    parking,
-    places,
-    purses,
-    refusals,
-    sealed_ids,
-    searching,
-    spending,
-    subscriptions,
-    tool_runs,
-    vectors,
-    view,
-)
-from toolgate.gateway import watches as resource_watches
-from toolgate.govern import approval_webhook, catalog, change_rate, changes, history, watches
+from toolgate.chat.responses import tools
+from toolgate.gateway import in_place, places, purses, vectors
+from toolgate.gateway.auth import failed_attempts, identity, issuer, signing
+from toolgate.gateway.call import elicitation, parked_calls, quota
+from toolgate.gateway.chat import tool_loop
+from toolgate.gateway.scope import view
+from toolgate.gateway.search import index as searching
+from toolgate.gateway.search import tool_search
+from toolgate.gateway.subscriptions import listeners
+from toolgate.gateway.subscriptions import resources as resource_watches
+from toolgate.govern import approval_webhook, catalog, change_rate, watches
 from toolgate.govern import audit as govern_audit
-from toolgate.model import allowances, approvals, chat, names, reports, runners
+from toolgate.govern.changes import commit, history
+from toolgate.model import approvals, chat, names, quotas, reports, runners
 from toolgate.policy import allowances as policy_allowances
 from toolgate.policy import layers, learn, patterns
-from toolgate.registry import approvals as desk
-from toolgate.registry import bodies, directory, key_bodies, store, sync, yaml_documents
+from toolgate.registry.approvals import contract as desk
+from toolgate.registry.files import directory
+from toolgate.registry.interchange import yaml as yaml_documents
+from toolgate.registry.records import policy_bodies, server_bodies
+from toolgate.registry.replication import sync
+from toolgate.registry.store import contract as store
 from toolgate.settings import Settings
 from toolgate.surfaces.console import files as console_files
 from toolgate.surfaces.grpc import audit as grpc_audit
 from toolgate.surfaces.grpc import reports as grpc_reports
 from toolgate.surfaces.grpc import rpc
 from toolgate.surfaces.grpc import server as grpc_server
-from toolgate.surfaces.http import intake, protocol, server
+from toolgate.surfaces.http import connection, parsing, server
 from toolgate.surfaces.mcp import asking, batches, capabilities, seals, session, sse
-from toolgate.surfaces.rest import catalog as rest_catalog
-from toolgate.surfaces.rest import change_shapes, freshness, learning_shapes, paging
+from toolgate.surfaces.rest import freshness
+from toolgate.surfaces.rest.framework import paging
+from toolgate.surfaces.rest.resources import catalog as rest_catalog
+from toolgate.surfaces.rest.resources import change_shapes, learning
 from toolgate.telemetry import tracing
-from toolgate.upstream import child, health, http_connection, known, limits, link, lists, relay, restarts
+from toolgate.upstream import child, limits, lists, restarts
+from toolgate.upstream.connection import contract as link
+from toolgate.upstream.connection import relay
+from toolgate.upstream.http import client_connection, responses
 from toolgate.upstream.models import client as models
 from toolgate.upstream.models import lists as model_lists
-from toolgate.upstream.streamable import messages
+from toolgate.upstream.pool import health, kept_definitions
 
 _INTRO: Final = """
 Everything that comes from outside is bounded. Limits that a setting or a record can change are marked so;
 the others are constants of this version.
 """
 _POOL: Final = limits.DEFAULT_LIMITS
-_HTTP: Final = http_connection.HttpLimits()
-_BUDGETS: Final = bodies.BudgetsBody()
+_HTTP: Final = client_connection.HttpLimits()
+_BUDGETS: Final = server_bodies.BudgetsBody()
 
 
 def limits_page() -> str:
@@ -99,17 +92,17 @@ def limits_page() -> str:
 
 def _requests() -> Rows:
     return (
-        ("body", size(protocol.MAX_BODY_BYTES), "413 `too_large`"),
-        ("what is read past it so that clients get the 413", size(protocol.MAX_DISCARDED_BYTES), "cut off"),
-        ("head", size(protocol.MAX_HEAD_BYTES), "431 `head_too_large`, connection closed"),
-        ("query", size(intake.MAX_QUERY_BYTES), "400 `invalid_request`"),
-        ("nesting of JSON", f"{intake.MAX_DEPTH} levels", "400 `parse_error`"),
-        ("digits of a number", f"{intake.MAX_DIGITS}", "400 `parse_error`"),
-        ("objects and arrays in a body", f"{intake.MAX_CONTAINERS:,}", "400 `parse_error`"),
-        ("pieces a body comes in", f"{protocol.MAX_BODY_PARTS:,}", "413 `too_large`"),
+        ("body", size(connection.MAX_BODY_BYTES), "413 `too_large`"),
+        ("what is read past it so that clients get the 413", size(connection.MAX_DISCARDED_BYTES), "cut off"),
+        ("head", size(connection.MAX_HEAD_BYTES), "431 `head_too_large`, connection closed"),
+        ("query", size(parsing.MAX_QUERY_BYTES), "400 `invalid_request`"),
+        ("nesting of JSON", f"{parsing.MAX_DEPTH} levels", "400 `parse_error`"),
+        ("digits of a number", f"{parsing.MAX_DIGITS}", "400 `parse_error`"),
+        ("objects and arrays in a body", f"{parsing.MAX_CONTAINERS:,}", "400 `parse_error`"),
+        ("pieces a body comes in", f"{connection.MAX_BODY_PARTS:,}", "413 `too_large`"),
         ("time to send a request or read an answer", duration(server.REQUEST_S), "connection closed"),
         ("connection without a request", duration(server.KEEP_ALIVE_S), "connection closed"),
-        ("requests waiting on one connection", f"{protocol.MAX_PIPELINED}", "connection closed"),
+        ("requests waiting on one connection", f"{connection.MAX_PIPELINED}", "connection closed"),
     )
 
 
@@ -166,7 +159,7 @@ def _servers() -> Rows:
         ),
         (
             "what its `Retry-After` may ask for",
-            duration(messages.MAX_RETRY_AFTER_S),
+            duration(responses.MAX_RETRY_AFTER_S),
             "tried again all the same",
         ),
         ("attempts to connect that fail in a row", f"{_HTTP.max_failed_connects}", breaker),
@@ -191,7 +184,7 @@ def _servers() -> Rows:
         ),
         (
             "servers whose lists are kept for the next start",
-            f"{known.MAX_SERVERS:,}, {size(known.MAX_BYTES)}",
+            f"{kept_definitions.MAX_SERVERS:,}, {size(kept_definitions.MAX_BYTES)}",
             "the oldest are forgotten",
         ),
     )
@@ -225,7 +218,7 @@ def _definitions() -> Rows:
         ),
         ("description", size(members.MAX_DESCRIPTION_BYTES), "that one is left out"),
         ("schema", size(definitions.MAX_SCHEMA_BYTES), "that tool is left out"),
-        ("depth of a schema", f"{schemas.MAX_SCHEMA_DEPTH} levels", "that tool is left out"),
+        ("depth of a schema", f"{checks.MAX_SCHEMA_DEPTH} levels", "that tool is left out"),
     )
 
 
@@ -234,7 +227,7 @@ def _search() -> Rows:
     arguments = f"{search_entries.MAX_PARAMETER_CHARS:,} characters"
     return (
         ("a query", query, "the rest is not looked at"),
-        ("a text of a tool", f"{words.MAX_TEXT_CHARS:,} characters", "the rest is not found"),
+        ("a text of a tool", f"{terms.MAX_TEXT_CHARS:,} characters", "the rest is not found"),
         ("names and descriptions of arguments", arguments, "the rest is not found"),
         ("vectors kept between runs", f"{vectors.MAX_VECTORS:,}", "the oldest go"),
         ("waiting for the model", duration(searching.PATIENCE_S), "answered by words alone"),
@@ -242,10 +235,10 @@ def _search() -> Rows:
         ("tools it shows", f"{find_tools.DEFAULT_FOUND}, at most {find_tools.MAX_FOUND}", "a narrower query"),
         (
             "searches that wait: on a node, of one caller",
-            f"{finding.MAX_WAITING}, {finding.MAX_WAITING_EACH}",
+            f"{tool_search.MAX_WAITING}, {tool_search.MAX_WAITING_EACH}",
             "`mcp_busy` at once",
         ),
-        ("time for one, the index made first", duration(finding.PATIENCE_S), "`mcp_timeout`"),
+        ("time for one, the index made first", duration(tool_search.PATIENCE_S), "`mcp_timeout`"),
         ("`q` of `/api/catalog/search`", f"{rest_catalog.MAX_QUERY_CHARS:,} characters", "`invalid_request`"),
         ("hits of it", f"the best {catalog.MAX_FOUND:,}", "more words, or filters"),
         ("schemas in a page of the catalog", size(paging.MAX_PAGE_BYTES), "the page ends sooner"),
@@ -274,7 +267,7 @@ def _chats() -> Rows:
     forgotten = "what it holds is forgotten, and never run"
     return (
         ("messages, items of `input`", f"{chat_messages.MAX_MESSAGES:,}", refused),
-        ("`tools` of a Responses request", f"{responses_tools.MAX_TOOLS:,}", refused),
+        ("`tools` of a Responses request", f"{tools.MAX_TOOLS:,}", refused),
         (
             "rounds of tools (record, task, request)",
             f"{budgets.max_iterations}",
@@ -285,7 +278,7 @@ def _chats() -> Rows:
             f"{budgets.max_total_tool_calls}",
             last,
         ),
-        ("calls of one reply at once", f"{tool_runs.MAX_AT_ONCE}", "they wait"),
+        ("calls of one reply at once", f"{tool_loop.MAX_AT_ONCE}", "they wait"),
         ("calls of one reply", f"{replies.MAX_CALLS:,}", unusable),
         ("arguments of a call", size(calls.MAX_ARGUMENT_BYTES), told),
         ("a result (record, task, request)", size(budgets.max_tool_output_bytes), "cut, and says so"),
@@ -295,23 +288,27 @@ def _chats() -> Rows:
             "the answer ends, and says so",
         ),
         ("an answer of a model, or one event of it", size(models.MAX_ANSWER_BYTES), unusable),
-        ("a streamed answer that is read here", size(deltas.MAX_REPLY_BYTES), unusable),
-        ("what an id holds of a turn, compressed", size(hidden.MAX_BYTES), "results are cut, and say so"),
-        ("such ids", duration(sealed_ids.LIFETIME_S), forgotten),
-        ("what all of them bring into one request", size(hidden.MAX_SPLICED_BYTES), forgotten),
+        ("a streamed answer that is read here", size(streamed_replies.MAX_REPLY_BYTES), unusable),
+        (
+            "what an id holds of a turn, compressed",
+            size(hidden_turns.MAX_BYTES),
+            "results are cut, and say so",
+        ),
+        ("such ids", duration(signing.LIFETIME_S), forgotten),
+        ("what all of them bring into one request", size(hidden_turns.MAX_SPLICED_BYTES), forgotten),
         ("models of one upstream", f"{model_lists.MAX_MODELS:,}", "the others are not listed"),
     )
 
 
 def _questions() -> Rows:
     at_once = f"{relay.MAX_ASKS}, {relay.MAX_ASKS_OF_ONE}, {relay.MAX_ASKS_EACH}"
-    parked_bytes = f"{size(parking.MAX_PARKED_BYTES)}, {size(parking.MAX_PARKED_BYTES_EACH)}"
-    parked = f"{parking.MAX_PARKED:,}, {parking.MAX_PARKED_EACH}"
+    parked_bytes = f"{size(parked_calls.MAX_PARKED_BYTES)}, {size(parked_calls.MAX_PARKED_BYTES_EACH)}"
+    parked = f"{parked_calls.MAX_PARKED:,}, {parked_calls.MAX_PARKED_EACH}"
     watched = f"{resource_watches.MAX_WATCHED:,}, {resource_watches.MAX_EACH:,}"
     state = size(seals.MAX_STATE_BYTES)
     return (
-        ("rounds of questions in one call", f"{inputs.MAX_ROUNDS}", "`mcp_unavailable`"),
-        ("questions of a stateless server at once", f"{inputs.MAX_INPUTS}", "`mcp_unavailable`"),
+        ("rounds of questions in one call", f"{elicitation.MAX_ROUNDS}", "`mcp_unavailable`"),
+        ("questions of a stateless server at once", f"{elicitation.MAX_INPUTS}", "`mcp_unavailable`"),
         (
             "questions at once: on a connection, to one caller, of one call",
             at_once,
@@ -333,12 +330,12 @@ def _questions() -> Rows:
 def _budgets() -> Rows:
     granted = f"a tenth of what is left, {policy_allowances.MAX_GRANT} at most"
     return (
-        ("calls per minute, calls per day", f"1 to {allowances.MAX_CALLS:,}", "`invalid_record`"),
-        ("tokens per day", f"1 to {allowances.MAX_TOKENS:,}", "`invalid_record`"),
+        ("calls per minute, calls per day", f"1 to {quotas.MAX_CALLS:,}", "`invalid_record`"),
+        ("tokens per day", f"1 to {quotas.MAX_TOKENS:,}", "`invalid_record`"),
         ("calls a node is granted at once", granted, "it asks again"),
-        ("tokens that control does not know of", duration(spending.REPORT_EVERY_S), "they are reported"),
+        ("tokens that control does not know of", duration(quota.REPORT_EVERY_S), "they are reported"),
         ("a refusal that a node remembers", duration(purses.REMEMBERED_S), "it asks again"),
-        ("budgets in one question of a node", f"{allowances.MAX_DRAWS}", "`INVALID_ARGUMENT`"),
+        ("budgets in one question of a node", f"{quotas.MAX_DRAWS}", "`INVALID_ARGUMENT`"),
     )
 
 
@@ -361,10 +358,10 @@ def _registry() -> Rows:
     kept = f"{store.KEEP_REVISIONS:,} revisions and {duration(store.KEEP_MS / 1000)}, whichever is more"
     yaml = f"{size(yaml_documents.MAX_YAML_BYTES)}, {yaml_documents.MAX_DEPTH}, {yaml_documents.MAX_NODES:,}"
     return (
-        ("records of each kind", f"{changes.MAX_RECORDS:,}", "`invalid_record`"),
+        ("records of each kind", f"{commit.MAX_RECORDS:,}", "`invalid_record`"),
         (
             "servers that one caller switches on or off for itself",
-            f"{key_bodies.MAX_CHOICES}",
+            f"{policy_bodies.MAX_CHOICES}",
             "`invalid_record`",
         ),
         (
@@ -398,14 +395,14 @@ def _fleet() -> Rows:
 
 
 def _process() -> Rows:
-    wrong = f"{refusals.MAX_WRONG} in {duration(refusals.WINDOW_S)}"
-    most, share = places.most_for_one(subscriptions.MAX_OPEN), subscriptions.MAX_OPEN // places.SHARE
+    wrong = f"{failed_attempts.MAX_WRONG} in {duration(failed_attempts.WINDOW_S)}"
+    most, share = places.most_for_one(listeners.MAX_OPEN), listeners.MAX_OPEN // places.SHARE
     return (
         ("key of an administrator", f"at least {identity.MIN_KEY_CHARS} characters", "refuses to start"),
         ("wrong credentials from one address", wrong, "429 `too_many_attempts`"),
-        ("logins with a browser at once", f"{oidc_login.MAX_AT_ONCE}", "429 `too_many_attempts`"),
+        ("logins with a browser at once", f"{issuer.MAX_AT_ONCE}", "429 `too_many_attempts`"),
         ("files of the console", size(console_files.MAX_BYTES), "refuses to start"),
-        ("event streams", f"{subscriptions.MAX_OPEN:,}", "503 `session_limit`"),
+        ("event streams", f"{listeners.MAX_OPEN:,}", "503 `session_limit`"),
         (
             "event streams of one caller",
             f"{most:,}; once {most:,} are open in all, {share:,}",
@@ -423,7 +420,7 @@ def _process() -> Rows:
         ),
         ("audit events in one export", f"{govern_audit.MAX_EXPORT:,}", "the last line says so"),
         ("prompts, or resources, of a server that a lesson names", f"{learn.MAX_NAMED}", "all of its kind"),
-        ("unused tools that are named of each of several", f"{learning_shapes.MAX_NAMED}", "counted"),
+        ("unused tools that are named of each of several", f"{learning.MAX_NAMED}", "counted"),
         ("audit events in a story", f"{2 * statements.AROUND}", "the nearest"),
         ("audit events in one piece of a node's log", f"{grpc_audit.MAX_EVENTS:,}", "`INVALID_ARGUMENT`"),
         ("one audit event", size(lines.MAX_LINE_BYTES), "cannot be asked for"),

@@ -9,8 +9,8 @@ from pydantic import BaseModel
 
 from pages.markdown import code, page, wrap
 from pages.models import section
-from toolgate.packages import gathering, manifest, manifest_bodies, mcpb, readers
-from toolgate.registry import bodies
+from toolgate.packages import foreign_manifests, manifest, manifest_bodies, packing, readers
+from toolgate.registry.records import server_bodies
 
 _INTRO: Final = """
 A package is a gzipped tar, or a zip, with `manifest.json` at its root: what the package is, which tools it
@@ -24,7 +24,7 @@ _MODELS: Final[Sequence[type[BaseModel]]] = (
     manifest_bodies.SummaryBody,
     manifest_bodies.StdioRunBody,
     manifest_bodies.HttpRunBody,
-    bodies.OAuthBody,
+    server_bodies.OAuthBody,
 )
 _SOURCES: Final = """
 How far a manifest describes its tools decides the `source` of their rows in the catalog: `manifest` where
@@ -54,9 +54,9 @@ def manifest_page() -> str:
         *map(section, _MODELS),
         f"## Where rows come from\n\n{wrap(_SOURCES)}",
         f"## Before version 2\n\n{_module(readers)}",
-        f"## MCP bundles\n\n{_module(mcpb)}",
+        f"## MCP bundles\n\n{_module(foreign_manifests)}",
         f"## The archive\n\n{wrap(_ARCHIVE)}",
-        f"## What is left out\n\n{wrap(_LEFT_OUT)}\n\n{wrap(', '.join(map(code, gathering.ALWAYS)) + '.')}",
+        f"## What is left out\n\n{wrap(_LEFT_OUT)}\n\n{wrap(', '.join(map(code, packing.ALWAYS)) + '.')}",
     )
 
 

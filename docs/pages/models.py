@@ -8,14 +8,8 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from pages.markdown import bullet, code, page, sentence, wrap
-from toolgate.registry import (
-    bodies,
-    chat_bodies,
-    key_bodies,
-    profile_bodies,
-    task_bodies,
-    workload_bodies,
-)
+from toolgate.registry import profile_bodies, task_bodies, workload_bodies
+from toolgate.registry.records import chat_bodies, policy_bodies, server_bodies
 from toolgate.settings import (
     ALIASES,
     PREFIX,
@@ -51,14 +45,14 @@ The records that say who sees which tools. [The policy guide](../guides/policy.m
 together.
 """
 _SERVER_MODELS: Final[Models] = (
-    bodies.ServerBody,
-    bodies.StdioBody,
-    bodies.HttpBody,
-    bodies.OAuthBody,
-    bodies.PackageRefBody,
-    bodies.BudgetsBody,
-    bodies.ApprovalBody,
-    bodies.RedactionBody,
+    server_bodies.ServerBody,
+    server_bodies.StdioBody,
+    server_bodies.HttpBody,
+    server_bodies.OAuthBody,
+    server_bodies.PackageRefBody,
+    server_bodies.BudgetsBody,
+    server_bodies.ApprovalBody,
+    server_bodies.RedactionBody,
 )
 _CHAT_MODELS: Final[Models] = (chat_bodies.ChatUpstreamBody, chat_bodies.ChatBudgetsBody)
 _POLICY_MODELS: Final[Models] = (
@@ -68,10 +62,10 @@ _POLICY_MODELS: Final[Models] = (
     profile_bodies.ProfileBody,
     profile_bodies.RolloutBody,
     profile_bodies.SelectionBody,
-    bodies.PinBody,
-    key_bodies.KeyBody,
-    key_bodies.CeilingBody,
-    key_bodies.TimeBudgetsBody,
+    server_bodies.PinBody,
+    policy_bodies.KeyBody,
+    policy_bodies.CeilingBody,
+    policy_bodies.TimeBudgetsBody,
 )
 _EMPTY: Final[tuple[object, ...]] = (None, "", (), [], {})
 

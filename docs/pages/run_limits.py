@@ -1,17 +1,17 @@
 """The limits of what runs here: packages, modules, guests and their invocations."""
 
 from pages.markdown import Rows, duration, size
-from toolgate.catalog import changes as tool_changes
+from toolgate.catalog import diff as tool_changes
 from toolgate.catalog import (
     rows,
 )
 from toolgate.model import invocations, workloads
 from toolgate.model.packages import MAX_PART_BYTES
-from toolgate.packages import artifacts, entries, manifest, modules, unpacked, uploads
-from toolgate.registry import invocations as queue
+from toolgate.packages import artifacts, connector, entries, manifest, modules, uploads
+from toolgate.registry.invocations import contract as queue
 from toolgate.surfaces.grpc import invocations as grpc_invocations
 from toolgate.surfaces.wasm import chat_session, context, guest_tools, mcp_calls, session_params
-from toolgate.wasm import compile_limits, compiled, compiling, guest, wasi, wasi_poll
+from toolgate.wasm import compile_limits, compiling, guest, module_cache, wasi, wasi_poll
 
 
 def package_limits() -> Rows:
@@ -31,7 +31,7 @@ def package_limits() -> Rows:
         ("bytes on their way in, of one caller and of all", staged, "503 `session_limit`"),
         ("an upload that nobody finishes", duration(uploads.MAX_AGE_MS / 1000), "forgotten"),
         ("versions of a package", f"{artifacts.MAX_VERSIONS}", "409 `conflict`"),
-        ("files of a package that no server uses", duration(unpacked.UNUSED_S), "removed from the node"),
+        ("files of a package that no server uses", duration(connector.UNUSED_S), "removed from the node"),
         ("annotations of a tool in the catalog", size(rows.MAX_ANNOTATIONS_BYTES), "not kept there"),
         ("lines of a diff: of one tool, of all", diff, "the rest is counted, or said to be there"),
     )
@@ -42,7 +42,7 @@ def module_limits() -> Rows:
     counts = (
         f"{compile_limits.MAX_FUNCTIONS:,}, {compile_limits.MAX_IMPORTS:,}, {compile_limits.MAX_EXPORTS:,}"
     )
-    kept = f"{compiled.MAX_FILES}, {size(compiled.MAX_BYTES)}"
+    kept = f"{module_cache.MAX_FILES}, {size(module_cache.MAX_BYTES)}"
     worked, by_the_clock = duration(compile_limits.MAX_CPU_S), duration(compiling.DEADLINE_S)
     compile_time = f"{worked} of a processor, {by_the_clock} by the clock"
     return (
@@ -54,8 +54,8 @@ def module_limits() -> Rows:
         ("one when it is compiled", size(compile_limits.MAX_COMPILED_BYTES), "`invalid_module`"),
         ("modules that wait to be compiled", f"{compiling.MAX_WAITING}", "429 `queue_full`"),
         ("compiled modules that a node keeps", kept, "the ones used longest ago are made again when needed"),
-        ("a compiled module that no task names", duration(compiled.UNUSED_S), "removed from the node"),
-        ("a module that cannot be compiled", duration(compiled.REFUSED_S), "not tried again before that"),
+        ("a compiled module that no task names", duration(module_cache.UNUSED_S), "removed from the node"),
+        ("a module that cannot be compiled", duration(module_cache.REFUSED_S), "not tried again before that"),
     )
 
 

@@ -26,8 +26,8 @@ from toolgate.model.addresses import is_loopback, parse_address, parse_origin
 from toolgate.model.principals import IntegrationState, Role
 from toolgate.model.servers import AuditedArguments
 from toolgate.model.tasks import Environment
-from toolgate.registry.field_texts import Documented
-from toolgate.upstream.egress import EgressRefused, parse_target
+from toolgate.registry.records.body import Documented
+from toolgate.upstream.http.egress import EgressRefused, parse_target
 
 PREFIX: Final = "TOOLGATE_"
 ALIASES: Final = {"SMS_MCP_DIR": "mcp_registry_dir", "SMS_MCP_REGISTRY_DIR": "mcp_registry_dir"}

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from toolgate.app.audits import open_index
+from toolgate.app.audit_index import open_index
+from toolgate.app.components import wall_ms
 from toolgate.app.journals import AUDIT_FILE, open_journal
-from toolgate.app.parts import wall_ms
 from toolgate.audit.events import AdminRecorded
 from toolgate.audit.queries import Filter
 from toolgate.errors import StartRefused

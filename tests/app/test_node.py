@@ -10,7 +10,7 @@ import pytest
 
 from tests.contract.node_service import KEY, NodeService, serving
 from toolgate.app.node import open_node
-from toolgate.app.serving import App
+from toolgate.app.process import App
 from toolgate.errors import NotReady
 from toolgate.model.revisions import Write
 from toolgate.registry.memory import MemoryStore

@@ -8,7 +8,7 @@ import pytest
 
 from toolgate.app.control import open_control
 from toolgate.app.node import open_node
-from toolgate.app.serving import App
+from toolgate.app.process import App
 from toolgate.app.up import open_up
 from toolgate.errors import StartRefused
 from toolgate.settings import GrpcSettings, Settings

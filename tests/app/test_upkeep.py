@@ -9,12 +9,12 @@ from tests.contract.invocation_samples import SUCCESS, begin, found, make
 from tests.contract.stores import DEADLINE_S, Clock
 from toolgate.app.upkeep import open_upkeep
 from toolgate.audit.events import ApprovalRecorded
-from toolgate.audit.log import AuditLog
+from toolgate.audit.log.writer import AuditLog
 from toolgate.audit.sinks import MemorySink
 from toolgate.errors import StorageFailed
 from toolgate.model.reports import NodeReport
-from toolgate.registry.approvals import EXPIRES_MS
-from toolgate.registry.invocations import LEASE_MS
+from toolgate.registry.approvals.contract import EXPIRES_MS
+from toolgate.registry.invocations.contract import LEASE_MS
 from toolgate.registry.memory import MemoryStore
 from toolgate.telemetry import Metrics
 

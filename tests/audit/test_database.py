@@ -7,10 +7,10 @@ from sqlalchemy import Connection, select
 from sqlalchemy.dialects import sqlite
 
 from toolgate.audit.database import SqliteFile
-from toolgate.audit.index import open_sqlite_index
+from toolgate.audit.index.index import open_sqlite_index
+from toolgate.audit.index.statements import conditions
+from toolgate.audit.index.tables import EVENTS, prepare_tables
 from toolgate.audit.queries import Filter
-from toolgate.audit.statements import conditions
-from toolgate.audit.tables import EVENTS, prepare_tables
 from toolgate.errors import StartRefused, StorageFailed
 
 pytestmark = pytest.mark.anyio

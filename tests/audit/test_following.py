@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from toolgate.audit import following, tail
+from toolgate.audit import tail
 from toolgate.audit.events import CallRecorded
-from toolgate.audit.files import rotated
-from toolgate.audit.following import followed
 from toolgate.audit.journal import Journal
 from toolgate.audit.lines import parse_line
+from toolgate.audit.log import follower
+from toolgate.audit.log.files import rotated
+from toolgate.audit.log.follower import followed
 from toolgate.audit.tail import Read
 from toolgate.errors import StorageUnavailable
 
@@ -50,8 +51,8 @@ class Taker:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "LONGEST_DELAY_S", 0.02)
-    monkeypatch.setattr(following, "FIRST_DELAY_S", 0.01)
+    monkeypatch.setattr(follower, "LONGEST_DELAY_S", 0.02)
+    monkeypatch.setattr(follower, "FIRST_DELAY_S", 0.01)
 
 
 @pytest.fixture
@@ -80,13 +81,13 @@ async def test_what_is_written_is_delivered_in_order(path: Path) -> None:
 async def test_where_many_came_at_once_more_are_waited_for_and_the_last_words_are_not(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "GATHER_S", 3_600.0)
+    monkeypatch.setattr(follower, "GATHER_S", 3_600.0)
     journal, taker = Journal(path), Taker()
     async with followed(journal, taker.deliver, who="taker"):
-        for _ in range(following.MANY_LINES):
+        for _ in range(follower.MANY_LINES):
             journal.log.record(CALL)
         journal.log.flush()
-        await taker.has(following.MANY_LINES)
+        await taker.has(follower.MANY_LINES)
         taker.asked.clear()
         journal.log.record(CALL)
         journal.log.flush()
@@ -95,7 +96,7 @@ async def test_where_many_came_at_once_more_are_waited_for_and_the_last_words_ar
                 await taker.asked.wait()
     journal.close()
 
-    assert taker.numbers == [*range(1, following.MANY_LINES + 2)]
+    assert taker.numbers == [*range(1, follower.MANY_LINES + 2)]
 
 
 async def test_the_last_words_of_a_process_are_delivered(path: Path) -> None:

@@ -5,10 +5,10 @@ import logging
 
 import pytest
 
-from toolgate.audit import log as log_module
 from toolgate.audit.events import CallEnded, CallRecorded, CallStarted
 from toolgate.audit.lines import Written, encode_line, encode_said
-from toolgate.audit.log import AuditLog
+from toolgate.audit.log import writer as log_module
+from toolgate.audit.log.writer import AuditLog
 from toolgate.audit.sinks import MemorySink
 from toolgate.errors import ServerUnavailable
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from tests.scenarios.collector import Collector
-from toolgate.audit import following
 from toolgate.audit.events import AdminRecorded, CallRecorded, CallStarted
-from toolgate.audit.following import followed
 from toolgate.audit.journal import Journal
+from toolgate.audit.log import follower
+from toolgate.audit.log.follower import followed
 from toolgate.audit.otlp import AuditExport, Place
 from toolgate.audit.tail import LogTail
 from toolgate.telemetry.spans import NotTaken
@@ -31,8 +31,8 @@ ADMIN = AdminRecorded(at_ms=9, principal="key:root", operation="put", kind="serv
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "LONGEST_DELAY_S", 0.02)
-    monkeypatch.setattr(following, "FIRST_DELAY_S", 0.01)
+    monkeypatch.setattr(follower, "LONGEST_DELAY_S", 0.02)
+    monkeypatch.setattr(follower, "FIRST_DELAY_S", 0.01)
 
 
 class Taker:
@@ -87,7 +87,7 @@ async def test_an_event_is_a_log_record_with_its_line_and_its_trace(tmp_path: Pa
     assert json.loads(call.body.string_value)["tool"] == "t"
     assert notes == {
         "toolgate.audit.seq": 2,
-        "toolgate.audit.log": journal.name,
+        "toolgate.audit.log.writer": journal.name,
         "toolgate.door": "mcp",
         "toolgate.principal": "key:ada",
         "toolgate.server_id": "s",

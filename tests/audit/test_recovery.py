@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from toolgate.audit import ahead as ahead_module
-from toolgate.audit import log as log_module
 from toolgate.audit.events import AdminRecorded, CallEnded, CallRecorded, CallStarted
 from toolgate.audit.journal import Journal
 from toolgate.audit.lines import encode_said
-from toolgate.audit.verify import Verifier
+from toolgate.audit.log import write_ahead as ahead_module
+from toolgate.audit.log import writer as log_module
+from toolgate.audit.log.verify import Verifier
 
 pytestmark = pytest.mark.anyio
 

@@ -8,8 +8,8 @@ import pytest
 
 from toolgate.audit import tail as tail_module
 from toolgate.audit.events import CallRecorded
-from toolgate.audit.files import rotated
 from toolgate.audit.lines import encode_line, join_lines, parse_line
+from toolgate.audit.log.files import rotated
 from toolgate.audit.sinks import JsonLinesSink
 from toolgate.audit.tail import LogTail
 

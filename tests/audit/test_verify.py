@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.audit.chain import GENESIS, find_last_seal, parse_seal
 from toolgate.audit.events import CallRecorded
-from toolgate.audit.files import rotated
 from toolgate.audit.lines import encode_line, join_lines
+from toolgate.audit.log.files import rotated
+from toolgate.audit.log.lines import GENESIS, find_last_seal, parse_seal
+from toolgate.audit.log.verify import Break, Verifier
 from toolgate.audit.sinks import JsonLinesSink
-from toolgate.audit.verify import Break, Verifier
 
 CALL = CallRecorded(at_ms=1, door="mcp", principal="local", tool="a", outcome="ok")
 SEALED = 1_400

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from toolgate.catalog.assistants import (
+from toolgate.catalog.clients import (
     LONG_URL_CHARS,
     PROGRAMS,
     Assistant,

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.catalog.definition_samples import JSON, tool
-from toolgate.catalog.changes import MAX_DIFF_LINES, NOT_SHOWN, ToolChanges, diff_definitions, diff_lines
-from toolgate.catalog.schemas import SchemaRefused
+from toolgate.catalog.checks import SchemaRefused
+from toolgate.catalog.diff import MAX_DIFF_LINES, NOT_SHOWN, ToolChanges, diff_definitions, diff_lines
 
 
 def tools(**definitions: dict[str, Any]) -> dict[str, bytes]:

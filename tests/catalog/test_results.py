@@ -10,8 +10,8 @@ from mcp_types import CallToolResult
 from mcp_types.methods import parse_server_result
 
 from tests.catalog.definition_samples import JSON, REVISIONS
-from toolgate.catalog import results
-from toolgate.catalog.results import InputNeeded
+from toolgate.catalog import encoding
+from toolgate.catalog.encoding import InputNeeded
 from toolgate.errors import ServerBusy, ServerUnavailable
 from toolgate.model.raw import Members
 from toolgate.model.tools import Era
@@ -19,7 +19,7 @@ from toolgate.model.tools import Era
 
 def adapt_result(result: bytes, *, upstream: Era, client: Era, method: str = "tools/call") -> bytes:
     members = msgspec.json.decode(result, type=Members)
-    return results.adapt_result(members, upstream=upstream, client=client, method=method)
+    return encoding.adapt_result(members, upstream=upstream, client=client, method=method)
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
@@ -268,13 +268,13 @@ def test_the_official_sdk_takes_every_adapted_result(structured: Any, upstream: 
 
 
 def test_a_failure_is_a_result_that_begins_with_its_code() -> None:
-    failed = results.failure_result(ServerBusy("`fs` is busy", hint="wait"))
+    failed = encoding.failure_result(ServerBusy("`fs` is busy", hint="wait"))
 
     assert {name: msgspec.json.decode(raw) for name, raw in failed.items()} == {
         "content": [{"type": "text", "text": "mcp_busy: `fs` is busy. wait"}],
         "isError": True,
         "_meta": {
-            results.ERROR_META: {
+            encoding.ERROR_META: {
                 "code": "mcp_busy",
                 "message": "`fs` is busy",
                 "hint": "wait",

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate.catalog.entries import Entry
-from toolgate.catalog.search import MAX_QUERY_CHARS, MAX_QUERY_TERMS, Hit, SearchIndex
+from toolgate.catalog.search.index import MAX_QUERY_CHARS, MAX_QUERY_TERMS, Hit, SearchIndex
 
 
 def tool(key: str, description: str = "", **more: object) -> Entry:

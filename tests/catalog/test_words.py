@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolgate.catalog.search.terms import MAX_TERM_CHARS, MAX_TEXT_CHARS, query_terms, split_name, stem, terms
 from toolgate.catalog.synonyms import SYNONYMS
-from toolgate.catalog.words import MAX_TERM_CHARS, MAX_TEXT_CHARS, query_terms, split_name, stem, terms
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from toolgate.chat.choice import ABSENT, ToolChoice, parse_choice
+from toolgate.chat.client_tools import ABSENT, ToolChoice, parse_choice
 from toolgate.errors import InvalidChat
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 
 from tests.chat.cut_replies import Cut, cut_replies
-from toolgate.chat import deltas
+from toolgate.chat import streamed_replies
 from toolgate.chat.calls import ToolCall
-from toolgate.chat.deltas import Assembly, Delta
 from toolgate.chat.replies import Reply, parse_reply
+from toolgate.chat.streamed_replies import Assembly, Delta
 from toolgate.errors import ModelRefused, ModelUnavailable
 from toolgate.model.raw import Members
 
@@ -311,7 +311,7 @@ def test_garbage_is_no_reply(data: bytes) -> None:
 
 
 def test_a_reply_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deltas, "MAX_REPLY_BYTES", 1_000)
+    monkeypatch.setattr(streamed_replies, "MAX_REPLY_BYTES", 1_000)
     assembly = Assembly()
     assembly.feed(chunk(content="x" * 500))
 

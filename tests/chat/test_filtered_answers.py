@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from toolgate.chat.declarations import Declared
-from toolgate.chat.filtered_answers import (
+from toolgate.chat.call_filter import (
     CLOSING,
     MAX_CHOICES,
     Continuation,
@@ -14,6 +13,7 @@ from toolgate.chat.filtered_answers import (
     StreamFilter,
     filter_completion,
 )
+from toolgate.chat.declarations import Declared
 from toolgate.errors import ModelUnavailable
 
 DECLARED = Declared(functions=frozenset({"mine"}))

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolgate.chat.call_filter import Continuation, StreamFilter, filter_completion
 from toolgate.chat.declarations import Declared
-from toolgate.chat.filtered_answers import Continuation, StreamFilter, filter_completion
 from toolgate.chat.filtering import MAX_CALLS, MAX_UNNAMED_PIECES
 from toolgate.errors import ModelUnavailable
 

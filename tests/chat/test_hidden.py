@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from tests.chat.conversations import HI, call, function, offered, plain, raw, reply_of, request_of
 from tests.upstream.strict_history import fault_of
-from toolgate.chat.hidden import (
+from toolgate.chat.completions import Transcript
+from toolgate.chat.hidden_turns import (
     ID_PREFIX,
     MAX_BYTES,
     MAX_RAW_BYTES,
@@ -25,10 +26,9 @@ from toolgate.chat.hidden import (
     short_id,
     splice,
 )
-from toolgate.chat.loop import AskModel
 from toolgate.chat.messages import check_messages
 from toolgate.chat.replies import Reply
-from toolgate.chat.transcript import Transcript
+from toolgate.chat.tool_loop import AskModel
 
 TOKEN = f"{ID_PREFIX}token"
 SIGNED = {"google": {"thought_signature": "s=="}}

@@ -3,8 +3,8 @@
 import pytest
 
 from toolgate.chat.calls import CallError, ToolCall
-from toolgate.chat.choice import parse_choice
-from toolgate.chat.loop import Action, AskModel, Finish, Refused, Run, RunTools, StopReason, ToolLoop
+from toolgate.chat.client_tools import parse_choice
+from toolgate.chat.tool_loop import Action, AskModel, Finish, Refused, Run, RunTools, StopReason, ToolLoop
 from toolgate.model.chat import ChatBudgets
 
 NAMES = {

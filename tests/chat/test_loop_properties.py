@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate.chat.calls import ToolCall, canonical, parse_arguments
-from toolgate.chat.choice import ToolChoice, parse_choice
-from toolgate.chat.loop import MAX_IDENTICAL_CALLS, AskModel, Finish, Run, RunTools, ToolLoop
+from toolgate.chat.client_tools import ToolChoice, parse_choice
+from toolgate.chat.tool_loop import MAX_IDENTICAL_CALLS, AskModel, Finish, Run, RunTools, ToolLoop
 from toolgate.model.chat import ChatBudgets
 
 NAMES = {"mcp__a__x": "a.x", "mcp.a.x": "a.x", "mcp__a__y": "a.y", "both": "a.z"}

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.catalog.results import failure_result
-from toolgate.chat.outputs import cut_text, tool_text
+from toolgate.catalog.encoding import failure_result
+from toolgate.chat.tool_calls import cut_text, tool_text
 from toolgate.errors import ServerBusy
 from toolgate.model.raw import Members
 

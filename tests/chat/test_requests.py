@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.chat.choice import parse_choice
+from toolgate.chat.client_tools import parse_choice
 from toolgate.chat.declarations import Declared
 from toolgate.chat.requests import Asked, check_choice, parse_chat_request, parse_own_fields
 from toolgate.errors import InvalidChat

@@ -8,9 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from toolgate.chat.hidden import MAX_RAW_BYTES, MAX_SPLICED_BYTES
-from toolgate.chat.responses_carried import Carried, decode_carried, encode_carried
-from toolgate.chat.responses_input import (
+from toolgate.chat.hidden_turns import MAX_RAW_BYTES, MAX_SPLICED_BYTES
+from toolgate.chat.responses.requests import (
     MAX_ITEMS,
     Approved,
     Restored,
@@ -19,6 +18,8 @@ from toolgate.chat.responses_input import (
     parse_input,
     restore,
 )
+from toolgate.chat.responses.tools import GATEWAY_LABEL, McpTool, offer_tools
+from toolgate.chat.responses_carried import Carried, decode_carried, encode_carried
 from toolgate.chat.responses_items import (
     call_item_id,
     ended,
@@ -26,7 +27,6 @@ from toolgate.chat.responses_items import (
     mcp_call,
     parse_call_item_id,
 )
-from toolgate.chat.responses_tools import GATEWAY_LABEL, McpTool, offer_tools
 from toolgate.errors import InvalidChat
 from toolgate.model.names import ToolRef
 from toolgate.model.tools import ToolDefinition

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate.chat.calls import ToolCall
-from toolgate.chat.responses_output import ResponseOutput, shown_members
-from toolgate.chat.responses_round import ModelReply, ModelRound, Offered
-from toolgate.chat.responses_tools import Offer
+from toolgate.chat.responses.output import ResponseOutput, shown_members
+from toolgate.chat.responses.round import ModelReply, ModelRound, Offered
+from toolgate.chat.responses.tools import Offer
 from toolgate.errors import ModelUnavailable
 from toolgate.model.names import ToolRef
 from toolgate.model.tools import ToolDefinition

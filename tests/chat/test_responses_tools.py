@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from toolgate.chat.responses.tools import MAX_TOOLS, Offer, offer_tools, parse_tools
 from toolgate.chat.responses_request import parse_responses_request
-from toolgate.chat.responses_tools import MAX_TOOLS, Offer, offer_tools, parse_tools
 from toolgate.errors import InvalidChat
 from toolgate.model.effects import read_effects
 from toolgate.model.names import ToolRef

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate.chat.budgets import parse_budgets
-from toolgate.chat.task_config import TaskChat, parse_task_chat
+from toolgate.chat.config import TaskChat, parse_task_chat
 from toolgate.errors import InvalidParams, InvalidRecord
 from toolgate.model.chat import BudgetsNarrowed, ChatBudgets
 from toolgate.model.tasks import Task

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from tests.chat.conversations import HI, call, function, offered, plain, reply_of, request_of
 from tests.upstream.strict_history import fault_of
+from toolgate.chat.completions import Transcript
 from toolgate.chat.injection import Injection
-from toolgate.chat.loop import AskModel
 from toolgate.chat.replies import Reply
-from toolgate.chat.transcript import Transcript
+from toolgate.chat.tool_loop import AskModel
 
 SENT = AskModel(choice="sent")
 AUTO = AskModel(choice="auto")

@@ -7,9 +7,15 @@ from msgspec.structs import fields
 
 from tests.cli.answers import applied, change, node, plan, task_plan
 from tests.cli.test_governing import entry, on_node, tool
-from toolgate.surfaces.rest.change_shapes import ApplyAnswer, ChangeShown, EntryShown, PlanAnswer, TaskPlan
-from toolgate.surfaces.rest.nodes import NodeShown
-from toolgate.surfaces.rest.record_shapes import ServerOnNode
+from toolgate.surfaces.rest.resources.change_shapes import (
+    ApplyAnswer,
+    ChangeShown,
+    EntryShown,
+    PlanAnswer,
+    TaskPlan,
+)
+from toolgate.surfaces.rest.resources.nodes import NodeShown
+from toolgate.surfaces.rest.resources.record_shapes import ServerOnNode
 from toolgate.surfaces.rest.tool_shapes import ToolPreview
 
 

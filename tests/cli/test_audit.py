@@ -7,7 +7,7 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
-from toolgate.surfaces.rest.audit_shapes import COLUMNS
+from toolgate.surfaces.rest.resources.audit import COLUMNS
 
 AUDIT = "GET /admin/api/audit"
 AT_MS = 1_760_000_000_000

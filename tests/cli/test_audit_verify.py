@@ -8,10 +8,10 @@ import pytest
 
 from tests.cli.conftest import Run
 from toolgate.audit.events import CallRecorded
-from toolgate.audit.files import rotated
-from toolgate.audit.index import open_sqlite_index
+from toolgate.audit.index.index import open_sqlite_index
 from toolgate.audit.journal import Journal
 from toolgate.audit.lines import Batch, Line
+from toolgate.audit.log.files import rotated
 
 CALL = CallRecorded(at_ms=1, door="mcp", principal="local", tool="a", outcome="ok")
 

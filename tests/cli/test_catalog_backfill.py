@@ -15,7 +15,7 @@ from tests.cli.processes import DEADLINE_S, running
 from toolgate.model.revisions import Write
 from toolgate.packages.artifacts import Artifacts
 from toolgate.packages.objects import objects_at
-from toolgate.registry.sqlite import open_sqlite_store
+from toolgate.registry.store.sqlite import open_sqlite_store
 
 pytestmark = pytest.mark.anyio
 

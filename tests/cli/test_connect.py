@@ -10,8 +10,8 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
-from toolgate.cli.config_merge import Merged, merge_entry
 from toolgate.cli.failure import CommandFailed
+from toolgate.cli.files.client_settings import Merged, merge_entry
 from toolgate.surfaces.rest.links import door_url
 
 URL = "http://127.0.0.1:8080/api/mcp/t/review"

@@ -15,15 +15,15 @@ from tests.cli.answers import health, server, tools
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
 from tests.cli.processes import running
-from toolgate.cli.client import open_client
-from toolgate.cli.demo import Demo, check_port, demo_directory
-from toolgate.cli.demo_install import install, install_packages, is_installed, mark_installed
+from toolgate.cli.client.rest import open_client
+from toolgate.cli.demo.demo import Demo, check_port, demo_directory
+from toolgate.cli.demo.environment import install, install_packages, is_installed, mark_installed
+from toolgate.cli.demo.model import UPSTREAM_NAME
+from toolgate.cli.demo.repository import make_repository
 from toolgate.cli.demo_kit import DATA, LOCK, load_servers, load_tasks, write_servers
-from toolgate.cli.demo_model import UPSTREAM_NAME
-from toolgate.cli.demo_repository import make_repository
 from toolgate.cli.failure import CommandFailed
 from toolgate.model.tasks import Task
-from toolgate.registry.records import parse_record, parse_server
+from toolgate.registry.records.codec import parse_record, parse_server
 
 ROOT = Path(__file__).parents[2]
 PLACES = {"bin": Path('/odd "place"/bin'), "repository": Path("/repo"), "kit": Path("/kit")}

@@ -13,13 +13,13 @@ import pytest
 from tests.cli.conftest import Run
 from tests.local_model import local_model
 from tests.scenarios.waiting import eventually
-from toolgate.cli.demo_install import mark_installed
+from toolgate.cli.demo.environment import mark_installed
+from toolgate.cli.demo.model import TASK, upstream_record
 from toolgate.cli.demo_kit import DATA, MODEL_LOCK, load_tasks
-from toolgate.cli.demo_model import TASK, upstream_record
 from toolgate.cli.failure import CommandFailed
 from toolgate.model.chat import ChatUpstream
 from toolgate.model.tasks import Task
-from toolgate.registry.records import parse_record
+from toolgate.registry.records.codec import parse_record
 
 ROOT = Path(__file__).parents[2]
 KEEPER = """

@@ -14,7 +14,7 @@ from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
 from tests.cli.processes import running
 from tests.upstream.oauth.authority import House, house_aside
-from toolgate.cli.callback import open_callback
+from toolgate.cli.client.login_callback import open_callback
 from toolgate.cli.failure import CommandFailed, Exit
 
 LOGIN = "/api/v1/mcp/servers/there/login"

@@ -11,8 +11,8 @@ from wasmtime import wat2wasm
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
 from tests.docs.documents import EXAMPLES
-from toolgate.cli import module_files
 from toolgate.cli.failure import Exit
+from toolgate.cli.files import modules
 
 GUEST = bytes(
     wat2wasm(
@@ -161,7 +161,7 @@ def test_what_is_no_module_is_not_sent(
     content: bytes | None,
     said: str,
 ) -> None:
-    monkeypatch.setattr(module_files, "MAX_MODULE_BYTES", 200)
+    monkeypatch.setattr(modules, "MAX_MODULE_BYTES", 200)
     file = directory / "build" / "guest.wasm"
     file.unlink() if content is None else file.write_bytes(content)
     words = [("apply", "-f", str(directory)), ("tasks", "apply", "-f", str(directory / "job.toml"))]

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from typer import Option
 
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.options import ScopeOptions
-from toolgate.cli.spreading import spread_options
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from tests.package_kit import manifest, pack
 from toolgate.catalog.definitions import check_list
 from toolgate.cli.defaults import DEFAULT_URL
 from toolgate.cli.failure import CommandFailed
-from toolgate.cli.package_files import Bump, PackageDirectory, bumped
+from toolgate.cli.files.packages import Bump, PackageDirectory, bumped
 from toolgate.cli.render.packages import (
     render_install_plan,
     render_installed,

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.contract.stores import schema_url
-from toolgate.app.audits import open_postgres_index
+from toolgate.app.audit_index import open_postgres_index
 from toolgate.audit.events import AuditEvent, CallRecorded
-from toolgate.audit.index import AuditIndex, open_sqlite_index
+from toolgate.audit.index.index import AuditIndex, open_sqlite_index
 from toolgate.audit.lines import Batch, Line
 
 OpenIndex = Callable[[Path], AbstractAsyncContextManager[AuditIndex]]

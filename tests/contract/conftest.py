@@ -13,9 +13,9 @@ from tests.contract.links import RELAYING, Ears, Subject
 from tests.contract.object_stores import KINDS, open_bucket, open_objects
 from tests.contract.stores import STORES, Clock, open_postgres
 from toolgate.packages.objects import Objects
-from toolgate.registry.invocations import Invocations
-from toolgate.registry.store import Store
-from toolgate.upstream.link import Link
+from toolgate.registry.invocations.contract import Invocations
+from toolgate.registry.store.contract import Store
+from toolgate.upstream.connection.contract import Link
 
 MINUTE_MS = 60_000
 
@@ -58,7 +58,7 @@ def lease_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     def read_clock_ms(_connection: Connection) -> int:
         return clock()
 
-    monkeypatch.setattr("toolgate.registry.postgresql.read_clock_ms", read_clock_ms)
+    monkeypatch.setattr("toolgate.registry.store.postgresql.read_clock_ms", read_clock_ms)
     return clock
 
 
@@ -86,7 +86,7 @@ async def replicas(
     tmp_path: Path, clocks: tuple[Clock, Clock], monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[tuple[Store, Store]]:
     """They hear of each other by notification alone: nothing is looked at again within a test."""
-    monkeypatch.setattr("toolgate.registry.postgresql._POLL_S", 3_600.0)
+    monkeypatch.setattr("toolgate.registry.store.postgresql._POLL_S", 3_600.0)
     monkeypatch.setattr("toolgate.registry.invocation_steps.LOOK_AGAIN_S", 3_600.0)
     async with open_postgres(tmp_path, clocks[0]) as one, open_postgres(tmp_path, clocks[1]) as other:
         yield one, other

@@ -5,7 +5,7 @@ from typing import Any
 
 from toolgate.model.invocations import CallMade, Ending, Invocation, LogLine, RunUsage
 from toolgate.model.principals import Ceiling, Principal
-from toolgate.registry.invocations import Invocations
+from toolgate.registry.invocations.contract import Invocations
 
 ADA = Principal(
     id="key:ada",

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from toolgate.upstream.link import NO_CAPABILITIES, Reply
+from toolgate.upstream.connection.contract import NO_CAPABILITIES, Reply
 
 Json = dict[str, Any]
 ACCEPTED = Reply(result=b'{"action":"accept","content":{"n":1}}')

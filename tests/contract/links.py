@@ -20,12 +20,12 @@ from tests.upstream.memory_link import Json, MemoryNet, MemoryServer
 from tests.upstream.memory_link import record as memory_record
 from toolgate.model.servers import HttpEndpoint, ServerRecord, StdioLaunch, Transport
 from toolgate.model.tools import Era
-from toolgate.upstream.children import Warden
-from toolgate.upstream.egress import Egress
-from toolgate.upstream.link import Opener, Purpose, Reply, StartFailed
-from toolgate.upstream.secrets import Secrets
+from toolgate.upstream.connection.contract import Opener, Purpose, Reply, StartFailed
+from toolgate.upstream.connection.secrets import Secrets
+from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.sse_legacy import SseLegacyOpener
-from toolgate.upstream.stdio import StdioOpener
+from toolgate.upstream.stdio.children import Warden
+from toolgate.upstream.stdio.connector import StdioOpener
 from toolgate.upstream.streamable import StreamableOpener
 
 SECRET = "sk-canary/0123456789"

@@ -11,9 +11,9 @@ from typing import Any, Final
 from tests.postgres import shared_server
 from toolgate.model.revisions import Batch, Kind, Write
 from toolgate.registry.memory import MemoryStore
-from toolgate.registry.postgresql import open_postgres_store
-from toolgate.registry.sqlite import open_sqlite_store
-from toolgate.registry.store import Store
+from toolgate.registry.store.contract import Store
+from toolgate.registry.store.postgresql import open_postgres_store
+from toolgate.registry.store.sqlite import open_sqlite_store
 
 DEADLINE_S: Final = 240
 """No wait in a test is longer: past it something hangs."""

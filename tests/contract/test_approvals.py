@@ -12,7 +12,7 @@ from tests.contract.stores import DEADLINE_S, DURABLE_STORES, Clock
 from toolgate.errors import Conflict, NotFound
 from toolgate.model.approvals import CallApproval
 from toolgate.registry.approval_steps import AGREED, DECLINED
-from toolgate.registry.approvals import (
+from toolgate.registry.approvals.contract import (
     EXPIRES_MS,
     KEEP_CLOSED_MS,
     MAX_PENDING,
@@ -24,7 +24,7 @@ from toolgate.registry.approvals import (
     Said,
     Verdict,
 )
-from toolgate.registry.store import Store
+from toolgate.registry.store.contract import Store
 
 pytestmark = pytest.mark.anyio
 

@@ -10,8 +10,6 @@ import pytest
 from sqlalchemy import text
 
 from tests.contract.audit_indexes import INDEXES, LOG, add, batch, call, times
-from toolgate.audit import tables
-from toolgate.audit.activity import Bucket, CallerCalls, Denials
 from toolgate.audit.events import (
     AdminRecorded,
     ApprovalRecorded,
@@ -24,7 +22,9 @@ from toolgate.audit.events import (
     SessionEnded,
     TokensCounted,
 )
-from toolgate.audit.index import AuditIndex, name_log
+from toolgate.audit.index import tables
+from toolgate.audit.index.activity import Bucket, CallerCalls, Denials
+from toolgate.audit.index.index import AuditIndex, name_log
 from toolgate.audit.lines import Batch, Line
 from toolgate.audit.queries import Filter, KeptEvent
 from toolgate.audit.tokens import DAY_MS, TokenReport, TokenSums

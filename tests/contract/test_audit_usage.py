@@ -7,7 +7,7 @@ import pytest
 
 from tests.contract.audit_indexes import INDEXES, add, call
 from toolgate.audit.events import AdminRecorded
-from toolgate.audit.index import AuditIndex
+from toolgate.audit.index.index import AuditIndex
 from toolgate.audit.tokens import DAY_MS
 from toolgate.audit.usage import Extent, Use
 

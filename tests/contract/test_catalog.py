@@ -22,7 +22,7 @@ from tests.contract.stores import (
 from toolgate.catalog.definitions import MAX_SCHEMA_BYTES
 from toolgate.errors import InvalidRecord, StorageFailed
 from toolgate.model.packages import ALL_TOOLS, CatalogRow
-from toolgate.registry.store import Store
+from toolgate.registry.store.contract import Store
 
 pytestmark = pytest.mark.anyio
 
@@ -208,7 +208,7 @@ async def test_postgresql_finds_rows_by_tag_and_by_schema(tmp_path: Path) -> Non
 async def test_every_replica_sees_and_hears_the_same_catalog(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolgate.registry.postgresql._POLL_S", 3_600.0)
+    monkeypatch.setattr("toolgate.registry.store.postgresql._POLL_S", 3_600.0)
     async with (
         asyncio.timeout(DEADLINE_S),
         open_postgres(tmp_path, Clock()) as one,
@@ -227,8 +227,8 @@ async def test_a_replica_that_hears_nothing_finds_the_new_catalog_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some connection poolers drop notifications."""
-    monkeypatch.setattr("toolgate.registry.postgresql.CHANNEL", "silence")
-    monkeypatch.setattr("toolgate.registry.postgresql._POLL_S", 0.05)
+    monkeypatch.setattr("toolgate.registry.store.postgresql.CHANNEL", "silence")
+    monkeypatch.setattr("toolgate.registry.store.postgresql._POLL_S", 0.05)
     async with (
         asyncio.timeout(DEADLINE_S),
         open_postgres(tmp_path, Clock()) as one,

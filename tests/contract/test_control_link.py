@@ -16,11 +16,11 @@ from tests.scenarios.soak import rounds
 from tests.scenarios.wires import open_wire
 from tests.upstream.certificates import Authority
 from tests.upstream.memory_link import MemoryNet, pool_of
-from toolgate.audit.log import AuditLog
+from toolgate.audit.log.writer import AuditLog
 from toolgate.audit.sinks import MemorySink
 from toolgate.errors import Compacted, ControlUnavailable, Unauthenticated
+from toolgate.gateway.auth.identity import Identities, hash_key
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.identity import Identities, hash_key
 from toolgate.govern.control import Control
 from toolgate.model.principals import Key
 from toolgate.model.reports import Definitions, NodeReport, ServerReport
@@ -28,17 +28,17 @@ from toolgate.model.revisions import Batch, Write
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.limits import Limits
 from toolgate.proto import node_pb2
-from toolgate.registry import control_link
-from toolgate.registry.control_link import (
+from toolgate.registry.memory import MemoryStore
+from toolgate.registry.replication import connection
+from toolgate.registry.replication.connection import (
     ControlAddress,
     GrpcControlLink,
     is_plaintext,
     load_system_authorities,
     open_control_link,
 )
-from toolgate.registry.memory import MemoryStore
-from toolgate.registry.source import RegistryState, state_of
-from toolgate.registry.sync import ControlLink, NodeSync, Position, SyncLimits
+from toolgate.registry.replication.state import RegistryState, state_of
+from toolgate.registry.replication.sync import ControlLink, NodeSync, Position, SyncLimits
 from toolgate.surfaces.grpc.server import open_grpc_server
 from toolgate.telemetry import Metrics
 
@@ -406,7 +406,7 @@ async def test_part_of_a_listing_is_none(
 
 
 async def test_a_listing_without_end_is_given_up(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control_link, "MAX_LISTING_BYTES", 1_000)
+    monkeypatch.setattr(connection, "MAX_LISTING_BYTES", 1_000)
     await seed(store, *(f"t{n}" for n in range(100)))
     async with asyncio.timeout(DEADLINE_S), serving(NodeService(store)) as target, opened(target) as link:
         with pytest.raises(ControlUnavailable, match="lists more than 1000 bytes"):

@@ -9,11 +9,11 @@ import pytest
 from tests.contract.stores import DEADLINE_S, Clock
 from toolgate.app.sessions import SessionEndings, Sync, sync_with
 from toolgate.errors import ControlUnavailable, UnknownSession
-from toolgate.gateway.caller import Caller
+from toolgate.gateway.scope.caller import Caller
 from toolgate.model.principals import Principal
 from toolgate.model.sessions import EndedSession
 from toolgate.policy.layers import SessionRequest
-from toolgate.registry.store import Store
+from toolgate.registry.store.contract import Store
 from toolgate.surfaces.mcp.session import Sessions
 
 pytestmark = pytest.mark.anyio

@@ -24,23 +24,23 @@ from tests.scenarios.ports import own_address
 from tests.scenarios.soak import rounds
 from tests.scenarios.wires import Wire, open_wire
 from tests.upstream.memory_link import MemoryNet, pool_of
-from toolgate.audit.log import AuditLog
+from toolgate.audit.log.writer import AuditLog
 from toolgate.audit.sinks import MemorySink
 from toolgate.errors import StorageUnavailable
+from toolgate.gateway.auth.identity import Identities, hash_key
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.identity import Identities, hash_key
 from toolgate.govern.control import Control
 from toolgate.model.principals import Key
 from toolgate.model.reports import Definitions, NodeReport
 from toolgate.model.revisions import Batch, Listing, Write
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.limits import Limits
-from toolgate.registry.control_link import ControlAddress, GrpcControlLink, open_control_link
-from toolgate.registry.postgresql import open_postgres_store
-from toolgate.registry.source import RegistryState, state_of, watch_registry
-from toolgate.registry.sqlite import open_sqlite_store
-from toolgate.registry.store import Store
-from toolgate.registry.sync import NodeSync, Position, SyncLimits
+from toolgate.registry.replication.connection import ControlAddress, GrpcControlLink, open_control_link
+from toolgate.registry.replication.state import RegistryState, state_of, watch_registry
+from toolgate.registry.replication.sync import NodeSync, Position, SyncLimits
+from toolgate.registry.store.contract import Store
+from toolgate.registry.store.postgresql import open_postgres_store
+from toolgate.registry.store.sqlite import open_sqlite_store
 from toolgate.surfaces.grpc.server import open_grpc_server
 from toolgate.telemetry import Metrics
 
@@ -312,7 +312,7 @@ OPEN: Final[dict[str, Callable[[Path], AbstractAsyncContextManager[Registry]]]] 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A control plane looks often, and is stopped without waiting for nodes that stand still."""
-    monkeypatch.setattr("toolgate.registry.postgresql._POLL_S", POLL_S)
+    monkeypatch.setattr("toolgate.registry.store.postgresql._POLL_S", POLL_S)
     monkeypatch.setattr("toolgate.surfaces.grpc.server.DRAIN_S", POLL_S)
 
 

@@ -9,8 +9,8 @@ from tests.contract.invocation_samples import SUCCESS, begin, claim_ids, found, 
 from tests.contract.stores import DEADLINE_S, Clock
 from tests.scenarios.soak import rounds
 from toolgate.errors import Conflict
-from toolgate.registry.invocations import LEASE_MS
-from toolgate.registry.store import Store
+from toolgate.registry.invocations.contract import LEASE_MS
+from toolgate.registry.store.contract import Store
 
 pytestmark = pytest.mark.anyio
 

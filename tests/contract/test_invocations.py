@@ -20,14 +20,9 @@ from tests.contract.stores import DEADLINE_S, DURABLE_STORES, Clock, OpenStore
 from toolgate.errors import Conflict, NotFound, QueueFull, StorageFailed, StorageUnavailable
 from toolgate.model.invocations import MAX_LINE_BYTES, MAX_LOG_BYTES, MAX_LOG_LINES, Ending
 from toolgate.model.principals import Principal
-from toolgate.registry.invocations import (
-    LEASE_MS,
-    MAX_QUEUED,
-    Invocations,
-    Made,
-)
-from toolgate.registry.sqlite import open_sqlite_store
-from toolgate.registry.store import Store
+from toolgate.registry.invocations.contract import LEASE_MS, MAX_QUEUED, Invocations, Made
+from toolgate.registry.store.contract import Store
+from toolgate.registry.store.sqlite import open_sqlite_store
 
 pytestmark = pytest.mark.anyio
 

@@ -18,7 +18,7 @@ from toolgate.model.protocol import (
     PROTOCOL_VERSION_KEY,
 )
 from toolgate.model.tools import Era
-from toolgate.upstream.link import Link, Params, Reply, StartFailed
+from toolgate.upstream.connection.contract import Link, Params, Reply, StartFailed
 
 pytestmark = pytest.mark.anyio
 

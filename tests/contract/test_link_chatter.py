@@ -11,7 +11,7 @@ from tests.contract.link_clients import Client, Json
 from tests.contract.links import Ears, Subject
 from tests.contract.test_link import CALL, params
 from tests.scenarios.soak import rounds
-from toolgate.upstream.link import Link
+from toolgate.upstream.connection.contract import Link
 
 pytestmark = pytest.mark.anyio
 

@@ -11,8 +11,8 @@ from tests.contract.links import SECRET, Ears, Subject, legacy, modern
 from tests.contract.test_link import CALL, ask, params, until, until_stopped
 from toolgate.errors import CallTimedOut, InvalidParams, ServerUnavailable
 from toolgate.model.protocol import CLIENT_CAPABILITIES_KEY, LOG_LEVEL_KEY
-from toolgate.upstream import relay
-from toolgate.upstream.link import Link, Reply
+from toolgate.upstream.connection import relay
+from toolgate.upstream.connection.contract import Link, Reply
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.contract.links import Ears, modern
 from tests.contract.test_link import ask, until
-from toolgate.upstream.link import Link
+from toolgate.upstream.connection.contract import Link
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.contract.stores import DURABLE_STORES, STORES, Clock, OpenStore
 from toolgate.registry.pinned import MAX_KEPT_BYTES
-from toolgate.registry.store import Store
+from toolgate.registry.store.contract import Store
 
 pytestmark = pytest.mark.anyio
 

@@ -19,7 +19,7 @@ from tests.contract.stores import (
 )
 from toolgate.errors import StorageFailed
 from toolgate.model.reports import Definitions, NodeReport, ServerReport
-from toolgate.registry.store import Store
+from toolgate.registry.store.contract import Store
 
 pytestmark = pytest.mark.anyio
 
@@ -148,7 +148,7 @@ async def test_reports_survive_a_reopening(open_store: OpenStore, tmp_path: Path
 async def test_every_replica_sees_and_hears_the_same_reports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolgate.registry.postgresql._POLL_S", 3_600.0)
+    monkeypatch.setattr("toolgate.registry.store.postgresql._POLL_S", 3_600.0)
     async with (
         asyncio.timeout(DEADLINE_S),
         open_postgres(tmp_path, Clock()) as one,
@@ -167,8 +167,8 @@ async def test_a_replica_that_hears_nothing_finds_new_reports_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some connection poolers drop notifications."""
-    monkeypatch.setattr("toolgate.registry.postgresql.CHANNEL", "silence")
-    monkeypatch.setattr("toolgate.registry.postgresql._POLL_S", 0.05)
+    monkeypatch.setattr("toolgate.registry.store.postgresql.CHANNEL", "silence")
+    monkeypatch.setattr("toolgate.registry.store.postgresql._POLL_S", 0.05)
     async with (
         asyncio.timeout(DEADLINE_S),
         open_postgres(tmp_path, Clock()) as one,

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from toolgate.audit.events import AdminRecorded, AuditEvent, CallRecorded
-from toolgate.audit.files import last_sequence
 from toolgate.audit.lines import encode_line, join_lines
-from toolgate.audit.log import Sink
+from toolgate.audit.log.files import last_sequence
+from toolgate.audit.log.writer import Sink
 from toolgate.audit.sinks import JsonLinesSink, MemorySink
 
 CALL = CallRecorded(

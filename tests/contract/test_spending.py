@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.contract.stores import DEADLINE_S, DURABLE_STORES, Clock, open_postgres
-from toolgate.model.allowances import Draw, Drawn, Holder, Usage
-from toolgate.registry.spending import KEEP_MS, Bank, Spending
-from toolgate.registry.store import Store
+from toolgate.model.quotas import Draw, Drawn, Holder, Usage
+from toolgate.registry.quotas.contract import KEEP_MS, Bank, Spending
+from toolgate.registry.store.contract import Store
 
 pytestmark = pytest.mark.anyio
 

@@ -12,8 +12,8 @@ from tests.contract.stores import DURABLE_STORES, STORES, Clock, OpenStore, dele
 from toolgate.errors import Compacted, Conflict, InvalidRecord, NotFound, StorageFailed
 from toolgate.model.principals import Choice, choice_id_of
 from toolgate.model.revisions import Change, Listing, Stored, Write
-from toolgate.registry.source import watch_registry
-from toolgate.registry.store import Store
+from toolgate.registry.replication.state import watch_registry
+from toolgate.registry.store.contract import Store
 
 pytestmark = pytest.mark.anyio
 

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 from tests.contract.stores import DURABLE_STORES, STORES, Clock, OpenStore, read_watch
 from toolgate.errors import Compacted, Conflict, NotFound, ToolgateError
 from toolgate.model.revisions import Body, Kind, Write
-from toolgate.registry.store import Store
+from toolgate.registry.store.contract import Store
 
 Key = tuple[str, str]
 

@@ -10,7 +10,7 @@ from tests.contract.watch_guarantees import events
 from tests.scenarios.soak import rounds
 from toolgate.errors import Compacted, Conflict
 from toolgate.model.revisions import Batch
-from toolgate.registry.store import Store
+from toolgate.registry.store.contract import Store
 
 pytestmark = pytest.mark.anyio
 

@@ -13,8 +13,8 @@ from tests.contract.watch_guarantees import Committed, broken_guarantees, events
 from tests.scenarios.soak import rounds
 from toolgate.errors import Compacted, WatchLagged
 from toolgate.model.revisions import Batch, Write
-from toolgate.registry.store import WATCH_BUFFER, Store
-from toolgate.registry.watch import PAGE, WatchHub
+from toolgate.registry.store.contract import WATCH_BUFFER, Store
+from toolgate.registry.store.watch import PAGE, WatchHub
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +36,7 @@ def buffer(engine: str, monkeypatch: pytest.MonkeyPatch) -> int:
     """How many batches a watcher may be behind: fewer where it takes long to write so many."""
     if engine == "memory":
         return WATCH_BUFFER
-    monkeypatch.setattr("toolgate.registry.sql_store.WatchHub", partial(WatchHub, buffer=SMALL_BUFFER))
+    monkeypatch.setattr("toolgate.registry.store.sql_store.WatchHub", partial(WatchHub, buffer=SMALL_BUFFER))
     return SMALL_BUFFER
 
 

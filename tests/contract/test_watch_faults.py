@@ -19,8 +19,8 @@ from tests.postgres import PostgresServer, own_server
 from tests.scenarios.soak import rounds
 from toolgate.errors import Compacted, StorageFailed, StorageUnavailable, WatchLagged
 from toolgate.model.revisions import Batch, Listing, Write
-from toolgate.registry.postgresql import open_postgres_store
-from toolgate.registry.store import WATCH_BUFFER, Store
+from toolgate.registry.store.contract import WATCH_BUFFER, Store
+from toolgate.registry.store.postgresql import open_postgres_store
 
 pytestmark = pytest.mark.anyio
 

@@ -16,9 +16,9 @@ from tests.docs.documents import EXAMPLES, ROOT
 from tests.local_model import local_model
 from tests.node import node, node_file
 from tests.scenarios.waiting import eventually
-from toolgate.cli.demo_install import mark_installed
+from toolgate.cli.demo.environment import mark_installed
+from toolgate.cli.demo.repository import make_repository
 from toolgate.cli.demo_kit import LOCK, MODEL_LOCK
-from toolgate.cli.demo_repository import make_repository
 
 DEADLINE_S = 900.0
 LAST_LINE = "Ctrl-C stops the gateway and all its servers."

@@ -14,10 +14,11 @@ from tests.protocol.suite import HANDSHAKE, STATELESS
 from tests.protocol.test_authorization import SUITES
 from toolgate.catalog import members
 from toolgate.model.revisions import Write
-from toolgate.registry.sqlite import open_sqlite_store
-from toolgate.surfaces.http import intake, protocol
-from toolgate.upstream import limits, link
-from toolgate.upstream.secrets import BASE_ENVIRONMENT, NETWORK_ENVIRONMENT
+from toolgate.registry.store.sqlite import open_sqlite_store
+from toolgate.surfaces.http import connection, parsing
+from toolgate.upstream import limits
+from toolgate.upstream.connection import contract
+from toolgate.upstream.connection.secrets import BASE_ENVIRONMENT, NETWORK_ENVIRONMENT
 
 SOURCE = ROOT / "src" / "toolgate"
 PACKAGES = {path.stem for path in SOURCE.iterdir() if not path.name.startswith(("_", "py."))}
@@ -49,9 +50,9 @@ def test_security_names_the_limits_of_the_code() -> None:
     text = " ".join(document("SECURITY.md").text.split())
 
     for claim in (
-        f"Bodies {protocol.MAX_BODY_BYTES // MIB} MiB",
-        f"nesting {intake.MAX_DEPTH}",
-        f"lines and events {link.MAX_MESSAGE_BYTES // MIB} MiB",
+        f"Bodies {connection.MAX_BODY_BYTES // MIB} MiB",
+        f"nesting {parsing.MAX_DEPTH}",
+        f"lines and events {contract.MAX_MESSAGE_BYTES // MIB} MiB",
         f"{members.MAX_LISTED:,} tools a server",
         f"{limits.CALL_CEILING_S:g} s at most",
     ):

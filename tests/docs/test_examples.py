@@ -10,13 +10,13 @@ import pytest
 from pydantic import BaseModel
 
 from tests.docs.documents import EXAMPLES, ROOT, documents
-from toolgate.catalog.assistants import PROGRAMS, Assistant, Door
+from toolgate.catalog.clients import PROGRAMS, Assistant, Door
 from toolgate.catalog.skills import parse_skill
-from toolgate.cli.record_files import load_object, load_record
-from toolgate.registry.bodies import ServerBody
-from toolgate.registry.directory import DirectoryScan, scan_directory
-from toolgate.registry.imports import parse_imports
-from toolgate.registry.records import ID_FIELDS, parse_record, parse_server
+from toolgate.cli.files.records import load_object, load_record
+from toolgate.registry.files.directory import DirectoryScan, scan_directory
+from toolgate.registry.interchange.imports import parse_imports
+from toolgate.registry.records.codec import ID_FIELDS, parse_record, parse_server
+from toolgate.registry.records.server_bodies import ServerBody
 from toolgate.settings import load_settings
 
 FILES = sorted(path for path in EXAMPLES.rglob("*") if path.is_file())

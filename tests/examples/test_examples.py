@@ -12,13 +12,13 @@ from mcp.types import Tool
 
 from tests.contract.approval_samples import question
 from tests.contract.stores import Clock
-from toolgate.audit.log import AuditLog
+from toolgate.audit.log.writer import AuditLog
 from toolgate.audit.sinks import MemorySink
 from toolgate.govern.approval_webhook import ApprovalWebhook, BodySigner
-from toolgate.registry.approvals import NOTICE_MS
+from toolgate.registry.approvals.contract import NOTICE_MS
 from toolgate.registry.memory_approvals import MemoryApprovals
-from toolgate.upstream.egress import Egress
-from toolgate.upstream.fetch import Fetcher
+from toolgate.upstream.http.egress import Egress
+from toolgate.upstream.http.fetch import Fetcher
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -12,8 +12,8 @@ from toolgate.errors import InvalidArguments
 from toolgate.gateway.approval_arguments import parse_arguments
 from toolgate.gateway.redacting import MAX_ENTRIES
 from toolgate.model.approvals import MAX_ARGUMENT_BYTES
-from toolgate.model.member_names import find_deep_clash
-from toolgate.registry.redaction import MASK
+from toolgate.model.json_text import find_deep_clash
+from toolgate.redaction.records import MASK
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

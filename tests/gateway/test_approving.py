@@ -7,7 +7,7 @@ import pytest
 
 from tests.contract.stores import Clock
 from toolgate.audit.events import ApprovalRecorded
-from toolgate.audit.log import AuditLog
+from toolgate.audit.log.writer import AuditLog
 from toolgate.audit.sinks import MemorySink
 from toolgate.errors import (
     ApprovalDenied,
@@ -19,13 +19,13 @@ from toolgate.errors import (
     StorageFailed,
     ToolgateError,
 )
-from toolgate.gateway.approving import Approving
-from toolgate.gateway.caller import Caller, Trace
-from toolgate.gateway.routes import Route
+from toolgate.gateway.call.approval import Approving
+from toolgate.gateway.scope.caller import Caller, Trace
+from toolgate.gateway.scope.routes import Route
 from toolgate.model.approvals import Question
 from toolgate.model.principals import Principal
 from toolgate.policy.scope import Demand
-from toolgate.registry.approvals import EXPIRES_MS, Desk, Verdict
+from toolgate.registry.approvals.contract import EXPIRES_MS, Desk, Verdict
 from toolgate.registry.memory_approvals import MemoryApprovals
 
 pytestmark = pytest.mark.anyio

@@ -10,13 +10,13 @@ import pytest
 from tests.surfaces.mcp.house import House, open_house
 from tests.upstream.memory_link import MemoryNet, record
 from toolgate.chat.calls import ToolCall
-from toolgate.chat.choice import ToolChoice
-from toolgate.chat.loop import AskModel, Run, ToolLoop
+from toolgate.chat.client_tools import ToolChoice
+from toolgate.chat.tool_loop import AskModel, Run, ToolLoop
 from toolgate.errors import ModelTimedOut, ModelUnavailable, NotReady
-from toolgate.gateway.caller import Caller, Trace
+from toolgate.gateway.auth.identity import LOCAL_ADMIN
+from toolgate.gateway.chat.tool_loop import Errand, ToolEvent, run_tools
 from toolgate.gateway.conversing import Heard, Outcome, Talk, converse
-from toolgate.gateway.identity import LOCAL_ADMIN
-from toolgate.gateway.tool_runs import Errand, ToolEvent, run_tools
+from toolgate.gateway.scope.caller import Caller, Trace
 from toolgate.model.chat import ChatBudgets
 
 pytestmark = pytest.mark.anyio

@@ -12,13 +12,13 @@ import pytest
 from tests.upstream.memory_link import definition, record
 from toolgate.catalog.definitions import check_list
 from toolgate.catalog.entries import Entry
-from toolgate.catalog.find_tools import MAX_DESCRIPTION_CHARS, Search
+from toolgate.catalog.search.find_tools import MAX_DESCRIPTION_CHARS, Search
 from toolgate.errors import CallTimedOut, ServerBusy
-from toolgate.gateway import finding
-from toolgate.gateway.caller import Caller
-from toolgate.gateway.finding import MAX_WAITING, MAX_WAITING_EACH, Finding
-from toolgate.gateway.searching import Searching
-from toolgate.gateway.view import View
+from toolgate.gateway.scope.caller import Caller
+from toolgate.gateway.scope.view import View
+from toolgate.gateway.search import tool_search
+from toolgate.gateway.search.index import Searching
+from toolgate.gateway.search.tool_search import MAX_WAITING, MAX_WAITING_EACH, Finding
 from toolgate.model.principals import Principal
 from toolgate.model.servers import ServerRecord
 from toolgate.model.snapshot import Snapshot
@@ -34,7 +34,7 @@ ADMIN = Principal(id="admin", role="admin")
 @pytest.fixture(autouse=True)
 def patient_searches(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine a few tools may take seconds to be indexed."""
-    monkeypatch.setattr(finding, "INDEXED_S", 60.0)
+    monkeypatch.setattr(tool_search, "INDEXED_S", 60.0)
 
 
 def offer(server_id: str, *tools: bytes, of: ServerRecord | None = None) -> ServerTools:
@@ -153,7 +153,7 @@ async def test_a_search_waits_for_so_long_and_what_it_waited_for_goes_on(
 
     by = Finding(Slow())
     with monkeypatch.context() as patch:
-        patch.setattr(finding, "PATIENCE_S", 0.01)
+        patch.setattr(tool_search, "PATIENCE_S", 0.01)
         with pytest.raises(CallTimedOut):
             await found(by, snapshot(ONE), "page")
     go_on.set()
@@ -186,12 +186,12 @@ async def test_a_search_answers_with_what_is_indexed_and_says_how_much_is_not(
             assert group == "one" or go_on.wait(60)
             super().put(group, entries)
 
-    monkeypatch.setattr(finding, "SERVERS_AT_ONCE", 1)
+    monkeypatch.setattr(tool_search, "SERVERS_AT_ONCE", 1)
     by, platform = Finding(Slow()), snapshot(ONE, TWO)
     only = view(snapshot(ONE))
     await by.search(only, platform, Search(query="page"))
     with monkeypatch.context() as patch:
-        patch.setattr(finding, "INDEXED_S", 0.01)
+        patch.setattr(tool_search, "INDEXED_S", 0.01)
         early = result(await by.search(view(platform), platform, Search(query="page")))
     go_on.set()
     late = result(await by.search(view(platform), platform, Search(query="page")))
@@ -211,7 +211,7 @@ async def test_a_search_waits_for_the_servers_of_its_caller_and_not_for_all() ->
     class Slow(Watched):
         def put(self, group: str, entries: Sequence[Entry]) -> None:
             super().put(group, entries)
-            assert len(self.puts) < 3 * finding.SERVERS_AT_ONCE or go_on.wait(60)
+            assert len(self.puts) < 3 * tool_search.SERVERS_AT_ONCE or go_on.wait(60)
 
     searching = Slow()
     by, platform = Finding(searching), snapshot(*many)
@@ -222,7 +222,7 @@ async def test_a_search_waits_for_the_servers_of_its_caller_and_not_for_all() ->
     await by.settled()
 
     assert [tool["name"] for tool in result(told)["tools"]] == ["s099.read"]
-    assert indexed <= 3 * finding.SERVERS_AT_ONCE
+    assert indexed <= 3 * tool_search.SERVERS_AT_ONCE
     assert sorted(searching.puts) == [one.record.server_id for one in many]
 
 

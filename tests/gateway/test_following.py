@@ -10,21 +10,21 @@ import pytest
 from tests.registry.control_play import MemoryControl
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, pool_of
 from tests.upstream.virtual_time import VIRTUAL, pass_time
-from toolgate.audit.log import AuditLog
+from toolgate.audit.log.writer import AuditLog
 from toolgate.audit.sinks import MemorySink
 from toolgate.errors import NotReady, PolicyStale, ToolgateError, Unauthenticated
-from toolgate.gateway.caller import Caller
+from toolgate.gateway.auth.identity import LOCAL_ADMIN, Identities, hash_key
 from toolgate.gateway.freshness import Freshness
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.identity import LOCAL_ADMIN, Identities, hash_key
-from toolgate.gateway.subscriptions import Changes
+from toolgate.gateway.scope.caller import Caller
+from toolgate.gateway.subscriptions.listeners import Changes
 from toolgate.model.revisions import Write
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.layers import SessionRequest
 from toolgate.policy.limits import Limits
 from toolgate.registry.memory import MemoryStore
-from toolgate.registry.source import RegistryState
-from toolgate.registry.sync import NodeSync
+from toolgate.registry.replication.state import RegistryState
+from toolgate.registry.replication.sync import NodeSync
 from toolgate.surfaces.mcp.binding import Binding
 from toolgate.telemetry import Metrics
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from toolgate.audit.events import CredentialRefused
-from toolgate.audit.log import AuditLog
+from toolgate.audit.log.writer import AuditLog
 from toolgate.audit.sinks import MemorySink
 from toolgate.errors import TooManyAttempts, Unauthenticated
-from toolgate.gateway import identity as identity_module
-from toolgate.gateway import refusals as refusals_module
-from toolgate.gateway.identity import KEYED_ADMIN, LOCAL_ADMIN, Identities, hash_key
-from toolgate.gateway.refusals import MAX_WRONG, WINDOW_S, Refusals
+from toolgate.gateway.auth import failed_attempts as refusals_module
+from toolgate.gateway.auth import identity as identity_module
+from toolgate.gateway.auth.failed_attempts import MAX_WRONG, WINDOW_S, Refusals
+from toolgate.gateway.auth.identity import KEYED_ADMIN, LOCAL_ADMIN, Identities, hash_key
 from toolgate.gateway.roles import reaches
 from toolgate.gateway.tenures import Proof
 from toolgate.model.principals import Ceiling, Key, Principal

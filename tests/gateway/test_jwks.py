@@ -8,7 +8,7 @@ import pytest
 from tests.gateway.issuer import jwk_of, rsa_key
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.gateway.jwks import ASK_EVERY_S, FRESH_S, JITTER, RETRY_S, SigningKeys
-from toolgate.upstream.fetch import FetchFailed
+from toolgate.upstream.http.fetch import FetchFailed
 
 pytestmark = pytest.mark.anyio
 

@@ -16,12 +16,12 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from tests.gateway.issuer import AUDIENCE, Issuer, forged, jwk_of, rsa_key, serving_issuer
 from toolgate.errors import Forbidden, IssuerUnavailable, StartRefused, Unauthenticated
-from toolgate.gateway.claims import OidcConfig
+from toolgate.gateway.auth.oidc import OidcConfig
 from toolgate.gateway.jwks import ASK_EVERY_S, SigningKeys
 from toolgate.gateway.oidc import OidcVerifier, open_oidc, published_by
 from toolgate.model.principals import Ceiling, Principal
-from toolgate.upstream.egress import Egress
-from toolgate.upstream.fetch import MAX_DOCUMENT_BYTES, Fetcher
+from toolgate.upstream.http.egress import Egress
+from toolgate.upstream.http.fetch import MAX_DOCUMENT_BYTES, Fetcher
 
 pytestmark = pytest.mark.anyio
 

@@ -11,14 +11,14 @@ import pytest
 
 from tests.gateway.issuer import AUDIENCE, Issuer, serving_issuer
 from toolgate.errors import Forbidden, IssuerUnavailable, TooManyAttempts, Unauthenticated
-from toolgate.gateway import oidc_login
-from toolgate.gateway.claims import OidcConfig
-from toolgate.gateway.identity import Identities
+from toolgate.gateway.auth import issuer as oidc_login
+from toolgate.gateway.auth.identity import Identities
+from toolgate.gateway.auth.issuer import OidcClient, OidcLogin
+from toolgate.gateway.auth.oidc import OidcConfig
 from toolgate.gateway.issuer import FRESH_S, RETRY_S, IssuerMetadata
 from toolgate.gateway.oidc import open_oidc
-from toolgate.gateway.oidc_login import OidcClient, OidcLogin
-from toolgate.upstream.egress import Egress
-from toolgate.upstream.fetch import Fetcher
+from toolgate.upstream.http.egress import Egress
+from toolgate.upstream.http.fetch import Fetcher
 
 pytestmark = pytest.mark.anyio
 

@@ -10,11 +10,17 @@ import pytest
 
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.errors import InputStateRefused, MissingCapability, ServerUnavailable, SessionLimit
-from toolgate.gateway.inputs import MAX_ROUNDS
-from toolgate.gateway.parking import MAX_PARKED_BYTES_EACH, MAX_PARKED_EACH, ParkableCall, Parking, Waiting
+from toolgate.gateway.call.elicitation import MAX_ROUNDS
+from toolgate.gateway.call.parked_calls import (
+    MAX_PARKED_BYTES_EACH,
+    MAX_PARKED_EACH,
+    ParkableCall,
+    Parking,
+    Waiting,
+)
+from toolgate.upstream.connection.contract import ClientSide, Reply
 from toolgate.upstream.limits import CALL_CEILING_S
-from toolgate.upstream.link import ClientSide, Reply
-from toolgate.upstream.pool import Answer
+from toolgate.upstream.pool.pool import Answer
 
 pytestmark = pytest.mark.anyio
 

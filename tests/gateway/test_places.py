@@ -6,7 +6,7 @@ from pathlib import Path
 
 from toolgate.errors import SessionLimit
 from toolgate.gateway.places import Places
-from toolgate.gateway.subscriptions import MAX_OPEN
+from toolgate.gateway.subscriptions.listeners import MAX_OPEN
 
 LIMITS = Path(__file__).parents[2] / "docs" / "reference" / "limits.md"
 

@@ -19,7 +19,7 @@ from toolgate.gateway.redacting import (
     redaction_of,
 )
 from toolgate.model.servers import RedactionRules
-from toolgate.registry.redaction import MASK, redact_text
+from toolgate.redaction.records import MASK, redact_text
 
 CANARY: Final = "canary-4711"
 PLATFORM: Final = RedactionRules(hide=("ssn", "*_note"))

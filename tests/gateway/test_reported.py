@@ -12,16 +12,16 @@ import pytest
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, params, record
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.errors import InvalidRequest, NotFound, ServerUnavailable, StorageFailed
-from toolgate.gateway.reported import ReportedServers
-from toolgate.gateway.servers import Servers
+from toolgate.gateway.cluster.reported_servers import ReportedServers
+from toolgate.gateway.cluster.servers import Servers
 from toolgate.model.reports import LOST_AFTER_MS, Definitions, NodeReport, ServerReport
 from toolgate.model.servers import Transport
 from toolgate.model.tools import ServerTools
 from toolgate.registry.memory import MemoryStore
 from toolgate.registry.reports import Reports
-from toolgate.upstream.health import ServerHealth
-from toolgate.upstream.link import Opener
-from toolgate.upstream.pool import Load
+from toolgate.upstream.connection.contract import Opener
+from toolgate.upstream.pool.health import ServerHealth
+from toolgate.upstream.pool.pool import Load
 
 pytestmark = pytest.mark.anyio
 

@@ -14,14 +14,14 @@ from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.catalog.definitions import check_list
 from toolgate.catalog.lists import Lists, digest_lists
 from toolgate.errors import ServerUnavailable
-from toolgate.gateway import reporting
-from toolgate.gateway.drift import Drifted
-from toolgate.gateway.reporting import Reporter
+from toolgate.gateway.cluster import node as reporting
+from toolgate.gateway.cluster.drift import Drifted
+from toolgate.gateway.cluster.node import Reporter
 from toolgate.model.reports import Definitions, NodeReport, ServerReport
 from toolgate.model.servers import ServerRecord
 from toolgate.registry.memory import MemoryStore
-from toolgate.registry.sync import SyncStatus
-from toolgate.upstream.pool import Pool
+from toolgate.registry.replication.sync import SyncStatus
+from toolgate.upstream.pool.pool import Pool
 
 pytestmark = pytest.mark.anyio
 

@@ -12,11 +12,11 @@ import pytest
 from toolgate.catalog.definitions import check_list
 from toolgate.catalog.listings import check_prompts, check_resources, check_templates
 from toolgate.errors import InvalidParams, MethodNotFound, UnknownPrompt, UnknownResource
-from toolgate.gateway.caller import Caller
-from toolgate.gateway.fetches import find_wanted
-from toolgate.gateway.identity import LOCAL_ADMIN
-from toolgate.gateway.resources import alias_of
-from toolgate.gateway.view import View
+from toolgate.gateway.auth.identity import LOCAL_ADMIN
+from toolgate.gateway.call.targets import find_wanted
+from toolgate.gateway.scope.caller import Caller
+from toolgate.gateway.scope.resources import alias_of
+from toolgate.gateway.scope.view import View
 from toolgate.gateway.views import Views
 from toolgate.model.names import ToolRef
 from toolgate.model.servers import ServerRecord

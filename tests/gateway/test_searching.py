@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from toolgate.catalog.entries import Entry
-from toolgate.catalog.search import SearchIndex
+from toolgate.catalog.search.index import SearchIndex
 from toolgate.errors import StartRefused
 from toolgate.gateway.embedding import Embedder, Vectors
-from toolgate.gateway.meaning import BATCH, Meaning
-from toolgate.gateway.searching import Searching, open_meaning
+from toolgate.gateway.search.index import Searching, open_meaning
+from toolgate.gateway.search.semantic import BATCH, Meaning
 from toolgate.gateway.vectors import VectorCache
 
 pytestmark = pytest.mark.anyio
@@ -175,7 +175,7 @@ async def test_what_has_no_vector_yet_is_found_by_words(tmp_path: Path) -> None:
 async def test_a_search_does_not_wait_for_a_slow_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolgate.gateway.searching.PATIENCE_S", 0.01)
+    monkeypatch.setattr("toolgate.gateway.search.index.PATIENCE_S", 0.01)
     async with letters_meaning(tmp_path) as (letters, meaning):
         searching = Searching(meaning)
         put_all(searching)
@@ -285,7 +285,7 @@ async def test_a_directory_without_a_model_is_refused(
 
 
 async def test_a_model_without_the_extra_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("toolgate.gateway.meaning", "toolgate.gateway.embedding"):
+    for name in ("toolgate.gateway.search.semantic", "toolgate.gateway.embedding"):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "numpy", None)
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import pytest
 
 from toolgate.errors import BudgetExceeded, ControlUnavailable, ServerBusy, ServerUnavailable
-from toolgate.gateway import spending as spending_module
+from toolgate.gateway.call import quota as spending_module
+from toolgate.gateway.call.quota import Spending
 from toolgate.gateway.purses import Overdraft, Ticket
-from toolgate.gateway.spending import Spending
-from toolgate.model.allowances import Allowance, Draw, Drawn, Holder, TimeBudgets
+from toolgate.model.quotas import Allowance, Draw, Drawn, Holder, TimeBudgets
 from toolgate.registry.memory_spending import MemorySpending
 from toolgate.telemetry import Metrics
 

@@ -7,13 +7,13 @@ from contextlib import ExitStack
 import pytest
 
 from toolgate.errors import NotFound, SessionLimit
-from toolgate.gateway import subscriptions as subscriptions_module
-from toolgate.gateway.caller import Caller
-from toolgate.gateway.identity import LOCAL_ADMIN
-from toolgate.gateway.subscriptions import Changes, Subscriptions
-from toolgate.gateway.view import View
+from toolgate.gateway.auth.identity import LOCAL_ADMIN
+from toolgate.gateway.scope.caller import Caller
+from toolgate.gateway.scope.view import View
+from toolgate.gateway.subscriptions import listeners as subscriptions_module
+from toolgate.gateway.subscriptions.listeners import Changes, Subscriptions
+from toolgate.gateway.subscriptions.resources import MAX_TOLD, Watch
 from toolgate.gateway.views import Views
-from toolgate.gateway.watches import MAX_TOLD, Watch
 from toolgate.model.names import ToolRef
 from toolgate.model.principals import Principal
 from toolgate.model.snapshot import Snapshot

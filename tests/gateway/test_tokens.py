@@ -8,8 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from toolgate.catalog.tokens import estimate_tokens
-from toolgate.gateway.tokens import MEDIA_TOKENS, PER_BYTES, TOKENS, estimate_result
-from toolgate.upstream.link import Reply
+from toolgate.gateway.scope.token_counts import MEDIA_TOKENS, PER_BYTES, TOKENS, estimate_result
+from toolgate.upstream.connection.contract import Reply
 
 PROSE = "The gateway lists what a task may use, and calls go through the same table. "
 LISTING = msgspec.json.encode([{"path": f"src/{n}.py", "size": 17 * n, "is_open": True} for n in range(9)])

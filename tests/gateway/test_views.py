@@ -3,9 +3,9 @@
 import base64
 import weakref
 
-from toolgate.gateway.caller import Caller
-from toolgate.gateway.identity import LOCAL_ADMIN
-from toolgate.gateway.view import View
+from toolgate.gateway.auth.identity import LOCAL_ADMIN
+from toolgate.gateway.scope.caller import Caller
+from toolgate.gateway.scope.view import View
 from toolgate.gateway.views import Views
 from toolgate.model.names import ToolRef
 from toolgate.model.snapshot import Snapshot

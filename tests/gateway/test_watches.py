@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from toolgate.errors import SessionLimit
-from toolgate.gateway import watches as watches_module
-from toolgate.gateway.watches import MAX_TOLD, Watch, Watches
-from toolgate.upstream.link import Told
+from toolgate.gateway.subscriptions import resources as watches_module
+from toolgate.gateway.subscriptions.resources import MAX_TOLD, Watch, Watches
+from toolgate.upstream.connection.contract import Told
 
 pytestmark = pytest.mark.anyio
 

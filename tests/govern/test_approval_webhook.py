@@ -14,15 +14,15 @@ from tests.contract.approval_samples import ASKED, question
 from tests.contract.stores import Clock
 from tests.upstream.faulty_http import FaultyHttp, Peer, Request, Script
 from toolgate.audit.events import ApprovalRecorded
-from toolgate.audit.log import AuditLog
+from toolgate.audit.log.writer import AuditLog
 from toolgate.audit.sinks import MemorySink
 from toolgate.errors import Conflict, NotFound, StorageUnavailable
 from toolgate.govern.approval_webhook import ApprovalWebhook, BodySigner, DecisionBody
 from toolgate.model.approvals import CallApproval
-from toolgate.registry.approvals import EXPIRES_MS, NOTICE_MS
+from toolgate.registry.approvals.contract import EXPIRES_MS, NOTICE_MS
 from toolgate.registry.memory_approvals import MemoryApprovals
-from toolgate.upstream.egress import Egress
-from toolgate.upstream.fetch import MAX_DOCUMENT_BYTES, Fetcher
+from toolgate.upstream.http.egress import Egress
+from toolgate.upstream.http.fetch import MAX_DOCUMENT_BYTES, Fetcher
 
 pytestmark = pytest.mark.anyio
 

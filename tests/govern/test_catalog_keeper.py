@@ -13,8 +13,8 @@ import pytest
 from tests.surfaces.rest_house import NOW_MS, RestHouse, open_rest, stdio
 from tests.upstream.memory_link import MemoryNet, definition
 from toolgate.errors import ServerUnavailable
-from toolgate.gateway.searching import Searching
-from toolgate.govern.catalog_keeper import CatalogKeeper
+from toolgate.gateway.search.index import Searching
+from toolgate.govern.catalog_projection import CatalogKeeper
 from toolgate.model.packages import ALL_TOOLS, CatalogRow
 from toolgate.model.revisions import Write
 from toolgate.registry.memory import MemoryStore
@@ -220,7 +220,7 @@ async def test_replicas_take_over_what_the_others_make() -> None:
 async def test_a_package_that_cannot_be_made_keeps_no_other_out(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("toolgate.govern.catalog_keeper.RETRY_S", 0.01)
+    monkeypatch.setattr("toolgate.govern.catalog_projection.RETRY_S", 0.01)
     async with open_rest(net_of(a=(READ,), b=(READ,), c=(READ,))) as house:
         replace, broken = house.store.catalog.replace, True
 

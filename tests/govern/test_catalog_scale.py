@@ -17,12 +17,12 @@ import pytest
 from tests.scenarios.soak import rounds
 from tests.surfaces.rest_house import open_rest, stdio
 from tests.upstream.memory_link import MemoryNet, definition
-from toolgate.gateway.searching import Searching
+from toolgate.gateway.search.index import Searching
 from toolgate.govern.catalog import Wanted, search, visible
-from toolgate.govern.catalog_keeper import CatalogKeeper
+from toolgate.govern.catalog_projection import CatalogKeeper
 from toolgate.govern.control import Control
 from toolgate.model.principals import Principal
-from toolgate.registry.sqlite import open_sqlite_store
+from toolgate.registry.store.sqlite import open_sqlite_store
 
 pytestmark = pytest.mark.anyio
 

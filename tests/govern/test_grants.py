@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from toolgate.errors import Forbidden
-from toolgate.govern.grants import check_grant, check_removal, check_writer
-from toolgate.model.allowances import TimeBudgets
+from toolgate.govern.changes.permissions import check_grant, check_removal, check_writer
 from toolgate.model.principals import Ceiling, Principal, Role
+from toolgate.model.quotas import TimeBudgets
 from toolgate.model.revisions import Kind
-from toolgate.registry.records import parse_record
+from toolgate.registry.records.codec import parse_record
 
 
 def actor(role: Role = "publisher", *, expires_at_s: int | None = None, **ceiling: Any) -> Principal:

@@ -8,7 +8,7 @@ import pytest
 from tests.contract.invocation_samples import SUCCESS, begin, line, make
 from toolgate.errors import StorageUnavailable
 from toolgate.govern.invocation_marks import InvocationMarks
-from toolgate.registry.invocations import Mark
+from toolgate.registry.invocations.contract import Mark
 from toolgate.registry.memory_invocations import MemoryInvocations
 
 pytestmark = pytest.mark.anyio

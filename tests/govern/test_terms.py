@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from toolgate.errors import InvalidRecord, PlanRequired
-from toolgate.govern.terms import Terms, check_plan, check_terms
-from toolgate.registry.records import parse_record
-from toolgate.upstream.egress import Egress
+from toolgate.govern.operator_policy import Terms, check_plan, check_terms
+from toolgate.registry.records.codec import parse_record
+from toolgate.upstream.http.egress import Egress
 
 
 def server(**launch: Any) -> Any:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.policy.worlds import offer, snapshot
 from toolgate.audit.usage import Use
-from toolgate.gateway.resources import decide_unlisted
+from toolgate.gateway.scope.resources import decide_unlisted
 from toolgate.govern.usage import Used, by_name, plainly
 from toolgate.model.names import MAX_AUDITED_NAME, ToolRef
 from toolgate.model.principals import Ceiling

@@ -10,8 +10,8 @@ from typing import Final
 import pytest
 from wasmtime import FuncType, ImportType, Module
 
-from toolgate.wasm.abi_table import Signature
 from toolgate.wasm.engine import new_engine
+from toolgate.wasm.signatures import Signature
 
 ROOT: Final = Path(__file__).parents[2]
 BUILT: Final = ROOT / "build" / "guests"

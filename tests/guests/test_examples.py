@@ -17,7 +17,7 @@ from tests.upstream.scripted_model import ScriptedModel, calls, scripted_model, 
 from tests.wasm.wat import job
 from toolgate.model.invocations import Ending, LogLine
 from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
-from toolgate.upstream.link import Reply
+from toolgate.upstream.connection.contract import Reply
 from toolgate.wasm.slots import Run, Slots
 
 pytestmark = pytest.mark.anyio

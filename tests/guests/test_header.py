@@ -8,8 +8,8 @@ import pytest
 from tests.guests.built import EXAMPLES, ROOT, build, compiled, example, imports
 from tests.wasm.wat import job
 from toolgate.wasm.abi import SPEAR
-from toolgate.wasm.abi_table import ABI_SIGNATURES
 from toolgate.wasm.faults import Errno
+from toolgate.wasm.signatures import ABI_SIGNATURES
 from toolgate.wasm.slots import Run, Slots
 from toolgate.wasm.wasi import WASI_FUNCTIONS
 

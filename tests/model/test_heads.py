@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.model.heads import shape_of
+from toolgate.model.http import shape_of
 
 HEAD = b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nAccept: */*\r\n\r\n"
 

@@ -2,14 +2,7 @@
 
 import pytest
 
-from toolgate.model.member_names import (
-    MAX_FOLDED,
-    KnownNames,
-    ambiguous,
-    find_clash,
-    find_deep_clash,
-    fold_name,
-)
+from toolgate.model.json_text import MAX_FOLDED, KnownNames, ambiguous, find_clash, find_deep_clash, fold_name
 
 LONG = "\u200b" * MAX_FOLDED + "name"
 KNOWN = KnownNames("name", "arguments", "id", prefixes=("mcp.",))

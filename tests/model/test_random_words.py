@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from toolgate.model.random_words import looks_random, random_spans, suspects
+from toolgate.redaction.random_words import looks_random, random_spans, suspects
 
 LETTERS: Final = string.ascii_letters + string.digits
 ALPHABETS: Final[Sequence[tuple[str, str, int, float]]] = (

@@ -21,7 +21,7 @@ from toolgate.packages.manifest import (
     with_tools,
 )
 from toolgate.registry.problems import MAX_PROBLEMS
-from toolgate.registry.records import parse_server
+from toolgate.registry.records.codec import parse_server
 
 REF = PackageRef(version="1.2.0", sha256="0" * 64)
 URL = {"transport": "streamable_http", "url": "https://mcp.example.com/mcp", "auth_ref": "token"}

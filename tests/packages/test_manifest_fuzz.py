@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from tests.packages.archive_samples import MANIFEST, TOOL, encoded
 from toolgate.errors import InvalidRecord
 from toolgate.model.packages import PackageRef
+from toolgate.packages.foreign_manifests import convert_mcpb, is_mcpb
 from toolgate.packages.manifest import Manifest, encode_manifest, parse_manifest, server_body
-from toolgate.packages.mcpb import convert_mcpb, is_mcpb
-from toolgate.registry.records import parse_server
+from toolgate.registry.records.codec import parse_server
 
 WORDS = st.sampled_from(
     ["a", "excel", "../x", "v2", "2", "1.0.0", "stdio", "${__dirname}/a", "${user_config.a}", "读"]

@@ -13,10 +13,10 @@ from tests.packages.archive_samples import encoded, good_tar, inspect_archive
 from toolgate.errors import InvalidRecord
 from toolgate.model.packages import PackageRef
 from toolgate.packages.archive import normalise, unpack_archive
+from toolgate.packages.foreign_manifests import convert_mcpb, is_mcpb
 from toolgate.packages.manifest import Manifest, parse_manifest, server_body
-from toolgate.packages.mcpb import convert_mcpb, is_mcpb
 from toolgate.packages.opener import launch_within
-from toolgate.registry.records import parse_server
+from toolgate.registry.records.codec import parse_server
 
 BUNDLE: dict[str, Any] = {
     "manifest_version": "0.3",

@@ -14,9 +14,9 @@ from tests.packages.archive_samples import tar_of
 from tests.packages.test_unpacked import ref_of
 from toolgate.model.packages import PackageRef
 from toolgate.model.servers import ServerRecord, StdioLaunch
+from toolgate.packages.connector import UnpackedPackages
 from toolgate.packages.opener import PackagedOpener, launch_within
-from toolgate.packages.unpacked import UnpackedPackages
-from toolgate.upstream.link import Link, LinkListener, StartFailed
+from toolgate.upstream.connection.contract import Link, LinkListener, StartFailed
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from tests.packages.archive_samples import FILES, inspect_archive
 from toolgate.errors import BodyTooLarge, InvalidRecord
 from toolgate.packages.archive import pack_directory, unpack_archive
 from toolgate.packages.entries import Entry
-from toolgate.packages.gathering import gather
+from toolgate.packages.packing import gather
 
 MANIFEST = FILES["manifest.json"]
 

@@ -8,7 +8,7 @@ from tests.packages.archive_samples import TOOL, definition, encoded
 from toolgate.errors import InvalidRecord
 from toolgate.model.packages import PackageRef
 from toolgate.packages.manifest import Manifest, parse_manifest, server_body
-from toolgate.registry.records import parse_server
+from toolgate.registry.records.codec import parse_server
 
 SUMMARY = {"create_workbook": "创建", "read_sheet": ""}
 

@@ -14,9 +14,9 @@ import pytest
 from tests.packages.archive_samples import FILES, tar_of
 from toolgate.errors import ControlUnavailable, NotFound
 from toolgate.model.packages import PackageRef
-from toolgate.packages import unpacked as module
-from toolgate.packages.unpacked import SWEEP_EVERY_S, UNUSED_S, UnpackedPackages
-from toolgate.upstream.link import StartFailed
+from toolgate.packages import connector as module
+from toolgate.packages.connector import SWEEP_EVERY_S, UNUSED_S, UnpackedPackages
+from toolgate.upstream.connection.contract import StartFailed
 
 pytestmark = pytest.mark.anyio
 

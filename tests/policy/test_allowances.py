@@ -4,17 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.model.allowances import (
-    MAX_CALLS,
-    Allowance,
-    BudgetName,
-    Count,
-    Draw,
-    Drawn,
-    Holder,
-    TimeBudgets,
-)
 from toolgate.model.principals import Principal
+from toolgate.model.quotas import MAX_CALLS, Allowance, BudgetName, Count, Draw, Drawn, Holder, TimeBudgets
 from toolgate.policy.allowances import (
     MAX_GRANT,
     Window,

@@ -14,7 +14,7 @@ from toolgate.model.principals import Ceiling
 from toolgate.model.servers import Approval, ApprovalPolicy
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Task
-from toolgate.policy.approvals import needed_approvals
+from toolgate.policy.admission import needed_approvals
 from toolgate.policy.compose import compose
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
 from toolgate.policy.scope import Demand

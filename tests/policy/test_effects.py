@@ -21,7 +21,7 @@ from toolgate.model.servers import Approval, ApprovalPolicy
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Profile, Selection
 from toolgate.model.tools import ServerTools
-from toolgate.policy.approvals import needed_approvals
+from toolgate.policy.admission import needed_approvals
 from toolgate.policy.compose import compose
 from toolgate.policy.explain import explain
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_tools_selection

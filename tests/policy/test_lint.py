@@ -5,8 +5,8 @@ import json
 import pytest
 
 from tests.policy.worlds import offer, snapshot
-from toolgate.model.allowances import TimeBudgets
 from toolgate.model.principals import Ceiling, Key
+from toolgate.model.quotas import TimeBudgets
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Environment, Profile, Selection, Task
 from toolgate.policy.lint import Finding, FindingCode, lint, lint_all

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from toolgate.errors import InvalidRecord
-from toolgate.model.allowances import TimeBudgets
+from toolgate.model.quotas import TimeBudgets
 from toolgate.model.tasks import Selection, Task
 from toolgate.policy.layers import TaskPolicy, parse_task_policy
 from toolgate.policy.patterns import MAX_LISTED, MAX_LISTED_WILDCARDS

@@ -8,8 +8,8 @@ from typing import Final
 from toolgate.errors import Compacted, ControlUnavailable, ToolgateError
 from toolgate.model.reports import Definitions, NodeReport
 from toolgate.model.revisions import Batch, Listing
-from toolgate.registry.store import Store
-from toolgate.registry.sync import Position
+from toolgate.registry.replication.sync import Position
+from toolgate.registry.store.contract import Store
 
 BOOKMARK_EVERY_S: Final = 5.0
 

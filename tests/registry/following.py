@@ -9,8 +9,8 @@ from tests.registry.server_files import body
 from tests.upstream.virtual_time import pass_time
 from toolgate.model.revisions import Write
 from toolgate.registry.memory import MemoryStore
-from toolgate.registry.source import RegistryState, state_of
-from toolgate.registry.sync import NodeSync, SyncStatus
+from toolgate.registry.replication.state import RegistryState, state_of
+from toolgate.registry.replication.sync import NodeSync, SyncStatus
 
 
 class Node:

@@ -7,8 +7,8 @@ import pytest
 
 from tests.registry.server_files import body
 from toolgate.errors import InvalidRecord
-from toolgate.registry.directory import scan_directory
-from toolgate.registry.records import parse_server
+from toolgate.registry.files.directory import scan_directory
+from toolgate.registry.records.codec import parse_server
 
 FIELDS = ("tool_timeout_ms", "max_concurrency", "max_tool_output_bytes")
 NONSENSE = (0, -1, 1.5, 1e18, 10**18, float("nan"), float("inf"), "5", True, None, [1])

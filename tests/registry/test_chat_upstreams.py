@@ -11,10 +11,10 @@ from toolgate.errors import InvalidRecord
 from toolgate.model.chat import ChatBudgets, ChatUpstream
 from toolgate.model.revisions import Write
 from toolgate.registry.memory import MemoryStore
-from toolgate.registry.portable import import_store
-from toolgate.registry.records import encode_record, parse_record
-from toolgate.registry.source import state_of
-from toolgate.registry.sqlite import open_sqlite_store
+from toolgate.registry.records.codec import encode_record, parse_record
+from toolgate.registry.replication.state import state_of
+from toolgate.registry.store.portable import import_store
+from toolgate.registry.store.sqlite import open_sqlite_store
 
 pytestmark = pytest.mark.anyio
 

@@ -10,8 +10,14 @@ import pytest
 from tests.registry.server_files import body, save
 from toolgate.errors import NotFound
 from toolgate.model.servers import Budgets, ServerRecord, StdioLaunch
-from toolgate.registry.directory import DirectoryScan, FileProblem, ServerFile, fingerprint, scan_directory
-from toolgate.registry.records import parse_server
+from toolgate.registry.files.directory import (
+    DirectoryScan,
+    FileProblem,
+    ServerFile,
+    fingerprint,
+    scan_directory,
+)
+from toolgate.registry.records.codec import parse_server
 
 
 def good(file: str, server_id: str, **more: Any) -> ServerFile:

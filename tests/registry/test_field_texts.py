@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel, Field, create_model
 
-from toolgate.registry.field_texts import Documented
+from toolgate.registry.records.body import Documented
 
 
 class Parent(Documented, BaseModel):

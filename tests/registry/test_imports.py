@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.growth import grows_with_length
 from toolgate.errors import InvalidRecord
-from toolgate.registry.imports import parse_imports
-from toolgate.registry.records import parse_server
+from toolgate.registry.interchange.imports import parse_imports
+from toolgate.registry.records.codec import parse_server
 
 CLAUDE_CODE = """
 {"mcpServers": {

@@ -17,10 +17,10 @@ from tests.contract.stores import DEADLINE_S, Clock, execute, put, read_watch
 from tests.postgres import shared_server
 from toolgate.errors import Compacted, StartRefused
 from toolgate.model.revisions import Change, Listing, Stored
-from toolgate.registry.engines import open_store
+from toolgate.registry.database.tables import SCHEMA_VERSION, create_tables
 from toolgate.registry.migrations import upgrade
-from toolgate.registry.store import Store
-from toolgate.registry.tables import SCHEMA_VERSION, create_tables
+from toolgate.registry.store.contract import Store
+from toolgate.registry.store.engines import open_store
 
 pytestmark = pytest.mark.anyio
 

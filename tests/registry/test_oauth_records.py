@@ -6,7 +6,7 @@ import pytest
 
 from toolgate.errors import InvalidRecord
 from toolgate.model.servers import HttpEndpoint, OAuth
-from toolgate.registry.records import parse_server
+from toolgate.registry.records.codec import parse_server
 
 LOGIN: dict[str, Any] = {"grant": "authorization_code", "client_id": "toolgate"}
 MACHINE: dict[str, Any] = {

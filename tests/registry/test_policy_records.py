@@ -7,7 +7,7 @@ import pytest
 from toolgate.errors import InvalidRecord
 from toolgate.model.principals import Ceiling, Key
 from toolgate.model.tasks import Profile, Rollout, Selection, Task
-from toolgate.registry.records import encode_record, parse_record
+from toolgate.registry.records.codec import encode_record, parse_record
 
 
 def test_a_task_keeps_its_config_as_written() -> None:

@@ -15,8 +15,8 @@ from tests.scenarios.soak import rounds
 from tests.scenarios.wires import open_wire
 from toolgate.errors import Compacted, StartRefused, StorageUnavailable
 from toolgate.model.revisions import Batch
-from toolgate.registry import postgresql
-from toolgate.registry.postgresql import PostgresStore, open_postgres_store
+from toolgate.registry.store import postgresql
+from toolgate.registry.store.postgresql import PostgresStore, open_postgres_store
 
 pytestmark = pytest.mark.anyio
 

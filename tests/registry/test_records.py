@@ -16,16 +16,10 @@ from toolgate.model.servers import (
     ServerRecord,
     StdioLaunch,
 )
-from toolgate.registry.bodies import ServerBody
-from toolgate.registry.key_bodies import MAX_CHOICES, KeyBody
 from toolgate.registry.profile_bodies import ProfileBody
-from toolgate.registry.records import (
-    Record,
-    encode_record,
-    parse_record,
-    parse_server,
-    unknown_fields,
-)
+from toolgate.registry.records.codec import Record, encode_record, parse_record, parse_server, unknown_fields
+from toolgate.registry.records.policy_bodies import MAX_CHOICES, KeyBody
+from toolgate.registry.records.server_bodies import ServerBody
 from toolgate.registry.task_bodies import TaskBody
 
 STDIO: dict[str, Any] = {"server_id": "fs", "transport": "stdio", "stdio": {"command": "mcp-fs"}}

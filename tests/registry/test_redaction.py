@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from tests.growth import grows_with_length
-from toolgate.registry.redaction import (
+from toolgate.redaction.records import (
     hidden_fields,
     redact_command,
     redact_record,
     redact_server,
     redact_text,
 )
-from toolgate.registry.secret_shapes import hides_word
+from toolgate.redaction.shapes import hides_word
 
 CANARY = "c4n4ry-0f-a-secret"
 

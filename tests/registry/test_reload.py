@@ -11,12 +11,12 @@ from tests.contract.stores import Clock, delete
 from tests.registry.server_files import body, save
 from toolgate.errors import InvalidRecord, NotFound
 from toolgate.model.revisions import Write
-from toolgate.registry.diff import FieldDiff, RecordDiff
-from toolgate.registry.directory import FileProblem
+from toolgate.registry.files.directory import FileProblem
+from toolgate.registry.files.reload import DirectoryLoader
 from toolgate.registry.memory import MemoryStore
-from toolgate.registry.reload import DirectoryLoader
+from toolgate.registry.records.diff import FieldDiff, RecordDiff
 from toolgate.registry.reload_plan import ReloadReport
-from toolgate.registry.store import Store
+from toolgate.registry.store.contract import Store
 
 pytestmark = pytest.mark.anyio
 

@@ -11,9 +11,9 @@ import pytest
 from tests.contract.stores import DEADLINE_S, Clock
 from tests.registry.server_files import body, save
 from toolgate.model.revisions import Batch
+from toolgate.registry.files.reload import DirectoryLoader
 from toolgate.registry.memory import MemoryStore
-from toolgate.registry.reload import DirectoryLoader
-from toolgate.registry.store import Store
+from toolgate.registry.store.contract import Store
 
 pytestmark = pytest.mark.anyio
 
@@ -107,7 +107,7 @@ async def test_shu_5_a_bad_save_is_told_and_the_next_good_one_is_applied(
 async def test_a_directory_that_goes_and_comes_back_is_followed_again(
     store: MemoryStore, directory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("toolgate.registry.reload.LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr("toolgate.registry.files.reload.LOOK_EVERY_S", 0.05)
     save(directory / "fs.json", server_id="fs", display_name="v0")
 
     async with watching(store, DirectoryLoader(store, directory)) as batches:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from toolgate.errors import InvalidRecord
-from toolgate.registry.imports import parse_imports
-from toolgate.registry.records import parse_server
+from toolgate.registry.interchange.imports import parse_imports
+from toolgate.registry.records.codec import parse_server
 
 
 def server(**members: Any) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from tests.registry.official import SERVER, check_official
 from toolgate.errors import InvalidRecord
-from toolgate.registry.imports import parse_imports
-from toolgate.registry.records import parse_server
-from toolgate.registry.redaction import redact_server
+from toolgate.redaction.records import redact_server
+from toolgate.registry.interchange.imports import parse_imports
+from toolgate.registry.records.codec import parse_server
 from toolgate.registry.server_json_export import Identity, encode_server_json
 
 IDENTITY = Identity(name="com.example/weather", version="1.2.0", title="Weather", description="It rains.")

@@ -13,9 +13,9 @@ from toolgate.model.principals import Key
 from toolgate.model.revisions import Write
 from toolgate.model.tasks import Profile, Task
 from toolgate.registry.memory import MemoryStore
-from toolgate.registry.records import parse_server
-from toolgate.registry.source import PARSED_AT_ONCE, RegistryState, watch_registry
-from toolgate.registry.store import WATCH_BUFFER
+from toolgate.registry.records.codec import parse_server
+from toolgate.registry.replication.state import PARSED_AT_ONCE, RegistryState, watch_registry
+from toolgate.registry.store.contract import WATCH_BUFFER
 
 pytestmark = pytest.mark.anyio
 

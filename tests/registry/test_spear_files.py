@@ -8,8 +8,8 @@ import pytest
 
 from tests.registry.spear_files import FILES, SPEAR_FILES, place
 from toolgate.errors import InvalidRecord
-from toolgate.registry.directory import scan_directory
-from toolgate.registry.records import encode_record, parse_record, parse_server
+from toolgate.registry.files.directory import scan_directory
+from toolgate.registry.records.codec import encode_record, parse_record, parse_server
 
 
 def test_all_four_files_load_and_are_stored_without_their_empty_fields(tmp_path: Path) -> None:

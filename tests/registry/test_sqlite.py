@@ -19,9 +19,9 @@ from tests.contract.stores import Clock, execute, put
 from tests.scenarios.soak import rounds
 from toolgate.errors import StartRefused, StorageFailed
 from toolgate.model.revisions import Listing
-from toolgate.registry.engines import open_database
-from toolgate.registry.sqlite import SqliteStore, open_sqlite_store
-from toolgate.registry.statements import CHANGES_AT_ONCE, read_batches
+from toolgate.registry.database.statements import CHANGES_AT_ONCE, read_batches
+from toolgate.registry.store.engines import open_database
+from toolgate.registry.store.sqlite import SqliteStore, open_sqlite_store
 
 pytestmark = pytest.mark.anyio
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.contract.stores import Clock, put
 from tests.scenarios.soak import rounds
-from toolgate.registry.sqlite import open_sqlite_store
+from toolgate.registry.store.sqlite import open_sqlite_store
 
 pytestmark = [pytest.mark.anyio, pytest.mark.soak]
 

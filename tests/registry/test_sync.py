@@ -13,8 +13,8 @@ from toolgate.errors import Unauthenticated
 from toolgate.model.pins import Pin
 from toolgate.model.revisions import Batch, Stored, Write
 from toolgate.registry.memory import MemoryStore
-from toolgate.registry.sync import DEFAULT_LIMITS, Backoff, SyncStatus
-from toolgate.registry.transaction import RecordKey
+from toolgate.registry.records.transaction import RecordKey
+from toolgate.registry.replication.sync import DEFAULT_LIMITS, Backoff, SyncStatus
 
 pytestmark = pytest.mark.anyio
 

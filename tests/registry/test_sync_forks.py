@@ -12,7 +12,7 @@ from tests.registry.following import following, listed, server
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.model.revisions import Batch, Listing
 from toolgate.registry.memory import MemoryStore
-from toolgate.registry.sync import Position
+from toolgate.registry.replication.sync import Position
 
 pytestmark = pytest.mark.anyio
 

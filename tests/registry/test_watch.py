@@ -8,7 +8,7 @@ import pytest
 
 from toolgate.errors import Compacted
 from toolgate.model.revisions import Batch
-from toolgate.registry.watch import REPLAYS, Start, WatchHub
+from toolgate.registry.store.watch import REPLAYS, Start, WatchHub
 
 pytestmark = pytest.mark.anyio
 

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from toolgate.errors import InvalidRecord
-from toolgate.registry import yaml_documents
-from toolgate.registry.yaml_documents import MAX_DEPTH, MAX_NODES, MAX_YAML_BYTES, parse_yaml
+from toolgate.registry.interchange import yaml as yaml_documents
+from toolgate.registry.interchange.yaml import MAX_DEPTH, MAX_NODES, MAX_YAML_BYTES, parse_yaml
 
 ALIAS_BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{chr(98 + n)}: &{chr(98 + n)} [{','.join([f'*{chr(97 + n)}'] * 9)}]\n" for n in range(20)

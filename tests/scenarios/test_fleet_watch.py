@@ -18,9 +18,9 @@ from tests.scenarios.fleet import Fleet, open_fleet
 from tests.scenarios.soak import rounds
 from toolgate.errors import Compacted, ControlUnavailable, WatchLagged
 from toolgate.model.revisions import Batch, Write
-from toolgate.registry.control_link import ControlAddress, open_control_link
-from toolgate.registry.postgresql import open_postgres_store
-from toolgate.registry.sync import ControlLink, Position
+from toolgate.registry.replication.connection import ControlAddress, open_control_link
+from toolgate.registry.replication.sync import ControlLink, Position
+from toolgate.registry.store.postgresql import open_postgres_store
 
 pytestmark = [pytest.mark.anyio, pytest.mark.soak]
 

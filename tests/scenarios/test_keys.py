@@ -13,7 +13,7 @@ import pytest
 from tests.scenarios.clients import LegacyClient, ModernClient
 from tests.scenarios.gateway import Gateway, Site, running
 from tests.scenarios.waiting import eventually, settle_on
-from toolgate.gateway.refusals import MAX_WRONG
+from toolgate.gateway.auth.failed_attempts import MAX_WRONG
 
 pytestmark = pytest.mark.xdist_group("scenario-keys")
 

@@ -15,7 +15,7 @@ from tests.scenarios.gateway import Gateway, Site, running
 from tests.scenarios.tally import wait_listed
 from tests.scenarios.waiting import settle_on
 from toolgate.audit.events import CallRecorded
-from toolgate.audit.index import open_sqlite_index
+from toolgate.audit.index.index import open_sqlite_index
 from toolgate.audit.lines import Batch, Line
 from toolgate.audit.queries import Filter
 from toolgate.cli.demo_kit import DATA, load_servers, load_tasks

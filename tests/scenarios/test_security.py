@@ -12,7 +12,7 @@ import pytest
 
 from tests.scenarios.gateway import Gateway, Site, running
 from tests.scenarios.waiting import eventually, settle_on
-from toolgate.upstream.secrets import BASE_ENVIRONMENT, NETWORK_ENVIRONMENT
+from toolgate.upstream.connection.secrets import BASE_ENVIRONMENT, NETWORK_ENVIRONMENT
 
 pytestmark = pytest.mark.xdist_group("scenario-security")
 

@@ -11,9 +11,9 @@ import atheris
 
 with atheris.instrument_imports(include=["toolgate"]):
     from toolgate.errors import ToolgateError
-    from toolgate.surfaces.mcp.envelope import parse_message
+    from toolgate.surfaces.mcp.jsonrpc import parse_message
     from toolgate.surfaces.mcp.target import parse_target
-    from toolgate.upstream.sse import EventTooLarge, SseParser
+    from toolgate.upstream.http.sse import EventTooLarge, SseParser
 
 MAX_EVENT_BYTES = 1024
 

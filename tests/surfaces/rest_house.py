@@ -16,15 +16,15 @@ import httpx2
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tests.upstream.memory_link import MemoryNet, pool_of
-from toolgate.app.parts import wall_ms
+from toolgate.app.components import wall_ms
 from toolgate.audit.events import AdminRecorded
-from toolgate.audit.log import AuditLog
+from toolgate.audit.log.writer import AuditLog
 from toolgate.audit.sinks import MemorySink
 from toolgate.catalog.quality import CatalogQuality
+from toolgate.gateway.auth.identity import Identities, hash_key
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.identity import Identities, hash_key
-from toolgate.gateway.searching import Searching
-from toolgate.govern.catalog_keeper import CatalogKeeper
+from toolgate.gateway.search.index import Searching
+from toolgate.govern.catalog_projection import CatalogKeeper
 from toolgate.govern.control import Control
 from toolgate.model.principals import Role
 from toolgate.model.revisions import Kind, Write
@@ -35,13 +35,13 @@ from toolgate.packages.objects import objects_at
 from toolgate.packages.uploads import Uploads
 from toolgate.policy.limits import Limits
 from toolgate.registry.memory import MemoryStore
-from toolgate.registry.records import ID_FIELDS
-from toolgate.registry.source import watch_registry
-from toolgate.registry.store import Store
+from toolgate.registry.records.codec import ID_FIELDS
+from toolgate.registry.replication.state import watch_registry
+from toolgate.registry.store.contract import Store
 from toolgate.surfaces.http.asgi import AsgiDoor
 from toolgate.surfaces.http.server import HttpServer
 from toolgate.surfaces.rest.app import ENDPOINTS, rest_app
-from toolgate.surfaces.rest.openapi import describe
+from toolgate.surfaces.rest.framework.openapi import describe
 from toolgate.telemetry import Metrics
 
 Json = dict[str, Any]

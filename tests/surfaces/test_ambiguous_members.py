@@ -20,12 +20,12 @@ from tests.surfaces.rest_house import RestHouse, open_rest, stdio
 from tests.surfaces.wasm.task_house import TASK, PlayedGuest, TaskHouse
 from tests.upstream.memory_link import MemoryNet, definition, record
 from tests.upstream.scripted_model import Ask, Reply, ScriptedModel, calls, scripted_model, text
-from toolgate.gateway.approving import Approving
-from toolgate.gateway.caller import Caller
-from toolgate.gateway.identity import LOCAL_ADMIN
+from toolgate.gateway.auth.identity import LOCAL_ADMIN
+from toolgate.gateway.call.approval import Approving
+from toolgate.gateway.scope.caller import Caller
 from toolgate.model.approvals import Question
 from toolgate.model.servers import ApprovalPolicy
-from toolgate.registry.approvals import Said, Verdict
+from toolgate.registry.approvals.contract import Said, Verdict
 from toolgate.surfaces.wasm.mcp_calls import MCP_FUNCTIONS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.soak]

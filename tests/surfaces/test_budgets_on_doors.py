@@ -19,10 +19,10 @@ from tests.surfaces.wasm.test_mcp_calls import FUNCTIONS, status
 from tests.upstream.memory_link import MemoryNet
 from tests.upstream.responses_model import ResponsesScript, say
 from tests.upstream.scripted_model import calls, hang, scripted_model, text
+from toolgate.gateway.auth.identity import hash_key
+from toolgate.gateway.call.quota import Spending
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.identity import hash_key
-from toolgate.gateway.spending import Spending
-from toolgate.model.allowances import TimeBudgets
+from toolgate.model.quotas import TimeBudgets
 from toolgate.registry.memory_spending import MemorySpending
 
 pytestmark = pytest.mark.anyio

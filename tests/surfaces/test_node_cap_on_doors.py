@@ -15,8 +15,8 @@ from tests.surfaces.wasm.test_mcp_calls import FUNCTIONS, status
 from tests.upstream.memory_link import MemoryNet
 from tests.upstream.scripted_model import calls, scripted_model, text
 from toolgate.gateway.gateway import Gateway
-from toolgate.upstream.node_slots import NodeSlots
-from toolgate.upstream.pool import Pool
+from toolgate.upstream.pool.admission import NodeSlots
+from toolgate.upstream.pool.pool import Pool
 
 pytestmark = pytest.mark.anyio
 

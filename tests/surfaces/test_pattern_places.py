@@ -18,9 +18,9 @@ from toolgate.errors import InvalidParams, InvalidRecord
 from toolgate.model.tasks import Task
 from toolgate.policy.layers import parse_session_params, parse_task_policy, parse_tools_selection
 from toolgate.policy.patterns import parse_pattern
-from toolgate.registry import fields
-from toolgate.registry.bodies import Body
-from toolgate.registry.records import parse_record
+from toolgate.registry.records import fields
+from toolgate.registry.records.codec import parse_record
+from toolgate.registry.records.server_bodies import Body
 from toolgate.surfaces.rest import app
 
 SOURCE = Path(toolgate.__file__).parent

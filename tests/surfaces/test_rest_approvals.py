@@ -9,11 +9,11 @@ import pytest
 from tests.surfaces.rest_house import NOW_MS, RestHouse, error_of, open_rest, secret_of, stdio
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
 from toolgate.audit.events import ApprovalRecorded
-from toolgate.gateway.approving import Approving
-from toolgate.gateway.identity import hash_key
+from toolgate.gateway.auth.identity import hash_key
+from toolgate.gateway.call.approval import Approving
 from toolgate.model.approvals import MAX_REASON
-from toolgate.registry.approvals import EXPIRES_MS
-from toolgate.registry.redaction import MASK
+from toolgate.redaction.records import MASK
+from toolgate.registry.approvals.contract import EXPIRES_MS
 
 pytestmark = pytest.mark.anyio
 

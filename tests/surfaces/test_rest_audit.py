@@ -25,9 +25,9 @@ from toolgate.audit.events import (
     ScopeOffered,
     TokensCounted,
 )
-from toolgate.audit.index import AuditIndex, open_sqlite_index
+from toolgate.audit.index.index import AuditIndex, open_sqlite_index
 from toolgate.govern import audit as govern_audit
-from toolgate.surfaces.rest.audit_shapes import COLUMNS
+from toolgate.surfaces.rest.resources.audit import COLUMNS
 
 pytestmark = pytest.mark.anyio
 
@@ -307,7 +307,7 @@ async def test_an_export_is_streamed_page_by_page_and_says_where_it_stops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(govern_audit, "EXPORT_PAGE", 2)
-    monkeypatch.setattr("toolgate.surfaces.rest.audit_export.MAX_EXPORT", 5)
+    monkeypatch.setattr("toolgate.surfaces.rest.resources.audit_export.MAX_EXPORT", 5)
     async with audited(tmp_path, *(call(n) for n in range(7))) as (house, _):
         stopped = await export(house, "format=jsonl")
         whole = await export(house, "format=jsonl&since=3")

@@ -22,7 +22,7 @@ from tests.surfaces.rest_house import (
     task,
 )
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
-from toolgate.gateway.identity import hash_key
+from toolgate.gateway.auth.identity import hash_key
 from toolgate.model.approvals import Question
 from toolgate.surfaces.rest.app import ENDPOINTS
 

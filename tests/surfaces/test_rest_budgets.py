@@ -5,8 +5,8 @@ from typing import Any, Final
 import pytest
 
 from tests.surfaces.rest_house import KEYS, RestHouse, error_of, open_rest, secret_of, stdio, task
-from toolgate.gateway.identity import hash_key
-from toolgate.model.allowances import Draw, Holder
+from toolgate.gateway.auth.identity import hash_key
+from toolgate.model.quotas import Draw, Holder
 
 pytestmark = pytest.mark.anyio
 

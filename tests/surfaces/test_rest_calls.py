@@ -9,10 +9,10 @@ import pytest
 from tests.surfaces.rest_house import RestHouse, error_of, listening, open_rest, secret_of, stdio, task
 from tests.upstream.memory_link import Handler, Json, MemoryNet, MemoryServer, definition, text_result
 from toolgate.audit.events import CallRecorded
-from toolgate.gateway.approving import Approving
-from toolgate.gateway.identity import hash_key
+from toolgate.gateway.auth.identity import hash_key
+from toolgate.gateway.call.approval import Approving
 from toolgate.model.tools import Era
-from toolgate.upstream.link import Reply
+from toolgate.upstream.connection.contract import Reply
 
 pytestmark = pytest.mark.anyio
 

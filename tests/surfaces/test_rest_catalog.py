@@ -7,7 +7,7 @@ import pytest
 
 from tests.surfaces.rest_house import RestHouse, error_of, open_rest, stdio
 from tests.upstream.memory_link import MemoryNet, definition
-from toolgate.gateway.identity import hash_key
+from toolgate.gateway.auth.identity import hash_key
 
 pytestmark = pytest.mark.anyio
 
@@ -224,7 +224,7 @@ async def test_pages_together_are_the_whole(path: str) -> None:
 
 
 async def test_a_page_does_not_grow_beyond_what_one_answer_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolgate.surfaces.rest.paging.MAX_PAGE_BYTES", 400)
+    monkeypatch.setattr("toolgate.surfaces.rest.framework.paging.MAX_PAGE_BYTES", 400)
     tools = tuple(definition(f"tool_{n}", description="d" * 150) for n in range(5))
     async with open_rest(net_of(big=tools)) as house:
         await house.seed(server=[stdio("big")])

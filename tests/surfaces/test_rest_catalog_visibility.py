@@ -9,7 +9,7 @@ import pytest
 from tests.surfaces.rest_house import RestHouse, error_of, open_rest, stdio, task
 from tests.upstream.memory_link import MemoryNet, definition
 from toolgate.errors import StorageUnavailable
-from toolgate.gateway.identity import hash_key, principal_of
+from toolgate.gateway.auth.identity import hash_key, principal_of
 from toolgate.policy.rollouts import bucket_of
 
 pytestmark = pytest.mark.anyio

@@ -21,7 +21,7 @@ from tests.surfaces.rest_house import (
     task,
 )
 from toolgate.audit.events import AdminRecorded
-from toolgate.govern.terms import Terms
+from toolgate.govern.operator_policy import Terms
 from toolgate.model.revisions import Write
 
 pytestmark = pytest.mark.anyio

@@ -17,9 +17,9 @@ from tests.surfaces.rest_house import (
     secret_of,
     task,
 )
-from toolgate.govern.terms import Terms
+from toolgate.govern.operator_policy import Terms
 from toolgate.model.chat import ChatBudgets, ChatUpstream
-from toolgate.upstream.egress import Egress
+from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.models.trial import ModelTrial
 
 pytestmark = pytest.mark.anyio

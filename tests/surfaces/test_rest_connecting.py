@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.surfaces.rest_house import BASE_URL, error_of, open_rest, secret_of
-from toolgate.catalog.assistants import PROGRAMS, Door, describe_selection
+from toolgate.catalog.clients import PROGRAMS, Door, describe_selection
 
 pytestmark = pytest.mark.anyio
 

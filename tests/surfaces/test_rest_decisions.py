@@ -10,12 +10,12 @@ import pytest
 
 from tests.contract.approval_samples import ASKED, question
 from tests.surfaces.rest_house import NOW_MS, RestHouse, error_of, open_rest, secret_of
-from toolgate.audit.log import AuditLog
+from toolgate.audit.log.writer import AuditLog
 from toolgate.audit.sinks import MemorySink
 from toolgate.govern.approval_webhook import SIGNATURE, ApprovalWebhook, BodySigner
 from toolgate.registry.memory import MemoryStore
-from toolgate.upstream.egress import Egress
-from toolgate.upstream.fetch import Fetcher
+from toolgate.upstream.http.egress import Egress
+from toolgate.upstream.http.fetch import Fetcher
 
 pytestmark = pytest.mark.anyio
 

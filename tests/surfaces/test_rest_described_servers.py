@@ -9,7 +9,7 @@ from tests.docs.documents import EXAMPLES
 from tests.package_kit import manifest, pack, upload
 from tests.surfaces.rest_house import PINS, SERVERS, RestHouse, error_of, open_rest, stdio
 from tests.upstream.memory_link import definition
-from toolgate.registry.records import parse_server
+from toolgate.registry.records.codec import parse_server
 
 pytestmark = pytest.mark.anyio
 

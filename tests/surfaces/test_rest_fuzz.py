@@ -23,7 +23,7 @@ from tests.surfaces.rest_house import (
     stdio,
     task,
 )
-from toolgate.audit.index import open_sqlite_index
+from toolgate.audit.index.index import open_sqlite_index
 
 SCHEMAS: Final[dict[str, Any]] = DOCUMENT["components"]["schemas"]
 MEMBERS: Final = sorted({name for schema in SCHEMAS.values() for name in schema.get("properties", ())})

@@ -19,7 +19,7 @@ from tests.surfaces.rest_house import (
 from toolgate.model.revisions import Kind, Listing
 from toolgate.registry.memory import MemoryStore
 from toolgate.surfaces.rest.app import rest_app
-from toolgate.surfaces.rest.intake import MAX_BODY_BYTES
+from toolgate.surfaces.rest.framework.request import MAX_BODY_BYTES
 
 pytestmark = pytest.mark.anyio
 

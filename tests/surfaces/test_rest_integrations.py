@@ -8,11 +8,11 @@ from tests.surfaces.rest_house import KEYS, NOW_MS, RestHouse, error_of, open_re
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
 from toolgate.audit.events import AdminRecorded
 from toolgate.errors import TooManyAttempts
-from toolgate.gateway.caller import Caller
-from toolgate.gateway.identity import hash_key, principal_of
+from toolgate.gateway.auth.identity import hash_key, principal_of
+from toolgate.gateway.scope.caller import Caller
 from toolgate.govern.change_rate import MAX_CHANGES, WINDOW_S, ChangeRate
 from toolgate.model.principals import choice_id_of
-from toolgate.registry.key_bodies import MAX_CHOICES
+from toolgate.registry.records.policy_bodies import MAX_CHOICES
 
 pytestmark = pytest.mark.anyio
 

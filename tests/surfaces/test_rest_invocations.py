@@ -11,9 +11,9 @@ import pytest
 
 from tests.surfaces.rest_events import open_events
 from tests.surfaces.rest_house import Json, RestHouse, error_of, open_rest, secret_of, task
-from toolgate.gateway.identity import hash_key
+from toolgate.gateway.auth.identity import hash_key
 from toolgate.model.invocations import MAX_INPUT_BYTES, CallMade, Ending, Invocation, LogLine, RunUsage
-from toolgate.registry.invocations import MAX_QUEUED
+from toolgate.registry.invocations.contract import MAX_QUEUED
 
 pytestmark = pytest.mark.anyio
 

@@ -18,8 +18,8 @@ from tests.surfaces.rest_house import (
 )
 from toolgate.audit.events import AdminRecorded
 from toolgate.errors import Forbidden
-from toolgate.gateway.identity import hash_key
-from toolgate.govern.grants import check_grant
+from toolgate.gateway.auth.identity import hash_key
+from toolgate.govern.changes.permissions import check_grant
 from toolgate.model.principals import Key, Principal, Role
 
 pytestmark = pytest.mark.anyio

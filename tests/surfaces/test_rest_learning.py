@@ -12,9 +12,9 @@ from tests.contract.audit_indexes import add, call
 from tests.surfaces.rest_house import NOW_MS, RestHouse, error_of, open_rest, secret_of, stdio, task
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
 from toolgate.audit.events import AuditEvent, CallRecorded
-from toolgate.audit.index import AuditIndex, open_sqlite_index
-from toolgate.gateway.identity import hash_key
-from toolgate.govern.terms import Terms
+from toolgate.audit.index.index import AuditIndex, open_sqlite_index
+from toolgate.gateway.auth.identity import hash_key
+from toolgate.govern.operator_policy import Terms
 
 pytestmark = pytest.mark.anyio
 

@@ -6,12 +6,12 @@ import pytest
 
 from tests.surfaces.rest_house import NOW_MS, error_of, open_rest, secret_of
 from toolgate import __version__
+from toolgate.gateway.auth.identity import Identities, hash_key
+from toolgate.gateway.auth.issuer import OidcClient, OidcLogin
 from toolgate.gateway.discovery import Discovery
-from toolgate.gateway.identity import Identities, hash_key
-from toolgate.gateway.oidc_login import OidcClient, OidcLogin
-from toolgate.govern.terms import Terms
-from toolgate.upstream.egress import Egress
-from toolgate.upstream.fetch import Fetcher
+from toolgate.govern.operator_policy import Terms
+from toolgate.upstream.http.egress import Egress
+from toolgate.upstream.http.fetch import Fetcher
 
 pytestmark = pytest.mark.anyio
 

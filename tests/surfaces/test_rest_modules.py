@@ -11,7 +11,7 @@ import pytest
 from wasmtime import wat2wasm
 
 from tests.surfaces.rest_house import TASKS, RestHouse, open_rest, secret_of, stdio, task
-from toolgate.gateway.identity import hash_key
+from toolgate.gateway.auth.identity import hash_key
 from toolgate.packages import modules as stored_modules
 
 pytestmark = pytest.mark.anyio

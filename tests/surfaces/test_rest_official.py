@@ -17,10 +17,10 @@ from tests.surfaces.rest_house import (
     task,
 )
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
-from toolgate.gateway.identity import hash_key
+from toolgate.gateway.auth.identity import hash_key
 from toolgate.model.revisions import Write
-from toolgate.registry.imports import parse_imports
-from toolgate.surfaces.rest.official import namespace_of
+from toolgate.registry.interchange.imports import parse_imports
+from toolgate.surfaces.rest.resources.official import namespace_of
 
 pytestmark = pytest.mark.anyio
 

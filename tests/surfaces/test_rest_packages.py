@@ -19,7 +19,7 @@ from tests.surfaces.rest_house import (
 )
 from tests.upstream.memory_link import definition
 from toolgate.catalog.definitions import check_list
-from toolgate.govern.terms import Terms
+from toolgate.govern.operator_policy import Terms
 
 pytestmark = pytest.mark.anyio
 

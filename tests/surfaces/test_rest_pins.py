@@ -18,7 +18,7 @@ from toolgate.govern.quarantine import keep_pins
 from toolgate.model.pins import Pin
 from toolgate.model.revisions import Stored
 from toolgate.registry.memory import MemoryStore
-from toolgate.registry.store import Store
+from toolgate.registry.store.contract import Store
 
 pytestmark = pytest.mark.anyio
 

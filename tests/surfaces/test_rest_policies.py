@@ -19,9 +19,9 @@ from tests.surfaces.rest_house import (
 )
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
 from toolgate.policy.limits import Limits
+from toolgate.registry.files.reload import DirectoryLoader
 from toolgate.registry.memory import MemoryStore
-from toolgate.registry.reload import DirectoryLoader
-from toolgate.upstream.link import StartFailed
+from toolgate.upstream.connection.contract import StartFailed
 
 pytestmark = pytest.mark.anyio
 

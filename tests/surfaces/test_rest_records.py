@@ -22,11 +22,11 @@ from tests.surfaces.rest_house import (
 )
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
 from toolgate.audit.events import AdminRecorded
-from toolgate.govern.changes import MAX_RECORDS
+from toolgate.govern.changes.commit import MAX_RECORDS
 from toolgate.model.revisions import Batch, Kind, Listing, Write
 from toolgate.registry.memory import MemoryStore
-from toolgate.registry.sqlite import open_sqlite_store
-from toolgate.upstream.link import Reply, StartFailed
+from toolgate.registry.store.sqlite import open_sqlite_store
+from toolgate.upstream.connection.contract import Reply, StartFailed
 
 pytestmark = pytest.mark.anyio
 

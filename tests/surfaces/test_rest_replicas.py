@@ -13,7 +13,7 @@ import pytest
 from tests.contract.stores import schema_url
 from tests.scenarios.soak import rounds
 from tests.surfaces.rest_house import KEYS, NOW_MS, TASKS, RestHouse, open_rest, task
-from toolgate.registry.postgresql import open_postgres_store
+from toolgate.registry.store.postgresql import open_postgres_store
 
 pytestmark = pytest.mark.anyio
 

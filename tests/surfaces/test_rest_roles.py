@@ -18,7 +18,7 @@ from tests.surfaces.rest_house import (
     stdio,
     task,
 )
-from toolgate.gateway.identity import hash_key
+from toolgate.gateway.auth.identity import hash_key
 
 pytestmark = pytest.mark.anyio
 

@@ -14,7 +14,7 @@ import pytest
 from tests.contract.stores import schema_url
 from tests.postgres import shared_server
 from tests.surfaces.rest_house import NOW_MS, TASKS, open_rest, task
-from toolgate.registry.postgresql import open_postgres_store
+from toolgate.registry.store.postgresql import open_postgres_store
 
 pytestmark = pytest.mark.anyio
 
@@ -67,13 +67,13 @@ def open_counted(directory: Path) -> Iterator[tuple[RoundTrips, str]]:
 async def test_a_put_is_a_few_round_trips_to_the_database(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolgate.registry.postgresql._POLL_S", 3_600.0)
+    monkeypatch.setattr("toolgate.registry.store.postgresql._POLL_S", 3_600.0)
 
     async def deaf(*_: object) -> None:
         """Of what others are notified of, this replica is not: it would read the log besides."""
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("toolgate.registry.postgresql.PostgresStore._listen", deaf)
+    monkeypatch.setattr("toolgate.registry.store.postgresql.PostgresStore._listen", deaf)
     counts = []
     with open_counted(tmp_path) as (trips, database):
         async with open_postgres_store(database, lambda: NOW_MS) as store, open_rest(store=store) as house:

@@ -9,7 +9,7 @@ import pytest
 from tests.surfaces.rest_house import BASE_URL, RestHouse, error_of, http, open_rest, secret_of, stdio, task
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
 from toolgate.catalog.aliases import alias_of
-from toolgate.gateway.identity import hash_key
+from toolgate.gateway.auth.identity import hash_key
 from toolgate.model.revisions import Write
 from toolgate.policy.limits import Limits
 

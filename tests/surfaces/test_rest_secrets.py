@@ -7,8 +7,8 @@ import pytest
 
 from tests.surfaces.rest_house import SERVERS, error_of, http, open_rest, operations, secret_of, stdio
 from tests.upstream.memory_link import MemoryNet, MemoryServer
-from toolgate.surfaces.rest.intake import PATH_PARSERS
-from toolgate.upstream.link import StartFailed
+from toolgate.surfaces.rest.framework.request import PATH_PARSERS
+from toolgate.upstream.connection.contract import StartFailed
 
 pytestmark = pytest.mark.anyio
 

@@ -20,9 +20,9 @@ from tests.surfaces.rest_house import (
 )
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
 from toolgate.audit.events import AdminRecorded
-from toolgate.govern.terms import Terms
+from toolgate.govern.operator_policy import Terms
 from toolgate.model.reports import NodeReport, ServerReport
-from toolgate.registry.exports import check_export
+from toolgate.registry.store.export import check_export
 
 pytestmark = pytest.mark.anyio
 

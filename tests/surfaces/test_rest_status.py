@@ -5,9 +5,9 @@ import pytest
 from tests.surfaces.rest_house import open_rest, secret_of
 from toolgate.audit.events import CredentialRefused
 from toolgate.audit.lines import Written
-from toolgate.audit.log import AuditLog
+from toolgate.audit.log.writer import AuditLog
 from toolgate.errors import ControlUnavailable, PolicyStale
-from toolgate.govern.serving import Standing, Trouble
+from toolgate.govern.process import Standing, Trouble
 
 pytestmark = pytest.mark.anyio
 

@@ -19,11 +19,11 @@ from tests.surfaces.rest_house import (
     stdio,
     task,
 )
-from toolgate.gateway.identity import has_lapsed
+from toolgate.gateway.auth.identity import has_lapsed
 from toolgate.govern.watches import Watch, Watches
 from toolgate.model.revisions import Batch, Write
 from toolgate.registry.memory import MemoryStore
-from toolgate.registry.store import WATCH_BUFFER
+from toolgate.registry.store.contract import WATCH_BUFFER
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.surfaces.rest_house import TASKS, open_rest, secret_of, stdio
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
 from toolgate.catalog.skills import Skill, parse_skill
-from toolgate.gateway.identity import hash_key
+from toolgate.gateway.auth.identity import hash_key
 from toolgate.model.names import ToolRef
 
 SCOPE = "/api/v1/mcp/scope"

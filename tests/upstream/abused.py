@@ -16,11 +16,11 @@ from tests.upstream.http_links import opener, record_for
 from tests.upstream.http_pools import ANY
 from tests.upstream.memory_link import params
 from toolgate.model.servers import Budgets, ServerRecord
-from toolgate.upstream.health import ServerHealth
-from toolgate.upstream.http_connection import HttpLimits
+from toolgate.upstream.connection.secrets import Secrets
+from toolgate.upstream.http.client_connection import HttpLimits
 from toolgate.upstream.limits import PoolLimits
-from toolgate.upstream.pool import Pool
-from toolgate.upstream.secrets import Secrets
+from toolgate.upstream.pool.health import ServerHealth
+from toolgate.upstream.pool.pool import Pool
 from toolgate.upstream.sse_legacy import SseLegacyOpener
 
 HASTY = PoolLimits(backoff_s=0.01, reconnect_max_s=0.02, max_starts=1000, list_retry_s=0.01)

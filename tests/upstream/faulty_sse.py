@@ -5,8 +5,8 @@ from typing import Any
 from tests.upstream.faulty_http import LEGACY, Peer, Request
 from tests.upstream.http_links import ENVIRON
 from toolgate.model.servers import HttpEndpoint, ServerRecord
-from toolgate.upstream.egress import Egress
-from toolgate.upstream.secrets import Secrets
+from toolgate.upstream.connection.secrets import Secrets
+from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.sse_legacy import SseLegacyOpener
 
 SESSION = "session-of-8-and-more"

@@ -11,10 +11,10 @@ import msgspec
 from tests.upstream.faulty_http import FakeMcp, FaultyHttp, Peer, Request, Script
 from toolgate.model.servers import EMPTY, HttpEndpoint, ServerRecord
 from toolgate.model.tools import Era
-from toolgate.upstream.egress import Egress
-from toolgate.upstream.http_connection import HttpLimits
-from toolgate.upstream.link import START_TIMEOUT_S, Link, Opener, Params, Reply
-from toolgate.upstream.secrets import Secrets
+from toolgate.upstream.connection.contract import START_TIMEOUT_S, Link, Opener, Params, Reply
+from toolgate.upstream.connection.secrets import Secrets
+from toolgate.upstream.http.client_connection import HttpLimits
+from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.streamable import StreamableOpener
 
 SECRET = "sk-canary/0123456789"

@@ -5,12 +5,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tests.upstream.faulty_http import FaultyHttp, Peer, Request, Script
-from toolgate.upstream.egress import Egress, parse_target
-from toolgate.upstream.http import HttpPool
-from toolgate.upstream.http_connection import (
-    HttpLimits,
-    StreamRefused,
-)
+from toolgate.upstream.http.client_connection import HttpLimits, StreamRefused
+from toolgate.upstream.http.connection_pool import HttpPool
+from toolgate.upstream.http.egress import Egress, parse_target
 
 ANY = Egress(allow_private=True)
 

@@ -16,10 +16,18 @@ from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.model.protocol import LEGACY_VERSIONS, MODERN_VERSION
 from toolgate.model.servers import EMPTY, Budgets, ServerRecord, StdioLaunch
 from toolgate.model.tools import Era
+from toolgate.upstream.connection.contract import (
+    SHARED_CAPABILITIES,
+    ClientSide,
+    Hello,
+    LinkListener,
+    Params,
+    Reply,
+    Told,
+)
+from toolgate.upstream.connection.messages import params_for
 from toolgate.upstream.limits import PoolLimits
-from toolgate.upstream.link import SHARED_CAPABILITIES, ClientSide, Hello, LinkListener, Params, Reply, Told
-from toolgate.upstream.pool import Lazy, Pool
-from toolgate.upstream.wire import params_for
+from toolgate.upstream.pool.pool import Lazy, Pool
 
 Json = dict[str, Any]
 Handler = Callable[[Json], Awaitable[Reply]]

@@ -8,10 +8,10 @@ from typing import Any
 
 from tests.upstream.scripted_model import ScriptedModel, scripted_model
 from toolgate.model.chat import ChatUpstream
-from toolgate.upstream.egress import Egress
+from toolgate.upstream.connection.secrets import Secrets
+from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.models.client import ModelAnswer, Models
 from toolgate.upstream.models.events import ModelEvent
-from toolgate.upstream.secrets import Secrets
 
 PATH = "/chat/completions"
 KEY = "sk-0123456789abcdef0123456789abcdef"

@@ -10,9 +10,9 @@ import os
 import sys
 
 from tests.upstream.stdio_stage import Listener, faulty
-from toolgate.upstream.children import Warden
-from toolgate.upstream.secrets import Secrets
-from toolgate.upstream.stdio import StdioOpener
+from toolgate.upstream.connection.secrets import Secrets
+from toolgate.upstream.stdio.children import Warden
+from toolgate.upstream.stdio.connector import StdioOpener
 
 
 async def main(pids: str, *kinds: str) -> None:

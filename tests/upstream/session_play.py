@@ -9,10 +9,10 @@ import sys
 from dataclasses import replace
 
 from tests.upstream.stdio_stage import faulty, tool
-from toolgate.upstream.children import Warden
-from toolgate.upstream.pool import CallOrigin, Pool
-from toolgate.upstream.secrets import Secrets
-from toolgate.upstream.stdio import StdioOpener
+from toolgate.upstream.connection.secrets import Secrets
+from toolgate.upstream.pool.pool import CallOrigin, Pool
+from toolgate.upstream.stdio.children import Warden
+from toolgate.upstream.stdio.connector import StdioOpener
 
 
 async def main(pids: str) -> None:

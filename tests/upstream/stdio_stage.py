@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 
 from toolgate.model.servers import ServerRecord, StdioLaunch
-from toolgate.upstream.children import Warden
-from toolgate.upstream.link import START_TIMEOUT_S, Params, Purpose, Reply
-from toolgate.upstream.secrets import Secrets
-from toolgate.upstream.stdio import StdioLink, StdioOpener
+from toolgate.upstream.connection.contract import START_TIMEOUT_S, Params, Purpose, Reply
+from toolgate.upstream.connection.secrets import Secrets
+from toolgate.upstream.stdio.children import Warden
+from toolgate.upstream.stdio.connector import StdioLink, StdioOpener
 
 FAULTY = str(Path(__file__).with_name("faulty_server.py"))
 BIN = Path(sys.executable).parent

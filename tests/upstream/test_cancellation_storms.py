@@ -18,13 +18,13 @@ from tests.upstream.http_pools import ANY
 from tests.upstream.memory_link import params
 from tests.upstream.stdio_stage import faulty
 from toolgate.model.servers import Budgets, ServerRecord, Transport
-from toolgate.upstream.children import Warden
+from toolgate.upstream.connection.contract import Opener
+from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.limits import PoolLimits
-from toolgate.upstream.link import Opener
-from toolgate.upstream.pool import Pool
-from toolgate.upstream.secrets import Secrets
+from toolgate.upstream.pool.pool import Pool
 from toolgate.upstream.sse_legacy import SseLegacyOpener
-from toolgate.upstream.stdio import StdioOpener
+from toolgate.upstream.stdio.children import Warden
+from toolgate.upstream.stdio.connector import StdioOpener
 
 pytestmark = [pytest.mark.anyio, pytest.mark.soak]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.scenarios.soak import rounds
 from toolgate.errors import OutputTooLarge
-from toolgate.upstream.cap import CUT_MARK, TRUNCATED_KEY, cap_result
+from toolgate.upstream.pool.result_cap import CUT_MARK, TRUNCATED_KEY, cap_result
 
 MIB = 1024 * 1024
 Json = dict[str, Any]

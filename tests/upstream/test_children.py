@@ -25,10 +25,10 @@ from tests.upstream.stdio_stage import (
 )
 from toolgate.errors import ServerUnavailable
 from toolgate.upstream.child import STOP_STEP_S, Child
-from toolgate.upstream.children import FDS_PER_CHILD, RESERVED_FDS, Warden
-from toolgate.upstream.link import StartFailed
-from toolgate.upstream.secrets import Secrets
-from toolgate.upstream.stdio import StdioLink, StdioOpener
+from toolgate.upstream.connection.contract import StartFailed
+from toolgate.upstream.connection.secrets import Secrets
+from toolgate.upstream.stdio.children import FDS_PER_CHILD, RESERVED_FDS, Warden
+from toolgate.upstream.stdio.connector import StdioLink, StdioOpener
 
 pytestmark = pytest.mark.anyio
 on_one_loop = pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True})], ids=["uvloop"])
@@ -304,7 +304,7 @@ async def test_chd_14_few_open_files_are_a_refusal_with_a_reason() -> None:
 async def test_chd_14_running_out_of_files_in_the_middle_of_a_start_leaks_none(
     spare: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolgate.upstream.children.RESERVED_FDS", -1000)
+    monkeypatch.setattr("toolgate.upstream.stdio.children.RESERVED_FDS", -1000)
     async with open_warden() as warden:
         link = await start(warden)
         before = open_fds()

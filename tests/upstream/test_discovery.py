@@ -11,9 +11,9 @@ from tests.upstream.memory_link import Json, MemoryNet, MemoryServer, definition
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.catalog.members import MAX_LISTED
 from toolgate.model.tools import ServerTools
-from toolgate.upstream.link import Reply
+from toolgate.upstream.connection.contract import Reply
 from toolgate.upstream.lists import FORMS, MAX_PAGES
-from toolgate.upstream.pool import Pool
+from toolgate.upstream.pool.pool import Pool
 
 pytestmark = pytest.mark.anyio
 

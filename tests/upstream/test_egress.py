@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from tests.upstream.faulty_http import FaultyHttp, Peer, Request
-from toolgate.upstream.egress import Egress, EgressRefused, Target, parse_target
-from toolgate.upstream.http import ConnectFailed, HttpPool
+from toolgate.upstream.http.connection_pool import ConnectFailed, HttpPool
+from toolgate.upstream.http.egress import Egress, EgressRefused, Target, parse_target
 
 pytestmark = pytest.mark.anyio
 

@@ -7,8 +7,8 @@ import pytest
 
 from tests.upstream.certificates import Authority
 from tests.upstream.faulty_http import FaultyHttp, Peer, Request, Script
-from toolgate.upstream.egress import Egress
-from toolgate.upstream.fetch import MAX_DOCUMENT_BYTES, Fetcher, FetchFailed
+from toolgate.upstream.http.egress import Egress
+from toolgate.upstream.http.fetch import MAX_DOCUMENT_BYTES, Fetcher, FetchFailed
 
 pytestmark = pytest.mark.anyio
 

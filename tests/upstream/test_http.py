@@ -10,14 +10,9 @@ import uvloop
 
 from tests.upstream.faulty_http import FaultyHttp, Peer, Request
 from tests.upstream.http_pools import ANY, Gathered, echo, in_s, post, serving
-from toolgate.upstream.egress import parse_target
-from toolgate.upstream.http import ConnectFailed, HttpPool
-from toolgate.upstream.http_connection import (
-    Answer,
-    ExchangeFailed,
-    ExchangeTimedOut,
-    HttpLimits,
-)
+from toolgate.upstream.http.client_connection import Answer, ExchangeFailed, ExchangeTimedOut, HttpLimits
+from toolgate.upstream.http.connection_pool import ConnectFailed, HttpPool
+from toolgate.upstream.http.egress import parse_target
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ from tests.upstream.fault_proxy import Direction, Fault
 from tests.upstream.faulty_http import FakeMcp, Peer, Request
 from tests.upstream.http_links import calling, hang
 from toolgate.errors import CallTimedOut, ServerBusy, ServerUnavailable
-from toolgate.upstream.http_connection import HttpLimits
+from toolgate.upstream.http.client_connection import HttpLimits
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.upstream.faulty_http import Peer, Request
 from tests.upstream.http_pools import Gathered, in_s, post, serving
-from toolgate.upstream.http_connection import (
+from toolgate.upstream.http.client_connection import (
     ExchangeFailed,
     ExchangeTimedOut,
     HttpConnection,

@@ -8,14 +8,14 @@ import pytest
 
 from tests.upstream.faulty_http import Peer, Request
 from tests.upstream.http_pools import Gathered, echo, in_s, post, serving
-from toolgate.upstream import http_connection
+from toolgate.upstream.http import client_connection
 
 pytestmark = pytest.mark.anyio
 
 EVENT = b"data: {}\n\n"
 MANY = EVENT * 50_000
 LONG = b"data: " + b"x" * len(MANY) + b"\n\n"
-A_TURN = 2 * http_connection._MUCH_BYTES
+A_TURN = 2 * client_connection._MUCH_BYTES
 
 
 class Turns(Gathered):
@@ -103,7 +103,7 @@ class Slow(Gathered):
     """Keeps the loop for a while with everything it is fed."""
 
     def feed(self, chunk: bytes) -> bool:
-        until_s = time.perf_counter() + 2 * http_connection._LONG_S
+        until_s = time.perf_counter() + 2 * client_connection._LONG_S
         while time.perf_counter() < until_s:
             pass
         return super().feed(chunk)

@@ -9,8 +9,8 @@ import pytest
 
 from tests.upstream.faulty_http import Peer, Request
 from tests.upstream.http_pools import echo, in_s, post, serving
-from toolgate.upstream.http import HttpPool
-from toolgate.upstream.http_connection import ExchangeFailed, HttpConnection, HttpLimits
+from toolgate.upstream.http.client_connection import ExchangeFailed, HttpConnection, HttpLimits
+from toolgate.upstream.http.connection_pool import HttpPool
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ from tests.upstream.faulty_sse import record_for as sse_record
 from tests.upstream.http_links import opener, params, record_for
 from tests.upstream.stdio_stage import until
 from toolgate.errors import ServerUnavailable
-from toolgate.upstream.pool import Pool
+from toolgate.upstream.pool.pool import Pool
 
 pytestmark = pytest.mark.anyio
 

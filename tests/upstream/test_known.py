@@ -12,7 +12,7 @@ from tests.upstream.memory_link import definition, record
 from toolgate.catalog.lists import check_lists
 from toolgate.model.servers import HttpEndpoint, ServerRecord, StdioLaunch
 from toolgate.model.tools import ServerTools
-from toolgate.upstream.known import KnownDefinitions, launch_digest
+from toolgate.upstream.pool.kept_definitions import KnownDefinitions, launch_digest
 
 pytestmark = pytest.mark.anyio
 

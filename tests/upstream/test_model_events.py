@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from toolgate.upstream.http.sse import EventTooLarge, SseParser
 from toolgate.upstream.models.events import EventReader, ModelEvent
-from toolgate.upstream.sse import EventTooLarge, SseParser
 
 
 def read(*chunks: bytes) -> list[ModelEvent]:

@@ -10,10 +10,10 @@ from tests.upstream.model_stage import BODY, PATH, STREAM, asking, at, in_s
 from tests.upstream.scripted_model import Reply, cut, hang, scripted_model, status, stream, text, whole
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.errors import ModelRefused, ModelTimedOut, ModelUnavailable, ToolgateError
-from toolgate.upstream.egress import Egress
+from toolgate.upstream.connection.secrets import Secrets
+from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.models.client import ModelAnswer, Models
-from toolgate.upstream.models.inflow import Inflow
-from toolgate.upstream.secrets import Secrets
+from toolgate.upstream.models.streams import Inflow
 
 pytestmark = pytest.mark.anyio
 

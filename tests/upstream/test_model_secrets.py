@@ -10,8 +10,8 @@ import pytest
 from tests.upstream.model_stage import ANY, BODY, KEY, PATH, asking, at, in_s, read
 from tests.upstream.scripted_model import Reply, cut, hang, status, stream, text, whole
 from toolgate.errors import ModelUnavailable, ToolgateError
+from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.models.client import Models
-from toolgate.upstream.secrets import Secrets
 
 pytestmark = pytest.mark.anyio
 

@@ -6,9 +6,9 @@ import pytest
 
 from tests.upstream.scripted_model import scripted_model, status, whole
 from toolgate.model.chat import ChatUpstream
-from toolgate.upstream.egress import Egress
+from toolgate.upstream.connection.secrets import Secrets
+from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.models.trial import ModelTrial, try_models
-from toolgate.upstream.secrets import Secrets
 
 pytestmark = pytest.mark.anyio
 

@@ -22,9 +22,9 @@ from tests.upstream.scripted_model import (
     without_done,
 )
 from toolgate.errors import ModelBusy, ModelUnavailable
+from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.models.client import ModelAnswer, Models
-from toolgate.upstream.models.inflow import MAX_WAITING_BYTES
-from toolgate.upstream.secrets import Secrets
+from toolgate.upstream.models.streams import MAX_WAITING_BYTES
 
 pytestmark = pytest.mark.anyio
 

@@ -10,9 +10,9 @@ import pytest
 
 from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.model.tools import Era
-from toolgate.upstream import negotiate as negotiation
-from toolgate.upstream.link import Hello, Params, Reply, StartFailed
-from toolgate.upstream.negotiate import negotiate
+from toolgate.upstream.connection import negotiation
+from toolgate.upstream.connection.contract import Hello, Params, Reply, StartFailed
+from toolgate.upstream.connection.negotiation import negotiate
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.errors import CallTimedOut, NodeBusy
-from toolgate.upstream.node_slots import NodeSlots
+from toolgate.upstream.pool.admission import NodeSlots
 
 pytestmark = pytest.mark.anyio
 

@@ -16,12 +16,12 @@ from tests.contract.links import Ears
 from tests.scenarios.stage_sse import LEGACY_PYTHON, check_legacy_python
 from tests.upstream.http_links import params
 from toolgate.model.servers import HttpEndpoint, ServerRecord, StdioLaunch, Transport
-from toolgate.upstream.children import Warden
-from toolgate.upstream.egress import Egress
-from toolgate.upstream.link import Link, Opener, Reply
-from toolgate.upstream.secrets import Secrets
+from toolgate.upstream.connection.contract import Link, Opener, Reply
+from toolgate.upstream.connection.secrets import Secrets
+from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.sse_legacy import SseLegacyOpener
-from toolgate.upstream.stdio import StdioOpener
+from toolgate.upstream.stdio.children import Warden
+from toolgate.upstream.stdio.connector import StdioOpener
 from toolgate.upstream.streamable import StreamableOpener
 
 pytestmark = pytest.mark.anyio

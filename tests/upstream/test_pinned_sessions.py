@@ -14,10 +14,10 @@ from tests.upstream.http_links import opener, params, record_for
 from tests.upstream.stdio_stage import until
 from tests.upstream.test_pool_pins import Watched
 from toolgate.errors import ServerUnavailable, ToolgateError, UnknownTool
-from toolgate.gateway.drift import Drift
+from toolgate.gateway.cluster.drift import Drift
 from toolgate.model.servers import Sharing
 from toolgate.model.tools import ToolDefinition
-from toolgate.upstream.pool import CallOrigin, Pool
+from toolgate.upstream.pool.pool import CallOrigin, Pool
 
 pytestmark = pytest.mark.anyio
 

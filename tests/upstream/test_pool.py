@@ -19,9 +19,9 @@ from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.errors import NotFound, ServerUnavailable
 from toolgate.model.protocol import LEGACY_VERSIONS, MODERN_VERSION
 from toolgate.model.tools import ServerTools
-from toolgate.upstream.health import ServerHealth
-from toolgate.upstream.link import Reply, StartFailed
-from toolgate.upstream.pool import Answer
+from toolgate.upstream.connection.contract import Reply, StartFailed
+from toolgate.upstream.pool.health import ServerHealth
+from toolgate.upstream.pool.pool import Answer
 from toolgate.upstream.trial import TrialReport
 
 pytestmark = pytest.mark.anyio

@@ -23,8 +23,8 @@ from toolgate.errors import CallTimedOut, OutputTooLarge, ServerBusy, ServerUnav
 from toolgate.model.protocol import LEGACY_VERSIONS
 from toolgate.model.servers import EMPTY, ServerRecord
 from toolgate.model.tools import Era
-from toolgate.upstream.link import ClientSide, Hello, Link, LinkListener, Params, Reply
-from toolgate.upstream.pool import Answer, Pool
+from toolgate.upstream.connection.contract import ClientSide, Hello, Link, LinkListener, Params, Reply
+from toolgate.upstream.pool.pool import Answer, Pool
 
 pytestmark = pytest.mark.anyio
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.upstream.memory_link import Json, MemoryNet, MemoryServer, params, pool_of, record, text_result
 from tests.upstream.virtual_time import VIRTUAL, pass_time
-from toolgate.upstream.link import ClientSide, Reply
-from toolgate.upstream.pool import Pool
+from toolgate.upstream.connection.contract import ClientSide, Reply
+from toolgate.upstream.pool.pool import Pool
 
 pytestmark = pytest.mark.anyio
 

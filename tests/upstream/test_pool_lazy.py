@@ -23,9 +23,9 @@ from toolgate.errors import ServerBusy, ServerUnavailable
 from toolgate.model.packages import PackageRef
 from toolgate.model.pins import Pin
 from toolgate.model.servers import HttpEndpoint, ServerRecord, StdioLaunch
-from toolgate.upstream.known import KnownDefinitions
-from toolgate.upstream.link import Reply, StartFailed
-from toolgate.upstream.pool import CallOrigin, Lazy, Pool
+from toolgate.upstream.connection.contract import Reply, StartFailed
+from toolgate.upstream.pool.kept_definitions import KnownDefinitions
+from toolgate.upstream.pool.pool import CallOrigin, Lazy, Pool
 
 pytestmark = pytest.mark.anyio
 

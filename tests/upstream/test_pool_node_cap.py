@@ -10,8 +10,8 @@ from tests.upstream.memory_link import Json, MemoryNet, MemoryServer, params, po
 from tests.upstream.test_pool_clients import Person
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.errors import CallTimedOut, NodeBusy, ServerUnavailable
-from toolgate.upstream.link import Reply
-from toolgate.upstream.pool import Answer, CallOrigin, Pool
+from toolgate.upstream.connection.contract import Reply
+from toolgate.upstream.pool.pool import Answer, CallOrigin, Pool
 
 pytestmark = pytest.mark.anyio
 

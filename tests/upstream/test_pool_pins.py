@@ -8,12 +8,12 @@ from tests.upstream.memory_link import MemoryNet, definition, params, pool_of, r
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.catalog.definitions import check_list
 from toolgate.errors import ServerUnavailable, UnknownTool
-from toolgate.gateway.drift import Drift
+from toolgate.gateway.cluster.drift import Drift
 from toolgate.model.pins import Pin
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import ToolDefinition
-from toolgate.upstream.link import Reply
-from toolgate.upstream.pool import Pool
+from toolgate.upstream.connection.contract import Reply
+from toolgate.upstream.pool.pool import Pool
 
 pytestmark = pytest.mark.anyio
 

@@ -11,8 +11,8 @@ from tests.upstream.memory_link import Json, MemoryNet, MemoryServer, params, po
 from tests.upstream.virtual_time import VIRTUAL
 from toolgate.errors import ServerUnavailable
 from toolgate.model.servers import HttpEndpoint
-from toolgate.upstream.link import Reply, StartFailed
-from toolgate.upstream.pool import Pool
+from toolgate.upstream.connection.contract import Reply, StartFailed
+from toolgate.upstream.pool.pool import Pool
 
 pytestmark = pytest.mark.anyio
 

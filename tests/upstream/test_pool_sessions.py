@@ -20,9 +20,9 @@ from tests.upstream.memory_link import (
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.errors import CallTimedOut, ServerBusy, ServerUnavailable
 from toolgate.model.servers import ServerRecord
-from toolgate.upstream.link import Reply, StartFailed
-from toolgate.upstream.opening import ALL_CAPABILITIES
-from toolgate.upstream.pool import CallOrigin, Pool
+from toolgate.upstream.connection.contract import Reply, StartFailed
+from toolgate.upstream.pool.connectors import ALL_CAPABILITIES
+from toolgate.upstream.pool.pool import CallOrigin, Pool
 
 pytestmark = pytest.mark.anyio
 

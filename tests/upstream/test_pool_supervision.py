@@ -11,10 +11,10 @@ from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import Era
-from toolgate.upstream.health import STDERR_TAIL_BYTES
+from toolgate.upstream.connection.contract import Link, LinkListener, Reply, StartFailed
 from toolgate.upstream.limits import PoolLimits
-from toolgate.upstream.link import Link, LinkListener, Reply, StartFailed
-from toolgate.upstream.pool import Pool
+from toolgate.upstream.pool.health import STDERR_TAIL_BYTES
+from toolgate.upstream.pool.pool import Pool
 
 pytestmark = pytest.mark.anyio
 

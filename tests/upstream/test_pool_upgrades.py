@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from tests.upstream.memory_link import MemoryNet, definition, params, pool_of, record
-from toolgate.gateway.drift import Drift
+from toolgate.gateway.cluster.drift import Drift
 from toolgate.model.packages import PackageRef
 from toolgate.model.pins import Pin
 from toolgate.model.servers import ServerRecord
-from toolgate.upstream.link import StartFailed
-from toolgate.upstream.pool import Pool
+from toolgate.upstream.connection.contract import StartFailed
+from toolgate.upstream.pool.pool import Pool
 
 pytestmark = pytest.mark.anyio
 

@@ -3,7 +3,7 @@
 import pytest
 
 from toolgate.model.servers import HttpEndpoint, StdioLaunch
-from toolgate.upstream.link import Hello
+from toolgate.upstream.connection.contract import Hello
 from toolgate.upstream.redaction import Redactor, credentials_of, credentials_of_child
 
 

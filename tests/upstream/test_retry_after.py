@@ -6,9 +6,9 @@ import pytest
 
 from tests.upstream.faulty_http import FakeMcp, FaultyHttp, Peer, Request, Script
 from tests.upstream.http_links import Heard, linked, open_link, record_for
-from toolgate.upstream.http_connection import Answer
-from toolgate.upstream.link import StartFailed
-from toolgate.upstream.streamable.messages import retry_after_s
+from toolgate.upstream.connection.contract import StartFailed
+from toolgate.upstream.http.client_connection import Answer
+from toolgate.upstream.http.responses import retry_after_s
 
 pytestmark = pytest.mark.anyio
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from toolgate.model.servers import HttpEndpoint
-from toolgate.upstream.link import StartFailed
-from toolgate.upstream.secrets import Secrets
+from toolgate.upstream.connection.contract import StartFailed
+from toolgate.upstream.connection.secrets import Secrets
 
 
 def test_a_file_in_the_directory_of_secrets_wins_over_the_variable(tmp_path: Path) -> None:

@@ -19,12 +19,12 @@ from tests.upstream.http_links import record_for
 from tests.upstream.stdio_stage import faulty, is_alive, said, tool, until
 from toolgate.errors import ServerUnavailable
 from toolgate.model.servers import Transport
-from toolgate.upstream.children import Warden
+from toolgate.upstream.connection.contract import ClientSide, Opener
+from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.limits import PoolLimits
-from toolgate.upstream.link import ClientSide, Opener
-from toolgate.upstream.pool import CallOrigin, Pool
-from toolgate.upstream.secrets import Secrets
-from toolgate.upstream.stdio import StdioOpener
+from toolgate.upstream.pool.pool import CallOrigin, Pool
+from toolgate.upstream.stdio.children import Warden
+from toolgate.upstream.stdio.connector import StdioOpener
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolgate.upstream.sse import Event, EventTooLarge, SseParser
+from toolgate.upstream.http.sse import Event, EventTooLarge, SseParser
 
 LIMIT = 1024
 

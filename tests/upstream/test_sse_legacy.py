@@ -13,8 +13,9 @@ from tests.upstream.faulty_sse import SESSION, Sse, opener, record_for
 from tests.upstream.http_links import SECRET, Heard, call, echoed
 from toolgate.errors import ServerUnavailable
 from toolgate.model.servers import ServerRecord
-from toolgate.upstream import sse_legacy_link, sse_legacy_stream
-from toolgate.upstream.link import Link, Reply, StartFailed
+from toolgate.upstream import sse_legacy_stream
+from toolgate.upstream.connection.contract import Link, Reply, StartFailed
+from toolgate.upstream.http import sse_legacy
 
 pytestmark = pytest.mark.anyio
 
@@ -253,7 +254,7 @@ async def test_an_answer_that_cannot_be_carried_fails_its_call_at_once(value: by
     ],
 )
 async def test_a_stream_full_of_noise_ends_the_link(monkeypatch: pytest.MonkeyPatch, noise: bytes) -> None:
-    monkeypatch.setattr(sse_legacy_link, "MAX_NOISE_EVENTS", 10)
+    monkeypatch.setattr(sse_legacy, "MAX_NOISE_EVENTS", 10)
     server, heard = Sse(), Heard()
     async with linked(server, heard):
         assert server.stream is not None

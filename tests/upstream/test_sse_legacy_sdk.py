@@ -21,9 +21,9 @@ from tests.upstream.test_streamable_sdk import Upstream
 from toolgate.errors import CallTimedOut
 from toolgate.model.servers import HttpEndpoint, ServerRecord
 from toolgate.model.tools import Era
-from toolgate.upstream.egress import Egress
-from toolgate.upstream.link import Link
-from toolgate.upstream.secrets import Secrets
+from toolgate.upstream.connection.contract import Link
+from toolgate.upstream.connection.secrets import Secrets
+from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.sse_legacy import SseLegacyOpener
 
 pytestmark = pytest.mark.anyio

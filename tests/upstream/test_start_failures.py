@@ -5,7 +5,7 @@ from textwrap import dedent
 import pytest
 
 from tests.upstream.stdio_stage import command
-from toolgate.upstream.start_failures import MAX_CAUSE_CHARS, FailedStart, cause_of
+from toolgate.upstream.stdio.start_failures import MAX_CAUSE_CHARS, FailedStart, cause_of
 
 NODE = """
     node:internal/modules/cjs/loader:1423

@@ -27,10 +27,10 @@ from tests.upstream.stdio_stage import (
     until,
 )
 from toolgate.errors import CallTimedOut, InvalidParams, ServerUnavailable
-from toolgate.upstream.link import MAX_MESSAGE_BYTES, Reply
-from toolgate.upstream.pipes import MAX_PENDING_BYTES
-from toolgate.upstream.stdio import MAX_NOISE_BYTES, MAX_NOISE_LINES, StdioLink
-from toolgate.upstream.wire import guess_answered
+from toolgate.upstream.connection.contract import MAX_MESSAGE_BYTES, Reply
+from toolgate.upstream.connection.messages import guess_answered
+from toolgate.upstream.stdio.connector import MAX_NOISE_BYTES, MAX_NOISE_LINES, StdioLink
+from toolgate.upstream.stdio.pipes import MAX_PENDING_BYTES
 
 pytestmark = pytest.mark.anyio
 # For what takes seconds and does not depend on the loop.

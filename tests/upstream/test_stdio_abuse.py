@@ -15,12 +15,12 @@ import pytest
 from tests.upstream.stdio_stage import faulty, said, tool, until
 from toolgate.errors import CallTimedOut, ServerBusy, ServerUnavailable
 from toolgate.model.servers import Budgets
-from toolgate.upstream.children import Warden
-from toolgate.upstream.health import ServerHealth
+from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.limits import PoolLimits
-from toolgate.upstream.pool import Pool
-from toolgate.upstream.secrets import Secrets
-from toolgate.upstream.stdio import StdioOpener
+from toolgate.upstream.pool.health import ServerHealth
+from toolgate.upstream.pool.pool import Pool
+from toolgate.upstream.stdio.children import Warden
+from toolgate.upstream.stdio.connector import StdioOpener
 
 pytestmark = pytest.mark.anyio
 

@@ -11,8 +11,8 @@ import pytest
 
 from tests.upstream.stdio_stage import FAULTY, Listener, call, command, open_opener, until
 from tests.upstream.test_stdio_start import methods
-from toolgate.upstream.link import StartFailed
-from toolgate.upstream.stdio import StdioLink, StdioOpener
+from toolgate.upstream.connection.contract import StartFailed
+from toolgate.upstream.stdio.connector import StdioLink, StdioOpener
 
 pytestmark = pytest.mark.anyio
 
@@ -57,7 +57,7 @@ async def opening(opener: StdioOpener, runner: Runner) -> AsyncIterator[asyncio.
 async def test_try_5_a_runner_that_downloads_past_the_limits_of_start_and_probe_is_not_killed_nor_misjudged(
     words: tuple[str, ...], era: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolgate.upstream.negotiate.PROBE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("toolgate.upstream.connection.negotiation.PROBE_TIMEOUT_S", 0.2)
     runner = Runner(tmp_path, *words)
     async with open_opener(start_timeout_s=0.4) as opener, opening(opener, runner) as task:
         done, _ = await asyncio.wait({task}, timeout=1.0)

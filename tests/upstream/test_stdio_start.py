@@ -22,9 +22,9 @@ from tests.upstream.stdio_stage import (
 )
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import Era
-from toolgate.upstream.link import Hello, StartFailed
-from toolgate.upstream.secrets import BASE_ENVIRONMENT, NETWORK_ENVIRONMENT
-from toolgate.upstream.stdio import StdioOpener
+from toolgate.upstream.connection.contract import Hello, StartFailed
+from toolgate.upstream.connection.secrets import BASE_ENVIRONMENT, NETWORK_ENVIRONMENT
+from toolgate.upstream.stdio.connector import StdioOpener
 
 pytestmark = pytest.mark.anyio
 # For what takes seconds and does not depend on the loop.

@@ -11,8 +11,8 @@ import pytest
 from tests.contract.link_clients import ACCEPTED, Client, never
 from tests.upstream.faulty_http import FakeMcp, FaultyHttp, Peer, Request
 from tests.upstream.http_links import Heard, call, hang, linked, open_link, params, record_for, response
-from toolgate.upstream import orders, relay
-from toolgate.upstream.link import SHARED_CAPABILITIES, Link
+from toolgate.upstream.connection import relay, subscriptions
+from toolgate.upstream.connection.contract import SHARED_CAPABILITIES, Link
 
 pytestmark = pytest.mark.anyio
 
@@ -91,7 +91,7 @@ async def test_a_server_that_refuses_to_be_told_is_called_all_the_same() -> None
 async def test_bud_1_a_call_does_not_wait_for_a_server_that_is_slow_to_be_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(orders, "_TIMEOUT_S", 60.0)
+    monkeypatch.setattr(subscriptions, "_TIMEOUT_S", 60.0)
     async with linked(legacy(**{"logging/setLevel": hang})) as (server, link), asyncio.timeout(60):
         answers = [await put(link, Client(log_level=level)) for level in ("info", "debug", "debug")]
 

@@ -31,7 +31,7 @@ from mcp_types import (
 from tests.upstream.http_links import Heard, open_link, params, record_for
 from toolgate.errors import CallTimedOut
 from toolgate.model.tools import Era
-from toolgate.upstream.link import Link
+from toolgate.upstream.connection.contract import Link
 
 pytestmark = pytest.mark.anyio
 

@@ -18,7 +18,7 @@ from tests.upstream.http_links import (
     record_for,
 )
 from toolgate.errors import CallTimedOut, ServerUnavailable
-from toolgate.upstream.http_connection import HttpLimits
+from toolgate.upstream.http.client_connection import HttpLimits
 
 pytestmark = pytest.mark.anyio
 

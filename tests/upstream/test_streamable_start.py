@@ -15,9 +15,9 @@ from tests.upstream.http_links import SECRET, Heard, hang, linked, open_link, op
 from toolgate import __version__
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import Era
-from toolgate.upstream.egress import Egress
-from toolgate.upstream.link import Reply, StartFailed
-from toolgate.upstream.secrets import Secrets
+from toolgate.upstream.connection.contract import Reply, StartFailed
+from toolgate.upstream.connection.secrets import Secrets
+from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.streamable import StreamableOpener
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ import pytest
 from tests.upstream.faulty_http import FakeMcp, Peer, Request
 from tests.upstream.http_links import OK, Heard, linked, params, response
 from toolgate.errors import CallTimedOut, ServerUnavailable
-from toolgate.upstream.link import Reply
+from toolgate.upstream.connection.contract import Reply
 
 pytestmark = pytest.mark.anyio
 

@@ -14,9 +14,9 @@ from wasmtime import Module, wat2wasm
 from tests.wasm.wat import IDLE, job
 from toolgate.errors import InvalidModule, InvalidRecord, NotFound, StorageFailed
 from toolgate.model.workloads import MAX_MODULE_BYTES
-from toolgate.wasm import compiled
-from toolgate.wasm.compiled import IN_USE_S, REFUSED_S, UNUSED_S, CompiledModules
+from toolgate.wasm import module_cache
 from toolgate.wasm.engine import new_engine
+from toolgate.wasm.module_cache import IN_USE_S, REFUSED_S, UNUSED_S, CompiledModules
 from toolgate.wasm.slots import Run, Slots
 
 pytestmark = pytest.mark.anyio
@@ -330,7 +330,7 @@ async def test_what_other_versions_compiled_and_what_a_crash_left_goes(lived_in:
 async def test_the_ones_that_were_used_longest_ago_go_first(
     house: House, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
 ) -> None:
-    monkeypatch.setattr(compiled, limit, most)
+    monkeypatch.setattr(module_cache, limit, most)
     other = house.add(bytes(wat2wasm(IDLE.replace("1", "2"))))
     house.named = {SHA256, other}
     modules = house.modules()

@@ -8,12 +8,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Final
 
-from toolgate.app.archives import keeper_of, open_archives
-from toolgate.app.audits import open_index
-from toolgate.app.doors import Supplies, authorizer_of, open_openers, packages_in
-from toolgate.app.journals import describe_journal
-from toolgate.app.loop_lag import open_loop_lag
-from toolgate.app.parts import (
+from toolgate.app.audit_index import open_index
+from toolgate.app.components import (
     console_door,
     console_reached,
     describe_gateway,
@@ -33,21 +29,25 @@ from toolgate.app.parts import (
     terms_of,
     wall_ms,
 )
-from toolgate.app.serving import App
-from toolgate.app.tracing import open_exported_journal
+from toolgate.app.control_plane import keeper_of, open_archives
+from toolgate.app.data_plane import Supplies, authorizer_of, open_openers, packages_in
+from toolgate.app.journals import describe_journal
+from toolgate.app.loop_lag import open_loop_lag
+from toolgate.app.observability import open_exported_journal
+from toolgate.app.process import App
 from toolgate.app.upkeep import open_upkeep
 from toolgate.app.webhooks import open_webhook
-from toolgate.audit.log import AuditLog
+from toolgate.audit.log.writer import AuditLog
 from toolgate.errors import StartRefused, StorageUnavailable
-from toolgate.gateway.approving import Approving
+from toolgate.gateway.call.approval import Approving
+from toolgate.gateway.cluster.reported_servers import ReportedServers
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.reported import ReportedServers
 from toolgate.govern.control import Control
-from toolgate.govern.serving import Standing, Trouble
+from toolgate.govern.process import Standing, Trouble
 from toolgate.model.addresses import is_loopback, parse_address
-from toolgate.packages.unpacked import Fetch
-from toolgate.registry.engines import open_store
-from toolgate.registry.store import Store
+from toolgate.packages.connector import Fetch
+from toolgate.registry.store.contract import Store
+from toolgate.registry.store.engines import open_store
 from toolgate.settings import GrpcSettings, Settings
 from toolgate.surfaces.grpc.server import Tls, open_grpc_server
 from toolgate.surfaces.http.asgi import AsgiDoor

@@ -3,12 +3,12 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from toolgate.app.parts import node_id_of
-from toolgate.audit.following import followed
+from toolgate.app.components import node_id_of
 from toolgate.audit.journal import Journal
+from toolgate.audit.log.follower import followed
 from toolgate.audit.tail import Read
 from toolgate.proto import node_pb2
-from toolgate.registry.control_link import GrpcControlLink
+from toolgate.registry.replication.connection import GrpcControlLink
 from toolgate.settings import Settings
 
 

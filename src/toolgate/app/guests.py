@@ -8,19 +8,19 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from toolgate.app.parts import node_id_of
+from toolgate.app.components import node_id_of
 from toolgate.gateway.gateway import Gateway
 from toolgate.model.invocations import Ending
-from toolgate.registry.invocations import Queue
+from toolgate.registry.invocations.contract import Queue
 from toolgate.settings import Settings
 from toolgate.surfaces.wasm.context import TaskContext
+from toolgate.surfaces.wasm.invocation import Means
 from toolgate.surfaces.wasm.invoker import Invoker
-from toolgate.surfaces.wasm.running import Means
 from toolgate.upstream.models.client import Models
 from toolgate.wasm.run import Run
 
 if TYPE_CHECKING:
-    from toolgate.wasm.compiled import CompiledModules, FetchModule
+    from toolgate.wasm.module_cache import CompiledModules, FetchModule
     from toolgate.wasm.slots import Slots
 
 CACHE: Final = "modules-cache"
@@ -58,7 +58,7 @@ class LazyRuntime:
         async with self._turn:
             modules = self._modules
             if modules is None:
-                compiled = await asyncio.to_thread(import_module, "toolgate.wasm.compiled")
+                compiled = await asyncio.to_thread(import_module, "toolgate.wasm.module_cache")
                 modules = compiled.CompiledModules(
                     self._settings.data_dir / CACHE, self._fetch, named=self._named
                 )

@@ -7,7 +7,7 @@ from typing import Final
 
 from toolgate.audit.journal import Journal
 from toolgate.errors import StartRefused
-from toolgate.registry.locks import lock_beside
+from toolgate.registry.database.disk import lock_beside
 from toolgate.settings import Settings
 from toolgate.telemetry import Metrics
 from toolgate.telemetry.disks import HINT, describe_full_disk

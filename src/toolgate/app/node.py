@@ -15,11 +15,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from toolgate import __version__
-from toolgate.app.doors import Doors, Supplies, authorizer_of, describe_doors, open_askers, open_gateway
-from toolgate.app.forwarding import open_forwarding
-from toolgate.app.guests import Work
-from toolgate.app.journals import describe_journal
-from toolgate.app.parts import (
+from toolgate.app.components import (
     SESSION_KEY_BYTES,
     discovery_of,
     node_id_of,
@@ -29,33 +25,37 @@ from toolgate.app.parts import (
     read_key_file,
     wall_ms,
 )
-from toolgate.app.serving import App
+from toolgate.app.data_plane import Doors, Supplies, authorizer_of, describe_doors, open_askers, open_gateway
+from toolgate.app.forwarding import open_forwarding
+from toolgate.app.guests import Work
+from toolgate.app.journals import describe_journal
+from toolgate.app.observability import open_exported_journal
+from toolgate.app.process import App
 from toolgate.app.sessions import SessionEndings, open_session_upkeep
-from toolgate.app.tracing import open_exported_journal
 from toolgate.errors import ControlUnavailable, StartRefused
-from toolgate.gateway.approving import Approving
-from toolgate.gateway.finding import Finding
+from toolgate.gateway.auth.identity import Identities
+from toolgate.gateway.call.approval import Approving
+from toolgate.gateway.call.quota import Spending
+from toolgate.gateway.cluster.node import Reporter
 from toolgate.gateway.freshness import Freshness
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.identity import Identities
-from toolgate.gateway.reporting import Reporter
-from toolgate.gateway.searching import Searching
-from toolgate.gateway.spending import Spending
-from toolgate.govern.serving import Serving, Standing, Trouble
+from toolgate.gateway.search.index import Searching
+from toolgate.gateway.search.tool_search import Finding
+from toolgate.govern.process import Serving, Standing, Trouble
 from toolgate.model.addresses import parse_address
 from toolgate.model.reports import NodeReport
 from toolgate.registry.control_approvals import ControlDesk
-from toolgate.registry.control_link import ControlAddress, GrpcControlLink, open_control_link
-from toolgate.registry.control_queue import ControlQueue
 from toolgate.registry.control_spending import ControlBank
-from toolgate.registry.source import RegistryState
-from toolgate.registry.sync import NodeSync
+from toolgate.registry.replication.connection import ControlAddress, GrpcControlLink, open_control_link
+from toolgate.registry.replication.remote import ControlQueue
+from toolgate.registry.replication.state import RegistryState
+from toolgate.registry.replication.sync import NodeSync
 from toolgate.settings import Settings
 from toolgate.surfaces.http.asgi import AsgiDoor
 from toolgate.surfaces.http.guard import Guard
-from toolgate.surfaces.mcp.door import McpDoor
+from toolgate.surfaces.mcp.endpoint import McpDoor
 from toolgate.surfaces.mcp.session import Sessions
-from toolgate.surfaces.rest.serving import node_app
+from toolgate.surfaces.rest.node_app import node_app
 from toolgate.telemetry import Metrics
 
 _log: Final = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from toolgate.app.background import in_background
-from toolgate.app.parts import wall_ms
+from toolgate.app.components import wall_ms
 from toolgate.gateway.gateway import Gateway
 
 TELL_EVERY_S: Final = 60.0

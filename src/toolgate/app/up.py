@@ -5,13 +5,9 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
-from toolgate.app.archives import keeper_of, open_archives
-from toolgate.app.audits import open_index
+from toolgate.app.audit_index import open_index
 from toolgate.app.background import in_background
-from toolgate.app.doors import Doors, Supplies, authorizer_of, describe_doors, open_askers, open_gateway
-from toolgate.app.guests import Work
-from toolgate.app.journals import describe_journal
-from toolgate.app.parts import (
+from toolgate.app.components import (
     console_door,
     console_reached,
     discovery_of,
@@ -28,22 +24,26 @@ from toolgate.app.parts import (
     terms_of,
     wall_ms,
 )
-from toolgate.app.serving import App
+from toolgate.app.control_plane import keeper_of, open_archives
+from toolgate.app.data_plane import Doors, Supplies, authorizer_of, describe_doors, open_askers, open_gateway
+from toolgate.app.guests import Work
+from toolgate.app.journals import describe_journal
+from toolgate.app.observability import open_exported_journal
+from toolgate.app.process import App
 from toolgate.app.sessions import SessionEndings, open_session_upkeep, sync_with
-from toolgate.app.tracing import open_exported_journal
 from toolgate.app.upkeep import open_upkeep
 from toolgate.app.webhooks import open_webhook
 from toolgate.errors import StartRefused
-from toolgate.gateway.approving import Approving
-from toolgate.gateway.finding import Finding
-from toolgate.gateway.searching import Searching
-from toolgate.gateway.spending import Spending
+from toolgate.gateway.call.approval import Approving
+from toolgate.gateway.call.quota import Spending
+from toolgate.gateway.search.index import Searching
+from toolgate.gateway.search.tool_search import Finding
 from toolgate.govern.control import Control
-from toolgate.registry.sqlite import open_sqlite_store
+from toolgate.registry.store.sqlite import open_sqlite_store
 from toolgate.settings import Settings
 from toolgate.surfaces.http.asgi import AsgiDoor
 from toolgate.surfaces.http.guard import Guard
-from toolgate.surfaces.mcp.door import McpDoor
+from toolgate.surfaces.mcp.endpoint import McpDoor
 from toolgate.surfaces.mcp.session import Sessions
 from toolgate.surfaces.rest.app import rest_app
 from toolgate.telemetry import Metrics

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from toolgate.app.background import in_background
-from toolgate.app.parts import wall_ms
-from toolgate.audit.log import AuditLog
+from toolgate.app.components import wall_ms
+from toolgate.audit.log.writer import AuditLog
 from toolgate.errors import ToolgateError
 from toolgate.govern.decisions import record_of
-from toolgate.registry.store import Store
+from toolgate.registry.store.contract import Store
 from toolgate.telemetry import Metrics
 
 FORGET_EVERY_S: Final = 3600

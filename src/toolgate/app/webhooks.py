@@ -6,14 +6,14 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from toolgate.app.background import in_background
-from toolgate.app.parts import egress_of, read_key_file, wall_ms
+from toolgate.app.components import egress_of, read_key_file, wall_ms
 from toolgate.errors import StartRefused
 from toolgate.gateway.gateway import Gateway
 from toolgate.govern.approval_webhook import ApprovalWebhook, BodySigner
-from toolgate.registry.store import Store
+from toolgate.registry.store.contract import Store
 from toolgate.settings import Settings
-from toolgate.upstream.egress import EgressRefused
-from toolgate.upstream.fetch import Fetcher, parse_secure_target
+from toolgate.upstream.http.egress import EgressRefused
+from toolgate.upstream.http.fetch import Fetcher, parse_secure_target
 
 _log: Final = logging.getLogger(__name__)
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from toolgate.audit.ahead import open_ahead
-from toolgate.audit.files import is_misplaced, last_sequence, shift_files
-from toolgate.audit.log import AuditLog
-from toolgate.audit.recovery import recover
+from toolgate.audit.log.files import is_misplaced, last_sequence, shift_files
+from toolgate.audit.log.journal import recover
+from toolgate.audit.log.write_ahead import open_ahead
+from toolgate.audit.log.writer import AuditLog
 from toolgate.audit.sinks import KEEP_FILES, ROTATE_BYTES, JsonLinesSink
 from toolgate.audit.tail import LogTail
 

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from toolgate.audit.events import AuditEvent, CallStarted
-from toolgate.audit.files import number_of
+from toolgate.audit.log.files import number_of
 
 MAX_LINE_BYTES: Final = 16 * 1024
 

@@ -152,7 +152,7 @@ def _record(line: bytes, log: str) -> LogRecord | None:
         severity_number=severity,
         event_name=f"toolgate.audit.{seen.type}",
         body=AnyValue(string_value=body),
-        attributes=[number, _note("toolgate.audit.log", log), *notes],
+        attributes=[number, _note("toolgate.audit.log.writer", log), *notes],
         trace_id=_trace_id(seen.trace_id),
     )
 

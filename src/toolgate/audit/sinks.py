@@ -5,9 +5,9 @@ from collections import deque
 from pathlib import Path
 from typing import Final
 
-from toolgate.audit.chain import GENESIS, encode_seal, find_last_seal, make_seal
-from toolgate.audit.files import list_files, number_of, shift_files
 from toolgate.audit.lines import Line, Written, parse_line
+from toolgate.audit.log.files import list_files, number_of, shift_files
+from toolgate.audit.log.lines import GENESIS, encode_seal, find_last_seal, make_seal
 
 ROTATE_BYTES: Final = 64 * 1024 * 1024
 KEEP_FILES: Final = 10

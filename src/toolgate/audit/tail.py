@@ -5,7 +5,7 @@ from pathlib import Path
 from threading import Lock
 from typing import BinaryIO, Final, NamedTuple
 
-from toolgate.audit.files import number_of, open_after
+from toolgate.audit.log.files import number_of, open_after
 
 MOST_LINES: Final = 1_000
 CHUNK_BYTES: Final = 512 * 1024

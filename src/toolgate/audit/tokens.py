@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection, delete, func, insert, select, update
 
 from toolgate.audit.events import TokensCounted
+from toolgate.audit.index.tables import TOKENS
 from toolgate.audit.queries import MAX_KEY_CHARS
-from toolgate.audit.tables import TOKENS
 
 DAY_MS: Final = 24 * 3_600_000
 MOST_TASKS: Final = 1_000

@@ -5,7 +5,7 @@ from typing import Final, Literal, NamedTuple
 
 from sqlalchemy import Connection, case, distinct, func, select
 
-from toolgate.audit.tables import EVENTS
+from toolgate.audit.index.tables import EVENTS
 from toolgate.audit.tokens import DAY_MS
 
 MAX_USES: Final = 100_000

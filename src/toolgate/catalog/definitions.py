@@ -22,6 +22,14 @@ from toolgate.catalog.aliases import (
     is_disguised,
     skeleton,
 )
+from toolgate.catalog.checks import (
+    Schema,
+    SchemaRefused,
+    check_schema,
+    legacy_form,
+    parse_input_schema,
+    parse_param_headers,
+)
 from toolgate.catalog.members import (
     MAX_LISTED,
     Icon,
@@ -34,14 +42,6 @@ from toolgate.catalog.members import (
     parse_members,
     respell,
     shown,
-)
-from toolgate.catalog.schemas import (
-    Schema,
-    SchemaRefused,
-    check_schema,
-    legacy_form,
-    parse_input_schema,
-    parse_param_headers,
 )
 from toolgate.catalog.tokens import estimate_tokens
 from toolgate.model.effects import read_effects

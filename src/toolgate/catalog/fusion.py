@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from math import fsum
 from typing import Final
 
-from toolgate.catalog.search import Hit
+from toolgate.catalog.search.index import Hit
 
 # Usual is 60, found good for rankings of thousands. Those here are short, and their first places tell more.
 _DAMPING: Final = 20

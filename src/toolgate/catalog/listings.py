@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
 
+from toolgate.catalog.checks import SchemaRefused
 from toolgate.catalog.members import (
     MAX_LISTED,
     Icon,
@@ -26,7 +27,6 @@ from toolgate.catalog.members import (
     respell,
     shown,
 )
-from toolgate.catalog.schemas import SchemaRefused
 from toolgate.catalog.templates import MAX_EXPRESSIONS, MAX_TEMPLATE_BYTES, MAX_WORK, work_of
 from toolgate.model.names import PROMPT, RESOURCE
 from toolgate.model.tools import Listing

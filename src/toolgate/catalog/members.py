@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from toolgate.catalog.schemas import SchemaRefused, is_deeper_than
+from toolgate.catalog.checks import SchemaRefused, is_deeper_than
 from toolgate.model.raw import decode_members
 
 MAX_LISTED: Final = 2_000

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from toolgate.catalog.schemas import legacy_form
+from toolgate.catalog.checks import legacy_form
 from toolgate.model.protocol import LIST_MEMBERS
 from toolgate.model.raw import Members, decode_members
 from toolgate.model.tools import Era, Listing, ListKind, ToolDefinition

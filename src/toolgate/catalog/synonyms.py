@@ -7,7 +7,7 @@ the kinds of files that people call by their program. Chinese ones are pairs of 
 from collections.abc import Mapping
 from typing import Final
 
-from toolgate.catalog.words import stem
+from toolgate.catalog.search.terms import stem
 
 _SAME: Final = """
     search find lookup query discover locate

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from toolgate.chat.faults import given, missing, parse_array, parse_members, quoted, require_text
+from toolgate.chat.parsing import given, missing, parse_array, parse_members, quoted, require_text
 from toolgate.errors import InvalidChat
 from toolgate.model.chat import OtherTools
 from toolgate.model.raw import Members, object_of, text_of

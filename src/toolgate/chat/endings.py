@@ -9,9 +9,9 @@ import msgspec
 from toolgate.chat.calls import ToolCall
 from toolgate.chat.legacy_functions import FINISH as LEGACY_FINISH
 from toolgate.chat.legacy_functions import to_function_call
-from toolgate.chat.loop import Finish, ToolLoop
 from toolgate.chat.replies import Reply
 from toolgate.chat.requests import Asked
+from toolgate.chat.tool_loop import Finish, ToolLoop
 from toolgate.model.raw import NULL, Members, decode_members, encode_raw
 
 _ANSWERS: Final = frozenset({"stop", "length", "content_filter"})

@@ -4,8 +4,8 @@ from typing import Any, Final
 
 import msgspec
 
-from toolgate.chat.faults import given
-from toolgate.chat.hidden import ID_PREFIX
+from toolgate.chat.hidden_turns import ID_PREFIX
+from toolgate.chat.parsing import given
 from toolgate.chat.requests import ChatRequest
 from toolgate.model.raw import Members, decode_array, decode_members, encode_raw
 

@@ -12,9 +12,9 @@ from typing import Final
 
 import msgspec
 
-from toolgate.chat.choice import parse_choice
-from toolgate.chat.faults import given, parse_array
-from toolgate.chat.hidden import ID_PREFIX
+from toolgate.chat.client_tools import parse_choice
+from toolgate.chat.hidden_turns import ID_PREFIX
+from toolgate.chat.parsing import given, parse_array
 from toolgate.chat.requests import ChatRequest
 from toolgate.errors import InvalidChat
 from toolgate.model.raw import UNREADABLE, Members, array_of, decode_members, encode_raw, object_of, text_of

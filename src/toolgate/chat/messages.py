@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from toolgate.chat.faults import (
+from toolgate.chat.parsing import (
     given,
     missing,
     parse_array,

@@ -10,13 +10,13 @@ from typing import Any, Final, get_args
 import msgspec
 
 from toolgate.chat.budgets import parse_budgets
-from toolgate.chat.choice import ToolChoice, parse_choice
+from toolgate.chat.client_tools import ToolChoice, parse_choice
 from toolgate.chat.declarations import Declared, parse_tools
-from toolgate.chat.faults import given, parse_given_flag, parse_members, parse_text, quoted, unsupported
 from toolgate.chat.messages import check_messages, parse_messages
+from toolgate.chat.parsing import given, parse_given_flag, parse_members, parse_text, quoted, unsupported
 from toolgate.errors import InvalidChat, InvalidParams
 from toolgate.model.chat import BudgetsNarrowed, ChatMode
-from toolgate.model.member_names import KnownNames, ambiguous
+from toolgate.model.json_text import KnownNames, ambiguous
 from toolgate.model.raw import NULL, UNREADABLE, Members, encode_raw
 
 _MCP: Final = "mcp."

@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from toolgate.chat.hidden import MAX_BYTES, MAX_RAW_BYTES
-from toolgate.chat.outputs import cut_text
+from toolgate.chat.hidden_turns import MAX_BYTES, MAX_RAW_BYTES
+from toolgate.chat.tool_calls import cut_text
 
 _SHORTEST: Final = 256
 

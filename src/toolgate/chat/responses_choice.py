@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from toolgate.chat.choice import ToolChoice, parse_choice
-from toolgate.chat.responses_tools import Offer
+from toolgate.chat.client_tools import ToolChoice, parse_choice
+from toolgate.chat.responses.tools import Offer
 from toolgate.errors import InvalidChat
 
 

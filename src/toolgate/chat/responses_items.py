@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from toolgate.chat.responses_tools import Offer
+from toolgate.chat.responses.tools import Offer
 from toolgate.model.raw import Members, decode_members, text_of
 
 CALL: Final = "mcp_tg"

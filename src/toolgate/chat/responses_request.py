@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import msgspec
 
-from toolgate.chat.faults import given, missing, parse_given_flag, parse_text
+from toolgate.chat.parsing import given, missing, parse_given_flag, parse_text
 from toolgate.chat.requests import Asked, parse_own_fields
-from toolgate.chat.responses_input import parse_input
-from toolgate.chat.responses_tools import GATEWAY_LABEL, DeclaredTools, parse_tools, unknown_label
+from toolgate.chat.responses.requests import parse_input
+from toolgate.chat.responses.tools import GATEWAY_LABEL, DeclaredTools, parse_tools, unknown_label
 from toolgate.errors import InvalidChat, InvalidRecord
 from toolgate.model.chat import BudgetsNarrowed
 from toolgate.model.names import parse_server_id

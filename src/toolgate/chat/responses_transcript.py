@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import msgspec
 
 from toolgate.chat.calls import ToolCall
-from toolgate.chat.choice import ToolChoice
-from toolgate.chat.loop import AskModel
+from toolgate.chat.client_tools import ToolChoice
 from toolgate.chat.responses_items import function_call_output
 from toolgate.chat.responses_request import ResponsesRequest
+from toolgate.chat.tool_loop import AskModel
 from toolgate.model.raw import Members, decode_members, encode_raw
 
 

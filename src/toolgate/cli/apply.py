@@ -8,15 +8,15 @@ import typer
 from typer import Option
 
 from toolgate.cli.change_sets import APPLY, PLAN, ChangeFilesOption, PruneOption, change_set, post_changes
-from toolgate.cli.client import RestClient
+from toolgate.cli.client.rest import RestClient
 from toolgate.cli.failure import CommandFailed, Exit
-from toolgate.cli.module_files import hash_modules, send_modules
+from toolgate.cli.files.modules import hash_modules, send_modules
+from toolgate.cli.files.records import Record, load_records
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.options import Connection
 from toolgate.cli.output import open_console
 from toolgate.cli.record_commands import PlanOption
-from toolgate.cli.record_files import Record, load_records
 from toolgate.cli.render.plans import render_change_set, render_difference, render_removals
-from toolgate.cli.spreading import spread_options
 from toolgate.model.revisions import spoken
 
 app = typer.Typer(add_completion=False)

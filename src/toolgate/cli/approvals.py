@@ -6,11 +6,11 @@ from urllib.parse import quote
 import typer
 from typer import Argument, Option
 
-from toolgate.cli.client import RestClient
+from toolgate.cli.client.rest import RestClient
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.options import Connection
 from toolgate.cli.render.approvals import render_approval, render_approvals
 from toolgate.cli.render.layout import newest
-from toolgate.cli.spreading import spread_options
 from toolgate.model.approvals import ApprovalState
 
 app = typer.Typer(

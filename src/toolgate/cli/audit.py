@@ -14,14 +14,14 @@ from typer import Argument, Context, Option
 
 from toolgate.audit.events import Outcome
 from toolgate.audit.queries import EventType
-from toolgate.cli.client import RestClient, failure_of
+from toolgate.cli.client.rest import RestClient, failure_of
 from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.options import Connection
 from toolgate.cli.output import Output
 from toolgate.cli.render.audit import render_event, render_events
 from toolgate.cli.render.audit_verify import render_verified
 from toolgate.cli.render.layout import newest
-from toolgate.cli.spreading import spread_options
 from toolgate.cli.times import SINCE, parse_time
 
 app = typer.Typer(add_completion=False)

@@ -11,14 +11,14 @@ from typing import Any, BinaryIO, Final
 import msgspec
 from sqlalchemy import Connection
 
-from toolgate.app.audits import INDEX_FILE
+from toolgate.app.audit_index import INDEX_FILE
 from toolgate.app.journals import AUDIT_FILE
 from toolgate.audit.database import SqliteFile
-from toolgate.audit.files import first_number, open_files
-from toolgate.audit.index import name_log
+from toolgate.audit.index.index import name_log
+from toolgate.audit.index.statements import has_taken, read_taken
 from toolgate.audit.journal import read_name
-from toolgate.audit.statements import has_taken, read_taken
-from toolgate.audit.verify import Verifier
+from toolgate.audit.log.files import first_number, open_files
+from toolgate.audit.log.verify import Verifier
 from toolgate.cli.failure import CommandFailed
 from toolgate.settings import load_settings
 

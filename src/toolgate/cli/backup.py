@@ -2,9 +2,9 @@
 
 import typer
 
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.options import Connection
 from toolgate.cli.render.copies import render_backup
-from toolgate.cli.spreading import spread_options
 
 app = typer.Typer(add_completion=False)
 

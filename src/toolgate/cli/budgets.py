@@ -4,9 +4,9 @@ import time
 
 import typer
 
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.options import Connection
 from toolgate.cli.render.budgets import render_budgets
-from toolgate.cli.spreading import spread_options
 
 app = typer.Typer(add_completion=False)
 

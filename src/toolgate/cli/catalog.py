@@ -9,6 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from typer import Argument, Context, Option
 
 from toolgate.cli.failure import CommandFailed
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.options import Connection
 from toolgate.cli.output import open_console
 from toolgate.cli.render.catalog import (
@@ -19,7 +20,6 @@ from toolgate.cli.render.catalog import (
     render_found,
     render_quality,
 )
-from toolgate.cli.spreading import spread_options
 
 CATALOG: Final = "/api/catalog"
 BACKFILL: Final = "/admin/api/catalog/backfill"

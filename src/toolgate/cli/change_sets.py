@@ -6,10 +6,10 @@ from typing import Annotated, Any, Final
 
 from typer import Option
 
-from toolgate.cli.client import RestClient
+from toolgate.cli.client.rest import RestClient
 from toolgate.cli.failure import CommandFailed, Exit
-from toolgate.cli.record_files import ID_FIELDS, Record
-from toolgate.registry.directory import line_of
+from toolgate.cli.files.records import ID_FIELDS, Record
+from toolgate.registry.files.directory import line_of
 
 APPLY: Final = "/admin/api/apply"
 PLAN: Final = "/admin/api/plan"

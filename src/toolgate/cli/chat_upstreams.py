@@ -6,8 +6,10 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from toolgate.cli.client import record_path
+from toolgate.cli.client.rest import record_path
 from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.files.records import load_record
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.options import Connection
 from toolgate.cli.record_commands import (
     FilesOption,
@@ -17,13 +19,11 @@ from toolgate.cli.record_commands import (
     apply_files,
     delete_record,
 )
-from toolgate.cli.record_files import load_record
 from toolgate.cli.render.chat_upstreams import (
     render_chat_trial,
     render_chat_upstream,
     render_chat_upstreams,
 )
-from toolgate.cli.spreading import spread_options
 
 app = typer.Typer(
     add_completion=False,

@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 import typer
 from typer import Argument, Option
 
-from toolgate.catalog.assistants import PROGRAMS, Assistant, Door, Program, describe_selection, warn_of_length
-from toolgate.cli.config_merge import merge_entry
+from toolgate.catalog.clients import PROGRAMS, Assistant, Door, Program, describe_selection, warn_of_length
 from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.files.client_settings import merge_entry
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.options import Connection, ScopeOptions
 from toolgate.cli.render.connect import render_connection, render_merged
-from toolgate.cli.spreading import spread_options
 from toolgate.model.addresses import is_loopback
 from toolgate.surfaces.rest.links import door_url
 

@@ -11,11 +11,11 @@ from typer import Option
 
 from toolgate import __version__
 from toolgate.app.control import open_control
-from toolgate.app.serving import App, run
+from toolgate.app.process import App, run
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.output import Output
 from toolgate.cli.render.up import render_control_ready
 from toolgate.cli.setting_options import SettingOptions
-from toolgate.cli.spreading import spread_options
 
 app = typer.Typer(add_completion=False)
 

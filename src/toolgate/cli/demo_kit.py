@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from toolgate.cli.record_files import Record, load_record
+from toolgate.cli.files.records import Record, load_record
 
 DATA: Final = Path(__file__).parent / "demo_data"
 LOCK: Final = DATA / "requirements.txt"

@@ -4,11 +4,11 @@ import typer
 
 from toolgate.cli.change_sets import PLAN, ChangeFilesOption, PruneOption, change_set, post_changes
 from toolgate.cli.failure import CommandFailed, Exit
-from toolgate.cli.module_files import hash_modules
+from toolgate.cli.files.modules import hash_modules
+from toolgate.cli.files.records import load_records
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.options import Connection
-from toolgate.cli.record_files import load_records
 from toolgate.cli.render.plans import render_difference
-from toolgate.cli.spreading import spread_options
 
 app = typer.Typer(add_completion=False)
 

@@ -17,7 +17,7 @@ from typer import Option
 
 from toolgate import __version__
 from toolgate.app.collector import collector_of
-from toolgate.cli.client import RestClient
+from toolgate.cli.client.rest import RestClient
 from toolgate.cli.diagnosis import (
     Finding,
     judge_collector,
@@ -33,9 +33,9 @@ from toolgate.cli.diagnosis import (
     worst,
 )
 from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.options import Connection
 from toolgate.cli.render.findings import render_findings
-from toolgate.cli.spreading import spread_options
 from toolgate.errors import StartRefused
 from toolgate.model.addresses import is_loopback
 from toolgate.settings import OtlpSettings, load_settings

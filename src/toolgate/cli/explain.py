@@ -6,11 +6,11 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from toolgate.cli.client import RestClient
+from toolgate.cli.client.rest import RestClient
 from toolgate.cli.failure import CommandFailed
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.options import Connection, ScopeOptions
 from toolgate.cli.render.scope import render_explanation
-from toolgate.cli.spreading import spread_options
 from toolgate.model.names import RESOURCE, kind_of
 
 app = typer.Typer(add_completion=False)

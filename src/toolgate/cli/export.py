@@ -8,11 +8,11 @@ import typer
 from typer import Argument, Option
 
 from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.output import Output
 from toolgate.cli.render.copies import render_backup
-from toolgate.cli.spreading import spread_options
 from toolgate.cli.store_options import StoreOptions, showing_progress
-from toolgate.registry.portable import export_store
+from toolgate.registry.store.portable import export_store
 
 app = typer.Typer(add_completion=False)
 

@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.output import Output
 from toolgate.cli.render.copies import render_import
-from toolgate.cli.spreading import spread_options
 from toolgate.cli.store_options import StoreOptions, showing_progress
-from toolgate.registry.portable import import_store
+from toolgate.registry.store.portable import import_store
 
 app = typer.Typer(add_completion=False)
 

@@ -13,8 +13,8 @@ from toolgate.cli.output import Output
 from toolgate.cli.render.packages import render_begun
 from toolgate.errors import InvalidRecord
 from toolgate.model.names import parse_server_id, server_id_like
-from toolgate.packages.gathering import IGNORE_NAME
 from toolgate.packages.manifest import MANIFEST_NAME
+from toolgate.packages.packing import IGNORE_NAME
 
 FILES: Final = {"server.py": "server.py", "README.md": "README.md", "toolgateignore": IGNORE_NAME}
 """Of the template: its name there, and in the package."""

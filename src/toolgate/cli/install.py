@@ -7,8 +7,9 @@ from typing import Annotated, Any
 import typer
 from typer import Argument
 
-from toolgate.cli.client import RestClient
+from toolgate.cli.client.rest import RestClient
 from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.options import Connection
 from toolgate.cli.package_sending import (
     Answer,
@@ -22,7 +23,6 @@ from toolgate.cli.package_sending import (
 )
 from toolgate.cli.progress import Progress
 from toolgate.cli.render.packages import render_install_plan, render_installed
-from toolgate.cli.spreading import spread_options
 from toolgate.cli.uploading import open_progress
 from toolgate.packages.archive import normalise
 from toolgate.packages.manifest import parse_manifest

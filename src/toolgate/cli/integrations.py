@@ -9,9 +9,9 @@ from rich.console import RenderableType
 from rich.text import Text
 from typer import Argument, Context, Option
 
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.options import Connection
 from toolgate.cli.render.layout import DIM, OK, cell, grid, sentence, stack
-from toolgate.cli.spreading import spread_options
 
 app = typer.Typer(
     add_completion=False,

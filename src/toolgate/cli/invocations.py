@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from toolgate.cli.client import RestClient, invocations_path
+from toolgate.cli.client.rest import RestClient, invocations_path
 from toolgate.cli.live import follow, print_line
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.options import Connection
 from toolgate.cli.render.invocations import render_invocation, render_invocations
 from toolgate.cli.render.layout import newest
-from toolgate.cli.spreading import spread_options
 
 app = typer.Typer(
     add_completion=False,

@@ -11,13 +11,13 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from toolgate.cli.client import COLLECTIONS, UNCONDITIONAL, record_path
+from toolgate.cli.client.rest import COLLECTIONS, UNCONDITIONAL, record_path
 from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.options import Connection
 from toolgate.cli.record_commands import IdArgument, add_history_command, delete_record
 from toolgate.cli.render.budgets import render_key_budgets
 from toolgate.cli.render.records import render_keys, render_new_key
-from toolgate.cli.spreading import spread_options
 from toolgate.model.principals import IntegrationState, Role
 
 app = typer.Typer(

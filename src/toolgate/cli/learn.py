@@ -8,15 +8,15 @@ import typer
 from typer import Argument, Option
 
 from toolgate.cli.change_sets import APPLY
-from toolgate.cli.client import record_path
+from toolgate.cli.client.rest import record_path
 from toolgate.cli.failure import CommandFailed
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.options import Connection
 from toolgate.cli.output import write_json
 from toolgate.cli.record_commands import PlanOption
 from toolgate.cli.render.layout import stack
 from toolgate.cli.render.learning import render_lesson
 from toolgate.cli.render.plans import render_change_set
-from toolgate.cli.spreading import spread_options
 from toolgate.cli.times import SinceOption, parse_time
 
 app = typer.Typer(add_completion=False)

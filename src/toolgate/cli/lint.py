@@ -3,9 +3,9 @@
 import typer
 
 from toolgate.cli.failure import Exit
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.options import Connection
 from toolgate.cli.render.changes import render_lint
-from toolgate.cli.spreading import spread_options
 
 app = typer.Typer(add_completion=False)
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from toolgate.cli.client import RestClient, failure_of, invocations_path
+from toolgate.cli.client.rest import RestClient, failure_of, invocations_path
 from toolgate.cli.failure import CommandFailed
 from toolgate.cli.output import Output, open_console
 from toolgate.cli.render.invocations import render_line

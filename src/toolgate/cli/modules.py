@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 from typer import Argument
 
-from toolgate.cli.module_files import MODULES, find_module, load_module, module_path, send_module
+from toolgate.cli.files.modules import MODULES, find_module, load_module, module_path, send_module
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.options import Connection
 from toolgate.cli.render.modules import render_module, render_modules, render_removed, render_uploaded
-from toolgate.cli.spreading import spread_options
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, help="Modules: the WebAssembly programs that tasks run."

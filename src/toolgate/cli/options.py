@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 from typer import Option
 
-from toolgate.catalog.assistants import KEY_VARIABLE
-from toolgate.cli.client import RestClient, open_client
+from toolgate.catalog.clients import KEY_VARIABLE
+from toolgate.cli.client.rest import RestClient, open_client
 from toolgate.cli.defaults import DEFAULT_URL
 from toolgate.cli.failure import CommandFailed, Exit
 from toolgate.cli.output import Output

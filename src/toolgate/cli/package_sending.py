@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from typer import Option
 
-from toolgate.cli.client import RestClient, Terms, record_path
+from toolgate.cli.client.rest import RestClient, Terms, record_path
 from toolgate.cli.failure import CommandFailed
 from toolgate.cli.record_commands import PlanOption
 from toolgate.cli.uploading import Tell, send_parts, upload_path

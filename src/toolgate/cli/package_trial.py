@@ -12,14 +12,14 @@ from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import ToolDefinition
 from toolgate.packages.manifest import Manifest, server_body
 from toolgate.packages.opener import launch_within
-from toolgate.registry.records import parse_server
-from toolgate.upstream.children import Warden
-from toolgate.upstream.egress import Egress
+from toolgate.registry.records.codec import parse_server
+from toolgate.upstream.connection.secrets import Secrets
+from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.limits import DEFAULT_LIMITS
-from toolgate.upstream.opening import Openers
-from toolgate.upstream.secrets import Secrets
+from toolgate.upstream.pool.connectors import Openers
 from toolgate.upstream.sse_legacy import SseLegacyOpener
-from toolgate.upstream.stdio import StdioOpener
+from toolgate.upstream.stdio.children import Warden
+from toolgate.upstream.stdio.connector import StdioOpener
 from toolgate.upstream.streamable import StreamableOpener
 from toolgate.upstream.trial import TrialReport, try_server
 

@@ -5,11 +5,11 @@ from typing import Annotated
 import typer
 from typer import Argument, Context
 
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.options import Connection
 from toolgate.cli.package_sending import PACKAGES, package_path
 from toolgate.cli.record_commands import IdArgument
 from toolgate.cli.render.packages import render_package, render_packages, render_removed_version
-from toolgate.cli.spreading import spread_options
 
 app = typer.Typer(add_completion=False, help="Packages: what was published, and what is installed.")
 

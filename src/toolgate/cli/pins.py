@@ -6,8 +6,9 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
-from toolgate.cli.client import UNCONDITIONAL, RestClient, Terms, record_path
+from toolgate.cli.client.rest import UNCONDITIONAL, RestClient, Terms, record_path
 from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.options import Connection
 from toolgate.cli.record_commands import (
     IdArgument,
@@ -17,7 +18,6 @@ from toolgate.cli.record_commands import (
     show_record_diff,
 )
 from toolgate.cli.render.pins import render_differences, render_pinned, render_pins
-from toolgate.cli.spreading import spread_options
 
 app = typer.Typer(
     add_completion=False,

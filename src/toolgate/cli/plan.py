@@ -9,12 +9,12 @@ from typer import Option
 
 from toolgate.cli.change_sets import PLAN, PruneOption, change_set, post_changes
 from toolgate.cli.failure import CommandFailed, Exit
-from toolgate.cli.module_files import hash_modules
+from toolgate.cli.files.modules import hash_modules
+from toolgate.cli.files.records import load_records
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.options import Connection
 from toolgate.cli.output import write_json
-from toolgate.cli.record_files import load_records
 from toolgate.cli.render.plans import render_plan
-from toolgate.cli.spreading import spread_options
 
 app = typer.Typer(add_completion=False)
 

@@ -8,8 +8,10 @@ from typing import Annotated, Any, Final
 import typer
 from typer import Option
 
-from toolgate.cli.client import RestClient, record_path
+from toolgate.cli.client.rest import RestClient, record_path
 from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.files.records import load_object
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.options import Connection
 from toolgate.cli.record_commands import (
     FilesOption,
@@ -20,11 +22,9 @@ from toolgate.cli.record_commands import (
     apply_files,
     delete_record,
 )
-from toolgate.cli.record_files import load_object
 from toolgate.cli.render.changes import render_applied, render_rolled_back
 from toolgate.cli.render.plans import render_plan
 from toolgate.cli.render.records import render_profiles, render_versions
-from toolgate.cli.spreading import spread_options
 from toolgate.cli.times import SinceOption, parse_time
 
 app = typer.Typer(

@@ -9,12 +9,13 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from toolgate.cli.client import RestClient
+from toolgate.cli.client.rest import RestClient
 from toolgate.cli.escape import escape_block
 from toolgate.cli.failure import CommandFailed
+from toolgate.cli.files.packages import Bump, PackageDirectory
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.options import Connection
 from toolgate.cli.output import open_console
-from toolgate.cli.package_files import Bump, PackageDirectory
 from toolgate.cli.package_sending import (
     DryRunOption,
     InstallOptions,
@@ -26,7 +27,6 @@ from toolgate.cli.package_sending import (
 from toolgate.cli.package_trial import read_tools
 from toolgate.cli.progress import Progress
 from toolgate.cli.render.packages import render_install_plan, render_published
-from toolgate.cli.spreading import spread_options
 from toolgate.cli.uploading import open_progress
 from toolgate.packages.tar_writer import Packed
 from toolgate.surfaces.rest.links import door_url

@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from toolgate.cli.client import Terms, record_path
-from toolgate.cli.module_files import hash_modules, send_modules
+from toolgate.cli.client.rest import Terms, record_path
+from toolgate.cli.files.modules import hash_modules, send_modules
+from toolgate.cli.files.records import load_record
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.options import Connection
-from toolgate.cli.record_files import load_record
 from toolgate.cli.render.changes import render_applied, render_deleted, render_rolled_back
 from toolgate.cli.render.history import render_field_diff, render_history
-from toolgate.cli.spreading import spread_options
 from toolgate.model.revisions import Kind, spoken
 
 FilesOption = Annotated[

@@ -6,9 +6,9 @@ import typer
 from typer import Option
 
 from toolgate.cli.failure import Exit
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.options import Connection
 from toolgate.cli.render.changes import render_reload
-from toolgate.cli.spreading import spread_options
 
 app = typer.Typer(add_completion=False)
 

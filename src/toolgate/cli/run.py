@@ -10,12 +10,12 @@ from typing import Annotated, Any, Final
 import typer
 from typer import Argument, Option
 
-from toolgate.cli.client import RestClient, invocations_path
+from toolgate.cli.client.rest import RestClient, invocations_path
 from toolgate.cli.failure import CommandFailed, Exit
 from toolgate.cli.live import Screen, follow
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.options import Connection
 from toolgate.cli.render.invocations import render_begun
-from toolgate.cli.spreading import spread_options
 from toolgate.model.invocations import MAX_INPUT_BYTES
 
 app = typer.Typer(add_completion=False)

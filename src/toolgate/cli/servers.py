@@ -7,10 +7,12 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from toolgate.cli.callback import check_answer, open_callback, parse_answer
-from toolgate.cli.client import COLLECTIONS, Terms, login_path, record_path
+from toolgate.cli.client.login_callback import check_answer, open_callback, parse_answer
+from toolgate.cli.client.rest import COLLECTIONS, Terms, login_path, record_path
 from toolgate.cli.escape import escape_line
 from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.files.records import load_record, read_text
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.options import Connection
 from toolgate.cli.record_commands import (
     FilesOption,
@@ -21,7 +23,6 @@ from toolgate.cli.record_commands import (
     apply_files,
     delete_record,
 )
-from toolgate.cli.record_files import load_record, read_text
 from toolgate.cli.render.plans import render_imported
 from toolgate.cli.render.server_json import render_server_json
 from toolgate.cli.render.server_tools import render_server_tools
@@ -33,7 +34,6 @@ from toolgate.cli.render.servers import (
     render_servers,
     render_test,
 )
-from toolgate.cli.spreading import spread_options
 
 SharedOption = Annotated[
     bool,

@@ -9,18 +9,18 @@ from typing import Annotated, Any, Final
 import typer
 from typer import Argument, Option
 
-from toolgate.catalog.assistants import PROGRAMS, Door
+from toolgate.catalog.clients import PROGRAMS, Door
 from toolgate.catalog.naming import door_name
 from toolgate.catalog.skills import Skill, parse_skill
 from toolgate.cli.change_sets import APPLY, PLAN, change_set, post_changes
-from toolgate.cli.client import RestClient
+from toolgate.cli.client.rest import RestClient
 from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.files.records import Record, load_object
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.options import Connection
 from toolgate.cli.record_commands import PlanOption
-from toolgate.cli.record_files import Record, load_object
 from toolgate.cli.render.plans import render_plan
 from toolgate.cli.render.skills import render_applied_skill, render_skill, render_url
-from toolgate.cli.spreading import spread_options
 from toolgate.errors import InvalidRecord
 from toolgate.model.effects import read_effects
 from toolgate.model.names import ToolRef

@@ -2,6 +2,7 @@
 
 import typer
 
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.options import Connection
 from toolgate.cli.record_commands import (
     FilesOption,
@@ -12,7 +13,6 @@ from toolgate.cli.record_commands import (
     delete_record,
 )
 from toolgate.cli.render.records import render_task, render_tasks
-from toolgate.cli.spreading import spread_options
 
 app = typer.Typer(
     add_completion=False,

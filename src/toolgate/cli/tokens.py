@@ -5,9 +5,9 @@ from typing import Annotated
 import typer
 from typer import Option
 
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.options import Connection
 from toolgate.cli.render.tokens import render_days, render_tasks
-from toolgate.cli.spreading import spread_options
 
 app = typer.Typer(add_completion=False)
 

@@ -10,14 +10,14 @@ import typer
 from rich.live import Live
 from typer import Option
 
-from toolgate.cli.client import RestClient, open_client
+from toolgate.cli.client.rest import RestClient, open_client
 from toolgate.cli.failure import CommandFailed
 from toolgate.cli.frames import happened_between, happened_by_audit, make_frame, makes_calls
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.options import Connection
 from toolgate.cli.output import open_console
 from toolgate.cli.readings import Interval, Reading, parse_reading
 from toolgate.cli.render.top import Frame, render_frame
-from toolgate.cli.spreading import spread_options
 from toolgate.errors import NotFound
 
 AUDITED_S: Final = 60

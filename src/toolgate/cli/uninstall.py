@@ -5,12 +5,12 @@ from typing import Annotated
 import typer
 from typer import Option
 
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.options import Connection
 from toolgate.cli.package_sending import DryRunOption, package_path
 from toolgate.cli.record_commands import IdArgument, TermsOptions
 from toolgate.cli.render.packages import render_uninstalled
 from toolgate.cli.render.plans import render_records
-from toolgate.cli.spreading import spread_options
 
 app = typer.Typer(add_completion=False)
 

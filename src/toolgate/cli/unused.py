@@ -6,10 +6,10 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
-from toolgate.cli.client import RestClient
+from toolgate.cli.client.rest import RestClient
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.options import Connection
 from toolgate.cli.render.learning import render_unused
-from toolgate.cli.spreading import spread_options
 from toolgate.cli.times import SinceOption, parse_time
 
 app = typer.Typer(add_completion=False)

@@ -12,19 +12,19 @@ import typer
 from typer import Option
 
 from toolgate import __version__
-from toolgate.app.serving import App, run
+from toolgate.app.process import App, run
 from toolgate.app.up import open_up
 from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.output import Output
 from toolgate.cli.render.changes import render_reload
 from toolgate.cli.render.up import render_ready
 from toolgate.cli.setting_options import SettingOptions
-from toolgate.cli.spreading import spread_options
+from toolgate.registry.files.reload import DirectoryLoader
 from toolgate.registry.memory import MemoryStore
-from toolgate.registry.reload import DirectoryLoader
 from toolgate.registry.reload_plan import ReloadReport
-from toolgate.registry.sqlite import open_sqlite_store
-from toolgate.registry.store import Store
+from toolgate.registry.store.contract import Store
+from toolgate.registry.store.sqlite import open_sqlite_store
 from toolgate.settings import Settings
 
 app = typer.Typer(add_completion=False)
@@ -80,7 +80,7 @@ def _run_demo(options: SettingOptions, *, as_json: bool, with_model: bool) -> No
             exit_code=Exit.USAGE,
         )
     # Only now: the demo is a client as well, and a gateway that is none starts faster without one.
-    kit = import_module("toolgate.cli.demo")
+    kit = import_module("toolgate.cli.demo.demo")
     directory = options.data or kit.demo_directory(os.environ)
     demo = kit.Demo(directory, as_json=as_json, with_model=with_model)
     settings = options.load(data_dir=demo.directory, mcp_registry_dir=demo.registry_dir, log_level="warning")

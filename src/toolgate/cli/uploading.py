@@ -6,7 +6,7 @@ from typing import BinaryIO
 
 from rich.console import Console
 
-from toolgate.cli.client import RestClient
+from toolgate.cli.client.rest import RestClient
 from toolgate.cli.output import open_console
 from toolgate.cli.progress import Progress
 from toolgate.model.packages import MAX_PART_BYTES

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
-from toolgate.cli.client import RestClient, failure_of
+from toolgate.cli.client.rest import RestClient, failure_of
 from toolgate.cli.failure import CommandFailed
+from toolgate.cli.option_groups import spread_options
 from toolgate.cli.options import Connection
 from toolgate.cli.output import Output
 from toolgate.cli.render.watch import render_event
-from toolgate.cli.spreading import spread_options
 
 app = typer.Typer(add_completion=False)
 

@@ -11,7 +11,7 @@ import msgspec
 
 from toolgate.errors import InvalidArguments
 from toolgate.gateway.redacting import BUILT_IN, Members, Redaction, parse_members
-from toolgate.model.member_names import ambiguous, find_clash
+from toolgate.model.json_text import ambiguous, find_clash
 
 _encode_canonical: Final = msgspec.json.Encoder(order="sorted").encode
 

@@ -4,8 +4,8 @@ from typing import Any, Final
 
 import msgspec
 
-from toolgate.gateway.routes import Route
-from toolgate.upstream.link import Params
+from toolgate.gateway.scope.routes import Route
+from toolgate.upstream.connection.contract import Params
 
 _EMPTY: Final = frozenset({b'""', b"null"})
 """What some clients and models send for a tool without arguments."""

@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from toolgate.chat.deltas import Assembly, Delta
-from toolgate.chat.loop import AskModel, ToolLoop
+from toolgate.chat.completions import Transcript
 from toolgate.chat.replies import Reply, parse_reply
-from toolgate.chat.transcript import Transcript
+from toolgate.chat.streamed_replies import Assembly, Delta
+from toolgate.chat.tool_loop import AskModel, ToolLoop
 from toolgate.chat.usage import add_usage
 from toolgate.gateway.conversing import Heard
 from toolgate.model.chat import ChatUpstream

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from toolgate.chat.calls import ToolCall
-from toolgate.chat.loop import Action, AskModel, Finish, RunTools, ToolLoop
+from toolgate.chat.tool_loop import Action, AskModel, Finish, RunTools, ToolLoop
 from toolgate.errors import CallCancelled, ModelTimedOut, ModelUnavailable, ToolgateError
+from toolgate.gateway.chat.tool_loop import Errand, run_tools
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.tool_runs import Errand, run_tools
 
 
 class Heard(NamedTuple):

@@ -16,8 +16,8 @@ from typing import Any, Final
 import msgspec
 
 from toolgate.audit.events import UNSEEN, DefinitionChanged, Outcome
-from toolgate.audit.log import AuditLog
-from toolgate.catalog.find_tools import DESCRIBE_TOOL, SEARCH_TOOLS, parse_meant, parse_search
+from toolgate.audit.log.writer import AuditLog
+from toolgate.catalog.search.find_tools import DESCRIBE_TOOL, SEARCH_TOOLS, parse_meant, parse_search
 from toolgate.errors import (
     InvalidArguments,
     NotFound,
@@ -25,30 +25,30 @@ from toolgate.errors import (
     TooManyTools,
     UnknownTool,
 )
-from toolgate.gateway.approving import Approving
-from toolgate.gateway.caller import Caller, Trace
-from toolgate.gateway.drift import Drift, Drifted
-from toolgate.gateway.fetches import check_arguments, find_argument_fault, find_wanted
-from toolgate.gateway.finding import SEARCH_HINT, Finding, describe_tool, refuse_use
-from toolgate.gateway.identity import principal_of
+from toolgate.gateway.auth.identity import principal_of
+from toolgate.gateway.call.approval import Approving
+from toolgate.gateway.call.audit_trail import Ending, Recording
+from toolgate.gateway.call.pipeline import Sending
+from toolgate.gateway.call.quota import Spending
+from toolgate.gateway.call.targets import check_arguments, find_argument_fault, find_wanted
+from toolgate.gateway.cluster.drift import Drift, Drifted
+from toolgate.gateway.cluster.servers import Servers
 from toolgate.gateway.rechecking import check_again, check_key, find_again, refusal_error
-from toolgate.gateway.recording import Ending, Recording
 from toolgate.gateway.redacting import Redaction, redaction_of
 from toolgate.gateway.roles import reaches
-from toolgate.gateway.routes import FIND_ROUTES, Route
-from toolgate.gateway.scope_audit import ScopeAudit
-from toolgate.gateway.searching import Searching
-from toolgate.gateway.sending import Sending
-from toolgate.gateway.servers import Servers
-from toolgate.gateway.spending import Spending
-from toolgate.gateway.subscriptions import Subscriptions
-from toolgate.gateway.tokens import TokenCounts, estimate_result
-from toolgate.gateway.view import View
+from toolgate.gateway.scope.caller import Caller, Trace
+from toolgate.gateway.scope.routes import FIND_ROUTES, Route
+from toolgate.gateway.scope.scope_audit import ScopeAudit
+from toolgate.gateway.scope.token_counts import TokenCounts, estimate_result
+from toolgate.gateway.scope.view import View
+from toolgate.gateway.search.index import Searching
+from toolgate.gateway.search.tool_search import SEARCH_HINT, Finding, describe_tool, refuse_use
+from toolgate.gateway.subscriptions.listeners import Subscriptions
 from toolgate.gateway.views import Views
 from toolgate.gateway.wishes import Wishes
-from toolgate.model.allowances import Allowance
 from toolgate.model.names import ToolRef
 from toolgate.model.principals import Principal
+from toolgate.model.quotas import Allowance
 from toolgate.model.raw import Members
 from toolgate.model.servers import RedactionRules
 from toolgate.model.snapshot import Snapshot
@@ -59,12 +59,12 @@ from toolgate.policy.layers import TaskPolicy, parse_task_policy
 from toolgate.policy.limits import NO_LIMITS, Limits
 from toolgate.policy.offers import Registered, registered
 from toolgate.policy.scope import Decision, Scope
-from toolgate.registry.source import RegistryState, changed_choosers
+from toolgate.registry.replication.state import RegistryState, changed_choosers
 from toolgate.telemetry import Metrics
 from toolgate.telemetry.spans import Tracing
-from toolgate.upstream.link import ClientSide, Params, Reply
-from toolgate.upstream.pool import Answer
-from toolgate.upstream.wire import is_tool_error
+from toolgate.upstream.connection.contract import ClientSide, Params, Reply
+from toolgate.upstream.connection.messages import is_tool_error
+from toolgate.upstream.pool.pool import Answer
 
 PAGE_SIZE: Final = 500
 

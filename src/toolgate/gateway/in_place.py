@@ -10,13 +10,13 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from toolgate.gateway.inputs import can_answer
+from toolgate.gateway.call.elicitation import can_answer
 from toolgate.model.approvals import Question
 from toolgate.model.raw import UNREADABLE
 from toolgate.model.visible import escape, show_json
-from toolgate.registry.approvals import Verdict
+from toolgate.registry.approvals.contract import Verdict
+from toolgate.upstream.connection.contract import ClientSide
 from toolgate.upstream.limits import CALL_CEILING_S
-from toolgate.upstream.link import ClientSide
 
 ELICIT: Final = "elicitation/create"
 ANSWER_S: Final = CALL_CEILING_S

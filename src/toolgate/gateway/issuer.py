@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from toolgate.errors import IssuerUnavailable
-from toolgate.upstream.fetch import Fetcher, FetchFailed
+from toolgate.upstream.http.fetch import Fetcher, FetchFailed
 
 FRESH_S: Final = 300.0
 """How long it is remembered."""

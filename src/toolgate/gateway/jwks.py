@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
-from toolgate.upstream.fetch import FetchFailed
+from toolgate.upstream.http.fetch import FetchFailed
 
 FRESH_S: Final = 3_600.0
 """How long keys are good for before the issuer is asked again, in the background."""

@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from toolgate.chat.usage import asking_for_usage, is_usage_alone, reported_tokens
-from toolgate.gateway.caller import Caller
+from toolgate.gateway.call.quota import Spending
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.spending import Spending
-from toolgate.gateway.tokens import PER_BYTES, TOKENS
-from toolgate.model.allowances import Allowance
+from toolgate.gateway.scope.caller import Caller
+from toolgate.gateway.scope.token_counts import PER_BYTES, TOKENS
 from toolgate.model.chat import ChatUpstream
+from toolgate.model.quotas import Allowance
 from toolgate.upstream.models.client import AskedModels, ModelAnswer, ModelEvents
 from toolgate.upstream.models.events import ModelEvent
 

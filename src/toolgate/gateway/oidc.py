@@ -12,11 +12,11 @@ from typing import Any, Final
 import jwt
 
 from toolgate.errors import IssuerUnavailable, Unauthenticated
-from toolgate.gateway.claims import OidcConfig, principal_of_claims
+from toolgate.gateway.auth.oidc import OidcConfig, principal_of_claims
 from toolgate.gateway.issuer import read_metadata
 from toolgate.gateway.jwks import SigningKey, SigningKeys, Source
 from toolgate.gateway.tenures import Proof
-from toolgate.upstream.fetch import Fetcher, FetchFailed
+from toolgate.upstream.http.fetch import Fetcher, FetchFailed
 
 MAX_TOKEN_CHARS: Final = 16 * 1024
 MAX_TIME_S: Final = 10**12

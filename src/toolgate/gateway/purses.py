@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from toolgate.errors import BudgetExceeded, ServerBusy, ToolgateError
-from toolgate.model.allowances import BudgetName, Draw, Drawn, Holder
+from toolgate.model.quotas import BudgetName, Draw, Drawn, Holder
 
 REMEMBERED_S: Final = 1.0
 """How long it holds that a budget is used up, and how many tokens are left: others use and return them."""

@@ -16,10 +16,10 @@ from toolgate.errors import (
     UnknownResource,
     UnknownTool,
 )
-from toolgate.gateway.identity import has_lapsed, principal_of
-from toolgate.gateway.resources import alias_of
-from toolgate.gateway.routes import Route, name_on_door
-from toolgate.gateway.view import View
+from toolgate.gateway.auth.identity import has_lapsed, principal_of
+from toolgate.gateway.scope.resources import alias_of
+from toolgate.gateway.scope.routes import Route, name_on_door
+from toolgate.gateway.scope.view import View
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of
 from toolgate.model.principals import Key, Principal
 from toolgate.policy.scope import Refusal

@@ -16,12 +16,12 @@ import msgspec
 
 from toolgate.audit.events import UNSEEN
 from toolgate.model.approvals import MAX_ARGUMENT_BYTES
-from toolgate.model.member_names import fold_name, is_unfoldable
-from toolgate.model.secret_names import looks_secret
+from toolgate.model.json_text import fold_name, is_unfoldable
 from toolgate.model.servers import RedactionRules
 from toolgate.policy.patterns import compile_texts
-from toolgate.registry.redaction import MASK, redact_text
-from toolgate.registry.secret_shapes import hides_word
+from toolgate.redaction.records import MASK, redact_text
+from toolgate.redaction.secret_names import looks_secret
+from toolgate.redaction.shapes import hides_word
 
 MAX_AUDITED_BYTES: Final = 2 * 1024
 """Of arguments as the audit has them."""

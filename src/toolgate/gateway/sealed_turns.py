@@ -7,8 +7,8 @@ comes with its results. If it does not open, what was hidden is forgotten, and n
 from collections.abc import Callable
 from typing import Final
 
-from toolgate.chat.hidden import ID_PREFIX, HiddenTurn, decode_hidden, encode_hidden
-from toolgate.gateway.sealed_ids import SealedIds
+from toolgate.chat.hidden_turns import ID_PREFIX, HiddenTurn, decode_hidden, encode_hidden
+from toolgate.gateway.auth.signing import SealedIds
 from toolgate.gateway.signing import Signer
 
 _PURPOSE: Final = b"chat-turn"

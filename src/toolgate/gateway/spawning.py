@@ -2,8 +2,8 @@
 
 from toolgate.audit.events import ProcessSpawned
 from toolgate.model.servers import ServerRecord
-from toolgate.registry.redaction import redact_command
-from toolgate.upstream.link import Purpose
+from toolgate.redaction.records import redact_command
+from toolgate.upstream.connection.contract import Purpose
 
 
 def spawned(record: ServerRecord, purpose: Purpose, *, at_ms: int) -> ProcessSpawned:

@@ -3,11 +3,11 @@
 import time
 
 from toolgate.errors import ServerUnavailable
-from toolgate.gateway.caller import Trace
-from toolgate.gateway.explaining import may_show
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.view import View
-from toolgate.upstream.health import describe_slow_start
+from toolgate.gateway.scope.caller import Trace
+from toolgate.gateway.scope.explain import may_show
+from toolgate.gateway.scope.view import View
+from toolgate.upstream.pool.health import describe_slow_start
 
 
 def check_started(gateway: Gateway, view: View, name: str, trace: Trace) -> None:

@@ -3,8 +3,8 @@
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-from toolgate.gateway.caller import Caller
-from toolgate.gateway.view import View
+from toolgate.gateway.scope.caller import Caller
+from toolgate.gateway.scope.view import View
 
 MAX_BYTES: Final = 32 * 1024 * 1024
 """What all views may weigh together, by estimate. A caller whose view was dropped costs one compilation."""

@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 
 from toolgate.audit.events import UNSEEN, Outcome
 from toolgate.errors import ToolgateError, UnknownResource
-from toolgate.gateway.caller import Trace
-from toolgate.gateway.recording import Ending, Recording
-from toolgate.gateway.routes import Route
+from toolgate.gateway.call.audit_trail import Ending, Recording
+from toolgate.gateway.scope.caller import Trace
+from toolgate.gateway.scope.routes import Route
+from toolgate.gateway.scope.view import View
+from toolgate.gateway.subscriptions.resources import Watch, Watches
 from toolgate.gateway.turns import Turns
-from toolgate.gateway.view import View
-from toolgate.gateway.watches import Watch, Watches
 from toolgate.model.names import RESOURCE
 
 

@@ -15,16 +15,16 @@ from typing import Annotated, Final, Literal
 import msgspec
 from pydantic import Field, ValidationError, field_validator
 
-from toolgate.audit.log import AuditLog
+from toolgate.audit.log.writer import AuditLog
 from toolgate.errors import Conflict, NotFound, ToolgateError
-from toolgate.gateway.approving import CONSOLE_PAGE
+from toolgate.gateway.call.approval import CONSOLE_PAGE
 from toolgate.govern.decisions import Decided, keep_decision
 from toolgate.model.approvals import MAX_REASON, CallApproval
 from toolgate.model.raw import UNREADABLE
-from toolgate.registry.approvals import Approvals
-from toolgate.registry.bodies import Body
-from toolgate.upstream.fetch import Fetcher, FetchFailed
-from toolgate.upstream.http_connection import Answer
+from toolgate.registry.approvals.contract import Approvals
+from toolgate.registry.records.server_bodies import Body
+from toolgate.upstream.http.client_connection import Answer
+from toolgate.upstream.http.fetch import Fetcher, FetchFailed
 
 SIGNATURE: Final = "Toolgate-Signature"
 WINDOW_S: Final = 300

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from toolgate.errors import Forbidden
-from toolgate.gateway.identity import LOCAL_ADMIN
+from toolgate.gateway.auth.identity import LOCAL_ADMIN
 from toolgate.govern.bounds import judges
 from toolgate.govern.control import Control
 from toolgate.govern.decisions import Decided, keep_decision

@@ -6,8 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from toolgate.audit.activity import Activity, VersionCalls
-from toolgate.audit.index import AuditIndex
+from toolgate.audit.index.activity import Activity, VersionCalls
+from toolgate.audit.index.index import AuditIndex
 from toolgate.audit.queries import Filter, KeptEvent, parse_event_id
 from toolgate.errors import NotFound
 from toolgate.govern.control import Control

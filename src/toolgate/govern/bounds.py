@@ -5,9 +5,9 @@ checked before anything is looked up, and what was found to reach further is rep
 """
 
 from toolgate.errors import Forbidden, InvalidRecord
+from toolgate.govern.changes.permissions import check_grant, check_removal
+from toolgate.govern.changes.records import find_record, unknown_record
 from toolgate.govern.control import Control
-from toolgate.govern.grants import check_grant, check_removal
-from toolgate.govern.records import find_record, unknown_record
 from toolgate.model.approvals import Question
 from toolgate.model.effects import UNSTATED
 from toolgate.model.names import ToolRef
@@ -15,7 +15,7 @@ from toolgate.model.principals import Ceiling, Principal
 from toolgate.model.revisions import Kind, Stored
 from toolgate.policy.offers import approved_effects, native_name
 from toolgate.policy.reach import BOUNDLESS, is_in_ceiling
-from toolgate.registry.records import parse_record
+from toolgate.registry.records.codec import parse_record
 
 
 def is_within(actor: Principal, stored: Stored) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from toolgate.govern.control import Control
-from toolgate.model.allowances import Allowance, BudgetName, Holder
+from toolgate.model.quotas import Allowance, BudgetName, Holder
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.allowances import limits_of, window_at
 from toolgate.policy.layers import parse_task_policy

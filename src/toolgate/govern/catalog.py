@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from typing import Final, NamedTuple
 
 from toolgate.errors import NotFound
-from toolgate.govern.catalog_keeper import CatalogKeeper
+from toolgate.govern.catalog_projection import CatalogKeeper
 from toolgate.govern.control import Control
 from toolgate.govern.visibility import Visible
 from toolgate.model.packages import ALL_TOOLS, UNCATEGORIZED, CatalogRow, Package, Source

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from toolgate.catalog.quality import Quality, add_up, assess
 from toolgate.gateway.roles import reaches
 from toolgate.govern.catalog import keeper_of, visible
-from toolgate.govern.catalog_keeper import CatalogKeeper
+from toolgate.govern.catalog_projection import CatalogKeeper
 from toolgate.govern.control import Control
 from toolgate.model.packages import CatalogRow
 from toolgate.model.principals import Principal

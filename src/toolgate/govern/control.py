@@ -4,22 +4,22 @@ import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from toolgate.audit.index import AuditIndex
-from toolgate.gateway.oidc_login import OidcLogin
+from toolgate.audit.index.index import AuditIndex
+from toolgate.gateway.auth.issuer import OidcLogin
 from toolgate.govern.approval_webhook import ApprovalWebhook
-from toolgate.govern.catalog_keeper import CatalogKeeper
+from toolgate.govern.catalog_projection import CatalogKeeper
 from toolgate.govern.change_rate import ChangeRate
 from toolgate.govern.invocation_marks import InvocationMarks
-from toolgate.govern.serving import Serving
-from toolgate.govern.terms import Terms
+from toolgate.govern.operator_policy import Terms
+from toolgate.govern.process import Serving
 from toolgate.govern.visibility import Visibility
 from toolgate.govern.watches import Watches
 from toolgate.packages.artifacts import Artifacts
 from toolgate.packages.modules import Modules
 from toolgate.packages.uploads import Uploads
 from toolgate.policy.plan import Planner
-from toolgate.registry.reload import DirectoryLoader
-from toolgate.registry.store import Store
+from toolgate.registry.files.reload import DirectoryLoader
+from toolgate.registry.store.contract import Store
 from toolgate.upstream.models.trial import TryModels
 from toolgate.upstream.oauth.logins import Logins
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from toolgate.audit.events import ApprovalRecorded, ApprovalStep
-from toolgate.audit.log import AuditLog
+from toolgate.audit.log.writer import AuditLog
 from toolgate.model.approvals import CallApproval
-from toolgate.registry.approvals import Approvals
+from toolgate.registry.approvals.contract import Approvals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

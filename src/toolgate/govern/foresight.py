@@ -5,7 +5,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from toolgate.govern.drafts import Edit
+from toolgate.govern.changes.pending import Edit
 from toolgate.model.servers import ServerRecord
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import ServerTools

@@ -12,17 +12,17 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from toolgate.errors import Conflict, InvalidRecord, NotFound
-from toolgate.gateway.explaining import may_show
-from toolgate.govern.changes import ATTEMPTS, MAX_RECORDS, note
+from toolgate.gateway.scope.explain import may_show
+from toolgate.govern.changes.commit import ATTEMPTS, MAX_RECORDS, note
+from toolgate.govern.changes.permissions import check_boundless
 from toolgate.govern.control import Control
-from toolgate.govern.grants import check_boundless
 from toolgate.model.names import MAX_AUDITED_NAME, ToolRef, kind_of
 from toolgate.model.principals import IntegrationState, Principal, choice_id_of
 from toolgate.model.revisions import Batch, Stored, Write
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.integrations import Integrations, integrations_of
 from toolgate.policy.reach import own_scopes
-from toolgate.registry.key_bodies import MAX_CHOICES
+from toolgate.registry.records.policy_bodies import MAX_CHOICES
 
 _FOR_ALL: Final = "the choices of other callers are not for it"
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from toolgate.registry.invocations import Invocations, Mark
+from toolgate.registry.invocations.contract import Invocations, Mark
 
 _PAUSE_S: Final = 0.01
 _PAUSE_EACH_S: Final = 0.0005

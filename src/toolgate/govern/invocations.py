@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from toolgate.errors import Forbidden, NotFound, NoWorkload
-from toolgate.gateway.caller import Caller
 from toolgate.gateway.roles import reaches
+from toolgate.gateway.scope.caller import Caller
 from toolgate.govern.bounds import find_within
 from toolgate.govern.control import Control
 from toolgate.model.invocations import ENDED, Invocation
 from toolgate.model.principals import Principal
 from toolgate.model.workloads import Workload
 from toolgate.policy.reach import BOUNDLESS
-from toolgate.registry.invocations import Made
+from toolgate.registry.invocations.contract import Made
 
 
 async def invoke(

@@ -1,17 +1,17 @@
 """Literals in server records that may be secrets and are shown: `lint` names them, so that an admin looks.
 
-What is certainly a secret is masked wherever a record is shown (`registry/redaction`), and not named here.
+What is certainly a secret is masked wherever a record is shown (`redaction/records`), and not named here.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from toolgate.model.random_words import suspects
 from toolgate.model.references import REFERENCE
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import ServerTools
 from toolgate.policy.lint import Finding
-from toolgate.registry.records import encode_record
-from toolgate.registry.redaction import redact_server
+from toolgate.redaction.random_words import suspects
+from toolgate.redaction.records import redact_server
+from toolgate.registry.records.codec import encode_record
 
 
 def find_literals(offers: Iterable[ServerTools]) -> list[Finding]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from toolgate.errors import InvalidRecord
 from toolgate.model.revisions import Body, Kind
-from toolgate.registry.redaction import MASK, redact_record
+from toolgate.redaction.records import MASK, redact_record
 
 HIDING: Final[Mapping[Kind, Sequence[str]]] = {
     "server": ("stdio", "http"),

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolgate.errors import Conflict
-from toolgate.govern.changes import note
+from toolgate.govern.changes.commit import note
+from toolgate.govern.changes.permissions import check_boundless
+from toolgate.govern.changes.workloads import modules_of, users_of_modules
 from toolgate.govern.control import Control
-from toolgate.govern.grants import check_boundless
 from toolgate.govern.publishing import uploads_of
-from toolgate.govern.workloads import modules_of, users_of_modules
 from toolgate.model.principals import Principal
 from toolgate.packages.modules import StoredModule, check_module_size
 from toolgate.wasm.compiling import ModuleFacts, check_module

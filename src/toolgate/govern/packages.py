@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from toolgate.errors import NotFound
-from toolgate.govern.changes import Committed, check_drafts, commit_drafts, warn_of_edits
+from toolgate.govern.changes.commit import Committed, check_drafts, commit_drafts, warn_of_edits
+from toolgate.govern.changes.impact import ChangePlan, plan_edits
+from toolgate.govern.changes.pending import Draft
+from toolgate.govern.changes.permissions import check_removal
 from toolgate.govern.control import Control
-from toolgate.govern.drafts import Draft
-from toolgate.govern.grants import check_removal
-from toolgate.govern.package_drafts import (
+from toolgate.govern.package_install import (
     RECORDS,
     Offered,
     Prepared,
@@ -18,12 +19,11 @@ from toolgate.govern.package_drafts import (
     installed_package,
     prepare,
 )
-from toolgate.govern.planning import ChangePlan, plan_edits
 from toolgate.model.packages import Package
 from toolgate.model.principals import Principal
 from toolgate.packages.artifacts import Artifacts
 from toolgate.packages.manifest import Manifest, encode_manifest
-from toolgate.registry.redaction import redact_server
+from toolgate.redaction.records import redact_server
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

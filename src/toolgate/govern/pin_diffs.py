@@ -5,15 +5,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from toolgate.catalog.changes import diff_definitions
+from toolgate.catalog.diff import diff_definitions
 from toolgate.errors import InvalidRecord
+from toolgate.govern.changes.records import find_record
 from toolgate.govern.control import Control
-from toolgate.govern.records import find_record
 from toolgate.model.pins import Pin
 from toolgate.model.revisions import Stored
 from toolgate.model.tools import ServerTools, ToolDefinition
 from toolgate.policy.offers import is_unlisted
-from toolgate.registry.records import parse_record
+from toolgate.registry.records.codec import parse_record
 
 MAX_LINES: Final = 5_000
 """Of all tools together. Of those past that, it is said that they differ, and not how."""

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolgate.errors import Conflict, NotFound
-from toolgate.govern.changes import note
+from toolgate.govern.changes.commit import note
+from toolgate.govern.changes.permissions import check_grant, check_removal
 from toolgate.govern.control import Control
-from toolgate.govern.grants import check_grant, check_removal
-from toolgate.govern.package_drafts import check_describable, package_of
+from toolgate.govern.package_install import check_describable, package_of
 from toolgate.govern.packages import artifacts_of
 from toolgate.model.packages import Package, PackageRef
 from toolgate.model.principals import Principal

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from toolgate.errors import Conflict, InvalidRequest, ToolgateError
-from toolgate.gateway.drift import Drifted
+from toolgate.gateway.cluster.drift import Drifted
 from toolgate.gateway.gateway import Gateway
 from toolgate.model.pins import Pin
 from toolgate.model.revisions import Body, Stored, Write
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import ToolDefinition
-from toolgate.registry.store import Store
+from toolgate.registry.store.contract import Store
 
 ACTOR: Final = "toolgate"
 ATTEMPTS: Final = 8

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from toolgate.audit.usage import Use
 from toolgate.errors import InvalidRecord, NotFound
-from toolgate.gateway.identity import principal_of
+from toolgate.gateway.auth.identity import principal_of
 from toolgate.govern.audit import index_of
 from toolgate.govern.control import Control
 from toolgate.govern.usage import Used, by_name, read_extent
-from toolgate.model.allowances import Holder
 from toolgate.model.names import ToolRef
+from toolgate.model.quotas import Holder
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.layers import parse_task_policy
 from toolgate.policy.reach import key_reach, task_reach

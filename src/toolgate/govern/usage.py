@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from toolgate.audit.index import AuditIndex
+from toolgate.audit.index.index import AuditIndex
 from toolgate.audit.usage import Extent, Use
 from toolgate.gateway.uris import plain_uri
 from toolgate.model.names import MAX_AUDITED_NAME, RESOURCE, ToolRef, kind_of

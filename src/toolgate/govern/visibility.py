@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from toolgate.gateway.gateway import Gateway
-from toolgate.govern.catalog_keeper import CatalogKeeper
+from toolgate.govern.catalog_projection import CatalogKeeper
 from toolgate.model.effects import UNSTATED
 from toolgate.model.names import ToolRef
 from toolgate.model.packages import ALL_TOOLS, CatalogRow

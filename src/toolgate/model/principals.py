@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Literal
 
-from toolgate.model.allowances import TimeBudgets
+from toolgate.model.quotas import TimeBudgets
 
 Role = Literal["admin", "publisher", "viewer", "agent", "node"]
 """`node` stands apart from the others: such a key only lets a node follow the registry and report."""

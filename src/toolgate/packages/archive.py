@@ -23,9 +23,9 @@ from toolgate.packages.entries import (
     refusal,
     too_large,
 )
-from toolgate.packages.gathering import gather
+from toolgate.packages.foreign_manifests import convert_mcpb, is_mcpb
 from toolgate.packages.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES
-from toolgate.packages.mcpb import convert_mcpb, is_mcpb
+from toolgate.packages.packing import gather
 from toolgate.packages.tar_reader import read_tar
 from toolgate.packages.tar_writer import Packed, TarWriter
 from toolgate.packages.zip_reader import read_zip

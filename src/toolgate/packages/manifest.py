@@ -14,10 +14,10 @@ from typing import Any, Final
 import msgspec
 from pydantic import ValidationError
 
+from toolgate.catalog.checks import is_deeper_than
 from toolgate.catalog.definitions import check_definition
 from toolgate.catalog.members import MAX_DEFINITION_DEPTH, MAX_LISTED, Quarantined
 from toolgate.catalog.rows import DeclaredTool
-from toolgate.catalog.schemas import is_deeper_than
 from toolgate.catalog.tokens import estimate_tokens
 from toolgate.errors import BodyTooLarge, InvalidRecord
 from toolgate.model.packages import PackageRef, SchemaVersion, Source

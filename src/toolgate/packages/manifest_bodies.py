@@ -9,8 +9,8 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
 from toolgate.catalog.members import MAX_DESCRIPTION_BYTES, MAX_LISTED
 from toolgate.model.names import MAX_SERVER_ID, MAX_TOOL_NAME, is_tool_name
-from toolgate.registry.bodies import Body, HttpBody, StdioBody
-from toolgate.registry.fields import Label, LongText, ServerId, Tag, Title, Url, Version, refuse
+from toolgate.registry.records.fields import Label, LongText, ServerId, Tag, Title, Url, Version, refuse
+from toolgate.registry.records.server_bodies import Body, HttpBody, StdioBody
 
 JsonObject = dict[str, Any]
 

@@ -15,9 +15,9 @@ from typing import Final
 from toolgate.errors import InvalidRecord
 from toolgate.model.servers import ServerRecord, StdioLaunch
 from toolgate.model.tools import Era
+from toolgate.packages.connector import UnpackedPackages
 from toolgate.packages.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, parse_manifest
-from toolgate.packages.unpacked import UnpackedPackages
-from toolgate.upstream.link import SHARED_CAPABILITIES, Link, LinkListener, Opener, StartFailed
+from toolgate.upstream.connection.contract import SHARED_CAPABILITIES, Link, LinkListener, Opener, StartFailed
 
 PACKAGE_DIR: Final = "${PACKAGE_DIR}"
 

@@ -16,7 +16,7 @@ import msgspec
 from toolgate.catalog.definitions import check_definition
 from toolgate.model.names import is_tool_name
 from toolgate.model.tools import ToolDefinition
-from toolgate.registry.imports import parse_imports
+from toolgate.registry.interchange.imports import parse_imports
 
 _SAME: Final = ("id", "name", "version", "description", "category", "tags", "homepage", "license")
 _PLACES: Final = ("run", "server", "mcp", "mcp_config", "runtime")

@@ -7,8 +7,8 @@ left: the limit holds for all nodes together, and one that dies takes little wit
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from toolgate.model.allowances import Allowance, BudgetName, Count, Draw, Drawn, Holder, TimeBudgets
 from toolgate.model.principals import Principal
+from toolgate.model.quotas import Allowance, BudgetName, Count, Draw, Drawn, Holder, TimeBudgets
 from toolgate.policy.layers import TaskPolicy
 
 WINDOW_MS: Final[Mapping[BudgetName, int]] = {

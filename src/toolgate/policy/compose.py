@@ -16,7 +16,7 @@ from toolgate.model.pins import Pin
 from toolgate.model.principals import Ceiling
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import ListState, ServerTools, ToolDefinition
-from toolgate.policy.approvals import needed_approvals
+from toolgate.policy.admission import needed_approvals
 from toolgate.policy.integrations import ALL_ON, Integrations
 from toolgate.policy.layers import SessionRequest, TaskPolicy
 from toolgate.policy.limits import DEFAULT_LIMITS, Limits, searchable_warning, too_many_tools

@@ -13,8 +13,8 @@ from toolgate.model.servers import Approval
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Task
 from toolgate.model.tools import ServerTools
+from toolgate.policy.admission import needed_approvals
 from toolgate.policy.allowances import is_narrower
-from toolgate.policy.approvals import needed_approvals
 from toolgate.policy.layers import TaskPolicy, parse_task_policy
 from toolgate.policy.scope import Demand
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from toolgate.errors import InvalidRecord
-from toolgate.model.allowances import TimeBudgets
 from toolgate.model.effects import HINTS
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef
 from toolgate.model.principals import Key
+from toolgate.model.quotas import TimeBudgets
 from toolgate.model.revisions import Kind
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Profile, Selection, Task

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from toolgate.errors import Conflict, NotFound
 from toolgate.model.approvals import CallApproval, Question
-from toolgate.registry.approvals import (
+from toolgate.registry.approvals.contract import (
     EXPIRES_MS,
     KEEP_CLOSED_MS,
     MAX_PENDING,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from toolgate.catalog.definitions import MAX_SCHEMA_BYTES
 from toolgate.errors import InvalidRecord
 from toolgate.model.packages import CatalogRow
-from toolgate.registry.change_count import ChangeCount
+from toolgate.registry.database.change_count import ChangeCount
 
 
 def check_rows(package_id: str, rows: Sequence[CatalogRow]) -> None:

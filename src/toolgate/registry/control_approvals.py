@@ -8,7 +8,7 @@ from typing import Protocol, cast, get_args
 
 from toolgate.model.approvals import Question
 from toolgate.proto import node_pb2
-from toolgate.registry.approvals import Outcome, Said, Verdict
+from toolgate.registry.approvals.contract import Outcome, Said, Verdict
 
 
 class ApprovalLink(Protocol):

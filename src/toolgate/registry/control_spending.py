@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from toolgate.errors import ControlUnavailable
-from toolgate.model.allowances import Draw, Drawn
+from toolgate.model.quotas import Draw, Drawn
 from toolgate.proto import node_pb2
 
 

@@ -23,8 +23,8 @@ from toolgate.model.invocations import (
     Invocation,
     LogLine,
 )
-from toolgate.registry.change_count import ChangeCount
-from toolgate.registry.invocations import KEEP_ENDED_MS, LEASE_MS, MAX_QUEUED, Verdict
+from toolgate.registry.database.change_count import ChangeCount
+from toolgate.registry.invocations.contract import KEEP_ENDED_MS, LEASE_MS, MAX_QUEUED, Verdict
 
 T = TypeVar("T")
 

@@ -8,15 +8,13 @@ from uuid import uuid4
 from toolgate.model.reports import Definitions, NodeReport
 from toolgate.model.revisions import Batch, Change, Kind, Listing, Stored, Write
 from toolgate.registry.catalog_rows import MemoryCatalog
-from toolgate.registry.change_count import ChangeCount
+from toolgate.registry.database.change_count import ChangeCount
 from toolgate.registry.ended_sessions import MemoryEndedSessions
-from toolgate.registry.exports import Contents, Exported, write_export
 from toolgate.registry.memory_approvals import MemoryApprovals
 from toolgate.registry.memory_invocations import MemoryInvocations
 from toolgate.registry.memory_spending import MemorySpending
 from toolgate.registry.pinned import MemoryPinned
-from toolgate.registry.store import KEEP_MS, KEEP_REVISIONS
-from toolgate.registry.transaction import (
+from toolgate.registry.records.transaction import (
     RecordKey,
     chain_digest,
     check_store_revision,
@@ -24,7 +22,9 @@ from toolgate.registry.transaction import (
     record_after,
     start_digest,
 )
-from toolgate.registry.watch import Start, WatchHub
+from toolgate.registry.store.contract import KEEP_MS, KEEP_REVISIONS
+from toolgate.registry.store.export import Contents, Exported, write_export
+from toolgate.registry.store.watch import Start, WatchHub
 
 
 class MemoryStore:

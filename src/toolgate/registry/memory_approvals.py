@@ -6,7 +6,7 @@ from itertools import islice
 from toolgate.model.approvals import ApprovalState, CallApproval, Question
 from toolgate.registry import approval_steps as steps
 from toolgate.registry.approval_steps import Entry
-from toolgate.registry.approvals import KEEP_CLOSED, Said, Verdict
+from toolgate.registry.approvals.contract import KEEP_CLOSED, Said, Verdict
 
 
 class MemoryApprovals:

@@ -8,9 +8,9 @@ from itertools import islice
 
 from toolgate.model.invocations import ENDED, MAX_LOG_LINES, Ending, Invocation, LogLine
 from toolgate.registry import invocation_steps as steps
-from toolgate.registry.change_count import ChangeCount
+from toolgate.registry.database.change_count import ChangeCount
 from toolgate.registry.invocation_steps import Entry
-from toolgate.registry.invocations import KEEP_ENDED, LEASE_MS, Made, Mark, Verdict
+from toolgate.registry.invocations.contract import KEEP_ENDED, LEASE_MS, Made, Mark, Verdict
 
 
 @dataclass

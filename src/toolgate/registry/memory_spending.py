@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
-from toolgate.model.allowances import BudgetName, Count, Draw, Drawn, Holder, Usage
+from toolgate.model.quotas import BudgetName, Count, Draw, Drawn, Holder, Usage
 from toolgate.policy.allowances import draw, window_at
-from toolgate.registry.spending import KEEP_MS
+from toolgate.registry.quotas.contract import KEEP_MS
 
 
 class MemorySpending:

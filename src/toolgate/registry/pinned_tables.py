@@ -5,7 +5,7 @@ from typing import Final
 
 from sqlalchemy import Connection, bindparam, delete, select, text
 
-from toolgate.registry.tables import PINNED_DEFINITIONS
+from toolgate.registry.database.tables import PINNED_DEFINITIONS
 
 _READ_AT_ONCE: Final = 500
 

@@ -7,8 +7,8 @@ from typing import Annotated, Final
 from pydantic import Field, model_validator
 
 from toolgate.model.tasks import Environment, Profile, Rollout, RolloutBy, Selection
-from toolgate.registry.bodies import Body, tuple_or_none
-from toolgate.registry.fields import Name, Patterns, ServerId, Tag, refuse
+from toolgate.registry.records.fields import Name, Patterns, ServerId, Tag, refuse
+from toolgate.registry.records.server_bodies import Body, tuple_or_none
 
 MAX_VERSION: Final = 2**31 - 1
 """What every client of the APIs can hold."""

@@ -6,9 +6,9 @@ from pathlib import PurePath
 from typing import Any, Final
 
 from toolgate.model.revisions import Listing, Stored, Write
-from toolgate.registry.diff import RecordDiff, diff_server
-from toolgate.registry.directory import DirectoryScan, FileProblem, ServerFile
-from toolgate.registry.records import encode_record, namespace_of
+from toolgate.registry.files.directory import DirectoryScan, FileProblem, ServerFile
+from toolgate.registry.records.codec import encode_record, namespace_of
+from toolgate.registry.records.diff import RecordDiff, diff_server
 
 ACTOR: Final = "directory"
 _ACTOR_PREFIX: Final = f"{ACTOR}:"

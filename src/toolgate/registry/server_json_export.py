@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from toolgate.errors import InvalidRecord
 from toolgate.model.references import REFERENCE
-from toolgate.model.secret_names import looks_secret
-from toolgate.registry.redaction import MASK
-from toolgate.registry.server_json import REMOTES, RUNNERS, reference
+from toolgate.redaction.records import MASK
+from toolgate.redaction.secret_names import looks_secret
+from toolgate.registry.interchange.server_json import REMOTES, RUNNERS, reference
 
 Json = dict[str, Any]
 

@@ -7,7 +7,8 @@ from typing import TypeVar
 from sqlalchemy import Connection
 
 from toolgate.model.approvals import ApprovalState, CallApproval, Question
-from toolgate.registry.approval_tables import (
+from toolgate.registry.approvals.contract import Said, Verdict
+from toolgate.registry.approvals.sql import (
     Filter,
     answer_question,
     claim_notices,
@@ -22,8 +23,7 @@ from toolgate.registry.approval_tables import (
     read_approvals,
     settle_question,
 )
-from toolgate.registry.approvals import Said, Verdict
-from toolgate.registry.database import Transactions
+from toolgate.registry.database.transactions import Transactions
 
 T = TypeVar("T")
 

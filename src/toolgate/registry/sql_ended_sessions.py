@@ -7,8 +7,8 @@ from typing import Final
 from sqlalchemy import Connection, delete, select, text
 
 from toolgate.model.sessions import MAX_ENDED, EndedSession
-from toolgate.registry.database import Transactions
-from toolgate.registry.tables import ENDED_SESSIONS
+from toolgate.registry.database.tables import ENDED_SESSIONS
+from toolgate.registry.database.transactions import Transactions
 
 _ROW: Final = ENDED_SESSIONS.c
 # One statement that both engines know.

@@ -8,10 +8,11 @@ from sqlalchemy import Connection
 
 from toolgate.errors import ToolgateError
 from toolgate.model.invocations import MAX_LOG_LINES, Ending, Invocation, LogLine
-from toolgate.registry.change_count import ChangeCount
-from toolgate.registry.database import Topic, Transactions
+from toolgate.registry.database.change_count import ChangeCount
+from toolgate.registry.database.transactions import Topic, Transactions
 from toolgate.registry.invocation_steps import claim_within
-from toolgate.registry.invocation_tables import (
+from toolgate.registry.invocations.contract import LEASE_MS, Made, Mark, Verdict
+from toolgate.registry.invocations.sql import (
     Claim,
     Filter,
     Look,
@@ -27,7 +28,6 @@ from toolgate.registry.invocation_tables import (
     read_lines,
     read_marks,
 )
-from toolgate.registry.invocations import LEASE_MS, Made, Mark, Verdict
 
 T = TypeVar("T")
 

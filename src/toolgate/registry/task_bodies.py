@@ -9,8 +9,8 @@ from typing import Final
 from pydantic import Field, field_validator
 
 from toolgate.model.tasks import Task
-from toolgate.registry.bodies import Body
-from toolgate.registry.fields import ConfigKey, JsonText, Name, Title
+from toolgate.registry.records.fields import ConfigKey, JsonText, Name, Title
+from toolgate.registry.records.server_bodies import Body
 from toolgate.registry.workload_bodies import WorkloadBody
 
 _NAMING_KEYS: Final = ("mcp.profile", "mcp.approval_policy")

@@ -6,8 +6,8 @@ from typing import Final
 from pydantic import Field
 
 from toolgate.model.workloads import MAX_OUTPUT_BYTES, Workload, WorkloadLimits
-from toolgate.registry.bodies import Body
-from toolgate.registry.fields import GuestArgument, GuestValue, Sha256, VariableName
+from toolgate.registry.records.fields import GuestArgument, GuestValue, Sha256, VariableName
+from toolgate.registry.records.server_bodies import Body
 
 _LIMITS: Final = WorkloadLimits()
 

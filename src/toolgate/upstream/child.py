@@ -12,8 +12,8 @@ import socket
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
-from toolgate.upstream.pipes import Inlet, Outlet
-from toolgate.upstream.warden import KILL, TERM
+from toolgate.upstream.stdio.pipes import Inlet, Outlet
+from toolgate.upstream.stdio.warden import KILL, TERM
 
 STOP_STEP_S: Final = 2.0
 """After its stdin is closed a child has this long until SIGTERM, and again as long until SIGKILL."""

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from toolgate.telemetry.spans import NotTaken
-from toolgate.upstream.egress import Egress, Target, parse_target
-from toolgate.upstream.fetch import Fetcher, FetchFailed
+from toolgate.upstream.http.egress import Egress, Target, parse_target
+from toolgate.upstream.http.fetch import Fetcher, FetchFailed
 
 TRACES: Final = "/v1/traces"
 LOGS: Final = "/v1/logs"

@@ -9,8 +9,8 @@ from collections import deque
 from contextlib import suppress
 
 from toolgate.errors import CallTimedOut, ServerBusy
-from toolgate.upstream.link import ClientSide, Reply
-from toolgate.upstream.node_slots import NodeSlots
+from toolgate.upstream.connection.contract import ClientSide, Reply
+from toolgate.upstream.pool.admission import NodeSlots
 
 
 class Gate:

@@ -14,7 +14,7 @@ import msgspec
 from toolgate.model.raw import decode_members
 from toolgate.model.servers import EMPTY
 from toolgate.model.tools import ToolDefinition
-from toolgate.upstream.link import Params
+from toolgate.upstream.connection.contract import Params
 
 _PLAIN = re.compile(r"[\x20-\x7e]*")
 _ENCODED = re.compile(r"=\?base64\?.*\?=")

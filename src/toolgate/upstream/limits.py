@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from toolgate.upstream.link import START_TIMEOUT_S
+from toolgate.upstream.connection.contract import START_TIMEOUT_S
 
 CALL_CEILING_S: Final = 300.0
 """No call takes longer, whatever its record allows and however much progress it reports."""

@@ -20,8 +20,8 @@ from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.model.protocol import LIST_MEMBERS, LIST_METHODS
 from toolgate.model.raw import UNREADABLE, Members, decode_members
 from toolgate.model.tools import ListKind, ListState
-from toolgate.upstream.link import Link, Params
-from toolgate.upstream.wire import parse_error
+from toolgate.upstream.connection.contract import Link, Params
+from toolgate.upstream.connection.messages import parse_error
 
 MAX_PAGES: Final = 100
 _MIB: Final = 1024 * 1024

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from toolgate.model.servers import HttpEndpoint, ServerRecord
-from toolgate.upstream.egress import Egress, EgressRefused, Target, parse_target
-from toolgate.upstream.http import HttpPool
-from toolgate.upstream.http_connection import HttpLimits
-from toolgate.upstream.link import StartFailed
+from toolgate.upstream.connection.contract import StartFailed
+from toolgate.upstream.connection.secrets import Secrets
+from toolgate.upstream.http.client_connection import HttpLimits
+from toolgate.upstream.http.connection_pool import HttpPool
+from toolgate.upstream.http.egress import Egress, EgressRefused, Target, parse_target
 from toolgate.upstream.redaction import credentials_of
-from toolgate.upstream.secrets import Secrets
 
 
 @dataclass(frozen=True, slots=True)

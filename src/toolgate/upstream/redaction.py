@@ -12,12 +12,12 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
-from toolgate.model.random_words import random_spans
-from toolgate.model.secret_names import looks_secret
 from toolgate.model.servers import HttpEndpoint, StdioLaunch
-from toolgate.upstream.link import Hello, Reply
-from toolgate.upstream.secrets import NETWORK_ENVIRONMENT
-from toolgate.upstream.wire import is_tool_error
+from toolgate.redaction.random_words import random_spans
+from toolgate.redaction.secret_names import looks_secret
+from toolgate.upstream.connection.contract import Hello, Reply
+from toolgate.upstream.connection.messages import is_tool_error
+from toolgate.upstream.connection.secrets import NETWORK_ENVIRONMENT
 
 _MASK: Final = b"[redacted]"
 _MIN_LENGTH: Final = 8

@@ -11,10 +11,10 @@ from typing import Protocol
 
 from toolgate.errors import ServerUnavailable
 from toolgate.model.servers import ServerRecord
-from toolgate.upstream.connection import Act, Common, Connection, Surroundings
+from toolgate.upstream.connection.contract import Link, Params, Reply, StartFailed
 from toolgate.upstream.gate import Gate
-from toolgate.upstream.link import Link, Params, Reply, StartFailed
-from toolgate.upstream.revisions import RevisionChoice
+from toolgate.upstream.pool.managed_connection import Act, Common, Connection, Surroundings
+from toolgate.upstream.pool.revisions import RevisionChoice
 
 
 class StatelessServer(Protocol):

@@ -8,14 +8,19 @@ from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.model.runners import start_timeout_of
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import Era
-from toolgate.upstream.egress import Egress
-from toolgate.upstream.http import ConnectFailed
-from toolgate.upstream.http_connection import ExchangeFailed, ExchangeTimedOut, HttpLimits
-from toolgate.upstream.link import SHARED_CAPABILITIES, START_TIMEOUT_S, LinkListener, StartFailed
-from toolgate.upstream.negotiate import negotiate
+from toolgate.upstream.connection.contract import (
+    SHARED_CAPABILITIES,
+    START_TIMEOUT_S,
+    LinkListener,
+    StartFailed,
+)
+from toolgate.upstream.connection.negotiation import negotiate
+from toolgate.upstream.connection.secrets import Secrets
+from toolgate.upstream.http.client_connection import ExchangeFailed, ExchangeTimedOut, HttpLimits
+from toolgate.upstream.http.connection_pool import ConnectFailed
+from toolgate.upstream.http.egress import Egress
+from toolgate.upstream.http.sse_legacy import SseLink
 from toolgate.upstream.reach import Reach
-from toolgate.upstream.secrets import Secrets
-from toolgate.upstream.sse_legacy_link import SseLink
 
 
 class SseLegacyOpener:

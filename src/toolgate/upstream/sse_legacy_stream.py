@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import urljoin, urlsplit
 
-from toolgate.upstream.egress import EgressRefused, Target, parse_target
-from toolgate.upstream.http_connection import StreamRefused
-from toolgate.upstream.link import MAX_MESSAGE_BYTES
+from toolgate.upstream.connection.contract import MAX_MESSAGE_BYTES
+from toolgate.upstream.http.client_connection import StreamRefused
+from toolgate.upstream.http.egress import EgressRefused, Target, parse_target
+from toolgate.upstream.http.sse import Event, EventTooLarge, SseParser
 from toolgate.upstream.reach import Reached
-from toolgate.upstream.sse import Event, EventTooLarge, SseParser
 
 MAX_ENDPOINT_BYTES: Final = 8 * 1024
 

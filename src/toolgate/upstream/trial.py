@@ -8,11 +8,11 @@ from typing import Final
 
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import Era, ToolDefinition
-from toolgate.upstream.health import StderrTail
+from toolgate.upstream.connection.contract import StartFailed
 from toolgate.upstream.limits import PoolLimits
-from toolgate.upstream.link import StartFailed
 from toolgate.upstream.lists import ListFailed, read_list
-from toolgate.upstream.opening import Openers
+from toolgate.upstream.pool.connectors import Openers
+from toolgate.upstream.pool.health import StderrTail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ import asyncio
 
 from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.model.pins import Pin
-from toolgate.upstream.link import Link
+from toolgate.upstream.connection.contract import Link
 from toolgate.upstream.lists import ListFailed, Read, read_list
 
 

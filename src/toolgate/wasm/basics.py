@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from toolgate.model.invocations import MAX_LINE_BYTES, LogLevel
 from toolgate.wasm.abi import SPEAR, Guest, HostFunction
-from toolgate.wasm.abi_table import host_functions
+from toolgate.wasm.signatures import host_functions
 
 _LEVELS: Final[Mapping[int, LogLevel]] = {0: "trace", 1: "debug", 2: "info", 3: "warn", 4: "error"}
 

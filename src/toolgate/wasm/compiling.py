@@ -20,8 +20,8 @@ from weakref import WeakKeyDictionary
 from toolgate.errors import InvalidModule, QueueFull, StorageFailed, ToolgateError
 from toolgate.model.workloads import MAX_MODULE_BYTES
 from toolgate.wasm.abi import SPEAR
-from toolgate.wasm.abi_table import ABI_SIGNATURES
 from toolgate.wasm.compile_limits import MAX_CPU_S, MAX_MEMORY_BYTES
+from toolgate.wasm.signatures import ABI_SIGNATURES
 
 DEADLINE_S: Final = 300.0
 """Of one compilation by the clock. Its child, which makes way for others, may work `MAX_CPU_S` of them."""

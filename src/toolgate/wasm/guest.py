@@ -7,7 +7,7 @@ from typing import Any, Final, Generic, TypeVar
 from wasmtime import Caller, Func, FuncType, Store, Table, Trap, ValType
 
 from toolgate.wasm.abi import OnThread
-from toolgate.wasm.crossing import Crossing, sleep
+from toolgate.wasm.bridge import Crossing, sleep
 from toolgate.wasm.faults import Errno, Fault, Stopped
 from toolgate.wasm.fds import FdTable
 from toolgate.wasm.gate import Gate, Passage

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Literal
 
 from toolgate.wasm.abi import WASI, Guest, HostFunction
-from toolgate.wasm.abi_table import host_functions
 from toolgate.wasm.faults import Errno, Fault
+from toolgate.wasm.signatures import host_functions
 from toolgate.wasm.wasi_errno import WasiErrno, wasi_errno
 from toolgate.wasm.wasi_poll import CLOCKS_NS, poll_oneoff
 

@@ -13,7 +13,7 @@ import pytest
 
 from toolgate.errors import StartRefused
 from toolgate.surfaces.console import files
-from toolgate.surfaces.console.door import ConsoleDoor
+from toolgate.surfaces.console.endpoint import ConsoleDoor
 from toolgate.surfaces.console.files import Console, find_console, load_console
 from toolgate.surfaces.http.guard import Guard
 from toolgate.surfaces.http.messages import Request, Responder

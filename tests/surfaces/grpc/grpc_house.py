@@ -12,10 +12,10 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from tests.surfaces.rest_house import RestHouse, open_rest, secret_of
-from toolgate.gateway.identity import hash_key
+from toolgate.gateway.auth.identity import hash_key
 from toolgate.model.revisions import Batch, Change
 from toolgate.proto import mcp_registry_pb2 as sms
-from toolgate.registry.store import Store
+from toolgate.registry.store.contract import Store
 from toolgate.surfaces.grpc.rpc import Rpc
 from toolgate.surfaces.grpc.server import make_table, open_grpc_server
 

@@ -12,7 +12,7 @@ from tests.surfaces.rest_house import secret_of
 from toolgate.model.approvals import MAX_ARGUMENT_BYTES
 from toolgate.proto import node_pb2
 from toolgate.registry.approval_steps import DECLINED
-from toolgate.registry.approvals import Said, Verdict
+from toolgate.registry.approvals.contract import Said, Verdict
 from toolgate.registry.control_approvals import ControlDesk
 
 pytestmark = pytest.mark.anyio

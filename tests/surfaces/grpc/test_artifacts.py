@@ -13,7 +13,7 @@ from tests.surfaces.rest_house import secret_of
 from toolgate.errors import ControlUnavailable, Forbidden, NotFound, ToolgateError, Unauthenticated
 from toolgate.model.packages import PackageRef
 from toolgate.packages.artifacts import Artifacts
-from toolgate.registry.control_link import ControlAddress, open_control_link
+from toolgate.registry.replication.connection import ControlAddress, open_control_link
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ import pytest
 from tests.surfaces.grpc.grpc_house import GrpcHouse, open_house, refusal_of
 from tests.surfaces.rest_house import secret_of
 from toolgate.audit.events import CallRecorded
-from toolgate.audit.index import open_sqlite_index
+from toolgate.audit.index.index import open_sqlite_index
 from toolgate.audit.lines import encode_line
 from toolgate.proto import node_pb2
 from toolgate.surfaces.grpc.audit import MAX_EVENTS

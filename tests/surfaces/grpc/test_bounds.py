@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 
 from tests.surfaces.grpc.grpc_house import TABLE, GrpcHouse, open_house, server_message
 from tests.surfaces.rest_house import stdio, task
-from toolgate.gateway.identity import hash_key
+from toolgate.gateway.auth.identity import hash_key
 from toolgate.proto import mcp_registry_pb2 as sms
 from toolgate.proto import policy_pb2 as policy
 from toolgate.proto import task_pb2

@@ -10,9 +10,9 @@ from tests.surfaces.grpc.grpc_house import DEADLINE_S, GrpcHouse, open_house
 from tests.surfaces.rest_house import CHAT_UPSTREAMS, chat_upstream, secret_of
 from toolgate.model.chat import ChatUpstream
 from toolgate.model.revisions import Write
-from toolgate.registry.control_link import ControlAddress, open_control_link
-from toolgate.registry.source import RegistryState
-from toolgate.registry.sync import NodeSync
+from toolgate.registry.replication.connection import ControlAddress, open_control_link
+from toolgate.registry.replication.state import RegistryState
+from toolgate.registry.replication.sync import NodeSync
 
 pytestmark = pytest.mark.anyio
 

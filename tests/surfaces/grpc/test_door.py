@@ -23,13 +23,13 @@ from tests.surfaces.grpc.grpc_house import (
 from tests.surfaces.rest_house import open_rest, secret_of, task
 from tests.upstream.certificates import Authority
 from toolgate.errors import InvalidRecord, StartRefused
-from toolgate.gateway.identity import hash_key
+from toolgate.gateway.auth.identity import hash_key
 from toolgate.govern.control import Control
 from toolgate.model.revisions import Write
 from toolgate.proto import mcp_registry_pb2 as sms
 from toolgate.proto import node_pb2
-from toolgate.registry.source import state_of
-from toolgate.surfaces.grpc.door import OpenStream
+from toolgate.registry.replication.state import state_of
+from toolgate.surfaces.grpc.dispatch import OpenStream
 from toolgate.surfaces.grpc.rpc import MAX_REQUEST_BYTES
 from toolgate.surfaces.grpc.server import Tls, open_grpc_server
 from toolgate.surfaces.grpc.statuses import MAX_DETAILS, encode_error
@@ -164,7 +164,7 @@ async def test_what_nobody_foresaw_is_logged_once_and_not_told(caplog: pytest.Lo
     for exc in (unary, stream):
         assert refusal_of(exc) == ("INTERNAL", "internal")
         assert "canary" not in f"{exc.details()} {error_data(exc)}"
-    assert [record.name for record in caplog.records] == ["toolgate.surfaces.grpc.door"] * 2
+    assert [record.name for record in caplog.records] == ["toolgate.surfaces.grpc.dispatch"] * 2
 
 
 class BrokenStore:

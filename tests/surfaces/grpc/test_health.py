@@ -10,8 +10,8 @@ from grpc_reflection.v1alpha import reflection_pb2
 
 from tests.surfaces.grpc.grpc_house import DEADLINE_S, open_house, refusal_of
 from toolgate.errors import SessionLimit
-from toolgate.surfaces.grpc.health import MAX_WATCHES, Health
 from toolgate.surfaces.grpc.rpc import Call
+from toolgate.surfaces.grpc.standard_services import MAX_WATCHES, Health
 
 pytestmark = pytest.mark.anyio
 

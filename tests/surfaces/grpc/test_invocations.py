@@ -32,11 +32,11 @@ from toolgate.model.invocations import (
 from toolgate.model.revisions import Write
 from toolgate.model.workloads import MAX_OUTPUT_BYTES
 from toolgate.proto import node_pb2
-from toolgate.registry.control_link import ControlAddress, open_control_link
-from toolgate.registry.control_queue import ControlQueue, encode_ending
 from toolgate.registry.invocation_steps import newest
 from toolgate.registry.memory import MemoryStore
 from toolgate.registry.memory_invocations import MemoryInvocations
+from toolgate.registry.replication.connection import ControlAddress, open_control_link
+from toolgate.registry.replication.remote import ControlQueue, encode_ending
 from toolgate.surfaces.grpc.invocations import MAX_CLAIMED, parse_ending, parse_line
 from toolgate.surfaces.grpc.reports import MAX_COUNT, MAX_TEXT
 from toolgate.surfaces.grpc.server import open_grpc_server

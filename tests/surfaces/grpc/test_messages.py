@@ -7,11 +7,11 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.govern.records import fill_in
+from toolgate.govern.changes.records import fill_in
 from toolgate.model.revisions import Kind, Stored
 from toolgate.proto import mcp_registry_pb2 as sms
 from toolgate.proto import policy_pb2 as policy
-from toolgate.registry.records import parse_record
+from toolgate.registry.records.codec import parse_record
 from toolgate.surfaces.grpc.messages import EXTRAS, encode_message, kept_members, parse_message
 
 Json = dict[str, Any]

@@ -23,7 +23,7 @@ from toolgate.model.reports import LOST_AFTER_MS, Definitions, NodeReport, Serve
 from toolgate.model.revisions import Write
 from toolgate.proto import node_pb2
 from toolgate.registry.memory import MemoryStore
-from toolgate.surfaces.grpc.nodes import MAX_BATCH_BYTES, PART_BYTES, watch_records
+from toolgate.surfaces.grpc.node_records import MAX_BATCH_BYTES, PART_BYTES, watch_records
 from toolgate.surfaces.grpc.reports import (
     MAX_DEFINITIONS_BYTES,
     MAX_SERVERS,

@@ -8,9 +8,9 @@ import pytest
 
 from tests.surfaces.grpc.grpc_house import SERVERS, GrpcHouse, open_house, refusal_of, server_message
 from tests.surfaces.rest_house import http, secret_of, stdio, task
-from toolgate.gateway.identity import hash_key
+from toolgate.gateway.auth.identity import hash_key
+from toolgate.govern.operator_policy import Terms
 from toolgate.govern.quarantine import record_changed
-from toolgate.govern.terms import Terms
 from toolgate.proto import mcp_registry_pb2 as sms
 from toolgate.proto import policy_pb2 as policy
 

@@ -18,7 +18,7 @@ from tests.surfaces.grpc.grpc_house import (
     server_message,
 )
 from tests.surfaces.rest_house import ROLES, secret_of, stdio, task
-from toolgate.gateway.identity import hash_key
+from toolgate.gateway.auth.identity import hash_key
 from toolgate.proto import mcp_registry_pb2, node_pb2, policy_pb2, task_pb2
 from toolgate.proto import mcp_registry_pb2 as sms
 from toolgate.proto import policy_pb2 as policy

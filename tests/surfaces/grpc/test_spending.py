@@ -8,7 +8,7 @@ import pytest
 from tests.surfaces.grpc.grpc_house import GrpcHouse, open_house, refusal_of
 from tests.surfaces.rest_house import secret_of
 from toolgate.errors import ControlUnavailable
-from toolgate.model.allowances import MAX_DRAWS, MAX_TOKENS, Draw, Holder
+from toolgate.model.quotas import MAX_DRAWS, MAX_TOKENS, Draw, Holder
 from toolgate.proto import node_pb2
 from toolgate.registry.control_spending import ControlBank
 

@@ -18,8 +18,8 @@ from toolgate.model.revisions import Batch, Kind, Write
 from toolgate.proto import mcp_registry_pb2 as sms
 from toolgate.proto import node_pb2
 from toolgate.registry.memory import MemoryStore
-from toolgate.registry.store import WATCH_BUFFER
-from toolgate.registry.sync import DEFAULT_LIMITS, Position
+from toolgate.registry.replication.sync import DEFAULT_LIMITS, Position
+from toolgate.registry.store.contract import WATCH_BUFFER
 from toolgate.surfaces.grpc.watching import BOOKMARK_S, watch_batches
 
 pytestmark = pytest.mark.anyio

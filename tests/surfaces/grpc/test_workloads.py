@@ -13,7 +13,7 @@ from tests.surfaces.grpc.grpc_house import GrpcHouse, open_house, refusal_of
 from tests.surfaces.rest_house import TASKS, secret_of
 from toolgate.errors import ControlUnavailable, Forbidden, NotFound, ToolgateError
 from toolgate.proto import policy_pb2 as policy
-from toolgate.registry.control_link import ControlAddress, open_control_link
+from toolgate.registry.replication.connection import ControlAddress, open_control_link
 
 pytestmark = pytest.mark.anyio
 

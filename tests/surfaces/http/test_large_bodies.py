@@ -12,7 +12,7 @@ import pytest
 
 from tests.node import node
 from tests.surfaces.http.test_listener import Bench, listening
-from toolgate.surfaces.http.protocol import MAX_BODY_BYTES, MAX_DISCARDED_BYTES
+from toolgate.surfaces.http.connection import MAX_BODY_BYTES, MAX_DISCARDED_BYTES
 
 pytestmark = pytest.mark.anyio
 

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from toolgate.surfaces.http import server
+from toolgate.surfaces.http.connection import MAX_BODY_BYTES, MAX_HEAD_BYTES, HttpConnection, KnownHead
 from toolgate.surfaces.http.messages import Door, Request, Responder
-from toolgate.surfaces.http.protocol import MAX_BODY_BYTES, MAX_HEAD_BYTES, HttpConnection, KnownHead
 from toolgate.surfaces.http.server import HttpServer
 
 pytestmark = pytest.mark.anyio

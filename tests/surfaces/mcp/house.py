@@ -10,20 +10,20 @@ from typing import Any
 
 from tests.upstream.memory_link import MemoryNet, pool_of, record
 from toolgate.audit.events import CallRecorded
-from toolgate.audit.log import AuditLog
+from toolgate.audit.log.writer import AuditLog
 from toolgate.audit.sinks import MemorySink
+from toolgate.gateway.auth.identity import Identities, hash_key
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.identity import Identities, hash_key
 from toolgate.model.principals import Ceiling, Key, Role
 from toolgate.model.servers import ServerRecord
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Profile, Task
 from toolgate.policy.limits import Limits
-from toolgate.registry.source import RegistryState
+from toolgate.registry.replication.state import RegistryState
 from toolgate.surfaces.http.events import EVENT_HEADERS, encode_event
 from toolgate.surfaces.http.guard import Guard
 from toolgate.surfaces.http.messages import Headers, Request
-from toolgate.surfaces.mcp.door import McpDoor
+from toolgate.surfaces.mcp.endpoint import McpDoor
 from toolgate.surfaces.mcp.session import Sessions
 from toolgate.telemetry import Metrics
 

@@ -10,7 +10,7 @@ from tests.surfaces.mcp.house import JSON_HEADERS, META, House, LegacyClient, op
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record, text_result
 from toolgate.errors import OutputTooLarge
 from toolgate.surfaces.mcp.batches import MAX_BATCH, MAX_RESPONSE_BYTES
-from toolgate.upstream.link import Reply
+from toolgate.upstream.connection.contract import Reply
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from toolgate.surfaces.mcp.capabilities import MAX_BYTES, carried_capabilities
-from toolgate.upstream.link import NO_CAPABILITIES
+from toolgate.upstream.connection.contract import NO_CAPABILITIES
 
 TASKS = "io.modelcontextprotocol/tasks"
 

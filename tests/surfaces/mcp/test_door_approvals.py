@@ -13,10 +13,10 @@ from tests.surfaces.mcp.house import House, Response, key, open_house, task
 from tests.surfaces.mcp.test_rounds import ACCEPT, CALL, again, call, legacy_net, modern_net
 from tests.upstream.memory_link import MemoryNet, definition, record
 from toolgate.errors import ControlUnavailable
-from toolgate.gateway.approving import Approving
+from toolgate.gateway.call.approval import Approving
 from toolgate.model.approvals import Question
 from toolgate.model.servers import ApprovalPolicy
-from toolgate.registry.approvals import Verdict
+from toolgate.registry.approvals.contract import Verdict
 from toolgate.registry.memory_approvals import MemoryApprovals
 
 pytestmark = pytest.mark.anyio

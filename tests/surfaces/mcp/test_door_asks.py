@@ -12,7 +12,7 @@ from tests.surfaces.mcp.house import House, LegacyClient, open_house
 from tests.surfaces.mcp.test_sse import INITIALIZE, connected, settled
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record, text_result
 from toolgate.surfaces.mcp import asking
-from toolgate.upstream.link import ClientSide, Reply
+from toolgate.upstream.connection.contract import ClientSide, Reply
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.surfaces.mcp.house import JSON_HEADERS, META, MODERN, key, open_house, task
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record, text_result
-from toolgate.upstream.link import Reply
+from toolgate.upstream.connection.contract import Reply
 
 pytestmark = pytest.mark.anyio
 PICKY_PROMPT = b'{"name":"picky","arguments":[{"name":"to","required":true}]}'

@@ -8,8 +8,8 @@ import pytest
 
 from tests.surfaces.mcp.house import JSON_HEADERS, META, MODERN, House, Response, Stream, key, open_house
 from tests.surfaces.mcp.test_door import ADA, BOB, GIT, world
+from toolgate.gateway.auth.failed_attempts import MAX_WRONG
 from toolgate.gateway.discovery import Discovery
-from toolgate.gateway.refusals import MAX_WRONG
 from toolgate.surfaces.http.messages import Request
 
 pytestmark = pytest.mark.anyio

@@ -4,7 +4,7 @@ import pytest
 
 from tests.surfaces.mcp.house import House, key, open_house, task
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record
-from toolgate.audit import log as log_module
+from toolgate.audit.log import writer as log_module
 from toolgate.surfaces.http.messages import Headers
 
 pytestmark = pytest.mark.anyio

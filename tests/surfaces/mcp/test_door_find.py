@@ -10,7 +10,7 @@ from tests.surfaces.mcp.house import House, LegacyClient, Response, key, open_ho
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record, text_result
 from toolgate.audit.events import CallRecorded
 from toolgate.policy.limits import Limits
-from toolgate.upstream.link import Reply
+from toolgate.upstream.connection.contract import Reply
 
 pytestmark = pytest.mark.anyio
 

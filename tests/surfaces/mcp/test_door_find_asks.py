@@ -10,7 +10,7 @@ from tests.surfaces.mcp.test_door_find import GIT, OWN, called, world
 from tests.surfaces.mcp.test_rounds import ACCEPT, CALL, again, call, legacy_net, modern_net
 from tests.surfaces.mcp.test_sse import INITIALIZE, connected, settled
 from tests.upstream.memory_link import Json, MemoryNet, record, text_result
-from toolgate.upstream.link import Reply
+from toolgate.upstream.connection.contract import Reply
 
 pytestmark = pytest.mark.anyio
 

@@ -22,7 +22,7 @@ from tests.surfaces.mcp.test_door_approvals import (
 from tests.surfaces.mcp.test_rounds import CALL, again, begin, call, legacy_net, modern_net
 from tests.upstream.memory_link import MemoryNet, definition, record
 from toolgate.audit.events import ApprovalRecorded
-from toolgate.gateway.approving import Approving
+from toolgate.gateway.call.approval import Approving
 from toolgate.registry.memory_approvals import MemoryApprovals
 
 pytestmark = pytest.mark.anyio

@@ -14,7 +14,7 @@ from tests.upstream.memory_link import Json, MemoryNet, MemoryServer, definition
 from toolgate.audit.events import CallStarted
 from toolgate.model.servers import RedactionRules, ServerRecord
 from toolgate.model.tools import Era
-from toolgate.upstream.link import Reply
+from toolgate.upstream.connection.contract import Reply
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, reco
 from toolgate.audit.events import DefinitionChanged
 from toolgate.catalog.definitions import check_list
 from toolgate.model.pins import Pin
-from toolgate.upstream.link import Reply
+from toolgate.upstream.connection.contract import Reply
 
 pytestmark = pytest.mark.anyio
 

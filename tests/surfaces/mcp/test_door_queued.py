@@ -10,7 +10,7 @@ import pytest
 from tests.surfaces.mcp.house import House, key, open_house
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record, text_result
 from toolgate.model.servers import ApprovalPolicy, ServerRecord
-from toolgate.upstream.link import Reply
+from toolgate.upstream.connection.contract import Reply
 
 pytestmark = pytest.mark.anyio
 SECRET = "tg_" + "a" * 40

@@ -10,8 +10,8 @@ from tests.surfaces.mcp.test_door import GIT, NOTES, world
 from tests.surfaces.mcp.test_door_calls import until
 from tests.surfaces.mcp.test_sse import settled
 from tests.upstream.memory_link import definition, record
-from toolgate.gateway.caller import Caller
-from toolgate.gateway.identity import LOCAL_ADMIN
+from toolgate.gateway.auth.identity import LOCAL_ADMIN
+from toolgate.gateway.scope.caller import Caller
 from toolgate.surfaces.mcp.resuming import encode_picture, parse_picture
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,7 @@ from tests.surfaces.wasm.task_house import TASK, PlayedGuest, open_task_house
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record
 from tests.upstream.scripted_model import scripted_model, text
 from toolgate.audit.lines import MAX_LINE_BYTES, encode_line
-from toolgate.gateway.scope_audit import MAX_DETAILED
+from toolgate.gateway.scope.scope_audit import MAX_DETAILED
 from toolgate.model.workloads import WorkloadLimits
 from toolgate.policy.limits import Limits
 from toolgate.surfaces.wasm.mcp_calls import MCP_FUNCTIONS

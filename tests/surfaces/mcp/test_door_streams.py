@@ -8,8 +8,8 @@ import pytest
 from tests.surfaces.mcp.house import House, Stream, key, open_house
 from tests.surfaces.mcp.test_door import ADA, BOB, GIT, NOTES, modern_tools, world
 from tests.upstream.memory_link import definition
-from toolgate.gateway import subscriptions
-from toolgate.upstream.link import Reply
+from toolgate.gateway.subscriptions import listeners
+from toolgate.upstream.connection.contract import Reply
 
 pytestmark = pytest.mark.anyio
 
@@ -143,7 +143,7 @@ async def test_a_session_has_one_stream_and_a_newer_one_takes_over() -> None:
 
 
 async def test_lod_9_one_stream_too_many_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscriptions, "MAX_OPEN", 1)
+    monkeypatch.setattr(listeners, "MAX_OPEN", 1)
     async with open_house(world(), GIT) as house:
         first = (await house.session("/api/mcp")).stream()
         assert await first.status == 200

@@ -8,8 +8,8 @@ from tests.surfaces.mcp.house import House, open_house, task
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record, text_result
 from toolgate.app import token_telling
 from toolgate.audit.events import TokensCounted
-from toolgate.gateway.view import FIND_PRICE
-from toolgate.upstream.link import Reply
+from toolgate.gateway.scope.view import FIND_PRICE
+from toolgate.upstream.connection.contract import Reply
 
 pytestmark = pytest.mark.anyio
 

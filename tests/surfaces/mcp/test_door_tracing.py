@@ -10,7 +10,7 @@ from tests.surfaces.mcp.test_door_approvals import BY_OTHERS, with_approvals
 from tests.surfaces.mcp.test_door_asks import CAN, FORM, ONE, begin, net_of
 from tests.telemetry.traced import open_traced
 from tests.upstream.memory_link import MemoryNet, text_result
-from toolgate.upstream.link import ClientSide, Reply
+from toolgate.upstream.connection.contract import ClientSide, Reply
 
 pytestmark = pytest.mark.anyio
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate.errors import InvalidParams, InvalidRequest, ParseFailed, ToolgateError
-from toolgate.surfaces.mcp.envelope import ClientAnswer, Message, parse_message
-from toolgate.upstream.link import Reply
+from toolgate.surfaces.mcp.jsonrpc import ClientAnswer, Message, parse_message
+from toolgate.upstream.connection.contract import Reply
 
 
 def parsed(body: bytes) -> Message:

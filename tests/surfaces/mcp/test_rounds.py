@@ -10,8 +10,8 @@ import pytest
 
 from tests.surfaces.mcp.house import JSON_HEADERS, META, MODERN, House, Response, Stream, key, open_house
 from tests.upstream.memory_link import Json, MemoryNet, MemoryServer, definition, record
-from toolgate.gateway.inputs import MAX_INPUTS
-from toolgate.upstream.link import Reply
+from toolgate.gateway.call.elicitation import MAX_INPUTS
+from toolgate.upstream.connection.contract import Reply
 
 pytestmark = pytest.mark.anyio
 

@@ -18,10 +18,10 @@ from tests.surfaces.mcp.house import House, open_house
 from tests.surfaces.mcp.test_door_pins import CHANGES, tools_of, until
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, text_result
 from toolgate.errors import UnknownTool
-from toolgate.gateway.caller import Caller, Trace
+from toolgate.gateway.scope.caller import Caller, Trace
 from toolgate.model.pins import Pin
 from toolgate.model.principals import Principal
-from toolgate.upstream.link import Reply
+from toolgate.upstream.connection.contract import Reply
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from toolgate.errors import InputStateRefused, ServerUnavailable
 from toolgate.gateway.signing import Signer
 from toolgate.surfaces.mcp.seals import LIFETIME_S, MAX_STATE_BYTES, Seals, State, request_digest
-from toolgate.upstream.link import Params
+from toolgate.upstream.connection.contract import Params
 
 KEY = b"k" * 32
 

@@ -22,11 +22,11 @@ from tests.surfaces.mcp.house import (
 )
 from tests.surfaces.mcp.test_door import ADA, BOB, GIT, NOTES, world
 from tests.upstream.memory_link import definition, record
-from toolgate.gateway import subscriptions
-from toolgate.gateway.caller import Caller
-from toolgate.gateway.identity import LOCAL_ADMIN
+from toolgate.gateway.auth.identity import LOCAL_ADMIN
+from toolgate.gateway.scope.caller import Caller
+from toolgate.gateway.subscriptions import listeners
 from toolgate.surfaces.mcp import sse
-from toolgate.upstream.link import Reply
+from toolgate.upstream.connection.contract import Reply
 
 pytestmark = pytest.mark.anyio
 
@@ -320,7 +320,7 @@ async def test_a_url_that_is_refused_opens_no_stream(url: str, expected: tuple[i
 
 
 async def test_lod_9_a_stream_too_many_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscriptions, "MAX_OPEN", 1)
+    monkeypatch.setattr(listeners, "MAX_OPEN", 1)
     async with settled(world(), GIT) as house, connected(house, "/api/mcp"):
         assert await refused(open_stream(house, "/api/mcp")) == (503, "session_limit")
 

@@ -19,11 +19,11 @@ from toolgate.model.servers import ServerRecord
 from toolgate.surfaces.http.guard import Guard
 from toolgate.surfaces.http.messages import Request
 from toolgate.surfaces.http.server import HttpServer
-from toolgate.surfaces.openai.door import OpenAiDoor
-from toolgate.surfaces.openai.parts import ChatParts
-from toolgate.upstream.egress import Egress
+from toolgate.surfaces.openai.context import ChatParts
+from toolgate.surfaces.openai.endpoint import OpenAiDoor
+from toolgate.upstream.connection.secrets import Secrets
+from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.models.client import Models
-from toolgate.upstream.secrets import Secrets
 
 URL = "/v1/chat/completions"
 HEADERS = {"host": "127.0.0.1:8080", "content-type": "application/json"}

@@ -16,7 +16,7 @@ from tests.surfaces.openai.chat_house import (
 from tests.upstream.memory_link import MemoryNet, definition, record, text_result
 from tests.upstream.scripted_model import calls, scripted_model, status, text
 from toolgate.policy.limits import Limits
-from toolgate.upstream.link import Reply
+from toolgate.upstream.connection.contract import Reply
 
 pytestmark = pytest.mark.anyio
 

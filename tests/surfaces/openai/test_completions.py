@@ -11,7 +11,7 @@ from tests.surfaces.openai.chat_house import asking, error_in, open_chat_house, 
 from tests.upstream.memory_link import MemoryNet, text_result
 from tests.upstream.scripted_model import calls, cut, hang, scripted_model, status, text
 from toolgate.model.chat import ChatBudgets
-from toolgate.upstream.link import Reply
+from toolgate.upstream.connection.contract import Reply
 
 pytestmark = pytest.mark.anyio
 

@@ -9,8 +9,8 @@ from tests.surfaces.mcp.house import key
 from tests.surfaces.openai.chat_house import USER, ChatHouse, asking, open_chat_house, upstream
 from tests.upstream.memory_link import MemoryNet, record
 from tests.upstream.scripted_model import Ask, ScriptedModel, call, calls, scripted_model, text
-from toolgate.chat.hidden import HiddenTurn
-from toolgate.gateway.sealed_ids import LIFETIME_S
+from toolgate.chat.hidden_turns import HiddenTurn
+from toolgate.gateway.auth.signing import LIFETIME_S
 from toolgate.gateway.sealed_turns import SealedTurns
 from toolgate.gateway.signing import Signer
 

@@ -26,7 +26,7 @@ from tests.upstream.scripted_model import (
     whole,
     without_done,
 )
-from toolgate.chat.filtered_answers import CLOSING
+from toolgate.chat.call_filter import CLOSING
 from toolgate.model.chat import ChatBudgets
 from toolgate.model.tasks import Task
 

@@ -3,7 +3,7 @@
 import pytest
 
 from toolgate.chat.responses_carried import Carried
-from toolgate.gateway.sealed_ids import LIFETIME_S
+from toolgate.gateway.auth.signing import LIFETIME_S
 from toolgate.gateway.signing import Signer
 from toolgate.surfaces.openai.responses_seals import CarriedSeals, Remembered
 

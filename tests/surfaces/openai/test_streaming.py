@@ -24,7 +24,7 @@ from tests.upstream.scripted_model import (
 )
 from toolgate.surfaces.http.events import KEEPALIVE
 from toolgate.surfaces.openai import event_stream
-from toolgate.upstream.link import Reply
+from toolgate.upstream.connection.contract import Reply
 
 pytestmark = pytest.mark.anyio
 

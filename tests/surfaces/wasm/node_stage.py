@@ -13,18 +13,18 @@ from tests.upstream.memory_link import MemoryNet
 from tests.wasm.wat import compiled
 from toolgate.audit.events import InvocationEnded
 from toolgate.errors import ControlUnavailable, NotFound
-from toolgate.gateway.identity import principal_of
+from toolgate.gateway.auth.identity import principal_of
 from toolgate.model.invocations import ENDED, Ending, Invocation, LogLine
 from toolgate.model.tasks import Task
 from toolgate.model.workloads import Workload
-from toolgate.registry.invocations import Verdict
+from toolgate.registry.invocations.contract import Verdict
 from toolgate.registry.memory_invocations import MemoryInvocations
 from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
+from toolgate.surfaces.wasm.invocation import Means, Pace
 from toolgate.surfaces.wasm.invoker import Invoker
-from toolgate.surfaces.wasm.running import Means, Pace
-from toolgate.upstream.egress import Egress
+from toolgate.upstream.connection.secrets import Secrets
+from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.models.client import Models
-from toolgate.upstream.secrets import Secrets
 from toolgate.wasm.slots import Slots
 
 ADA = key("ada", "ada" * 20)

@@ -15,14 +15,14 @@ from sqlalchemy.util import await_only, greenlet_spawn
 from tests.surfaces.mcp.house import House, open_house, task
 from tests.upstream.memory_link import MemoryNet
 from toolgate.errors import ToolgateError
-from toolgate.gateway.caller import Caller
+from toolgate.gateway.scope.caller import Caller
 from toolgate.model.principals import Principal
 from toolgate.model.servers import ServerRecord
 from toolgate.model.workloads import WorkloadLimits
 from toolgate.surfaces.wasm.context import CallLog, TaskContext
-from toolgate.upstream.egress import Egress
+from toolgate.upstream.connection.secrets import Secrets
+from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.models.client import Models
-from toolgate.upstream.secrets import Secrets
 from toolgate.wasm.abi import HostFunction, OnThread
 from toolgate.wasm.faults import Errno, Fault
 from toolgate.wasm.fds import FdTable

@@ -11,7 +11,7 @@ from sqlalchemy.util import greenlet_spawn
 from tests.scenarios.soak import rounds
 from tests.surfaces.wasm.any_order import PRINCIPALS, Oracle, Scopes, Step, net, random_steps, records, tasks
 from tests.surfaces.wasm.task_house import PlayedGuest, TaskHouse, open_task_house
-from toolgate.gateway.caller import Caller
+from toolgate.gateway.scope.caller import Caller
 from toolgate.model.workloads import WorkloadLimits
 from toolgate.policy.layers import parse_session_params
 from toolgate.surfaces.wasm.chat_session import ChatSession

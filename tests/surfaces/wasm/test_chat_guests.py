@@ -18,7 +18,7 @@ from toolgate.model.invocations import Ending
 from toolgate.model.workloads import WorkloadLimits
 from toolgate.surfaces.wasm.context import TaskContext
 from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
-from toolgate.upstream.link import Reply
+from toolgate.upstream.connection.contract import Reply
 from toolgate.wasm.slots import Run, Slots
 
 pytestmark = pytest.mark.anyio

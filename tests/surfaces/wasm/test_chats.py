@@ -14,7 +14,7 @@ from tests.upstream.scripted_model import Ask, call, calls, cut, hang, status, t
 from toolgate.model.chat import ChatBudgets
 from toolgate.model.invocations import CallMade
 from toolgate.surfaces.wasm.chat_calls import AUTO_TOOL_CALL, ENABLE_METRICS, GET_METRICS
-from toolgate.upstream.link import Reply
+from toolgate.upstream.connection.contract import Reply
 
 pytestmark = pytest.mark.anyio
 

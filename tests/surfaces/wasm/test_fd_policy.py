@@ -13,7 +13,7 @@ from toolgate.errors import InvalidParams, PolicyDenied
 from toolgate.policy.layers import MAX_WILDCARDS
 from toolgate.surfaces.wasm.descriptors import NARROW
 from toolgate.surfaces.wasm.fd_policy import ALL
-from toolgate.upstream.link import Reply
+from toolgate.upstream.connection.contract import Reply
 
 pytestmark = pytest.mark.anyio
 

@@ -21,7 +21,7 @@ from toolgate.model.invocations import (
     LogLine,
 )
 from toolgate.model.principals import Ceiling
-from toolgate.surfaces.wasm.running import MAX_HELD_CHARS, Pace, newest_lines
+from toolgate.surfaces.wasm.invocation import MAX_HELD_CHARS, Pace, newest_lines
 
 pytestmark = pytest.mark.anyio
 
@@ -211,7 +211,7 @@ async def test_a_fault_of_the_queue_ends_neither_the_node_nor_its_runs(
 
 
 async def test_a_node_that_stays_behind_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolgate.surfaces.wasm.running.REVISION_S", 0.01)
+    monkeypatch.setattr("toolgate.surfaces.wasm.invocation.REVISION_S", 0.01)
     async with open_node(tmp_path) as node, node.invoker():
         found, ending = await node.ended(await node.begin("echo", revision=99))
 

@@ -18,7 +18,7 @@ from toolgate.policy.limits import Limits
 from toolgate.surfaces.wasm import mcp_calls
 from toolgate.surfaces.wasm.descriptors import DESCRIPTOR_FUNCTIONS, GET_STATUS
 from toolgate.surfaces.wasm.mcp_calls import MCP_FUNCTIONS
-from toolgate.upstream.link import Reply
+from toolgate.upstream.connection.contract import Reply
 
 pytestmark = pytest.mark.anyio
 

@@ -27,7 +27,7 @@ from toolgate.model.servers import Budgets, ServerRecord, StdioLaunch
 from toolgate.model.workloads import WorkloadLimits
 from toolgate.surfaces.wasm.context import TaskContext
 from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
-from toolgate.upstream.link import Reply
+from toolgate.upstream.connection.contract import Reply
 from toolgate.wasm.fds import Entry
 from toolgate.wasm.slots import Run, Slots
 

@@ -13,11 +13,11 @@ from urllib.parse import parse_qs, parse_qsl, unquote_plus, urlsplit
 
 from tests.upstream.faulty_http import FakeMcp, FaultyHttp, Peer, Request
 from toolgate.model.servers import Grant, HttpEndpoint, OAuth, ServerRecord
-from toolgate.upstream.egress import Egress
-from toolgate.upstream.fetch import Fetcher
+from toolgate.upstream.connection.secrets import Secrets
+from toolgate.upstream.http.egress import Egress
+from toolgate.upstream.http.fetch import Fetcher
 from toolgate.upstream.oauth.authorizer import Authorizer
 from toolgate.upstream.oauth.grants import GrantFiles
-from toolgate.upstream.secrets import Secrets
 
 SECRET = "s3cret/of the client+0123456789"
 NOW_S = 1_700_000_000.0

@@ -9,13 +9,13 @@ from tests.upstream.faulty_http import FaultyHttp, Peer, Request
 from tests.upstream.http_links import Heard, call, echoed
 from tests.upstream.oauth.authority import FETCHER, NOW_S, SECRET, House, authorizer, open_house
 from toolgate.errors import ServerUnavailable
-from toolgate.upstream.egress import Egress
-from toolgate.upstream.link import Link, StartFailed
+from toolgate.upstream.connection.contract import Link, StartFailed
+from toolgate.upstream.connection.secrets import Secrets
+from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.oauth.authorizer import Authorizer
+from toolgate.upstream.oauth.connector import AuthorizedLink, AuthorizedOpener
 from toolgate.upstream.oauth.metadata import covers
-from toolgate.upstream.oauth.opener import AuthorizedLink, AuthorizedOpener
 from toolgate.upstream.oauth.tokens import Token
-from toolgate.upstream.secrets import Secrets
 from toolgate.upstream.streamable import StreamableOpener
 
 pytestmark = pytest.mark.anyio

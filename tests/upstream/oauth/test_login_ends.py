@@ -10,9 +10,9 @@ import pytest
 from tests.upstream.oauth.authority import REDIRECT, authorizer, open_house
 from tests.upstream.oauth.desk import Desk, personal
 from toolgate.errors import InvalidRequest, ServerBusy
-from toolgate.upstream.egress import Egress
-from toolgate.upstream.fetch import Fetcher
-from toolgate.upstream.link import StartFailed
+from toolgate.upstream.connection.contract import StartFailed
+from toolgate.upstream.http.egress import Egress
+from toolgate.upstream.http.fetch import Fetcher
 from toolgate.upstream.oauth.grants import GrantFiles, Whose
 from toolgate.upstream.oauth.logins import MAX_BEGINNING_EACH, MAX_LOGINS_EACH
 from toolgate.upstream.oauth.metadata import OAuthFailed, find_parties

@@ -10,7 +10,7 @@ import pytest
 from tests.upstream.oauth.authority import NOW_S, REDIRECT, SECRET, authorizer, open_house
 from tests.upstream.oauth.desk import Desk, personal
 from toolgate.errors import InvalidRequest, ServerUnavailable
-from toolgate.upstream.link import StartFailed
+from toolgate.upstream.connection.contract import StartFailed
 from toolgate.upstream.oauth.grants import GrantFiles, Whose
 from toolgate.upstream.oauth.logins import LOGIN_S, MAX_LOGINS_EACH, Login
 from toolgate.upstream.oauth.tokens import Token

@@ -15,12 +15,12 @@ from tests.upstream.oauth.authority import NOW_S, REDIRECT, House, authorizer, o
 from tests.upstream.stdio_stage import tool
 from toolgate.errors import LoginRequired, ServerUnavailable, ToolgateError
 from toolgate.model.servers import ServerRecord
-from toolgate.upstream.egress import Egress
+from toolgate.upstream.connection.secrets import Secrets
+from toolgate.upstream.http.egress import Egress
+from toolgate.upstream.oauth.connector import AuthorizedOpener
 from toolgate.upstream.oauth.grants import GrantFiles, Whose
 from toolgate.upstream.oauth.logins import Answer, Logins
-from toolgate.upstream.oauth.opener import AuthorizedOpener
-from toolgate.upstream.pool import CallOrigin, Pool
-from toolgate.upstream.secrets import Secrets
+from toolgate.upstream.pool.pool import CallOrigin, Pool
 from toolgate.upstream.streamable import StreamableOpener
 
 pytestmark = pytest.mark.anyio

@@ -11,12 +11,12 @@ from tests.upstream.oauth.authority import NOW_S, REDIRECT, House, authorizer, o
 from tests.upstream.oauth.desk import Desk, personal
 from toolgate.errors import LoginRequired, ServerUnavailable, ToolgateError
 from toolgate.model.servers import ServerRecord
-from toolgate.upstream.egress import Egress
+from toolgate.upstream.connection.secrets import Secrets
+from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.oauth.challenges import MAX_SCOPES, NO_CHALLENGE, Challenge, parse_challenge
+from toolgate.upstream.oauth.connector import AuthorizedOpener
 from toolgate.upstream.oauth.grants import GrantFiles, Whose
-from toolgate.upstream.oauth.opener import AuthorizedOpener
 from toolgate.upstream.oauth.registration import CLIENT_DOCUMENT, describe_client
-from toolgate.upstream.secrets import Secrets
 from toolgate.upstream.streamable import StreamableOpener
 
 pytestmark = pytest.mark.anyio

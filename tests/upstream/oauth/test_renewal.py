@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.upstream.virtual_time import VIRTUAL, pass_time
-from toolgate.upstream.link import StartFailed
+from toolgate.upstream.connection.contract import StartFailed
 from toolgate.upstream.oauth.renewal import MIN_GAP_S, Renewal
 from toolgate.upstream.oauth.tokens import Token
 

@@ -30,13 +30,13 @@ from tests.upstream.oauth.authority import FETCHER, REDIRECT
 from tests.upstream.test_streamable_sdk import Upstream, call
 from toolgate.model.servers import HttpEndpoint, OAuth, ServerRecord
 from toolgate.model.tools import Era
-from toolgate.upstream.egress import Egress
-from toolgate.upstream.link import StartFailed
+from toolgate.upstream.connection.contract import StartFailed
+from toolgate.upstream.connection.secrets import Secrets
+from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.oauth.authorizer import Authorizer
+from toolgate.upstream.oauth.connector import AuthorizedOpener
 from toolgate.upstream.oauth.grants import GrantFiles, Whose
 from toolgate.upstream.oauth.logins import Answer, Logins
-from toolgate.upstream.oauth.opener import AuthorizedOpener
-from toolgate.upstream.secrets import Secrets
 from toolgate.upstream.streamable import StreamableOpener
 
 pytestmark = pytest.mark.anyio

@@ -3,7 +3,7 @@
 from rich.console import RenderableType
 from rich.text import Text
 
-from toolgate.audit.verify import Break, FileReport, Verifier
+from toolgate.audit.log.verify import Break, FileReport, Verifier
 from toolgate.cli.render.layout import BAD, DIM, OK, cell, facts, grid, sentence, stack
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from toolgate.catalog.assistants import KEY_VARIABLE, Door, Program
-from toolgate.cli.config_merge import Merged
+from toolgate.catalog.clients import KEY_VARIABLE, Door, Program
 from toolgate.cli.escape import encode_json
+from toolgate.cli.files.client_settings import Merged
 from toolgate.cli.render.layout import DIM, OK, WARN, cell, sentence, stack, verbatim, warnings
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from toolgate.catalog.assistants import PROGRAMS, Door
+from toolgate.catalog.clients import PROGRAMS, Door
 from toolgate.cli.defaults import DEFAULT_URL
 from toolgate.cli.render.layout import DIM, OK, cell, count, grid, health_of, sentence, stack, verbatim
 from toolgate.cli.render.up import render_console

@@ -8,16 +8,16 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from toolgate.govern.changes import commit_drafts
+from toolgate.govern.changes.commit import commit_drafts
+from toolgate.govern.changes.pending import Draft, sent_id
+from toolgate.govern.changes.permissions import WRITERS
+from toolgate.govern.changes.records import fill_in, show_record
 from toolgate.govern.control import Control
-from toolgate.govern.drafts import Draft, sent_id
-from toolgate.govern.grants import WRITERS
-from toolgate.govern.records import fill_in, show_record
 from toolgate.model.principals import Role
 from toolgate.model.revisions import Batch, Kind, Listing, Stored
-from toolgate.registry.records import parse_id
-from toolgate.registry.store import Store
-from toolgate.registry.sync import Position
+from toolgate.registry.records.codec import parse_id
+from toolgate.registry.replication.sync import Position
+from toolgate.registry.store.contract import Store
 from toolgate.surfaces.grpc.messages import encode_message, kept_members, parse_message
 from toolgate.surfaces.grpc.rpc import Call, Rpc
 from toolgate.surfaces.grpc.watching import watch_batches

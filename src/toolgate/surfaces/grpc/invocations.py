@@ -27,7 +27,7 @@ from toolgate.model.invocations import (
 )
 from toolgate.model.workloads import MAX_OUTPUT_BYTES
 from toolgate.proto import node_pb2
-from toolgate.registry.control_queue import MAX_WAIT_S
+from toolgate.registry.replication.remote import MAX_WAIT_S
 from toolgate.surfaces.grpc.reports import MAX_COUNT, MAX_TEXT, one_of, parse_node_id
 from toolgate.surfaces.grpc.rpc import Call, Rpc
 

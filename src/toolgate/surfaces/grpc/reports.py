@@ -21,8 +21,8 @@ from toolgate.model.principals import Principal
 from toolgate.model.reports import LOST_AFTER_MS, Definitions, HealthState, NodeReport, ServerReport
 from toolgate.model.tools import Listing, ListState, ToolDefinition
 from toolgate.proto import node_pb2
+from toolgate.redaction.records import redact_text
 from toolgate.registry.problems import printable
-from toolgate.registry.redaction import redact_text
 from toolgate.registry.reports import Reports
 from toolgate.surfaces.grpc.rpc import Call
 

@@ -11,12 +11,11 @@ import grpc.aio
 from toolgate.errors import StartRefused
 from toolgate.govern.control import Control
 from toolgate.model.addresses import is_loopback, parse_address
-from toolgate.surfaces.grpc.approvals import approval_rpcs
 from toolgate.surfaces.grpc.audit import audit_rpcs
-from toolgate.surfaces.grpc.door import Door
-from toolgate.surfaces.grpc.health import Health, health_rpcs
+from toolgate.surfaces.grpc.coordination import approval_rpcs
+from toolgate.surfaces.grpc.dispatch import Door
 from toolgate.surfaces.grpc.invocations import invocation_rpcs
-from toolgate.surfaces.grpc.nodes import node_rpcs
+from toolgate.surfaces.grpc.node_records import node_rpcs
 from toolgate.surfaces.grpc.reflection import reflection_rpcs
 from toolgate.surfaces.grpc.reports import MAX_REPORT_BYTES, ReportIntake
 from toolgate.surfaces.grpc.rpc import Rpc
@@ -24,6 +23,7 @@ from toolgate.surfaces.grpc.services import RPCS
 from toolgate.surfaces.grpc.sessions import EndedIntake, session_rpcs
 from toolgate.surfaces.grpc.spear_tasks import spear_task_rpcs
 from toolgate.surfaces.grpc.spending import spending_rpcs
+from toolgate.surfaces.grpc.standard_services import Health, health_rpcs
 
 DRAIN_S: Final = 5.0
 """How long answers under way may take once the listener closes."""

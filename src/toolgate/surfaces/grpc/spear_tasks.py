@@ -11,14 +11,14 @@ from typing import Final
 from google.protobuf.message import Message
 
 from toolgate.errors import InvalidRecord, InvalidRequest, MethodNotFound
-from toolgate.govern.changes import commit_drafts, put_record
+from toolgate.govern.changes.commit import commit_drafts, put_record
+from toolgate.govern.changes.pending import Draft
+from toolgate.govern.changes.permissions import WRITERS
+from toolgate.govern.changes.records import show_record
 from toolgate.govern.control import Control
-from toolgate.govern.drafts import Draft
-from toolgate.govern.grants import WRITERS
-from toolgate.govern.records import show_record
 from toolgate.model.revisions import Stored
 from toolgate.proto import task_pb2 as sms
-from toolgate.registry.records import parse_id
+from toolgate.registry.records.codec import parse_id
 from toolgate.surfaces.grpc.rpc import Answer, Call, Rpc, Stream
 
 SERVICE: Final = "sms.TaskService"

@@ -4,8 +4,8 @@ from typing import Final, cast, get_args
 
 from toolgate.errors import InvalidRecord, InvalidRequest
 from toolgate.govern.control import Control
-from toolgate.model.allowances import MAX_DRAWS, MAX_TOKENS, BudgetName, Draw, Holder, HolderKind
 from toolgate.model.names import parse_task_id
+from toolgate.model.quotas import MAX_DRAWS, MAX_TOKENS, BudgetName, Draw, Holder, HolderKind
 from toolgate.proto import node_pb2
 from toolgate.surfaces.grpc.rpc import Call, Rpc
 

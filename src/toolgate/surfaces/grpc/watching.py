@@ -7,8 +7,8 @@ from typing import Final
 from toolgate.errors import Compacted, StorageUnavailable
 from toolgate.govern.watches import narrow_batch
 from toolgate.model.revisions import Batch, Kind
-from toolgate.registry.store import Store
-from toolgate.registry.sync import Position
+from toolgate.registry.replication.sync import Position
+from toolgate.registry.store.contract import Store
 
 BOOKMARK_S: Final = 5.0
 """A watcher that hears nothing for much longer than this knows that it is cut off."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from toolgate.errors import InvalidParams, InvalidRecord, InvalidRequest
-from toolgate.gateway.caller import Mode
+from toolgate.gateway.scope.caller import Mode
 from toolgate.model.names import parse_task_id
 from toolgate.policy.layers import SessionRequest, parse_servers_selection, parse_tools_selection
 

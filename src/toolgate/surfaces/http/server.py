@@ -5,8 +5,8 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from toolgate.surfaces.http.connection import HttpConnection
 from toolgate.surfaces.http.messages import Door
-from toolgate.surfaces.http.protocol import HttpConnection
 
 BACKLOG: Final = 4_096
 MAX_CONNECTIONS: Final = 10_000

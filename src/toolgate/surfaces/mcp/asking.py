@@ -11,14 +11,14 @@ from typing import Final
 import msgspec
 
 from toolgate.errors import InvalidRequest
-from toolgate.gateway.identity import fingerprint_of
+from toolgate.gateway.auth.identity import fingerprint_of
 from toolgate.model.principals import Principal
 from toolgate.model.protocol import CANCELLED
 from toolgate.surfaces.http.events import KEEPALIVE, KEEPALIVE_S
 from toolgate.surfaces.http.messages import Responder
-from toolgate.surfaces.mcp.answers import encode_notification, encode_request
-from toolgate.surfaces.mcp.envelope import ClientAnswer
-from toolgate.upstream.link import Reply
+from toolgate.surfaces.mcp.jsonrpc import ClientAnswer
+from toolgate.surfaces.mcp.responses import encode_notification, encode_request
+from toolgate.upstream.connection.contract import Reply
 
 MAX_OPEN: Final = 32
 """Questions of one session that may wait for their answers."""

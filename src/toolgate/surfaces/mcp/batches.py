@@ -11,14 +11,14 @@ from typing import Final
 import msgspec
 
 from toolgate.errors import CallCancelled, InvalidRequest, OutputTooLarge, ToolgateError
-from toolgate.surfaces.http.intake import is_harmless, parse_aside, parse_json
 from toolgate.surfaces.http.messages import Headers, Responder
-from toolgate.surfaces.mcp.answers import send_empty, send_error
+from toolgate.surfaces.http.parsing import is_harmless, parse_aside, parse_json
 from toolgate.surfaces.mcp.binding import Binding
-from toolgate.surfaces.mcp.envelope import ClientAnswer, Message, parse_message
 from toolgate.surfaces.mcp.exchange import Exchange
-from toolgate.surfaces.mcp.legacy import LegacyEra
+from toolgate.surfaces.mcp.jsonrpc import ClientAnswer, Message, parse_message
+from toolgate.surfaces.mcp.responses import send_empty, send_error
 from toolgate.surfaces.mcp.session import Session
+from toolgate.surfaces.mcp.stateful import LegacyEra
 from toolgate.surfaces.mcp.tracing import served
 from toolgate.telemetry.spans import Tracing
 

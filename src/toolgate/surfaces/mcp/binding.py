@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Final
 
 from toolgate.errors import PolicyDenied, TooManyTools
-from toolgate.gateway.caller import Caller, Trace
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.view import View
+from toolgate.gateway.scope.caller import Caller, Trace
+from toolgate.gateway.scope.view import View
 from toolgate.model.principals import Principal
 
 DOOR: Final = "mcp"

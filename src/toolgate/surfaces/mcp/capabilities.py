@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from toolgate.gateway.view import View
+from toolgate.gateway.scope.view import View
 from toolgate.model.raw import Members, decode_members
 from toolgate.model.tools import FEATURES
 

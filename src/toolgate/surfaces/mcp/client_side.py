@@ -2,14 +2,14 @@
 
 from typing import Final
 
-from toolgate.gateway.inputs import CANNOT, can_answer
+from toolgate.gateway.call.elicitation import CANNOT, can_answer
 from toolgate.model.protocol import LOG_MESSAGE
 from toolgate.surfaces.http.messages import Responder
-from toolgate.surfaces.mcp.answers import encode_notification
 from toolgate.surfaces.mcp.binding import Binding
 from toolgate.surfaces.mcp.levels import is_heard
+from toolgate.surfaces.mcp.responses import encode_notification
 from toolgate.surfaces.mcp.session import Session
-from toolgate.upstream.link import NO_CAPABILITIES, Reply
+from toolgate.upstream.connection.contract import NO_CAPABILITIES, Reply
 
 DEFAULT_LEVEL: Final = "info"
 """What servers that send log messages on demand only are asked for, where the client said nothing."""

@@ -4,8 +4,8 @@ from typing import Final
 
 from toolgate.errors import NotAcceptable
 from toolgate.model.principals import Principal
-from toolgate.surfaces.http.intake import check_once
 from toolgate.surfaces.http.messages import Request, Responder
+from toolgate.surfaces.http.parsing import check_once
 
 # First-copy and last-copy readers would disagree about these.
 _ONCE_ONLY: Final = frozenset(

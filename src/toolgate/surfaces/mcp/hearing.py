@@ -4,10 +4,10 @@ It holds for the session on this node, for as long as the node knows it.
 """
 
 from toolgate.errors import InvalidParams, MethodNotFound, ToolgateError, UnknownResource
-from toolgate.gateway.caller import Trace
 from toolgate.gateway.gateway import Gateway
+from toolgate.gateway.scope.caller import Trace
 from toolgate.surfaces.mcp.binding import Binding
-from toolgate.surfaces.mcp.envelope import Message
+from toolgate.surfaces.mcp.jsonrpc import Message
 from toolgate.surfaces.mcp.levels import parse_level
 from toolgate.surfaces.mcp.session import Session
 

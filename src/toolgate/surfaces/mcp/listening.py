@@ -5,15 +5,15 @@ from collections.abc import Mapping
 import msgspec
 
 from toolgate.errors import InvalidParams
-from toolgate.gateway.caller import Trace
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.subscriptions import Changes
-from toolgate.gateway.watches import MAX_EACH, Watch
+from toolgate.gateway.scope.caller import Trace
+from toolgate.gateway.subscriptions.listeners import Changes
+from toolgate.gateway.subscriptions.resources import MAX_EACH, Watch
 from toolgate.model.protocol import LIST_CHANGED, SUBSCRIPTION_ID_KEY, UPDATED
 from toolgate.surfaces.http.events import encode_event
 from toolgate.surfaces.mcp.binding import Binding
-from toolgate.surfaces.mcp.envelope import Message
 from toolgate.surfaces.mcp.exchange import Exchange
+from toolgate.surfaces.mcp.jsonrpc import Message
 from toolgate.surfaces.mcp.streams import Streams, Words, methods_of
 
 

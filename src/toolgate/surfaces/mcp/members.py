@@ -7,7 +7,7 @@ is checked before anything is looked up, so that such a server reads the names t
 from collections.abc import Mapping
 from typing import Any, Final
 
-from toolgate.model.member_names import KnownNames, ambiguous, find_deep_clash
+from toolgate.model.json_text import KnownNames, ambiguous, find_deep_clash
 from toolgate.model.protocol import (
     CLIENT_CAPABILITIES_KEY,
     CLIENT_INFO_KEY,

@@ -9,8 +9,8 @@ import binascii
 from toolgate.errors import HeaderMismatch
 from toolgate.model.tools import ToolDefinition
 from toolgate.surfaces.mcp.exchange import Exchange
+from toolgate.upstream.connection.contract import Params
 from toolgate.upstream.headers import mirrored_values
-from toolgate.upstream.link import Params
 
 
 def check_header(exchange: Exchange, name: bytes, expected: str) -> None:

@@ -7,13 +7,13 @@ its request again.
 from typing import Final
 
 from toolgate.errors import MissingCapability
-from toolgate.gateway.identity import fingerprint_of
-from toolgate.gateway.inputs import CANNOT, missing_capability
+from toolgate.gateway.auth.identity import fingerprint_of
+from toolgate.gateway.call.elicitation import CANNOT, missing_capability
 from toolgate.model.protocol import CAPABILITY_OF, LOG_MESSAGE
-from toolgate.surfaces.mcp.answers import encode_notification
 from toolgate.surfaces.mcp.exchange import Exchange
 from toolgate.surfaces.mcp.levels import is_heard
-from toolgate.upstream.link import Reply
+from toolgate.surfaces.mcp.responses import encode_notification
+from toolgate.upstream.connection.contract import Reply
 
 
 class ModernClient:

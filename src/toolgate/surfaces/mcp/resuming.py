@@ -11,11 +11,11 @@ from typing import Final
 
 import msgspec
 
-from toolgate.gateway.subscriptions import SIGNATURE_BYTES, Changes, Picture, Subscription
+from toolgate.gateway.subscriptions.listeners import SIGNATURE_BYTES, Changes, Picture, Subscription
 from toolgate.model.protocol import UPDATED
 from toolgate.model.tools import ListKind
 from toolgate.surfaces.http.events import encode_event
-from toolgate.surfaces.mcp.answers import encode_notification
+from toolgate.surfaces.mcp.responses import encode_notification
 from toolgate.surfaces.mcp.streams import methods_of
 
 _KINDS: Final[tuple[ListKind, ...]] = ("tools", "prompts", "resources", "templates")

@@ -12,7 +12,7 @@ import msgspec
 
 from toolgate.errors import InputStateRefused, InvalidParams, ServerUnavailable
 from toolgate.gateway.signing import Signer
-from toolgate.upstream.link import Params
+from toolgate.upstream.connection.contract import Params
 
 LIFETIME_S: Final = 600
 """How long a person may take to answer."""

@@ -16,17 +16,17 @@ from typing import Final
 import msgspec
 
 from toolgate.errors import InvalidParams, SessionLimit, UnknownSession
-from toolgate.gateway.caller import Caller, Mode
-from toolgate.gateway.session_totals import SessionTotals
+from toolgate.gateway.call.session_totals import SessionTotals
+from toolgate.gateway.scope.caller import Caller, Mode
 from toolgate.gateway.signing import Signer
-from toolgate.gateway.subscriptions import Subscription
-from toolgate.gateway.watches import Watch
+from toolgate.gateway.subscriptions.listeners import Subscription
+from toolgate.gateway.subscriptions.resources import Watch
 from toolgate.model.principals import Principal
 from toolgate.model.sessions import MAX_ENDED, EndedSession
 from toolgate.policy.layers import SessionRequest
 from toolgate.surfaces.mcp.asking import Asks
 from toolgate.surfaces.mcp.binding import Binding
-from toolgate.upstream.link import NO_CAPABILITIES
+from toolgate.upstream.connection.contract import NO_CAPABILITIES
 
 MAX_SESSIONS: Final = 10_000
 SHARE: Final = 10

@@ -23,15 +23,15 @@ from toolgate.errors import (
 )
 from toolgate.model.protocol import LEGACY_VERSIONS, PROTOCOL_VERSION_KEY
 from toolgate.surfaces.http.events import EVENT_HEADERS, encode_event
-from toolgate.surfaces.http.intake import parse_query
 from toolgate.surfaces.http.messages import Headers, Responder
-from toolgate.surfaces.mcp.answers import send_empty, send_error, send_result
+from toolgate.surfaces.http.parsing import parse_query
 from toolgate.surfaces.mcp.binding import Binding
-from toolgate.surfaces.mcp.envelope import Message
 from toolgate.surfaces.mcp.exchange import Exchange
-from toolgate.surfaces.mcp.legacy import LegacyEra
+from toolgate.surfaces.mcp.jsonrpc import Message
+from toolgate.surfaces.mcp.responses import send_empty, send_error, send_result
 from toolgate.surfaces.mcp.resuming import encoder_of
 from toolgate.surfaces.mcp.session import Session, Sessions
+from toolgate.surfaces.mcp.stateful import LegacyEra
 from toolgate.surfaces.mcp.streams import announce_changes
 from toolgate.surfaces.mcp.target import parse_target
 from toolgate.surfaces.mcp.tracing import served

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from toolgate.gateway.caller import Caller
-from toolgate.gateway.identity import Identities
-from toolgate.gateway.subscriptions import Changes, Subscription, Subscriptions
-from toolgate.gateway.watches import Watch
+from toolgate.gateway.auth.identity import Identities
+from toolgate.gateway.scope.caller import Caller
+from toolgate.gateway.subscriptions.listeners import Changes, Subscription, Subscriptions
+from toolgate.gateway.subscriptions.resources import Watch
 from toolgate.model.protocol import LIST_CHANGED
 from toolgate.surfaces.http.events import EVENT_HEADERS, KEEPALIVE, KEEPALIVE_S
 from toolgate.surfaces.http.messages import Responder

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from toolgate.errors import InvalidRecord, InvalidRequest, NotFound
-from toolgate.gateway.caller import Mode
+from toolgate.gateway.scope.caller import Mode
 from toolgate.model.names import parse_server_id, parse_task_id
 from toolgate.policy.layers import SessionRequest
-from toolgate.surfaces.http.intake import parse_query
+from toolgate.surfaces.http.parsing import parse_query
 from toolgate.surfaces.http.selection import PARAMETERS, parse_mode, parse_selection
 
 PREFIXES: Final = ("/api/mcp", "/mcp")

@@ -7,18 +7,18 @@ from typing import Any, Final
 import msgspec
 
 from toolgate.errors import InvalidParams, ToolgateError
-from toolgate.gateway.caller import Trace
+from toolgate.gateway.call.tracing import note_answer, notes_of
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.tracing import note_answer, notes_of
+from toolgate.gateway.scope.caller import Trace
 from toolgate.model.raw import UNREADABLE
-from toolgate.surfaces.http.intake import carried_by
+from toolgate.surfaces.http.parsing import carried_by
 from toolgate.surfaces.mcp.binding import DOOR, Binding
-from toolgate.surfaces.mcp.envelope import Message
+from toolgate.surfaces.mcp.dispatch import Methods
 from toolgate.surfaces.mcp.exchange import Exchange
-from toolgate.surfaces.mcp.methods import Methods
+from toolgate.surfaces.mcp.jsonrpc import Message
 from toolgate.telemetry.spans import MAX_NAME_CHARS, TRACEPARENT, TRACESTATE, Span, Tracing, named
-from toolgate.upstream.link import ClientSide
-from toolgate.upstream.pool import Answer
+from toolgate.upstream.connection.contract import ClientSide
+from toolgate.upstream.pool.pool import Answer
 
 _ENDLESS: Final = "subscriptions/listen"
 """Answered by a stream that is open for as long as its client likes."""

@@ -4,18 +4,18 @@ from dataclasses import replace
 from functools import partial
 
 from toolgate.chat.declarations import check_other_tools
-from toolgate.chat.hidden import splice
+from toolgate.chat.hidden_turns import splice
 from toolgate.chat.legacy_functions import is_legacy, to_tools
 from toolgate.chat.requests import ChatRequest, parse_chat_request
-from toolgate.gateway.caller import Trace
-from toolgate.gateway.chat_scope import ChatScope
-from toolgate.gateway.chats import Opening, check_single, offer
-from toolgate.gateway.identity import fingerprint_of
-from toolgate.surfaces.http.intake import parse_aside
+from toolgate.gateway.auth.identity import fingerprint_of
+from toolgate.gateway.chat.scope import ChatScope
+from toolgate.gateway.chat.session import Opening, check_single, offer
+from toolgate.gateway.scope.caller import Trace
+from toolgate.surfaces.http.parsing import parse_aside
 from toolgate.surfaces.openai import passthrough
+from toolgate.surfaces.openai.context import ChatParts
 from toolgate.surfaces.openai.conversation import DOOR, Conversation
 from toolgate.surfaces.openai.exchange import Exchange
-from toolgate.surfaces.openai.parts import ChatParts
 from toolgate.telemetry.spans import trace_id_of
 
 

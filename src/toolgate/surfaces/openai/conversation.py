@@ -4,16 +4,16 @@ from dataclasses import replace
 from typing import Any, Final
 
 from toolgate.chat.endings import Ending, encode_completion
-from toolgate.chat.loop import AskModel
+from toolgate.chat.tool_loop import AskModel
 from toolgate.errors import ToolgateError
-from toolgate.gateway.chats import Chat, Opening
+from toolgate.gateway.auth.identity import fingerprint_of
+from toolgate.gateway.chat.session import Chat, Opening
 from toolgate.gateway.conversing import Heard, Outcome, converse
-from toolgate.gateway.identity import fingerprint_of
-from toolgate.gateway.view import View
+from toolgate.gateway.scope.view import View
 from toolgate.model.raw import Members, encode_raw
+from toolgate.surfaces.openai.context import ChatParts
 from toolgate.surfaces.openai.exchange import Exchange
 from toolgate.surfaces.openai.explanation import explained
-from toolgate.surfaces.openai.parts import ChatParts
 from toolgate.surfaces.openai.streaming import ChunkStream
 
 DOOR: Final = "chat"

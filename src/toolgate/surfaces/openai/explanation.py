@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from toolgate.gateway.caller import Caller
-from toolgate.gateway.explaining import explain_to, visible_servers
 from toolgate.gateway.gateway import Gateway
+from toolgate.gateway.scope.caller import Caller
+from toolgate.gateway.scope.explain import explain_to, visible_servers
 from toolgate.model.principals import Principal
 from toolgate.policy.scope import Scope
 

@@ -8,8 +8,8 @@ import msgspec
 
 from toolgate.errors import UnknownModel
 from toolgate.model.raw import Members
+from toolgate.surfaces.openai.context import ChatParts
 from toolgate.surfaces.openai.exchange import Exchange
-from toolgate.surfaces.openai.parts import ChatParts
 
 PATIENCE_S: Final = 10.0
 """For the whole list. Each upstream has less, and is left out after that."""

@@ -13,19 +13,19 @@ from typing import Final
 
 import msgspec
 
+from toolgate.chat.call_filter import Continuation, NeedsAnswer, StreamFilter, filter_completion
 from toolgate.chat.declarations import Declared
-from toolgate.chat.filtered_answers import Continuation, NeedsAnswer, StreamFilter, filter_completion
 from toolgate.chat.forwarding import for_an_answer, forwarded
 from toolgate.chat.requests import ChatRequest
 from toolgate.errors import ModelTimedOut, ModelUnavailable, ToolgateError
-from toolgate.gateway.chat_scope import ChatScope
+from toolgate.gateway.chat.scope import ChatScope
 from toolgate.gateway.metering import metered
 from toolgate.model.raw import Members
-from toolgate.surfaces.http.intake import parse_aside
-from toolgate.surfaces.openai.answers import CHAT, DONE, Api, encode_chunk
+from toolgate.surfaces.http.parsing import parse_aside
+from toolgate.surfaces.openai.context import ChatParts
 from toolgate.surfaces.openai.event_stream import EventStream
 from toolgate.surfaces.openai.exchange import Exchange
-from toolgate.surfaces.openai.parts import ChatParts
+from toolgate.surfaces.openai.wire import CHAT, DONE, Api, encode_chunk
 from toolgate.upstream.models.client import ModelAnswer, ModelEvents
 from toolgate.upstream.models.events import DONE as DONE_DATA
 from toolgate.upstream.models.events import ModelEvent

@@ -6,19 +6,19 @@ The model's server must speak the Responses API itself: nothing is translated to
 from dataclasses import replace
 
 from toolgate.chat.declarations import check_other_tools
-from toolgate.chat.responses_input import has_ours
+from toolgate.chat.responses.requests import has_ours
 from toolgate.chat.responses_items import member_text
 from toolgate.chat.responses_request import ResponsesRequest, parse_responses_request
 from toolgate.errors import InvalidChat
-from toolgate.gateway.chat_scope import ChatScope
+from toolgate.gateway.chat.scope import ChatScope
 from toolgate.model.raw import encode_raw
-from toolgate.surfaces.http.intake import parse_aside
+from toolgate.surfaces.http.parsing import parse_aside
 from toolgate.surfaces.openai import passthrough
-from toolgate.surfaces.openai.answers import RESPONSES
+from toolgate.surfaces.openai.context import ChatParts
 from toolgate.surfaces.openai.exchange import Exchange
-from toolgate.surfaces.openai.parts import ChatParts
-from toolgate.surfaces.openai.responses_conversation import Memory, ResponsesConversation
-from toolgate.surfaces.openai.responses_offers import DOOR, offer
+from toolgate.surfaces.openai.responses_session import Memory, ResponsesConversation
+from toolgate.surfaces.openai.responses_tools import DOOR, offer
+from toolgate.surfaces.openai.wire import RESPONSES
 
 
 class Responses:

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from toolgate.chat.responses_carried import Carried, decode_carried, encode_carried
-from toolgate.gateway.sealed_ids import SealedIds
+from toolgate.gateway.auth.signing import SealedIds
 from toolgate.gateway.signing import Signer
 
 MAX_KEPT: Final = 10_000

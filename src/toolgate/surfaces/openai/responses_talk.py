@@ -8,20 +8,20 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from toolgate.chat.calls import CallError, ToolCall, parse_arguments
-from toolgate.chat.hidden import ID_PREFIX
-from toolgate.chat.loop import AskModel, Refused, Run, ToolLoop
+from toolgate.chat.hidden_turns import ID_PREFIX
+from toolgate.chat.responses.output import ResponseOutput
+from toolgate.chat.responses.requests import Approved
+from toolgate.chat.responses.round import ModelReply, ModelRound, Offered
+from toolgate.chat.responses.tools import Offer
 from toolgate.chat.responses_carried import Carried
-from toolgate.chat.responses_input import Approved
 from toolgate.chat.responses_items import APPROVAL, call_item_id, mcp_call
-from toolgate.chat.responses_output import ResponseOutput
-from toolgate.chat.responses_round import ModelReply, ModelRound, Offered
-from toolgate.chat.responses_tools import Offer
 from toolgate.chat.responses_transcript import ResponsesTranscript
+from toolgate.chat.tool_loop import AskModel, Refused, Run, ToolLoop
 from toolgate.errors import ToolgateError, UnknownTool
+from toolgate.gateway.chat.tool_loop import ToolEvent
 from toolgate.gateway.conversing import Heard, Outcome
-from toolgate.gateway.tool_runs import ToolEvent
 from toolgate.model.chat import ChatUpstream
-from toolgate.surfaces.openai.answers import RESPONSES
+from toolgate.surfaces.openai.wire import RESPONSES
 from toolgate.telemetry import Distribution
 from toolgate.upstream.models.client import AskedModels, ModelAnswer
 from toolgate.upstream.models.events import DONE

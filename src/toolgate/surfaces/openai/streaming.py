@@ -9,15 +9,15 @@ from typing import Any, Final
 
 import msgspec
 
-from toolgate.chat.deltas import Delta
 from toolgate.chat.endings import Ending
+from toolgate.chat.streamed_replies import Delta
 from toolgate.errors import ToolgateError
-from toolgate.gateway.tool_runs import ToolEvent
+from toolgate.gateway.chat.tool_loop import ToolEvent
 from toolgate.model.raw import Members
 from toolgate.model.servers import EMPTY
-from toolgate.surfaces.openai.answers import DONE, encode_broken, encode_chunk
 from toolgate.surfaces.openai.event_stream import EventStream
 from toolgate.surfaces.openai.exchange import Exchange
+from toolgate.surfaces.openai.wire import DONE, encode_broken, encode_chunk
 
 _PAUSE: Final = msgspec.Raw(b'"\\n\\n"')
 _EMPTY_TEXTS: Final = (b"null", b'""')

@@ -5,8 +5,8 @@ from typing import Final
 
 from toolgate.errors import InvalidRecord, InvalidRequest, NotFound
 from toolgate.model.names import parse_task_id
-from toolgate.surfaces.http.intake import parse_query
 from toolgate.surfaces.http.messages import Request
+from toolgate.surfaces.http.parsing import parse_query
 
 TASK_HEADER: Final = b"x-toolgate-task"
 _SERVED: Final = (

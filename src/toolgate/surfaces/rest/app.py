@@ -5,13 +5,14 @@ from typing import Final
 from starlette.types import ASGIApp
 
 from toolgate.govern.control import Control
-from toolgate.surfaces.rest import (
+from toolgate.surfaces.rest import audit, learning
+from toolgate.surfaces.rest.framework.routing import SEE_DOCUMENT, make_router
+from toolgate.surfaces.rest.node_app import SERVING, documented
+from toolgate.surfaces.rest.resources import (
     activity,
     approvals,
-    audit,
     audit_export,
     backups,
-    budgets,
     catalog,
     changes,
     chat_upstreams,
@@ -20,7 +21,6 @@ from toolgate.surfaces.rest import (
     integrations,
     invocations,
     keys,
-    learning,
     logins,
     matches,
     me,
@@ -30,14 +30,13 @@ from toolgate.surfaces.rest import (
     packages,
     pins,
     policies,
+    quotas,
     servers,
     tokens,
     trials,
     uploads,
     watch,
 )
-from toolgate.surfaces.rest.routing import SEE_DOCUMENT, make_router
-from toolgate.surfaces.rest.serving import SERVING, documented
 
 
 def rest_app(control: Control, *, elsewhere: str = SEE_DOCUMENT) -> ASGIApp:
@@ -69,7 +68,7 @@ ENDPOINTS: Final = documented(
         *nodes.ENDPOINTS,
         *activity.ENDPOINTS,
         *tokens.ENDPOINTS,
-        *budgets.ENDPOINTS,
+        *quotas.ENDPOINTS,
         *audit_export.ENDPOINTS,
         *audit.ENDPOINTS,
         *packages.ENDPOINTS,

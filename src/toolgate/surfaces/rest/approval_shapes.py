@@ -6,7 +6,7 @@ import msgspec
 from pydantic import Field
 
 from toolgate.model.approvals import MAX_REASON, ApprovalState, CallApproval
-from toolgate.registry.bodies import Body
+from toolgate.registry.records.server_bodies import Body
 from toolgate.surfaces.rest.shapes import Shown
 
 

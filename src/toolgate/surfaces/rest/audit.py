@@ -10,12 +10,12 @@ from toolgate.audit.queries import MAX_KEY_CHARS, EventType, Filter, KeptEvent, 
 from toolgate.errors import InvalidRequest, NotFound, SessionLimit
 from toolgate.govern.audit import PAGE, Tail, index_of, read_story
 from toolgate.govern.control import Control
-from toolgate.surfaces.rest.answers import EVENTS, Answer
-from toolgate.surfaces.rest.audit_shapes import AuditAnswer, AuditStoryAnswer, show_event
-from toolgate.surfaces.rest.intake import listed, parse_choice
-from toolgate.surfaces.rest.paging import MAX_PAGE, parse_page
-from toolgate.surfaces.rest.routing import Call, Endpoint, Parameter
-from toolgate.surfaces.rest.streams import LAST_ID, encode_event, parse_last_id, stream_answer
+from toolgate.surfaces.rest.framework.paging import MAX_PAGE, parse_page
+from toolgate.surfaces.rest.framework.request import listed, parse_choice
+from toolgate.surfaces.rest.framework.response import EVENTS, Answer
+from toolgate.surfaces.rest.framework.routing import Call, Endpoint, Parameter
+from toolgate.surfaces.rest.framework.streams import LAST_ID, encode_event, parse_last_id, stream_answer
+from toolgate.surfaces.rest.resources.audit import AuditAnswer, AuditStoryAnswer, show_event
 
 _COLUMNS: Final = {
     "type": "type",

@@ -4,9 +4,9 @@ from typing import Annotated, Final
 
 from pydantic import Field, create_model
 
-from toolgate.registry.chat_bodies import ChatUpstreamBody
-from toolgate.registry.fields import UpstreamId
-from toolgate.surfaces.rest.record_shapes import ID, Digest, Ignored, NextCursor
+from toolgate.registry.records.chat_bodies import ChatUpstreamBody
+from toolgate.registry.records.fields import UpstreamId
+from toolgate.surfaces.rest.resources.record_shapes import ID, Digest, Ignored, NextCursor
 from toolgate.surfaces.rest.shapes import Revision, Shown
 
 MAX_MODELS: Final = 1_000

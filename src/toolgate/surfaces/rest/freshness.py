@@ -7,7 +7,7 @@ from starlette.datastructures import Headers
 
 from toolgate.errors import RevisionNotReached
 from toolgate.gateway.gateway import Gateway
-from toolgate.surfaces.rest.intake import parse_headers, parse_number
+from toolgate.surfaces.rest.framework.request import parse_headers, parse_number
 
 MIN_REVISION: Final = "Toolgate-Min-Revision"
 SERVED: Final = "Toolgate-Revision"

@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from toolgate.errors import Compacted, InvalidRequest, NotFound
+from toolgate.govern.changes.history import MAX_HISTORY, HistoryEntry, diff_revisions, read_history
 from toolgate.govern.control import Control
-from toolgate.govern.history import MAX_HISTORY, HistoryEntry, diff_revisions, read_history
 from toolgate.model.revisions import Kind, spoken
-from toolgate.registry.records import ID_FIELDS
-from toolgate.surfaces.rest.answers import Answer
-from toolgate.surfaces.rest.change_shapes import DiffAnswer, EntryShown, HistoryAnswer, show_fields
-from toolgate.surfaces.rest.intake import parse_count
-from toolgate.surfaces.rest.routing import Call, Endpoint, Parameter
+from toolgate.registry.records.codec import ID_FIELDS
+from toolgate.surfaces.rest.framework.request import parse_count
+from toolgate.surfaces.rest.framework.response import Answer
+from toolgate.surfaces.rest.framework.routing import Call, Endpoint, Parameter
+from toolgate.surfaces.rest.resources.change_shapes import DiffAnswer, EntryShown, HistoryAnswer, show_fields
 
 ENTRIES: Final = 50
 

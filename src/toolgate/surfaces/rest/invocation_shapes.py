@@ -18,7 +18,7 @@ from toolgate.model.invocations import (
     LogLine,
     LogStream,
 )
-from toolgate.registry.bodies import Body
+from toolgate.registry.records.server_bodies import Body
 from toolgate.surfaces.rest.shapes import Revision, Shown
 
 MAX_WAIT_S: Final = 300

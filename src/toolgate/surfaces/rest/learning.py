@@ -6,12 +6,14 @@ from typing import Any, Final
 from toolgate.audit.tokens import DAY_MS
 from toolgate.errors import InvalidRecord, InvalidRequest, NotFound
 from toolgate.govern.control import Control
-from toolgate.govern.learning import learn_task
+from toolgate.govern.least_privilege import learn_task
 from toolgate.govern.unused import find_holders, idle_servers, read_uses, weigh_holders
-from toolgate.model.allowances import Holder
-from toolgate.surfaces.rest.answers import Answer
-from toolgate.surfaces.rest.change_shapes import show_plan
-from toolgate.surfaces.rest.learning_shapes import (
+from toolgate.model.quotas import Holder
+from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
+from toolgate.surfaces.rest.framework.response import Answer
+from toolgate.surfaces.rest.framework.routing import Call, Endpoint, Parameter
+from toolgate.surfaces.rest.resources.change_shapes import show_plan
+from toolgate.surfaces.rest.resources.learning import (
     MAX_NAMED,
     LearnAnswer,
     UnusedAnswer,
@@ -19,8 +21,6 @@ from toolgate.surfaces.rest.learning_shapes import (
     show_learned,
     show_server,
 )
-from toolgate.surfaces.rest.paging import PAGING, parse_page
-from toolgate.surfaces.rest.routing import Call, Endpoint, Parameter
 
 LEARN_DAYS: Final = 7
 UNUSED_DAYS: Final = 30

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from toolgate.model.principals import Role
 from toolgate.model.tasks import Environment
-from toolgate.registry.bodies import Body
+from toolgate.registry.records.server_bodies import Body
 from toolgate.surfaces.rest.shapes import Revision, Shown
 
 Text = Annotated[str, Field(min_length=1, max_length=4_096)]

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from toolgate.registry.field_texts import Documented
+from toolgate.registry.records.body import Documented
 
 
 class _Official(Documented, BaseModel):

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from toolgate.gateway.caller import Caller
-from toolgate.govern.serving import Serving
+from toolgate.gateway.scope.caller import Caller
+from toolgate.govern.process import Serving
 from toolgate.model.principals import Principal
 from toolgate.surfaces.http.selection import parse_mode, parse_selection
+from toolgate.surfaces.rest.framework.routing import Call, Parameter
 from toolgate.surfaces.rest.links import mcp_url
-from toolgate.surfaces.rest.routing import Call, Parameter
 
 SELECTION: Final = (
     Parameter("task", "The task to look through. Without it, the key's own, or none."),

@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema
 
 from toolgate.model.reports import HealthState
-from toolgate.registry.bodies import Body
+from toolgate.registry.records.server_bodies import Body
 
 Revision = Annotated[int, Field(ge=0)]
 

@@ -2,7 +2,7 @@
 
 from toolgate.model.tools import ListState
 from toolgate.policy.scope import Layer, Reason
-from toolgate.surfaces.rest.policy_shapes import DecisionShown
+from toolgate.surfaces.rest.data_plane.policy_shapes import DecisionShown
 from toolgate.surfaces.rest.shapes import Revision, Shown
 
 

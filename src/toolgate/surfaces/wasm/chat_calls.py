@@ -23,8 +23,8 @@ from toolgate.surfaces.wasm.context import TaskContext, TaskGuest
 from toolgate.surfaces.wasm.guest_tools import GuestTool, call_guest_tool, parse_guest_tool
 from toolgate.surfaces.wasm.session_params import MAX_PARAM_BYTES, SessionParams, parse_param
 from toolgate.wasm.abi import SPEAR, HostFunction
-from toolgate.wasm.abi_table import host_functions
 from toolgate.wasm.faults import Errno, Fault
+from toolgate.wasm.signatures import host_functions
 
 SET_PARAM: Final = 1
 GET_METRICS: Final = 2

@@ -12,16 +12,16 @@ import msgspec
 from toolgate.chat.calls import CallError, call_error
 from toolgate.chat.endings import encode_completion
 from toolgate.chat.injection import Injection
-from toolgate.chat.loop import AskModel
-from toolgate.chat.outputs import error_text
 from toolgate.chat.requests import ChatRequest
+from toolgate.chat.tool_calls import error_text
+from toolgate.chat.tool_loop import AskModel
 from toolgate.errors import CallCancelled, ModelUnavailable, ToolgateError, UnknownModel, UnknownTool
-from toolgate.gateway.chat_scope import ChatScope, chat_scope
-from toolgate.gateway.chats import OWN, Chat, Opening, check_single, counted, offer
+from toolgate.gateway.chat.scope import ChatScope, chat_scope
+from toolgate.gateway.chat.session import OWN, Chat, Opening, check_single, counted, offer
+from toolgate.gateway.chat.tool_loop import OwnTool, ToolEvent
 from toolgate.gateway.conversing import Heard, Outcome, converse
-from toolgate.gateway.routes import Route
-from toolgate.gateway.tool_runs import OwnTool, ToolEvent
-from toolgate.gateway.view import View
+from toolgate.gateway.scope.routes import Route
+from toolgate.gateway.scope.view import View
 from toolgate.model.chat import BudgetsNarrowed, ChatBudgets
 from toolgate.model.invocations import CallMade
 from toolgate.model.raw import UNREADABLE, Members, decode_members, encode_raw, object_of

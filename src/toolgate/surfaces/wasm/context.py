@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from toolgate.errors import BudgetExceeded, PolicyDenied, ToolCallLimit
-from toolgate.gateway.caller import Caller, Trace
 from toolgate.gateway.gateway import Gateway
+from toolgate.gateway.scope.caller import Caller, Trace
 from toolgate.model.invocations import MAX_CALLS_KEPT, CallMade
 from toolgate.upstream.models.client import Models
 from toolgate.wasm.abi import Guest

@@ -15,9 +15,9 @@ from toolgate.surfaces.wasm.context import TaskContext, TaskGuest
 from toolgate.surfaces.wasm.fd_policy import MAX_POLICY_BYTES
 from toolgate.surfaces.wasm.texts import decode_text
 from toolgate.wasm.abi import SPEAR, HostFunction
-from toolgate.wasm.abi_table import host_functions
 from toolgate.wasm.faults import Errno, Fault
 from toolgate.wasm.fds import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, Entry, FdTable
+from toolgate.wasm.signatures import host_functions
 
 EPOLL_CTL_ADD: Final = 1
 EPOLL_CTL_MOD: Final = 2

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from toolgate.chat.declarations import parse_tools
-from toolgate.gateway.tool_runs import OwnToolFailed
+from toolgate.gateway.chat.tool_loop import OwnToolFailed
 from toolgate.model.raw import UNREADABLE, Members, decode_members, encode_raw
 from toolgate.surfaces.wasm.context import TaskGuest
 from toolgate.wasm.faults import Errno, Fault

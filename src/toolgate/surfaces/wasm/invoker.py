@@ -10,7 +10,7 @@ from typing import Final, Self
 
 from toolgate.errors import ToolgateError
 from toolgate.model.invocations import Invocation
-from toolgate.surfaces.wasm.running import Means, Pace, Running
+from toolgate.surfaces.wasm.invocation import Means, Pace, Running
 
 CLAIM_WAIT_S: Final = 20.0
 """How long one question for work may take."""

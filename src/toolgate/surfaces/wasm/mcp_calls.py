@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import msgspec
 
+from toolgate.catalog.encoding import InputNeeded, adapt_result
 from toolgate.catalog.pages import encode_definition
-from toolgate.catalog.results import InputNeeded, adapt_result
 from toolgate.chat.calls import MAX_ARGUMENT_BYTES, CallError, call_error, parse_arguments
-from toolgate.chat.outputs import TOOL_ERROR
+from toolgate.chat.tool_calls import TOOL_ERROR
 from toolgate.errors import (
     CallTimedOut,
     InputNotGiven,
@@ -27,10 +27,10 @@ from toolgate.errors import (
     ToolgateError,
     TooManyTools,
 )
-from toolgate.gateway.caller import Caller
-from toolgate.gateway.routes import FIND_ROUTES, Route
-from toolgate.gateway.tool_runs import server_error
-from toolgate.gateway.view import View
+from toolgate.gateway.chat.tool_loop import server_error
+from toolgate.gateway.scope.caller import Caller
+from toolgate.gateway.scope.routes import FIND_ROUTES, Route
+from toolgate.gateway.scope.view import View
 from toolgate.model.invocations import CallMade
 from toolgate.model.names import MAX_SERVER_ID, MAX_TOOL_NAME
 from toolgate.model.raw import Members, decode_members
@@ -38,12 +38,12 @@ from toolgate.policy.resolve import bind_task
 from toolgate.surfaces.wasm.context import DOOR, MAX_DENIALS_RECORDED, TaskContext, TaskGuest
 from toolgate.surfaces.wasm.fd_policy import ALL, FdPolicy
 from toolgate.surfaces.wasm.texts import decode_text, read_text
-from toolgate.upstream.pool import Answer
-from toolgate.upstream.wire import is_tool_error
+from toolgate.upstream.connection.messages import is_tool_error
+from toolgate.upstream.pool.pool import Answer
 from toolgate.wasm.abi import SPEAR, HostFunction
-from toolgate.wasm.abi_table import host_functions
 from toolgate.wasm.faults import Errno, Fault
 from toolgate.wasm.fds import EPOLLIN, Entry
+from toolgate.wasm.signatures import host_functions
 
 MAX_KEPT_BYTES: Final = 64 * 1024 * 1024
 """Of calls whose results a guest had no room for, and has not taken since; past it no tool runs."""

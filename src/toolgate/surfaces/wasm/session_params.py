@@ -12,7 +12,7 @@ import msgspec
 
 from toolgate.errors import InvalidParams, TooManyTools
 from toolgate.model.chat import BudgetsNarrowed
-from toolgate.model.member_names import KnownNames
+from toolgate.model.json_text import KnownNames
 from toolgate.model.raw import UNREADABLE, Members
 from toolgate.policy.layers import parse_session_params
 from toolgate.surfaces.wasm.context import TaskContext, TaskGuest

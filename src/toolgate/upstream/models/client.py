@@ -25,16 +25,16 @@ from toolgate.errors import ModelBusy, ModelUnavailable
 from toolgate.model.chat import ChatUpstream
 from toolgate.model.raw import UNREADABLE, Members
 from toolgate.telemetry.spans import MAX_NAME_CHARS, Span, Tracing, named
-from toolgate.upstream.egress import Egress
-from toolgate.upstream.http_connection import ConnectionStale, HttpLimits
-from toolgate.upstream.link import StartFailed
+from toolgate.upstream.connection.contract import StartFailed
+from toolgate.upstream.connection.secrets import Secrets
+from toolgate.upstream.http.client_connection import ConnectionStale, HttpLimits
+from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.models import failures
+from toolgate.upstream.models.endpoint import Outlet, endpoint_of
 from toolgate.upstream.models.events import ModelEvent
-from toolgate.upstream.models.inflow import Inflow
 from toolgate.upstream.models.lists import ModelLists, parse_list
-from toolgate.upstream.models.outlet import Outlet, endpoint_of
+from toolgate.upstream.models.streams import Inflow
 from toolgate.upstream.reach import Reach
-from toolgate.upstream.secrets import Secrets
 
 MAX_ANSWER_BYTES: Final = 8 * 1024 * 1024
 LIMITS: Final = HttpLimits(

@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from toolgate.upstream.sse import EventTooLarge, SseParser
+from toolgate.upstream.http.sse import EventTooLarge, SseParser
 
 DONE: Final = b"[DONE]"
 """The payload by which OpenAI's chat streams end. Nothing that comes after it counts."""

@@ -6,12 +6,12 @@ import msgspec
 
 from toolgate.errors import ModelRefused, ModelTimedOut, ModelUnavailable
 from toolgate.model.raw import decode_members
-from toolgate.upstream.egress import EgressRefused
-from toolgate.upstream.http import ConnectFailed
-from toolgate.upstream.http_connection import Answer, ExchangeFailed, ExchangeTimedOut
-from toolgate.upstream.models.inflow import Inflow
-from toolgate.upstream.models.outlet import Outlet
-from toolgate.upstream.streamable.messages import retry_after_s
+from toolgate.upstream.http.client_connection import Answer, ExchangeFailed, ExchangeTimedOut
+from toolgate.upstream.http.connection_pool import ConnectFailed
+from toolgate.upstream.http.egress import EgressRefused
+from toolgate.upstream.http.responses import retry_after_s
+from toolgate.upstream.models.endpoint import Outlet
+from toolgate.upstream.models.streams import Inflow
 
 EXCHANGE: Final = (ConnectFailed, ExchangeFailed, ExchangeTimedOut)
 RETRYABLE: Final = (429, 502, 503, 504)

@@ -10,10 +10,10 @@ import msgspec
 
 from toolgate.errors import ModelRefused, ToolgateError
 from toolgate.model.chat import ChatUpstream
-from toolgate.upstream.egress import Egress
-from toolgate.upstream.link import StartFailed
+from toolgate.upstream.connection.contract import StartFailed
+from toolgate.upstream.connection.secrets import Secrets
+from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.models.client import Models
-from toolgate.upstream.secrets import Secrets
 
 TRIAL_S: Final = 10.0
 _CHECK_URL: Final = "check `base_url`, which mostly ends in `/v1`"

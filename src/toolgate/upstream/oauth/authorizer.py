@@ -6,8 +6,9 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from toolgate.model.servers import HttpEndpoint, OAuth, ServerRecord
-from toolgate.upstream.fetch import Fetcher
-from toolgate.upstream.link import StartFailed
+from toolgate.upstream.connection.contract import StartFailed
+from toolgate.upstream.connection.secrets import Secrets
+from toolgate.upstream.http.fetch import Fetcher
 from toolgate.upstream.oauth.challenges import NO_CHALLENGE, Challenge, provoke_challenge
 from toolgate.upstream.oauth.grants import GrantFiles, StoredGrant, Whose
 from toolgate.upstream.oauth.metadata import (
@@ -20,7 +21,6 @@ from toolgate.upstream.oauth.metadata import (
 )
 from toolgate.upstream.oauth.registration import find_client
 from toolgate.upstream.oauth.tokens import Client, Token, TokenEndpoint
-from toolgate.upstream.secrets import Secrets
 
 _LOG_IN: Final = "`toolgate servers login {}`"
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from toolgate.model.protocol import MODERN_VERSION
-from toolgate.upstream.fetch import Fetcher, FetchFailed
-from toolgate.upstream.wire import encode_request
+from toolgate.upstream.connection.messages import encode_request
+from toolgate.upstream.http.fetch import Fetcher, FetchFailed
 
 MAX_SCOPES: Final = 64
 _MAX_CHARS: Final = 8_192

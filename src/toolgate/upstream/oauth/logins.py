@@ -16,8 +16,8 @@ from urllib.parse import urlencode
 from toolgate.errors import InvalidRequest, ServerBusy, ServerUnavailable, StorageFailed
 from toolgate.model.addresses import is_loopback
 from toolgate.model.servers import HttpEndpoint, OAuth, ServerRecord
-from toolgate.upstream.egress import EgressRefused, parse_target
-from toolgate.upstream.link import StartFailed
+from toolgate.upstream.connection.contract import StartFailed
+from toolgate.upstream.http.egress import EgressRefused, parse_target
 from toolgate.upstream.oauth.authorizer import Authorizer, scope_of
 from toolgate.upstream.oauth.grants import GrantFiles, StoredGrant, Whose
 from toolgate.upstream.oauth.metadata import Authority, OAuthFailed, Parties

@@ -11,8 +11,8 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 import msgspec
 
 from toolgate.model.addresses import is_loopback
-from toolgate.upstream.egress import EgressRefused
-from toolgate.upstream.fetch import Fetcher, FetchFailed, NoDocument, parse_secure_target
+from toolgate.upstream.http.egress import EgressRefused
+from toolgate.upstream.http.fetch import Fetcher, FetchFailed, NoDocument, parse_secure_target
 from toolgate.upstream.oauth.challenges import NO_CHALLENGE, Challenge, parse_scopes
 
 _OF_SERVER: Final = "/.well-known/oauth-protected-resource"

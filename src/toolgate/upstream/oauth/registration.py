@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from toolgate.upstream.fetch import Fetcher, FetchFailed
+from toolgate.upstream.http.fetch import Fetcher, FetchFailed
 from toolgate.upstream.oauth.metadata import Authority, OAuthFailed
 from toolgate.upstream.oauth.tokens import METHODS, Client
 

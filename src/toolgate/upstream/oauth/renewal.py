@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from toolgate.upstream.link import StartFailed
+from toolgate.upstream.connection.contract import StartFailed
 from toolgate.upstream.oauth.tokens import Token
 
 MIN_GAP_S: Final = 5.0

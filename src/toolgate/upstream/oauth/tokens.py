@@ -12,7 +12,7 @@ from urllib.parse import quote_plus
 
 import msgspec
 
-from toolgate.upstream.fetch import Fetcher, FetchFailed
+from toolgate.upstream.http.fetch import Fetcher, FetchFailed
 from toolgate.upstream.oauth.metadata import Authority, OAuthFailed
 
 # RFC 6750, 2.1. Nothing else: it goes into a header of the record, where `${…}` would be a reference.

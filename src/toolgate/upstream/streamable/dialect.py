@@ -5,11 +5,11 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol
 
-from toolgate.upstream.http import ConnectFailed
-from toolgate.upstream.http_connection import ExchangeFailed, ExchangeTimedOut
-from toolgate.upstream.link import ClientSide, Params, Told
-from toolgate.upstream.streamable.messages import Rejected
-from toolgate.upstream.wire import Incoming
+from toolgate.upstream.connection.contract import ClientSide, Params, Told
+from toolgate.upstream.connection.messages import Incoming
+from toolgate.upstream.http.client_connection import ExchangeFailed, ExchangeTimedOut
+from toolgate.upstream.http.connection_pool import ConnectFailed
+from toolgate.upstream.http.responses import Rejected
 
 _ODD_STATUSES: Final = (400, 404, 405, 406, 415)
 _ASK_EVERY_S: Final = 5.0

@@ -4,12 +4,12 @@ from http import HTTPStatus
 from typing import Final
 
 from toolgate.errors import ServerUnavailable
-from toolgate.upstream.http_connection import ExchangeFailed
-from toolgate.upstream.link import Reply
+from toolgate.upstream.connection.contract import Reply
+from toolgate.upstream.connection.messages import parse_error
+from toolgate.upstream.http.client_connection import ExchangeFailed
+from toolgate.upstream.http.responses import Rejected
 from toolgate.upstream.oauth.challenges import parse_challenge
 from toolgate.upstream.redaction import Redactor
-from toolgate.upstream.streamable.messages import Rejected
-from toolgate.upstream.wire import parse_error
 
 _UNKNOWN_OUTCOME: Final = "the server may have acted on the call: see whether it did before you repeat it"
 _HINTS: Final = {

@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from toolgate.upstream.http import ConnectFailed, HttpPool
-from toolgate.upstream.http_connection import ExchangeFailed
-from toolgate.upstream.streamable.messages import Inbox, PendingResponse, retry_after_s
+from toolgate.upstream.http.client_connection import ExchangeFailed
+from toolgate.upstream.http.connection_pool import ConnectFailed, HttpPool
+from toolgate.upstream.http.responses import Inbox, PendingResponse, retry_after_s
 
 MIN_DELAY_S: Final = 0.5
 _MAX_DELAY_S: Final = 30.0

@@ -6,14 +6,14 @@ from typing import NoReturn
 from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.model.servers import EMPTY
 from toolgate.upstream.background import Background
-from toolgate.upstream.http import ConnectFailed, HttpPool
-from toolgate.upstream.http_connection import ExchangeFailed, ExchangeTimedOut
-from toolgate.upstream.link import ClientSide, Hello, LinkListener, Params, Reply, Told
+from toolgate.upstream.connection.contract import ClientSide, Hello, LinkListener, Params, Reply, Told
+from toolgate.upstream.connection.messages import reply_of
+from toolgate.upstream.http.client_connection import ExchangeFailed, ExchangeTimedOut
+from toolgate.upstream.http.connection_pool import ConnectFailed, HttpPool
+from toolgate.upstream.http.responses import Rejected
 from toolgate.upstream.redaction import Redactor
 from toolgate.upstream.streamable.dialect import Dialect, LinkLost
 from toolgate.upstream.streamable.failures import reply_to_rejected, unknown_outcome
-from toolgate.upstream.streamable.messages import Rejected
-from toolgate.upstream.wire import reply_of
 
 
 class StreamableLink:

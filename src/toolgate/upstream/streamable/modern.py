@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping
 from toolgate.model.protocol import MODERN_VERSION
 from toolgate.model.servers import EMPTY
 from toolgate.upstream.background import Background
-from toolgate.upstream.link import ClientSide, Hello, LinkListener, Params, Told
-from toolgate.upstream.orders import ModernOrders, tell_missed
+from toolgate.upstream.connection.contract import ClientSide, Hello, LinkListener, Params, Told
+from toolgate.upstream.connection.messages import LISTEN, Incoming, encode_request, params_for, reply_of
+from toolgate.upstream.connection.relay import Relay
+from toolgate.upstream.connection.subscriptions import ModernOrders, tell_missed
+from toolgate.upstream.http.endpoint import with_body
+from toolgate.upstream.http.negotiation import Endpoint
+from toolgate.upstream.http.responses import REPEATABLE, NoResponse, PendingResponse, Rejected
 from toolgate.upstream.redaction import Redactor
-from toolgate.upstream.relay import Relay
 from toolgate.upstream.streamable.dialect import Doubt
-from toolgate.upstream.streamable.greeting import Endpoint
-from toolgate.upstream.streamable.heads import with_body
 from toolgate.upstream.streamable.listening import Listening
-from toolgate.upstream.streamable.messages import REPEATABLE, NoResponse, PendingResponse, Rejected
-from toolgate.upstream.wire import LISTEN, Incoming, encode_request, params_for, reply_of
 
 
 class ModernDialect:

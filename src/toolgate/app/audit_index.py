@@ -1,0 +1,111 @@
+"""The audit of a process that governs, to be looked up."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    suppress,
+)
+from importlib import import_module
+from threading import Timer
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import Connection
+
+from toolgate.app.background import in_background
+from toolgate.app.components import wall_ms
+from toolgate.audit.index.index import AuditIndex, open_sqlite_index
+from toolgate.audit.index.tables import prepare_tables
+from toolgate.audit.journal import Journal
+from toolgate.audit.lines import Batch, parse_line
+from toolgate.audit.log.follower import NOTHING, followed
+from toolgate.audit.tail import Read
+from toolgate.audit.tokens import DAY_MS
+from toolgate.errors import ToolgateError
+from toolgate.settings import Settings
+
+INDEX_FILE: Final = "audit.db"
+PRUNE_EVERY_S: Final = 60.0
+PRUNE_PAUSE_S: Final = 0.05
+"""Between steps: whoever writes has its turn."""
+CLOSE_S: Final = 3.0
+
+T = TypeVar("T")
+_log: Final = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def open_index(settings: Settings, journal: Journal) -> AsyncIterator[AuditIndex]:
+    """What happened, to be looked up: all that this process writes down, and what nodes hand over."""
+
+    async def deliver(read: Read) -> int:
+        batch = await asyncio.to_thread(_parse, read)
+        return await index.add(batch, node="", log=journal.name)
+
+    async with _open_tables(settings) as index:
+        with suppress(ToolgateError):  # who follows asks again
+            # Before anything is recorded: where the file has lost its end, no number is to mean two events.
+            journal.log.resume_after(await deliver(NOTHING))
+        async with (
+            followed(journal, deliver, who="the audit index"),
+            in_background(_prune(index, settings.audit.days * DAY_MS, settings.audit.rows)),
+        ):
+            yield index
+
+
+def _parse(read: Read) -> Batch:
+    return Batch(read.after, read.upto, [line for raw in read.lines if (line := parse_line(raw)) is not None])
+
+
+def _open_tables(settings: Settings) -> AbstractAsyncContextManager[AuditIndex]:
+    if settings.database is None:
+        return open_sqlite_index(settings.data_dir / INDEX_FILE)
+    return open_postgres_index(settings.database)
+
+
+@asynccontextmanager
+async def open_postgres_index(url: str) -> AsyncIterator[AuditIndex]:
+    """Tables beside those of the registry, over connections of their own."""
+    # Only where it is used: the driver takes as long to load as we do.
+    database = import_module("toolgate.registry.database.postgresql").PostgresDatabase(
+        url, what="audit index"
+    )
+    impatience = Timer(CLOSE_S, database.sever)
+    try:
+        await asyncio.to_thread(database.change, prepare_tables, "audit")
+        async with AuditIndex(_Beside(database)) as index:
+            try:
+                yield index
+            finally:
+                impatience.start()  # a database that hangs is left
+    finally:
+        impatience.cancel()
+        database.close()
+
+
+class _Beside:
+    """Transactions in the registry's database that the registry is not told of."""
+
+    def __init__(self, database: Any) -> None:
+        self._database = database
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        found: T = self._database.read(work)
+        return found
+
+    def change(self, work: Callable[[Connection], T]) -> T:
+        found: T = self._database.change(work, "audit")
+        return found
+
+
+async def _prune(index: AuditIndex, age_ms: int, keep: int) -> None:
+    """Drop what is too old or too much, in small steps."""
+    while True:
+        is_more = False
+        try:
+            is_more = await index.prune(before_ms=wall_ms() - age_ms, keep=keep)
+        except ToolgateError as exc:
+            _log.debug("the audit index was not pruned: %s", exc)
+        await asyncio.sleep(PRUNE_PAUSE_S if is_more else PRUNE_EVERY_S)

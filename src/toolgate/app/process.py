@@ -1,0 +1,192 @@
+"""A process that serves: its listener, its signals, its end. What it serves is handed in."""
+
+import asyncio
+import ctypes
+import gc
+import logging
+import resource
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+import uvloop
+
+from toolgate.errors import StartRefused, ToolgateError
+from toolgate.gateway.gateway import Gateway
+from toolgate.registry.files.reload import DirectoryLoader
+from toolgate.settings import Settings
+from toolgate.surfaces.http.messages import Door
+from toolgate.surfaces.http.server import BACKLOG, HttpServer
+from toolgate.telemetry import setup_logging
+
+MIN_OPEN_FILES: Final = 256
+"""A child takes four, each caller and connection one, and 96 are kept back: so 40 servers at most."""
+_LARGER_THAN_MOST: Final = 2 * 1024 * 1024
+"""Than most messages, in bytes."""
+_M_TRIM_THRESHOLD: Final = -1
+_M_MMAP_THRESHOLD: Final = -3
+_log = logging.getLogger(__name__)
+
+
+def _ignore(_url: str) -> None:
+    """For a process that need not know where it listens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class App:
+    """A running process without its HTTP listener."""
+
+    settings: Settings
+    gateway: Gateway
+    front: Door
+    """Every route, behind the guard."""
+    end_streams: Callable[[], None]
+    """Gives each open stream its proper last word."""
+    console: str | None = None
+    """The path of the console. None: there is none."""
+    loader: DirectoryLoader | None = None
+    on_listening: Callable[[str], None] = _ignore
+    """Gets the base URL once it listens."""
+    details: Mapping[str, str] = field(default_factory=dict)
+    """For whoever started it: what else it listens on."""
+
+    def console_url(self, url: str) -> str | None:
+        """Where people look, of a process with the base URL `url`."""
+        return None if self.console is None else url + self.console
+
+
+OpenApp = Callable[[Settings, Mapping[str, str]], AbstractAsyncContextManager[App]]
+OnReady = Callable[[App, str], Awaitable[None]]
+"""Gets the application and its base URL once it listens."""
+
+
+def run(
+    open_app: OpenApp, settings: Settings, environ: Mapping[str, str], on_ready: OnReady | None = None
+) -> None:
+    """Serve on a loop of its own; returns when told to stop. Raises StartRefused."""
+    setup_logging(settings.log_level)
+    _check_open_files()
+    # Cancelled means told twice: that one does not want to wait is no failure, and all is closed by now.
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, suppress(asyncio.CancelledError):
+        try:
+            runner.run(serve(open_app, settings, environ, on_ready))
+        except BaseExceptionGroup as group:
+            raise _refusal_in(group) from None
+
+
+def _check_open_files() -> None:
+    """Refuse at once what would fail in the middle of a call. Raises StartRefused."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if allowed != resource.RLIM_INFINITY and allowed < MIN_OPEN_FILES:
+        raise StartRefused(
+            f"this process may open {allowed} files, and needs at least {MIN_OPEN_FILES}",
+            hint="raise the limit and start again: ulimit -n 4096, or LimitNOFILE= of a systemd unit",
+        )
+
+
+def _refusal_in(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Task groups wrap what their block raises: a start that was refused is told plainly all the same."""
+    refused: BaseException | None = group.subgroup(StartRefused)
+    while isinstance(refused, BaseExceptionGroup):
+        refused = refused.exceptions[0]
+    return refused or group
+
+
+async def serve(
+    open_app: OpenApp, settings: Settings, environ: Mapping[str, str], on_ready: OnReady | None = None
+) -> None:
+    """Run until SIGINT or SIGTERM."""
+    stopping, started = asyncio.Event(), asyncio.Event()
+    with _listen(settings) as listener, _handling(_stop_signals(stopping, started)):
+        async with open_app(settings, environ) as app, asyncio.TaskGroup() as tasks:
+            started.set()
+
+            async def stopped() -> None:
+                await stopping.wait()
+                app.end_streams()
+
+            def reload() -> None:
+                tasks.create_task(_reload(app.loader))
+
+            _settle_memory()
+            with _handling({signal.SIGHUP: reload}):
+                server = HttpServer(app.front)
+                serving = tasks.create_task(server.serve(listener, stopped, drain_s=settings.drain_s))
+                app.on_listening(_base_url(listener))
+                if on_ready is not None:
+                    await on_ready(app, _base_url(listener))
+                await serving
+
+
+def _settle_memory() -> None:
+    # What starting made stays, and calls leave few cycles: the collector may rest.
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
+    # glibc maps blocks from 128 KiB on one by one, so a message of that size would be faulted in each time.
+    # Left alone it raises the bound to the largest block it has seen freed, and after a result of 8 MiB keeps
+    # and fragments as much. So the bounds are set, once (mallopt(3)). Other C libraries have no such call.
+    with suppress(AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_MMAP_THRESHOLD, _LARGER_THAN_MOST)
+        mallopt(_M_TRIM_THRESHOLD, 2 * _LARGER_THAN_MOST)
+
+
+def _stop_signals(
+    stopping: asyncio.Event, started: asyncio.Event
+) -> Mapping[signal.Signals, Callable[[], None]]:
+    """INT and TERM stop: the first drains, the second does not wait. A start, which may wait, is given up."""
+    own = asyncio.current_task()
+
+    def stop() -> None:
+        if own is not None and (stopping.is_set() or not started.is_set()):
+            own.cancel()
+        stopping.set()
+
+    return {signal.SIGINT: stop, signal.SIGTERM: stop}
+
+
+@contextmanager
+def _handling(handlers: Mapping[signal.Signals, Callable[[], None]]) -> Iterator[None]:
+    """Have these signals handled on the loop for as long as the block runs."""
+    loop = asyncio.get_running_loop()
+    for number, handler in handlers.items():
+        loop.add_signal_handler(number, handler)
+    try:
+        yield
+    finally:
+        for number in handlers:
+            loop.remove_signal_handler(number)
+
+
+async def _reload(loader: DirectoryLoader | None) -> None:
+    if loader is None:
+        return
+    try:
+        await loader.reload()
+    except ToolgateError as exc:
+        _log.error("reload refused, the old records stay: %s", exc)
+
+
+def _listen(settings: Settings) -> socket.socket:
+    host, port = settings.address
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(BACKLOG)  # from now on clients queue, so the URL is true before the server runs
+    except OSError as exc:
+        listener.close()
+        raise StartRefused(
+            f"cannot listen on `{settings.listen}`: {exc.strerror}",
+            hint="choose another address with `--listen HOST:PORT`",
+        ) from exc
+    return listener
+
+
+def _base_url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

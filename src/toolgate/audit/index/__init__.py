@@ -1,0 +1,1 @@
+"""The audit index: a database that follows the log and answers queries."""

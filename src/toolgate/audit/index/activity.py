@@ -1,0 +1,262 @@
+"""Calls counted: over time, by server and tool, by reason of denial, by caller."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from heapq import nsmallest
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, Text, case, cast, func, select
+
+from toolgate.audit.index.statements import conditions
+from toolgate.audit.index.tables import EVENTS
+from toolgate.audit.queries import Filter
+from toolgate.audit.speeds import percentile_ms
+
+MOST: Final = 20
+"""Tools, reasons and callers that are named."""
+MOST_SERVERS: Final = 1_000
+_ADMITTED: Final = EVENTS.c.outcome != "denied"
+_FAILED: Final = func.sum(case((EVENTS.c.outcome.in_(["error", "tool_error"]), 1), else_=0))
+_COUNT: Final = func.count()
+_decode_numbers = msgspec.json.Decoder(list[int]).decode
+
+
+class Bucket(NamedTuple):
+    at_ms: int
+    calls: int
+    errors: int
+    denials: int
+
+
+class ServerCalls(NamedTuple):
+    server_id: str
+    calls: int
+    errors: int
+    p50_ms: float
+    p95_ms: float
+    last_ms: int
+
+
+class ToolCalls(NamedTuple):
+    server_id: str
+    tool: str
+    calls: int
+    errors: int
+    p50_ms: float
+    p95_ms: float
+
+
+class Denials(NamedTuple):
+    code: str
+    layer: str
+    rule: str
+    many: int
+
+
+class CallerCalls(NamedTuple):
+    principal: str
+    calls: int
+
+
+class VersionCalls(NamedTuple):
+    """What became of the calls under one version of a profile."""
+
+    version: int
+    calls: int
+    """Those that were admitted."""
+    errors: int
+    denied: int
+    p50_ms: float | None
+    p95_ms: float | None
+    """Both within 5 %; None without calls."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """What became of the calls between two moments."""
+
+    since_ms: int
+    until_ms: int
+    bucket_ms: int
+    buckets: Sequence[Bucket]
+    servers: Sequence[ServerCalls]
+    tools: Sequence[ToolCalls]
+    denials: Sequence[Denials]
+    callers: Sequence[CallerCalls]
+
+
+@dataclass(slots=True)
+class _Tally:
+    """The calls of one tool or server."""
+
+    speeds: dict[int, int]
+    """Class to how many; see `speeds`."""
+    errors: int
+    last_ms: int
+
+    @property
+    def calls(self) -> int:
+        return sum(self.speeds.values())
+
+    @property
+    def percentiles(self) -> tuple[float, float]:
+        return percentile_ms(self.speeds, 0.5), percentile_ms(self.speeds, 0.95)
+
+
+def read_activity(
+    connection: Connection, asked: Filter, since_ms: int, until_ms: int, buckets: int
+) -> Activity:
+    """The calls from `since_ms` on and before `until_ms`, in so many buckets."""
+    calls = [
+        EVENTS.c.type == "call",
+        EVENTS.c.at_ms >= since_ms,
+        EVENTS.c.at_ms < until_ms,
+        *conditions(asked),
+    ]
+    bucket_ms = -(-(until_ms - since_ms) // buckets)
+    tools = _read_tools(connection, calls)
+    return Activity(
+        since_ms=since_ms,
+        until_ms=until_ms,
+        bucket_ms=bucket_ms,
+        buckets=_read_buckets(connection, calls, range(since_ms, until_ms, bucket_ms)),
+        servers=_servers(tools),
+        tools=_slowest(tools),
+        denials=_read_denials(connection, calls),
+        callers=_read_callers(connection, calls),
+    )
+
+
+def _read_buckets(
+    connection: Connection, calls: Sequence[ColumnElement[bool]], starts: range
+) -> Sequence[Bucket]:
+    number = (EVENTS.c.at_ms - starts.start) // starts.step
+    query = select(number.label("number"), EVENTS.c.outcome, _COUNT.label("many"))
+    counts: dict[int, Counter[str]] = defaultdict(Counter)
+    for row in connection.execute(query.where(*calls).group_by("number", EVENTS.c.outcome)):
+        kind = row.outcome if row.outcome == "denied" else "calls"
+        counts[row.number][kind] += row.many
+        if row.outcome in {"error", "tool_error"}:
+            counts[row.number]["errors"] += row.many
+    return [
+        Bucket(at_ms, counts[one]["calls"], counts[one]["errors"], counts[one]["denied"])
+        for one, at_ms in enumerate(starts)
+    ]
+
+
+def _read_tools(
+    connection: Connection, calls: Sequence[ColumnElement[bool]]
+) -> Mapping[tuple[str, str], _Tally]:
+    """Counted class by class in the database, and handed over a row a tool: rows cost more than counting."""
+    key = (EVENTS.c.server_id, EVENTS.c.tool)
+    classes = (
+        select(
+            *key,
+            EVENTS.c.speed,
+            _COUNT.label("many"),
+            _FAILED.label("errors"),
+            func.max(EVENTS.c.at_ms).label("last_ms"),
+        )
+        .where(*calls, EVENTS.c.speed.is_not(None), EVENTS.c.server_id.is_not(None))
+        .group_by(*key, EVENTS.c.speed)
+        .subquery()
+    )
+    one = cast(classes.c.speed, Text) + "," + cast(classes.c.many, Text)
+    query = select(
+        classes.c.server_id,
+        classes.c.tool,
+        func.sum(classes.c.errors),
+        func.max(classes.c.last_ms),
+        func.aggregate_strings(one, ","),
+    ).group_by(classes.c.server_id, classes.c.tool)
+    return {
+        (server_id, tool or ""): _Tally(_parse_speeds(speeds), int(errors), last_ms)
+        for server_id, tool, errors, last_ms, speeds in connection.execute(query).all()
+    }
+
+
+def _parse_speeds(text: str) -> dict[int, int]:
+    numbers = _decode_numbers(f"[{text}]")
+    return dict(zip(numbers[::2], numbers[1::2], strict=True))
+
+
+def _servers(tools: Mapping[tuple[str, str], _Tally]) -> Sequence[ServerCalls]:
+    servers: dict[str, _Tally] = defaultdict(lambda: _Tally({}, 0, 0))
+    for (server_id, _), tally in tools.items():
+        server = servers[server_id]
+        for speed, many in tally.speeds.items():
+            server.speeds[speed] = server.speeds.get(speed, 0) + many
+        server.errors += tally.errors
+        server.last_ms = max(server.last_ms, tally.last_ms)
+    most = sorted(servers, key=lambda server_id: (-servers[server_id].calls, server_id))[:MOST_SERVERS]
+    return [
+        ServerCalls(server_id, tally.calls, tally.errors, *tally.percentiles, tally.last_ms)
+        for server_id in sorted(most)
+        for tally in [servers[server_id]]
+    ]
+
+
+def _slowest(tools: Mapping[tuple[str, str], _Tally]) -> Sequence[ToolCalls]:
+    slow = nsmallest(MOST, tools.items(), key=lambda one: (-percentile_ms(one[1].speeds, 0.95), one[0]))
+    return [ToolCalls(*name, tally.calls, tally.errors, *tally.percentiles) for name, tally in slow]
+
+
+def _read_denials(connection: Connection, calls: Sequence[ColumnElement[bool]]) -> Sequence[Denials]:
+    reason = tuple(func.coalesce(EVENTS.c[name], "").label(name) for name in ("code", "layer", "rule"))
+    query = select(*reason, _COUNT.label("many")).where(*calls, EVENTS.c.outcome == "denied")
+    return [Denials(*row) for row in _most(connection, query, reason)]
+
+
+def _read_callers(connection: Connection, calls: Sequence[ColumnElement[bool]]) -> Sequence[CallerCalls]:
+    caller = func.coalesce(EVENTS.c.principal, "").label("principal")
+    query = select(caller, _COUNT.label("many")).where(*calls, _ADMITTED)
+    return [CallerCalls(*row) for row in _most(connection, query, [caller])]
+
+
+def read_versions(
+    connection: Connection, profile_id: str, since_ms: int, until_ms: int
+) -> Sequence[VersionCalls]:
+    """The calls of that time by the version of this profile that decided, sorted."""
+    key = (EVENTS.c.profile, EVENTS.c.speed)
+    denied = func.sum(case((EVENTS.c.outcome == "denied", 1), else_=0))
+    query = select(*key, _COUNT, _FAILED, denied).where(
+        EVENTS.c.type == "call",
+        EVENTS.c.at_ms >= since_ms,
+        EVENTS.c.at_ms < until_ms,
+        EVENTS.c.profile.contains(f"{profile_id}@", autoescape=True),
+    )
+    found: dict[int, _Tally] = defaultdict(lambda: _Tally({}, 0, 0))
+    denials: Counter[int] = Counter()
+    for profiles, speed, many, errors, refused in connection.execute(query.group_by(*key)):
+        version = _version_in(profiles, profile_id)
+        if version is None:
+            continue  # of a profile whose name ends like this one's
+        tally = found[version]
+        tally.errors += int(errors)
+        denials[version] += int(refused)
+        if speed is not None:
+            tally.speeds[speed] = tally.speeds.get(speed, 0) + many
+    return [
+        VersionCalls(
+            version,
+            tally.calls,
+            tally.errors,
+            denials[version],
+            *(tally.percentiles if tally.speeds else (None, None)),
+        )
+        for version, tally in sorted(found.items())
+    ]
+
+
+def _version_in(profiles: str, profile_id: str) -> int | None:
+    """The version of a profile in what an event says of all its profiles."""
+    named = (one.partition("@") for one in profiles.split(" "))
+    return next((int(text) for name, _, text in named if name == profile_id and text.isdecimal()), None)
+
+
+def _most(connection: Connection, query: Any, key: Sequence[ColumnElement[str]]) -> Sequence[Any]:
+    """The most frequent; of the same number, by name as the bytes are."""
+    rows = connection.execute(query.group_by(*key).order_by(_COUNT.desc()).limit(10 * MOST)).all()
+    return sorted(rows, key=lambda row: (-row.many, tuple(row)))[:MOST]

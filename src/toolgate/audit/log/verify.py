@@ -1,0 +1,253 @@
+"""Whether a log is as it was written: each seal is looked at with the lines it vouches for, over all files.
+
+Works on copies as well as on a log that is being written. Nothing is changed.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import BinaryIO, Final, Literal, NamedTuple
+
+import msgspec
+
+from toolgate.audit.log.files import number_of
+from toolgate.audit.log.lines import GENESIS, Seal, digest_of, parse_seal
+
+MAX_BREAKS: Final = 20
+"""Told of one log. Whoever has that many need not know the rest."""
+_LINE_BYTES: Final = 1024 * 1024
+"""More than any line has."""
+
+BreakKind = Literal["changed", "missing", "added", "reordered", "out_of_place", "cut_off"]
+
+
+class Break(msgspec.Struct, frozen=True):
+    """A place where a log is not as it was written."""
+
+    kind: BreakKind
+    file: str
+    first_line: int
+    last_line: int
+    """In the file, from 1 on: it is in one of them, or between them."""
+    first_seq: int
+    last_seq: int
+    """The numbers that should be there."""
+    what: str
+
+
+class FileReport(msgspec.Struct):
+    """What one file has."""
+
+    file: str
+    lines: int = 0
+    """Seals are lines as well."""
+    seals: int = 0
+    first_seq: int = 0
+    last_seq: int = 0
+    unsealed: int = 0
+    """Lines at its end for which no seal vouches yet."""
+    is_torn: bool = False
+    """Its last line has no end."""
+    notes: list[str] = []
+    """What is unusual, and can be without anybody having touched it."""
+
+
+class Gap(NamedTuple):
+    """Numbers that are missing where the chain holds: it ended before them, and then went on after them."""
+
+    report: FileReport
+    line: int
+    """The last one there is when they are missed."""
+    first_seq: int
+    last_seq: int
+
+
+class Verifier:
+    """Reads the files of one log, from the oldest to the newest."""
+
+    def __init__(self) -> None:
+        self.files: list[FileReport] = []
+        self.breaks: list[Break] = []
+        self.last_seq = 0
+        """The newest number."""
+        self.last_seal: Seal | None = None
+        self.seals: set[str] = set()
+        """The digests of those that hold."""
+        self.gaps: list[Gap] = []
+        """The newest of them are looked into by whoever knows what was in them."""
+        self._expected: str | None = None
+        """What the next seal follows; None where that is not known."""
+
+    def read(self, name: str, file: BinaryIO) -> None:
+        """Look at the next file. Raises OSError."""
+        if self.files:
+            self._end_older(self.files[-1])
+        report = FileReport(name)
+        self.files.append(report)
+        lines: list[bytes] = []
+        while raw := file.readline(_LINE_BYTES):
+            if not raw.endswith(b"\n") and len(raw) < _LINE_BYTES:
+                self._read_torn(report, raw)
+                break
+            report.lines += 1
+            seal = parse_seal(raw[:-1])
+            if seal is None:
+                lines.append(raw)
+            else:
+                self._check(report, lines, seal)
+                lines = []
+        self._end(report, lines)
+
+    def expect_names(self, by_age: Sequence[str]) -> None:
+        """The files are called so, from the oldest to the newest: their numbers must be in that order."""
+        numbered = [report for report in self.files if report.first_seq]
+        names = [name for name in by_age if any(report.file == name for report in numbered)]
+        for report, name in zip(numbered, names, strict=True):
+            if report.file != name:
+                what = f"it holds what belongs into {name}: files were renamed, swapped or copied"
+                numbers = (report.first_seq, report.last_seq)
+                self._break("out_of_place", report, (1, report.lines), numbers, what)
+
+    def expect_number(self, last_seq: int, who: str) -> None:
+        """Somebody has events up to `last_seq`."""
+        if last_seq > self.last_seq:
+            what = f"{who} has events up to {last_seq}: the end of the log is gone"
+            report = self.files[-1] if self.files else FileReport("")
+            place = (report.lines + 1, report.lines + 1)
+            self._break("cut_off", report, place, (self.last_seq + 1, last_seq), what)
+
+    def expect_lines(self, gap: Gap, who: str) -> None:
+        """Somebody has events with the numbers of a gap: they were in the log once."""
+        what = f"{who} has events of these numbers: the end of the log was cut off before it went on"
+        self._break("cut_off", gap.report, (gap.line, gap.line), (gap.first_seq, gap.last_seq), what)
+
+    def expect_seal(self, sha256: str) -> None:
+        """Somebody wrote the digest of a seal down."""
+        if sha256 not in self.seals:
+            report = self.files[-1] if self.files else FileReport("")
+            what = f"the seal {sha256} is not in the log: its end is gone, or all of it was written anew"
+            self._break("cut_off", report, (1, report.lines), (1, self.last_seq), what)
+
+    def _check(self, report: FileReport, lines: Sequence[bytes], seal: Seal) -> None:
+        """A seal, and the lines since the one before."""
+        numbers = [*map(number_of, lines)]
+        if self._expected is None and not self.seals and not self.breaks:
+            self._begin(report, numbers, seal)
+        holds = (
+            seal.sha256 == digest_of(seal.prev, b"".join(lines))
+            and seal.of == len(lines)
+            and seal.upto == (max(numbers, default=0) or self.last_seq)
+        )
+        follows = self._expected is None or seal.prev == self._expected
+        if not holds:
+            self._diagnose(report, numbers, seal)
+        elif not follows:
+            self._diagnose_place(report, numbers)
+        else:
+            self._note_gap(report, numbers)
+        report.seals += 1
+        self._count(report, numbers, upto=seal.upto)
+        # After one that does not hold, the next may well not follow: that is no second break.
+        self._expected = seal.sha256 if holds else None
+        if holds:
+            self.seals.add(seal.sha256)
+            self.last_seal = seal
+
+    def _begin(self, report: FileReport, numbers: Sequence[int], seal: Seal) -> None:
+        """The first seal of all: it begins the chain, or goes on with one whose beginning is not here."""
+        first = next(filter(None, numbers), 0)
+        if first == 1 or self.last_seq or seal.prev == GENESIS:
+            self._expected = GENESIS
+        else:
+            report.notes.append(f"begins with number {first}: what was before is not here")
+            self.last_seq = first - 1
+
+    def _diagnose(self, report: FileReport, numbers: Sequence[int], seal: Seal) -> None:
+        begin, expected = report.lines - len(numbers), self.last_seq + 1
+        wrong = next((at for at, number in enumerate(numbers) if number != expected + at), None)
+        place = (begin, report.lines) if wrong is None else (begin + wrong, begin + wrong)
+        which = (expected, max(seal.upto, expected))
+        if len(numbers) < seal.of:
+            absent = expected + (len(numbers) if wrong is None else wrong)
+            what = f"{seal.of - len(numbers)} of the {seal.of} lines that the seal vouches for are gone"
+            self._break("missing", report, place, (absent, which[1]), what)
+        elif len(numbers) > seal.of:
+            what = f"{len(numbers)} lines where the seal vouches for {seal.of}, or a seal was changed"
+            self._break("added", report, place, which, what)
+        elif wrong is not None and sorted(numbers) == [*range(expected, expected + len(numbers))]:
+            self._break("reordered", report, place, which, "lines are not in the order they were written in")
+        else:
+            self._break("changed", report, place, which, "a line, or the seal, is not as it was written")
+
+    def _diagnose_place(self, report: FileReport, numbers: Sequence[int]) -> None:
+        """A seal that holds for its lines and follows another than the one before."""
+        place = (report.lines - len(numbers), report.lines)
+        first = next(filter(None, numbers), 0)
+        if first > self.last_seq + 1:
+            what = f"numbers {self.last_seq + 1} to {first - 1} are gone, with their seals"
+            self._break("missing", report, place, (self.last_seq + 1, first - 1), what)
+        else:
+            what = "these lines do not follow those before them: they are of another place, or another log"
+            self._break("out_of_place", report, place, (first, max([first, *numbers])), what)
+
+    def _note_gap(self, report: FileReport, numbers: Sequence[int]) -> None:
+        known = [self.last_seq, *filter(None, numbers)]
+        for before, after in pairwise(known):
+            if after > before + 1:
+                lost = f"numbers {before + 1} to {after - 1} are not here"
+                report.notes.append(f"{lost}: the machine lost them, or the end was cut off")
+                self.gaps = [*self.gaps[1 - MAX_BREAKS :], Gap(report, report.lines, before + 1, after - 1)]
+        if 0 in numbers:
+            report.notes.append("has a torn line, sealed as it was found after a crash")
+
+    def _end(self, report: FileReport, lines: Sequence[bytes]) -> None:
+        """What comes after the last seal: as a crash leaves it, or of a time before there were seals."""
+        numbers = [*map(number_of, lines)]
+        report.unsealed = len(lines)
+        begin = report.lines - len(lines) + 1
+        for at, (before, number) in enumerate(pairwise([self.last_seq, *numbers])):
+            if number <= before or not _is_json(lines[at]):
+                what = "neither an event that follows the one before, nor a seal"
+                self._break("changed", report, (begin + at,) * 2, (before + 1, before + 1), what)
+                break
+        self._count(report, numbers, upto=max([self.last_seq, *numbers]))
+
+    def _end_older(self, report: FileReport) -> None:
+        """There is a newer file: an older one ends with a seal."""
+        if report.is_torn or (report.unsealed and self.seals):
+            place = (report.lines, report.lines + 1)
+            what = "the file does not end with a seal: its end was changed, or is gone"
+            self._break("missing", report, place, (self.last_seq, self.last_seq + 1), what)
+        elif report.unsealed:
+            report.notes.append("has no seals: it was written before there were any")
+
+    def _read_torn(self, report: FileReport, raw: bytes) -> None:
+        report.is_torn = True
+        if parse_seal(raw[:-1]) is not None:
+            place, number = (report.lines + 1,) * 2, self.last_seq
+            self._break(
+                "changed", report, place, (number, number), "the end of a seal is not as it was written"
+            )
+
+    def _count(self, report: FileReport, numbers: Sequence[int], *, upto: int) -> None:
+        report.first_seq = report.first_seq or next(filter(None, numbers), 0)
+        report.last_seq = self.last_seq = upto
+
+    def _break(
+        self,
+        kind: BreakKind,
+        report: FileReport,
+        lines: tuple[int, int],
+        numbers: tuple[int, int],
+        what: str,
+        /,
+    ) -> None:
+        if len(self.breaks) < MAX_BREAKS:
+            self.breaks.append(Break(kind, report.file, *lines, *numbers, what))
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    return True

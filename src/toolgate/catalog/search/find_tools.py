@@ -1,0 +1,205 @@
+"""The three tools that stand for all others where those are found and not listed.
+
+They are the same for everybody and at all times: what a caller finds through them is its own scope. Here
+stand their definitions, and how their arguments are read.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from toolgate.catalog.definitions import check_definition
+from toolgate.errors import InvalidArguments
+from toolgate.model.json_text import KnownNames, ambiguous
+from toolgate.model.raw import Members, decode_members
+from toolgate.model.tools import ToolDefinition
+
+SEARCH_TOOLS: Final = "search_tools"
+DESCRIBE_TOOL: Final = "describe_tool"
+CALL_TOOL: Final = "call_tool"
+
+MAX_QUERY_BYTES: Final = 1_024
+MAX_FOUND: Final = 50
+DEFAULT_FOUND: Final = 10
+MAX_DESCRIPTION_CHARS: Final = 300
+"""Of a tool in a list of those found; the rest is what `describe_tool` is for."""
+MAX_NAME_CHARS: Final = 256
+
+INSTRUCTIONS: Final = (
+    "The tools of this endpoint are found, not listed: `search_tools` finds them by what they do, "
+    "`describe_tool` shows the arguments of one, and `call_tool` calls it by the name that was found."
+)
+
+_NAME: Final = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": MAX_NAME_CHARS,
+    "description": "The tool's name, exactly as `search_tools` gives it.",
+}
+_FOUND: Final = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "title": {"type": "string"},
+        "description": {"type": "string"},
+        "server": {"type": "string"},
+        "readOnly": {"type": "boolean"},
+        "tokens": {"type": "integer", "description": "What its whole definition costs, about."},
+    },
+    "required": ["name", "description", "server", "tokens"],
+}
+_RAW: Final[tuple[Mapping[str, Any], ...]] = (
+    {
+        "name": SEARCH_TOOLS,
+        "title": "Search tools",
+        "description": (
+            "Find tools by what they do. Start here: the tools of this endpoint are not listed one by one. "
+            "Say in a few words, in any language, what is to be done, for example `create a spreadsheet` or "
+            "`send a message to a channel`; one step at a time finds more than a whole task. "
+            "Names come as `server.tool` or just `tool`: use them unchanged. Then read the arguments of one "
+            "with `describe_tool` and call it with `call_tool`. An empty query lists tools by name."
+        ),
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "query": {"type": "string", "description": "What the tool should do, in a few words."},
+                "limit": {
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": MAX_FOUND,
+                    "default": DEFAULT_FOUND,
+                    "description": "How many tools to show at most.",
+                },
+                "server": {"type": "string", "description": "Only tools of this server."},
+                "category": {"type": "string", "description": "Only tools of servers in this category."},
+                "tag": {"type": "string", "description": "Only tools of servers with this tag."},
+                "read_only": {
+                    "type": "boolean",
+                    "description": "true: only tools that say that they change nothing; false: only others.",
+                },
+            },
+            "required": ["query"],
+        },
+        "outputSchema": {
+            "type": "object",
+            "properties": {
+                "tools": {"type": "array", "items": _FOUND, "description": "The best first."},
+                "total": {
+                    "type": "integer",
+                    "description": "How many tools there are here that pass the filters, found or not.",
+                },
+                "note": {"type": "string"},
+            },
+            "required": ["tools", "total"],
+        },
+        "annotations": {"readOnlyHint": True, "openWorldHint": False},
+    },
+    {
+        "name": DESCRIBE_TOOL,
+        "title": "Describe a tool",
+        "description": (
+            "The whole definition of one tool that `search_tools` found: its description, the JSON Schema of "
+            "its arguments and what it says of its effects. Read it before you call the tool the first time."
+        ),
+        "inputSchema": {"type": "object", "properties": {"name": _NAME}, "required": ["name"]},
+        "annotations": {"readOnlyHint": True, "openWorldHint": False},
+    },
+    {
+        "name": CALL_TOOL,
+        "title": "Call a tool",
+        "description": (
+            "Call one tool that `search_tools` found. `arguments` must fit the `inputSchema` that "
+            "`describe_tool` shows for it. The result is the tool's own."
+        ),
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "name": _NAME,
+                "arguments": {
+                    "type": "object",
+                    "description": "The tool's own arguments, as an object.",
+                    "additionalProperties": True,
+                },
+            },
+            "required": ["name"],
+        },
+    },
+)
+
+
+def _define(members: Mapping[str, Any]) -> ToolDefinition:
+    definition = check_definition("", msgspec.json.encode(members))
+    assert isinstance(definition, ToolDefinition)  # as good as those of any server
+    return definition
+
+
+FIND_TOOLS: Final[Mapping[str, ToolDefinition]] = {
+    definition.ref.name: definition for definition in map(_define, _RAW)
+}
+"""By name, in the order in which they are listed."""
+
+_Word = Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARS)]
+
+
+class Search(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The arguments of `search_tools`."""
+
+    query: str = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_FOUND)] = DEFAULT_FOUND
+    server: _Word | None = None
+    category: _Word | None = None
+    tag: _Word | None = None
+    read_only: bool | None = None
+
+    @property
+    def has_filter(self) -> bool:
+        """Whether it is not about every tool there is."""
+        return any(one is not None for one in (self.server, self.category, self.tag, self.read_only))
+
+
+class _Meant(msgspec.Struct, frozen=True):
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_CHARS)]
+    arguments: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+_MEANT: Final = KnownNames("name", "arguments")
+_decode_search = msgspec.json.Decoder(Search).decode
+_decode_meant = msgspec.json.Decoder(_Meant).decode
+_NOTHING: Final = msgspec.Raw(b"{}")
+
+
+def parse_search(params: Members) -> Search:
+    """What a call of `search_tools` looks for, or InvalidArguments."""
+    try:
+        search = _decode_search(params.get("arguments", _NOTHING))
+    except msgspec.DecodeError as exc:
+        raise InvalidArguments(f"`{SEARCH_TOOLS}`: {exc}") from exc
+    if len(search.query.encode()) > MAX_QUERY_BYTES:
+        raise InvalidArguments(
+            f"`{SEARCH_TOOLS}`: the query is longer than {MAX_QUERY_BYTES} bytes",
+            hint="say in a few words what one tool should do",
+        )
+    return search
+
+
+def parse_meant(tool: str, params: Members) -> tuple[str, Members]:
+    """The tool that a call of `describe_tool` or `call_tool` is about, and the params of a call of its own.
+
+    Whatever the params have beside the arguments goes on with them. Raises InvalidArguments.
+    """
+    raw = params.get("arguments", _NOTHING)
+    try:
+        meant = _decode_meant(raw)
+    except msgspec.DecodeError as exc:
+        raise InvalidArguments(
+            f"`{tool}`: {exc}", hint="`search_tools` finds names, `describe_tool` shows arguments"
+        ) from exc
+    impostor = _MEANT.find_impostor(decode_members(raw))
+    if impostor is not None:
+        raise InvalidArguments(f"`{tool}`: {ambiguous(impostor, '`arguments`')}")
+    own = {name: raw for name, raw in params.items() if name != "arguments"}
+    own["name"] = msgspec.Raw(msgspec.json.encode(meant.name))
+    if meant.arguments is not msgspec.UNSET:
+        own["arguments"] = meant.arguments
+    return meant.name, own

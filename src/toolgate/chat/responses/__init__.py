@@ -1,0 +1,1 @@
+"""Conversations over the Responses API: their tools, their input, and the response as it grows."""

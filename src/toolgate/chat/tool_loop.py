@@ -1,0 +1,249 @@
+"""The tool loop as a state machine: takes what happened, returns what to do next. It awaits nothing.
+
+It knows nothing of messages: whoever drives it keeps those (`chat/completions` for chat completions).
+
+    state     what happens   then                                                                  state
+    --------  -------------  --------------------------------------------------------------------  --------
+    new       start          AskModel, with the caller's `tool_choice`                              asking
+                             ... where nothing may run: with `none`, for the last time              last
+    asking    on_reply       no calls: Finish(answered | model_silent)                              done
+                             calls: RunTools; each is run, refused, or handed to the caller         running
+    running   on_results     something was handed: Finish(client_calls)                             done
+                             a budget is used up: AskModel with `none`, for the last time           last
+                             else AskModel; with `auto` once the demanded call was made             asking
+    last      on_reply       Finish(round_limit | call_limit | repeated_calls), calls are dropped   done
+    any       on_timeout     Finish(time_limit)                                                     done
+
+Invariants: a call of a reply is answered exactly once, in its order. Nothing runs that the caller's table
+does not hold, that its `tool_choice` excludes, or whose arguments are not one JSON object. Not more than
+`max_total_tool_calls` are run or refused for a fault, in not more than `max_iterations` rounds.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from heapq import nsmallest
+from typing import Final, Literal
+
+from toolgate.chat.calls import CallError, ToolCall, canonical, parse_arguments
+from toolgate.chat.client_tools import ToolChoice
+from toolgate.errors import PolicyDenied, ToolCallLimit, UnknownTool
+from toolgate.model.chat import ChatBudgets
+
+Choice = Literal["sent", "auto", "none"]
+"""Which `tool_choice` a model is asked with: the caller's own, or ours after that was satisfied."""
+StopReason = Literal[
+    "answered", "client_calls", "round_limit", "call_limit", "repeated_calls", "time_limit", "model_silent"
+]
+"""`answered` and `client_calls` are the model's doing, all others a budget's or a fault's."""
+
+MAX_IDENTICAL_CALLS: Final = 2
+"""How often the same call is run; a model that asks for it once more goes in a circle."""
+MAX_NAMES_TOLD: Final = 20
+MAX_NAME_SHOWN: Final = 128
+_WORD: Final = re.compile(r"[a-z0-9]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskModel:
+    """Ask, with everything so far. `is_last`: whatever it calls now is not run."""
+
+    choice: Choice
+    is_last: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One call to make. `name` is that of the caller's view, `arguments` a JSON object."""
+
+    call: ToolCall
+    name: str
+    arguments: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """One call that is not made, and what the model is told instead."""
+
+    call: ToolCall
+    error: CallError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTools:
+    """What to do with the calls of a reply, in their order; each stands in exactly one place."""
+
+    steps: tuple[Run | Refused, ...]
+    """Each is answered by one message, in this order."""
+    handed: tuple[ToolCall, ...] = ()
+    """The caller's own functions: when the steps are done it gets these, and the loop ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """The end. `closing` is what to say where the model itself has said nothing that could stand."""
+
+    reason: StopReason
+    closing: str = ""
+
+    @property
+    def stopped(self) -> StopReason | None:
+        """What ended it too early; None where the model itself did."""
+        return None if self.reason in ("answered", "client_calls") else self.reason
+
+
+Action = AskModel | RunTools | Finish
+_State = Literal["new", "asking", "running", "last", "done"]
+
+
+class ToolLoop:
+    """One conversation. `names` says what a model may call, and which tool of the caller's view that is.
+
+    The caller's `own` functions win over tools of the same name; those are never run for such a call.
+    """
+
+    def __init__(
+        self, *, names: Mapping[str, str], own: Container[str], budgets: ChatBudgets, choice: ToolChoice
+    ) -> None:
+        self.rounds = 0
+        """In which tools were run, or refused."""
+        self.calls_made = 0
+        """Run, or refused for a fault of theirs. Those past the budget do not count."""
+        self._names = names
+        self._own = own
+        self._budgets = budgets
+        self._choice = choice
+        self._chosen = frozenset(names[name] for name in choice.names if name in names and name not in own)
+        self._asked: Choice = "sent"
+        self._is_satisfied = False
+        """A call was made that the caller's choice demands."""
+        self._runs: Counter[tuple[str, bytes]] = Counter()
+        self._state: _State = "new"
+        self._is_handing = False
+        self._is_circling = False
+        self._stop: StopReason | None = None
+
+    def start(self) -> AskModel:
+        assert self._state == "new"
+        return self._ask()
+
+    def on_reply(self, calls: Sequence[ToolCall], *, has_text: bool) -> RunTools | Finish:
+        """What becomes of a reply with these calls. `has_text`: it says something as well."""
+        assert self._state in ("asking", "last")
+        if self._state == "last" or not calls:
+            reason = self._stop or ("answered" if has_text else "model_silent")
+            return self._finish(reason, closing="" if has_text else self._closing(reason))
+        self._state = "running"
+        steps = tuple(self._step(call) for call in calls if not self._is_own(call))
+        handed = tuple(call for call in calls if self._is_own(call))
+        self.rounds += bool(steps)
+        self._is_handing = bool(handed)
+        self._is_circling = all(isinstance(step, Refused) and step.error == _REPEATED for step in steps)
+        return RunTools(steps=steps, handed=handed)
+
+    def on_results(self) -> AskModel | Finish:
+        """All steps of the last RunTools are answered."""
+        assert self._state == "running"
+        return self._finish("client_calls") if self._is_handing else self._ask()
+
+    def on_timeout(self) -> Finish:
+        """The wall clock is used up, whatever was going on."""
+        return self._finish("time_limit", closing=self._closing("time_limit"))
+
+    def _ask(self) -> AskModel:
+        may_call = self._choice.kind != "none"
+        self._stop = self._used_up() if may_call else None
+        if self._stop or not may_call:
+            self._state = "last"
+            return AskModel(choice="none", is_last=True)
+        self._state = "asking"
+        self._asked = "auto" if self._is_satisfied else "sent"
+        return AskModel(choice=self._asked)
+
+    def _finish(self, reason: StopReason, *, closing: str = "") -> Finish:
+        self._state = "done"
+        return Finish(reason=reason, closing=closing)
+
+    def _used_up(self) -> StopReason | None:
+        if self._is_circling:
+            return "repeated_calls"
+        if self.calls_made >= self._budgets.max_total_tool_calls:
+            return "call_limit"
+        return "round_limit" if self.rounds >= self._budgets.max_iterations else None
+
+    def _is_own(self, call: ToolCall) -> bool:
+        """Only a caller can have declared a tool that is no function."""
+        return call.kind == "other" or call.name in self._own
+
+    def _is_chosen(self, name: str) -> bool:
+        """Tools that are not allowed stay so; one that is named is the only one until it is called."""
+        is_narrow = self._choice.kind == "allowed" or (self._choice.kind == "named" and self._asked == "sent")
+        return name in self._chosen or not is_narrow
+
+    def _step(self, call: ToolCall) -> Run | Refused:
+        if self.calls_made >= self._budgets.max_total_tool_calls:
+            return Refused(call=call, error=_past_budget(self._budgets.max_total_tool_calls))
+        self.calls_made += 1
+        name = self._names.get(call.name)
+        if name is None:
+            return Refused(call=call, error=self._unknown(call.name[:MAX_NAME_SHOWN]))
+        if not self._is_chosen(name):
+            return Refused(call=call, error=_not_chosen(call.name, self._choice.names))
+        self._is_satisfied = self._choice.mode == "required"
+        arguments = parse_arguments(call.arguments)
+        if isinstance(arguments, CallError):
+            return Refused(call=call, error=arguments)
+        same = name, canonical(arguments)
+        if self._runs[same] == MAX_IDENTICAL_CALLS:
+            return Refused(call=call, error=_REPEATED)
+        self._runs[same] += 1
+        return Run(call=call, name=name, arguments=arguments)
+
+    @cached_property
+    def _known(self) -> list[tuple[str, frozenset[str]]]:
+        """The names as the model was told them, each with its words."""
+        return [(name, _words(name)) for name in sorted(self._names) if "." not in name]
+
+    def _unknown(self, name: str) -> CallError:
+        """Told with the names that share most words with it: a model is mostly wrong by little."""
+        meant, known = _words(name), self._known
+        nearest = nsmallest(MAX_NAMES_TOLD, known, key=lambda one: -len(meant & one[1]))
+        listed = ", ".join(f"`{near}`" for near, _ in nearest) or "none"
+        which = "The tools are" if len(known) <= MAX_NAMES_TOLD else f"Of {len(known)} tools, the nearest are"
+        message = f"there is no tool `{name}`. {which}: {listed}"
+        return CallError(code=UnknownTool.code, message=message, retryable=False)
+
+    def _closing(self, reason: StopReason) -> str:
+        most = self._budgets
+        closings: Mapping[StopReason, str] = {
+            "round_limit": f"Stopped: this request may run tools in at most {most.max_iterations} rounds.",
+            "call_limit": f"Stopped: this request may make at most {most.max_total_tool_calls} tool calls.",
+            "repeated_calls": "Stopped: the model kept making the same tool call.",
+            "time_limit": f"Stopped: this request may take at most {most.wall_clock_ms / 1000:g} seconds.",
+            "model_silent": "The model ended its answer without saying anything.",
+        }
+        return closings[reason]
+
+
+_REPEATED: Final = CallError(
+    code="repeated_call",
+    message="this very call was made twice already, and was not run again: use the results there are",
+    retryable=False,
+)
+
+
+def _past_budget(most: int) -> CallError:
+    message = f"not run: this request may make at most {most} tool calls. Answer with what is there"
+    return CallError(code=ToolCallLimit.code, message=message, retryable=False)
+
+
+def _not_chosen(name: str, chosen: Sequence[str]) -> CallError:
+    allowed = ", ".join(f"`{one}`" for one in chosen[:MAX_NAMES_TOLD])
+    message = f"not run: the `tool_choice` of this request leaves out `{name}`. It takes {allowed}"
+    return CallError(code=PolicyDenied.code, message=message, retryable=False)
+
+
+def _words(name: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(name.lower()))

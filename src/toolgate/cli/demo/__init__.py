@@ -1,0 +1,1 @@
+"""`toolgate up --demo`: real servers, three tasks and, on request, a small model."""

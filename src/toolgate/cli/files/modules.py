@@ -1,0 +1,141 @@
+"""Modules of workloads as people have them: files beside the records that name them."""
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from toolgate.cli.client.rest import RestClient
+from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.files.records import Record
+from toolgate.cli.output import open_console
+from toolgate.cli.render.layout import warnings
+from toolgate.cli.uploading import open_progress, send_parts
+from toolgate.model.workloads import MAX_MODULE_BYTES
+
+MODULES: Final = "/admin/api/modules"
+MIN_PREFIX: Final = 8
+
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_MAGIC: Final = b"\0asm"
+_CORE: Final = b"\1\0\0\0"
+"""The version of a module. A component has another."""
+
+Answer = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleFile:
+    """A file that looks like a module."""
+
+    path: Path
+    sha256: str
+
+
+def load_module(path: Path) -> ModuleFile:
+    """What is in a file, or CommandFailed."""
+    try:
+        with path.open("rb") as file:
+            _check_head(path, file.read(8), size=file.seek(0, 2))
+            file.seek(0)
+            return ModuleFile(path=path, sha256=hashlib.file_digest(file, "sha256").hexdigest())
+    except OSError as exc:
+        raise CommandFailed(
+            f"cannot read the module `{path}`: {exc.strerror}",
+            hint="name a `.wasm` file from the directory of the record's file, or the SHA-256 of one that is"
+            " uploaded",
+            exit_code=Exit.USAGE,
+        ) from exc
+
+
+def hash_modules(records: Sequence[Record]) -> tuple[list[Record], list[ModuleFile]]:
+    """The records with hashes in place of the names of files, and the files."""
+    files = [_load_module_of(record) for record in records]
+    hashed = [_with_module(*pair) for pair in zip(records, files, strict=True)]
+    return hashed, [file for file in files if file is not None]
+
+
+def send_modules(client: RestClient, files: Iterable[ModuleFile], *, as_json: bool) -> None:
+    """Upload those that the gateway does not have. What it warns of is said beside."""
+    for file in {one.sha256: one for one in files}.values():
+        if not _is_kept(client, file.sha256):
+            found = warnings(send_module(client, file, as_json=as_json)["warnings"])
+            if found is not None and not as_json:
+                open_console(to_stderr=True).print(found)
+
+
+def send_module(client: RestClient, file: ModuleFile, *, as_json: bool) -> Answer:
+    """Upload one, have it checked and kept; what the gateway found."""
+    progress = open_progress(as_json=as_json)
+    try:
+        with progress.step(f"uploading {file.path}") as tell, file.path.open("rb") as content:
+            count = send_parts(client, content, file.sha256, tell)
+            answer: Answer = client.post(module_path(file.sha256), {"parts": count})
+    except CommandFailed as failure:
+        if failure.code != "invalid_module":
+            raise
+        raise CommandFailed(f"{file.path}: {failure}", hint=failure.hint, code=failure.code) from None
+    return answer
+
+
+def find_module(client: RestClient, prefix: str) -> str:
+    """The hash of the one module that is meant: whole, or as much of it as lists show."""
+    if _SHA256.fullmatch(prefix):
+        return prefix
+    is_enough = len(prefix) >= MIN_PREFIX
+    kept = client.get(MODULES)["modules"] if is_enough else []
+    found = [str(one["sha256"]) for one in kept if one["sha256"].startswith(prefix)]
+    if len(found) != 1:
+        raise CommandFailed(
+            f"`{prefix}` means {'more than one' if found else 'no'} module",
+            hint=f"give {MIN_PREFIX} or more characters of a hash that `toolgate modules list` shows",
+            exit_code=Exit.USAGE,
+        )
+    return found[0]
+
+
+def module_path(sha256: str) -> str:
+    """Where a module lives."""
+    return f"{MODULES}/{quote(sha256, safe='')}"
+
+
+def _is_kept(client: RestClient, sha256: str) -> bool:
+    try:
+        client.get(module_path(sha256))
+    except CommandFailed as failure:
+        if failure.code != "not_found":
+            raise
+        return False
+    return True
+
+
+def _load_module_of(record: Record) -> ModuleFile | None:
+    """The file that a task names. None: it names none, or a hash; what is not text the gateway refuses."""
+    workload = record.body.get("workload") if record.kind == "task" else None
+    name = workload.get("module") if isinstance(workload, Mapping) else None
+    if not isinstance(name, str) or _SHA256.fullmatch(name):
+        return None
+    return load_module(record.file.parent / name)
+
+
+def _with_module(record: Record, file: ModuleFile | None) -> Record:
+    if file is None:
+        return record
+    workload = {**record.body["workload"], "module": file.sha256}
+    return record._replace(body={**record.body, "workload": workload})
+
+
+def _check_head(path: Path, head: bytes, *, size: int) -> None:
+    if head == _MAGIC + _CORE and size <= MAX_MODULE_BYTES:
+        return
+    if head == _MAGIC + _CORE:
+        problem = f"has {size:,} bytes, and a module has at most {MAX_MODULE_BYTES:,}"
+        hint = "build it for release, and strip it of names and debug information"
+    elif head.startswith(_MAGIC):
+        problem, hint = "is a component, not a module", "build it as a module for WASI preview 1"
+    else:
+        problem, hint = "is not a WebAssembly module", "compile it first: `zig cc --target=wasm32-wasi`"
+    raise CommandFailed(f"`{path}` {problem}", hint=hint, exit_code=Exit.USAGE)

@@ -1,0 +1,1 @@
+"""Authentication: a credential becomes a principal, or the request ends here."""

@@ -1,0 +1,1 @@
+"""The pipeline of one request to a server: quota, approval, audit, send."""

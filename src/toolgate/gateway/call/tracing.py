@@ -1,0 +1,82 @@
+"""Requests to servers as spans: one each, handed on to the server in its `_meta`.
+
+In the way of calls only where they are traced.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from toolgate.gateway.cluster.servers import Answering
+from toolgate.model.raw import Members
+from toolgate.model.tools import ToolDefinition
+from toolgate.telemetry.spans import TRACEPARENT, TRACESTATE, Note, Span, Tracing, named
+from toolgate.upstream.connection.contract import ClientSide, Params
+from toolgate.upstream.connection.messages import is_tool_error, parse_error, parse_meta
+from toolgate.upstream.pool.pool import NO_ORIGIN, Answer, CallOrigin
+
+TOOL_ERROR: Final = "tool_error"
+"""A tool that says it failed (semantic conventions of MCP)."""
+SERVER_ERROR: Final = "server_error"
+
+_encode = msgspec.json.encode
+
+
+class TracedServers:
+    """Servers, each request to which is a span of its own."""
+
+    def __init__(self, servers: Answering, tracing: Tracing) -> None:
+        self._servers = servers
+        self._tracing = tracing
+
+    async def call(
+        self,
+        server_id: str,
+        method: str,
+        params: Params,
+        /,
+        *,
+        tool: ToolDefinition | None = None,
+        client: ClientSide | None = None,
+        origin: CallOrigin = NO_ORIGIN,
+    ) -> Answer:
+        """See `Servers.call`."""
+        tracing = self._tracing
+        target = None if tool is None else tool.ref.name
+        notes = {"toolgate.server_id": server_id, **notes_of(method, target)}
+        with tracing.span(named(method, target), "client", notes) as span:
+            sent = carrying(params, tracing.carried())
+            answer = await self._servers.call(
+                server_id, method, sent, tool=tool, client=client, origin=origin
+            )
+            note_answer(span, answer, is_tool=tool is not None)
+        return answer
+
+
+def notes_of(method: str, tool: str | None) -> dict[str, Note]:
+    """What the semantic conventions have for a request of MCP's."""
+    notes: dict[str, Note] = {"mcp.method.name": method}
+    if tool is not None:
+        notes |= {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool}
+    return notes
+
+
+def note_answer(span: Span, answer: Answer, *, is_tool: bool) -> None:
+    """Whether a server's answer is a failure. Nothing of what it says is noted."""
+    members = answer.reply.members
+    if members is None:
+        span.note("rpc.response.status_code", str(parse_error(answer.reply.error).code))
+        span.fail(SERVER_ERROR)
+    elif is_tool and is_tool_error(members):
+        span.fail(TOOL_ERROR)
+
+
+def carrying(params: Params, carried: Mapping[str, str]) -> Params:
+    """`params` with the trace in their `_meta`, which is otherwise as it was. Raises InvalidParams."""
+    meta = params.get("_meta")
+    members: Members = {} if meta is None else parse_meta(meta)
+    for name in (TRACEPARENT, TRACESTATE):
+        members.pop(name, None)
+    members |= {name: msgspec.Raw(_encode(value)) for name, value in carried.items()}
+    return {**params, "_meta": msgspec.Raw(_encode(members))}

@@ -1,0 +1,1 @@
+"""Chats whose tools the gateway runs: scope, tool loop, model requests."""

@@ -1,0 +1,149 @@
+"""Audits what callers are offered: one event for each scope that a caller saw and had not seen last.
+
+Never an event for each list: what was audited last is remembered for each caller, within a bound.
+"""
+
+import hashlib
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from toolgate.audit.events import AppliedFilter, Exclusion, ScopeOffered
+from toolgate.audit.log.writer import AuditLog
+from toolgate.gateway.redacting import BUILT_IN
+from toolgate.gateway.scope.view import View
+from toolgate.model.names import MAX_AUDITED_NAME, kind_of
+from toolgate.policy.scope import Decision, EffectiveFilter
+
+MAX_CALLERS: Final = 8_192
+"""Callers of which the last audited scope is remembered: about 2 MiB. A forgotten one is audited again."""
+MAX_NAME_BYTES: Final = 4 * 1024
+"""Of the names of tools, and of the exclusions, in one event. The counts are always complete."""
+MAX_RULE_BYTES: Final = 2 * 1024
+"""Of the names of servers, and of the filters, in one event."""
+MAX_DETAILED: Final = 60
+"""Events with names for one principal in a minute. Others have the counts alone, and are as short as that of
+a call: a caller that asks for ever more subsets must not push older events out of the log."""
+_MAX_RULE_CHARS: Final = 160
+_MEMBER_BYTES: Final = 80
+"""What the member names of one exclusion take."""
+
+
+class ScopeAudit:
+    """Writes an audit event when what a caller is offered differs from what was audited for it last."""
+
+    def __init__(self, audit: AuditLog, *, most: int = MAX_CALLERS) -> None:
+        self.most = most
+        self._audit = audit
+        self._last: dict[tuple[str, str], tuple[str, int, int]] = {}
+        self._minute = 0
+        self._detailed: dict[str, int] = {}
+        """How many events with names each principal had in that minute."""
+
+    def __len__(self) -> int:
+        return len(self._last)
+
+    def offered(self, view: View, door: str) -> None:
+        """A view was shown at `door`, in a list or to a model."""
+        if view.is_audited:
+            return
+        view.is_audited = True
+        caller = view.session_key, view.mode
+        scope = view.scope
+        applied = hash((scope.servers, scope.filters, view.profiles))
+        shown = scope_digest(view), view.excluded.fingerprint, applied
+        if self._last.pop(caller, None) != shown:
+            self._audit.record(_event(view, door, shown[0], is_detailed=self._takes_detail(view)))
+        self._last[caller] = shown
+        while len(self._last) > self.most:
+            del self._last[next(iter(self._last))]
+
+    def _takes_detail(self, view: View) -> bool:
+        """Whether the next event about the caller of `view` has names."""
+        minute, principal_id = int(time.time() / 60), view.caller.principal.id
+        if minute != self._minute:
+            self._minute, self._detailed = minute, {}
+        count = self._detailed.get(principal_id, 0)
+        if count >= MAX_DETAILED or (not count and len(self._detailed) >= self.most):
+            return False
+        self._detailed[principal_id] = count + 1
+        return True
+
+
+def scope_digest(view: View) -> str:
+    """SHA-256 over everything in a scope with its definitions, the same in every process and mode."""
+    tables = (view.tools, view.prompts, view.resources, view.templates)
+    held = sorted(
+        f"{route.server_id}/{route.name} {route.digest}" for table in tables for route in table.values()
+    )
+    return hashlib.sha256("\n".join(held).encode(errors="surrogatepass")).hexdigest()
+
+
+def _event(view: View, door: str, digest: str, *, is_detailed: bool) -> ScopeOffered:
+    caller, scope, excluded = view.caller, view.scope, view.excluded
+    return ScopeOffered(
+        at_ms=int(time.time() * 1e3),
+        door=door,
+        principal=caller.principal.id,
+        scope=digest,
+        mode=view.mode,
+        servers=len(scope.servers),
+        tools=len(scope.tools),
+        prompts=len(scope.prompts),
+        resources=len(scope.resources) + len(scope.templates),
+        tokens=view.list_tokens,
+        excluded=excluded.count,
+        task_id=caller.effective_task_id or "",
+        server_id=caller.only_server or "",
+        revision=view.revision,
+        effective_servers=tuple(_fitting(scope.servers, MAX_RULE_BYTES)) if is_detailed else (),
+        filters=tuple(_filters(scope.filters)) if is_detailed else (),
+        profile=view.profiles,
+        offered=tuple(_names(view)) if is_detailed else (),
+        reasons={str(reason): count for reason, count in sorted(excluded.reasons.items())},
+        exclusions=tuple(_exclusions(excluded.named)) if is_detailed else (),
+    )
+
+
+def _names(view: View) -> Iterator[str]:
+    """As many of the tools as fit."""
+    return _fitting((f"{ref.server_id}.{ref.name}" for ref in view.scope.tools), MAX_NAME_BYTES)
+
+
+def _fitting(names: Iterable[str], room: int) -> Iterator[str]:
+    """The first of `names` that take no more than `room` bytes together."""
+    for name in names:
+        room -= len(name.encode(errors="replace")) + 3
+        if room < 0:
+            return
+        yield name
+
+
+def _filters(filters: Sequence[EffectiveFilter]) -> Iterator[AppliedFilter]:
+    """As many as fit, each with as many of its patterns."""
+    room = MAX_RULE_BYTES
+    for one in filters:
+        room -= _MEMBER_BYTES + len(one.rule.encode(errors="replace"))
+        if room < 0:
+            return
+        patterns = tuple(_fitting(one.patterns, room))
+        room -= sum(len(pattern.encode(errors="replace")) + 3 for pattern in patterns)
+        yield AppliedFilter(one.layer, one.rule[:_MAX_RULE_CHARS], patterns, one.is_deny)
+
+
+def _exclusions(decisions: Iterable[Decision]) -> Iterator[Exclusion]:
+    """As many as fit."""
+    room = MAX_NAME_BYTES
+    for one in decisions:
+        name = one.tool or ""
+        if kind_of(name):  # a URI may hold a password
+            name = BUILT_IN.name(name, MAX_AUDITED_NAME)
+        rule = one.rule[:_MAX_RULE_CHARS]
+        assert one.reason is not None  # exclusions have one
+        found = Exclusion(one.server_id, one.reason, one.layer, rule, name)
+        room -= _MEMBER_BYTES + sum(
+            len(text.encode(errors="replace")) for text in (one.server_id, name, rule)
+        )
+        if room < 0:
+            return
+        yield found

@@ -1,0 +1,333 @@
+"""A compiled scope made ready to serve: names to what servers have, and lists as bytes encoded once.
+
+Listed or found ⇔ callable by construction: the same table answers both.
+"""
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from toolgate.catalog.instructions import ServerInstructions, compose_instructions
+from toolgate.catalog.naming import door_name
+from toolgate.catalog.pages import encode_definition, encode_listing, encode_page
+from toolgate.catalog.search.find_tools import FIND_TOOLS, INSTRUCTIONS
+from toolgate.errors import InvalidParams
+from toolgate.gateway.auth.identity import fingerprint_of
+from toolgate.gateway.scope.caller import Caller, Mode
+from toolgate.gateway.scope.resources import Decide, Resources
+from toolgate.gateway.scope.routes import FIND_ROUTES, Route, admitting_decisions, prompt_routes, tool_routes
+from toolgate.gateway.scope.token_counts import TaskTokens
+from toolgate.model.names import PROMPT, RESOURCE, ToolRef
+from toolgate.model.protocol import SERVER_INFO_KEY
+from toolgate.model.quotas import Allowance
+from toolgate.model.snapshot import Snapshot
+from toolgate.model.tools import Era, ListKind, ServerTools
+from toolgate.policy.exclusions import summarize_exclusions
+from toolgate.policy.offers import Registered
+from toolgate.policy.rules import compiled
+from toolgate.policy.scope import UNREACHED, Reason, Scope
+from toolgate.telemetry import CallStats
+
+WARNINGS_KEY: Final = "toolgate/warnings"
+PRICE_KEY: Final = "toolgate/price"
+"""What the tools of a list cost a model, and, to those who may know, what all there are would."""
+FIND_PRICE: Final = {
+    "tools": len(FIND_TOOLS),
+    "tokens": sum(tool.tokens for tool in FIND_TOOLS.values()),
+}
+TTL_MS: Final = 30_000
+"""How long a client may keep a list. `list_changed` tells those who listen sooner."""
+_ROUTE_BYTES: Final = 512
+_ENTRY_BYTES: Final = 64
+_POINTER_BYTES: Final = 8
+"""What a route, and an entry in a caller's request, weigh. Rather too much than too little."""
+_NEEDS_PATTERN: Final = {"prompts": PROMPT, "resources": RESOURCE}
+"""What a server shows only where its record speaks of that kind."""
+
+
+class View:
+    """What one caller sees, from one snapshot."""
+
+    __slots__ = (
+        "__weakref__",
+        "_instructing",
+        "_names_by_key",
+        "_on_growth",
+        "_pages",
+        "_resources",
+        "_signatures",
+        "_tables",
+        "allowances",  # what each call takes from; empty for most
+        "arms",  # where calls are counted by version, of each profile in a rollout; empty for most
+        "caller",
+        "excluded",
+        "features",
+        "found",
+        "injections",
+        "is_audited",
+        "is_partial",
+        "page_size",
+        "prompts",
+        "registered",
+        "revision",
+        "routes",
+        "said",
+        "scope",
+        "session_key",
+        "size",
+        "tokens",
+    )
+
+    def __init__(
+        self,
+        caller: Caller,
+        scope: Scope,
+        snapshot: Snapshot,
+        *,
+        page_size: int,
+        decide: Decide,
+        on_growth: Callable[["View", int], None],
+    ) -> None:
+        """`decide` is asked about resources that no server lists."""
+        self.caller = caller
+        self.allowances: tuple[Allowance, ...] = ()
+        self.tokens = TaskTokens()
+        """Where it is counted what lists and results cost: that of its task, once it serves."""
+        self.arms: tuple[CallStats, ...] = ()
+        self.is_audited = False
+        """Whether what it offers is audited, or was before."""
+        # Without its decisions, one for each tool there is: who wants to know why composes it again.
+        self.scope = replace(scope, decisions=())
+        self.excluded = summarize_exclusions(scope.decisions)
+        self.revision = snapshot.revision
+        self.page_size = page_size
+        admitted = admitting_decisions(scope)
+        routes = tool_routes(caller, scope, snapshot, admitted)
+        is_finding = caller.mode_of(scope) == "find"
+        self.routes: Mapping[str, Route] = _without_find_tools(routes) if is_finding else routes
+        """The tools that are called by their own names, listed or not: a client may know them from before."""
+        self.found = routes if is_finding else None
+        """The tools that the find tools find. None: they are listed."""
+        self._names_by_key: Mapping[str, str] | None = None
+        self.registered: Registered | None = None
+        """What all servers have together. Left out where the caller is not to know."""
+        self.prompts = prompt_routes(caller, scope, snapshot, admitted)
+        self._resources = Resources(scope, snapshot, admitted, decide)
+        self._tables: Mapping[ListKind, Mapping[str, Route]] = {
+            "tools": FIND_ROUTES if is_finding else routes,
+            "prompts": self.prompts,
+            "resources": self._resources.listed,
+            "templates": self._resources.templates,
+        }
+        servers = [snapshot.servers[server_id] for server_id in scope.servers]
+        self._instructing = tuple(
+            ServerInstructions(offer.record.server_id, offer.record.display_name, offer.instructions)
+            for offer in servers
+            if offer.instructions
+        )
+        self.is_partial = any(offer.state == "pending" for offer in servers)
+        # What came of each server in question when its tools are listed: for metrics.
+        self.injections = () if is_finding else tuple(_injections(scope, servers))
+        self.features = frozenset(feature for offer in servers for feature in _shown_features(offer))
+        """What the servers of the view can do, as far as the caller can have it."""
+        self.session_key = _session_key(caller)
+        """Whose state a server with one per session is to use for a caller that has no session."""
+        self.size = self._estimate_size()
+        """In bytes, by estimate; grows with the lists that are encoded, and when it is searched."""
+        self.said: dict[tuple[str, str, str], bytes] = {}
+        """What the audit says of all calls of a tool at a door alike, as it is written down."""
+        self._on_growth = on_growth
+        self._pages: dict[tuple[ListKind, Era], bytes] = {}
+        self._signatures: Mapping[ListKind, bytes] | None = None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the caller should know. Nothing while servers are still to be listed: it may not hold."""
+        return () if self.is_partial else self.scope.warnings
+
+    @property
+    def profiles(self) -> str:
+        """The versions of profiles that decided, as the audit has them."""
+        return " ".join(map(str, self.scope.profiles))
+
+    @property
+    def instructions(self) -> str:
+        """What a client is told before anything else; empty if there is nothing to tell."""
+        notes = self.warnings if self.found is None else (INSTRUCTIONS, *self.warnings)
+        if not self._instructing:
+            return " ".join(notes)
+        tables = (self.tools, self.prompts, self.resources, self.templates)
+        seen = {route.server_id for table in tables for route in table.values()}
+        servers = [one for one in self._instructing if one.server_id in seen]
+        return compose_instructions(notes, servers, is_single=bool(self.caller.only_server))
+
+    @property
+    def tools(self) -> Mapping[str, Route]:
+        """All tools of the scope by the caller's names for them, listed or to be found."""
+        return self.routes if self.found is None else self.found
+
+    @property
+    def mode(self) -> Mode:
+        """Whether its tools are listed, or to be found."""
+        return "list" if self.found is None else "find"
+
+    @property
+    def resources(self) -> Mapping[str, Route]:
+        """The resources that are listed, by the caller's URIs for them."""
+        return self._resources.listed
+
+    @property
+    def templates(self) -> Mapping[str, Route]:
+        return self._resources.templates
+
+    @property
+    def list_tokens(self) -> int:
+        """What its list of tools costs a model."""
+        return self.scope.tokens if self.found is None else FIND_PRICE["tokens"]
+
+    @property
+    def names_by_key(self) -> Mapping[str, str]:
+        """The caller's names for its tools by those that all callers have in common."""
+        if self._names_by_key is None:
+            self._names_by_key = {
+                door_name(ToolRef(route.server_id, route.name)): name for name, route in self.tools.items()
+            }
+            self._grow(2 * _ENTRY_BYTES * len(self._names_by_key))
+        return self._names_by_key
+
+    def is_settled(self, kind: ListKind) -> bool:
+        """Whether there is nothing to wait for before that list is shown: the find tools are always there."""
+        return not self.is_partial or (kind == "tools" and self.found is not None)
+
+    @property
+    def signatures(self) -> Mapping[ListKind, bytes]:
+        """Each changes exactly when that list does, and is as short for a long one."""
+        if self._signatures is None:
+            self._signatures = {kind: _signature(table) for kind, table in self._tables.items()}
+        return self._signatures
+
+    def find_resource(self, uri: str) -> Route | None:
+        """The way to the resource the caller knows as `uri`, listed or not. Templates are found by theirs."""
+        return self._resources.find(uri)
+
+    def page(self, kind: ListKind, era: Era, cursor: str | None, server_info: bytes) -> bytes:
+        """One page of a list, as the result of its method.
+
+        A cursor names the last entry of the page before it, so a page never shows what this view
+        does not hold, however the scope changed meanwhile. Only first pages are kept: callers make up
+        cursors, and each would be another page.
+        """
+        if cursor is not None:
+            return self._encode(kind, era, _parse_cursor(cursor), server_info)
+        page = self._pages.get((kind, era))
+        if page is None:
+            page = self._pages[kind, era] = self._encode(kind, era, None, server_info)
+            self._grow(len(page))
+        return page
+
+    def _estimate_size(self) -> int:
+        entries = len(self.found or ()) + sum(map(len, self._tables.values()))
+        asked = _ENTRY_BYTES * _entries(self.caller) + _POINTER_BYTES * len(self.injections)
+        return _ROUTE_BYTES * (1 + entries + len(self.excluded.named)) + asked
+
+    def _grow(self, size: int) -> None:
+        self.size += size
+        self._on_growth(self, size)
+
+    def _encode(self, kind: ListKind, era: Era, after: str | None, server_info: bytes) -> bytes:
+        table = self._tables[kind]
+        names = [name for name in table if after is None or name > after]
+        shown = names[: self.page_size]
+        more = len(names) > len(shown)
+        return encode_page(
+            kind,
+            [_encode_entry(kind, name, table[name], era) for name in shown],
+            era=era,
+            next_cursor=_encode_cursor(shown[-1]) if more else None,
+            ttl_ms=TTL_MS if self.is_settled(kind) else 0,
+            meta=self._meta(kind, era, server_info),
+        )
+
+    def _meta(self, kind: ListKind, era: Era, server_info: bytes) -> dict[str, Any]:
+        meta: dict[str, Any] = {SERVER_INFO_KEY: msgspec.Raw(server_info)} if era == "modern" else {}
+        if kind == "tools":
+            if self.found is not None:  # the same whatever becomes of the scope
+                return meta | {PRICE_KEY: FIND_PRICE}
+            meta[PRICE_KEY] = _price(self.scope, self.registered)
+        return meta | {WARNINGS_KEY: self.warnings} if self.warnings else meta
+
+
+def _without_find_tools(routes: Mapping[str, Route]) -> Mapping[str, Route]:
+    """Where the find tools are listed, a server's own tools of these names are called through them."""
+    if routes.keys().isdisjoint(FIND_ROUTES):
+        return routes
+    return {name: route for name, route in routes.items() if name not in FIND_ROUTES}
+
+
+def _encode_entry(kind: ListKind, name: str, route: Route, era: Era) -> bytes:
+    if route.tool is not None:
+        return encode_definition(route.tool, name, era=era)
+    assert route.listing is not None  # what is listed has one or the other
+    return encode_listing(route.listing, name, kind=kind)
+
+
+def _price(scope: Scope, registered: Registered | None) -> Mapping[str, Any]:
+    price = {"tools": len(scope.tools), "tokens": scope.tokens}
+    return price if registered is None else {**price, "of": registered._asdict()}
+
+
+def _signature(table: Mapping[str, Route]) -> bytes:
+    listed = "\n".join(f"{name} {route.digest}" for name, route in table.items())
+    return hashlib.sha256(listed.encode()).digest()
+
+
+def _shown_features(offer: ServerTools) -> frozenset[str]:
+    """What a server announces, without the kinds its record shows nobody: they might not be there at all."""
+    patterns = compiled(offer.record.allowed_tools)
+    hidden = {feature for feature, kind in _NEEDS_PATTERN.items() if not patterns.speaks_of(kind)}
+    return offer.features - hidden
+
+
+def _injections(scope: Scope, servers: Sequence[ServerTools]) -> Iterator[tuple[str, str]]:
+    """The servers of a scope with what comes of each in its list. What nobody registered has no name."""
+    for offer in servers:
+        is_listed = offer.state != "pending" or offer.tools
+        status = "success" if is_listed else "failed"
+        yield _injection(offer.record.server_id, "stale" if offer.is_stale else status)
+    for one in scope.decisions:
+        if one.tool is None and not one.allowed:
+            server_id = "" if one.reason is Reason.UNKNOWN_SERVER else one.server_id
+            yield _injection(server_id, "failed" if one.reason in UNREACHED else "denied")
+
+
+@lru_cache(maxsize=65_536)
+def _injection(server_id: str, status: str) -> tuple[str, str]:
+    """One for all views: thousands of servers may be left out of each."""
+    return server_id, status
+
+
+def _session_key(caller: Caller) -> str:
+    asked = [fingerprint_of(caller.principal), caller.effective_task_id, caller.only_server, caller.request]
+    return f"~{hashlib.sha256(msgspec.json.encode(asked)).hexdigest()[:32]}"
+
+
+def _entries(caller: Caller) -> int:
+    request = caller.request
+    return sum(len(part or ()) for part in (request.servers, request.tools, request.allow, request.deny))
+
+
+def _encode_cursor(name: str) -> str:
+    return base64.urlsafe_b64encode(name.encode()).decode().rstrip("=")
+
+
+def _parse_cursor(cursor: str) -> str:
+    try:
+        return base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
+    except (binascii.Error, ValueError) as exc:
+        raise InvalidParams("the cursor is not one of this gateway's") from exc

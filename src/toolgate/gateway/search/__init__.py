@@ -1,0 +1,1 @@
+"""Tool search by words and by meaning."""

@@ -1,0 +1,1 @@
+"""Who is notified when a list or a resource changes."""

@@ -1,0 +1,98 @@
+"""What a record was before, how that differs, and the way back."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from toolgate.errors import Compacted, InvalidRequest, NotFound
+from toolgate.govern.bounds import is_within
+from toolgate.govern.changes.pending import Draft
+from toolgate.govern.changes.permissions import check_removal
+from toolgate.govern.control import Control
+from toolgate.govern.quarantine import rolled_back
+from toolgate.model.principals import Principal
+from toolgate.model.revisions import Body, Change, Kind, Operation, spoken
+from toolgate.registry.records.diff import FieldDiff, diff_fields
+from toolgate.registry.records.transaction import RecordKey
+
+MAX_HISTORY: Final = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryEntry:
+    """One change of a record, without its secrets."""
+
+    revision: int
+    operation: Operation
+    actor: str
+    at_ms: int
+    fields: tuple[FieldDiff, ...]
+
+
+async def read_history(
+    control: Control, kind: Kind, record_id: str, *, limit: int = 50
+) -> list[HistoryEntry]:
+    """The newest changes of a record, newest first, as far as the log reaches. Raises NotFound."""
+    changes = await control.store.history(kind, record_id, limit=min(limit, MAX_HISTORY))
+    if not changes and await control.store.get(kind, record_id) is None:
+        raise NotFound(f"there is no {spoken(kind)} `{record_id}`")
+    return [_entry(change) for change in changes]
+
+
+def _entry(change: Change) -> HistoryEntry:
+    return HistoryEntry(
+        revision=change.revision,
+        operation=change.operation,
+        actor=change.actor,
+        at_ms=change.at_ms,
+        fields=diff_fields(change.kind, change.before, change.after),
+    )
+
+
+async def diff_revisions(
+    control: Control, kind: Kind, record_id: str, *, since: int, upto: int | None
+) -> tuple[FieldDiff, ...]:
+    """How a record differs between two revisions of the registry; `upto` None is now."""
+    before = await body_at(control, kind, record_id, revision=since)
+    after = await body_at(control, kind, record_id, revision=upto)
+    if before is None and after is None:
+        raise NotFound(f"there is no {spoken(kind)} `{record_id}` at either revision")
+    return diff_fields(kind, before, after)
+
+
+async def draft_rollback(
+    control: Control, actor: Principal, key: RecordKey, *, revision: int, if_revision: int | None
+) -> Draft:
+    """The draft that makes a record what it was at `revision`: it may be its removal.
+
+    Raises Forbidden and NotFound where `actor` may not touch it.
+    """
+    kind, record_id = key
+    check_removal(actor, kind, record_id)
+    then = await body_at(control, kind, record_id, revision=revision)
+    now = await control.store.get(kind, record_id)
+    if (then is None and now is None) or (now is not None and not is_within(actor, now)):
+        raise NotFound(f"there is no {spoken(kind)} `{record_id}`, now or at revision {revision}")
+    if kind == "pin":
+        then = rolled_back(now, then)
+    return Draft(kind=kind, id=record_id, sent=then, if_revision=if_revision)
+
+
+async def body_at(control: Control, kind: Kind, record_id: str, *, revision: int | None) -> Body | None:
+    """The body of a record as of `revision` (None: now), or None where it was not there. Not to be shown.
+
+    Raises Compacted when the change log no longer reaches back that far.
+    """
+    stored = await control.store.get(kind, record_id)
+    if revision is None or (stored is not None and stored.revision <= revision):
+        return None if stored is None else stored.body
+    if revision > control.store.revision:
+        raise InvalidRequest(f"the registry is at revision {control.store.revision}, not yet at {revision}")
+    async with control.store.watch(revision):
+        pass  # only entered: that alone says whether the log is complete from there on
+    changes = await control.store.history(kind, record_id, limit=MAX_HISTORY + 1)
+    later = [change for change in changes if change.revision > revision]
+    if len(later) > MAX_HISTORY:
+        raise Compacted(
+            f"{spoken(kind)} `{record_id}` was changed more than {MAX_HISTORY} times since {revision}"
+        )
+    return later[-1].before if later else None

@@ -1,0 +1,160 @@
+"""Who may write what. Nobody can give away more than they have."""
+
+from collections.abc import Iterable, Mapping
+from math import inf
+from typing import Final
+
+from toolgate.errors import Forbidden
+from toolgate.gateway.roles import reaches
+from toolgate.model.chat import ChatUpstream
+from toolgate.model.packages import Package
+from toolgate.model.pins import Pin
+from toolgate.model.principals import Ceiling, Choice, Key, Principal, Role, Secret
+from toolgate.model.revisions import Kind, spoken
+from toolgate.model.servers import ServerRecord
+from toolgate.model.tasks import Profile, Task
+from toolgate.policy.allowances import is_narrower
+from toolgate.policy.layers import parse_task_policy
+from toolgate.registry.records.codec import Record
+
+WRITERS: Final[Mapping[Kind, Role]] = {
+    "server": "admin",
+    "task": "publisher",
+    "profile": "publisher",
+    "key": "admin",
+    "pin": "admin",
+    "package": "admin",
+    "chat_upstream": "admin",
+}
+"""The least role that may write a kind. A `secret` is the gateway's, a `choice` its caller's own: see
+`govern/integrations`."""
+_FOR_ALL: Final = "a chat upstream is for all callers"
+"""What all of them say to models goes there."""
+
+
+def check_writer(actor: Principal, kind: Kind) -> None:
+    """Raises Forbidden when the role of `actor` does not reach to records of this kind."""
+    needed = WRITERS.get(kind)
+    if needed is None or not reaches(actor.role, needed):
+        raise Forbidden(f"writing a {spoken(kind)} needs the role `{needed or 'of the gateway itself'}`")
+
+
+def check_grant(actor: Principal, record: Record) -> None:
+    """Raises Forbidden when `record` would let somebody reach further than `actor` does."""
+    match record:
+        case Key():
+            _check_key(actor, record)
+        case Task():
+            policy = parse_task_policy(record)
+            _check_task_id(actor, record.task_id)
+            names_all = not (policy.profile or policy.tags) or policy.allowed is not None
+            named = (*policy.default, *(policy.allowed or ()))
+            _check_servers(actor, named if names_all and policy.enforced else None)
+            rules = (policy.allow, policy.deny) if policy.enforced else (None, ())
+            _check_tools(actor, *rules)
+        case Profile():
+            _check_unbound(actor)
+            for selection in record.selections:
+                _check_servers(actor, selection.servers)
+                _check_tools(actor, selection.allow, selection.deny)
+        case ServerRecord() | Pin():
+            _check_server(actor, record.server_id)
+        case Package():
+            _check_server(actor, record.package_id)
+        case ChatUpstream():
+            check_boundless(actor, _FOR_ALL)
+        case Secret() | Choice():
+            raise AssertionError  # not written this way: see WRITERS
+
+
+def check_removal(actor: Principal, kind: Kind, record_id: str) -> None:
+    """Raises Forbidden when `actor` is bound to less than what it would take from others."""
+    if kind == "task":
+        _check_task_id(actor, record_id)
+    elif kind == "profile":
+        _check_unbound(actor)
+    elif kind == "chat_upstream":
+        check_boundless(actor, _FOR_ALL)
+    elif kind in {"server", "pin", "package"}:
+        _check_server(actor, record_id)
+    elif actor.ceiling != Ceiling():
+        raise Forbidden("your key is bound, and revokes no other", hint="ask for a key without a `ceiling`")
+
+
+def _check_key(grantor: Principal, key: Key) -> None:
+    if key.role != "node" and not reaches(grantor.role, key.role):
+        raise Forbidden(f"a key of role `{grantor.role}` cannot make one of role `{key.role}`")
+    if not _is_within(key.ceiling, grantor.ceiling) or (key.role == "node" and grantor.ceiling != Ceiling()):
+        raise Forbidden(
+            "the key would reach further than the one that makes it",
+            hint="give it a `ceiling` within your own",
+        )
+    if grantor.expires_at_s is not None and (key.expires_at_s or inf) > grantor.expires_at_s:
+        raise Forbidden(
+            "the key would outlive the one that makes it",
+            hint=f"let it expire by {grantor.expires_at_s}, as your own does",
+        )
+    if grantor.budgets is not None and not is_narrower(key.budgets, grantor.budgets):
+        raise Forbidden(
+            "the key could use more over time than the one that makes it",
+            hint="give it `budgets`, each at most as large as your own",
+        )
+
+
+def _check_server(actor: Principal, server_id: str) -> None:
+    """A server and its pin are for all who may reach it: who writes one is bound to servers at most."""
+    if actor.ceiling != Ceiling(servers=actor.ceiling.servers):
+        raise Forbidden("your key is bound to tasks or tools, and a server is for all of them")
+    _check_servers(actor, [server_id])
+
+
+def _check_unbound(actor: Principal) -> None:
+    """Raises Forbidden for who is bound to tasks: others may use the same profile."""
+    if actor.ceiling.tasks is not None:
+        raise Forbidden("your key is bound to tasks, and a profile is for all of them")
+
+
+def check_boundless(actor: Principal, why: str) -> None:
+    """Raises Forbidden for who is bound at all, with the reason why that matters."""
+    if actor.ceiling != Ceiling():
+        raise Forbidden(f"your key is bound, and {why}", hint="ask for a key without a `ceiling`")
+
+
+def _check_task_id(actor: Principal, task_id: str) -> None:
+    tasks = actor.ceiling.tasks
+    if tasks is not None and task_id not in tasks:
+        raise Forbidden("your key is bound to other tasks", hint="ask for a key that may write this one")
+
+
+def _check_servers(actor: Principal, servers: Iterable[str] | None) -> None:
+    """None: those who have the record reach servers that it does not name."""
+    within = actor.ceiling.servers
+    if within is not None and (servers is None or not set(servers) <= set(within)):
+        raise Forbidden(
+            "the record would reach further than the key that writes it",
+            hint="name servers within your key's own `ceiling`",
+        )
+
+
+def _check_tools(actor: Principal, allow: tuple[str, ...] | None, deny: tuple[str, ...]) -> None:
+    if not _is_within(
+        Ceiling(allow=allow, deny=deny), Ceiling(allow=actor.ceiling.allow, deny=actor.ceiling.deny)
+    ):
+        raise Forbidden(
+            "the record would reach tools that the key that writes it does not",
+            hint="allow patterns of your key's own `ceiling` only, and deny all that it denies",
+        )
+
+
+def _is_within(ceiling: Ceiling, outer: Ceiling) -> bool:
+    """Whether `ceiling` plainly lies within `outer`: patterns are compared as text, not by their matches."""
+    return (
+        _is_narrower(ceiling.tasks, outer.tasks)
+        and _is_narrower(ceiling.servers, outer.servers)
+        and _is_narrower(ceiling.allow, outer.allow)
+        and set(outer.deny) <= set(ceiling.deny)
+    )
+
+
+def _is_narrower(part: tuple[str, ...] | None, outer: tuple[str, ...] | None) -> bool:
+    return outer is None or (part is not None and set(part) <= set(outer))

@@ -1,0 +1,209 @@
+"""Packages as this process runs them: fetched, checked by their hash, unpacked once, removed when unused.
+
+A directory gets its name by a rename, after all of it was written: one that has a name is whole. Those of an
+earlier boot are not trusted, as what was written shortly before a power cut may be lost.
+"""
+
+import asyncio
+import hashlib
+import logging
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Callable, Collection
+from contextlib import aclosing
+from pathlib import Path
+from typing import Final, Self
+
+from toolgate.errors import NotFound, ToolgateError
+from toolgate.model.packages import PackageRef
+from toolgate.packages.archive import unpack_archive
+from toolgate.packages.entries import MAX_ARCHIVE_BYTES
+from toolgate.upstream.background import Background
+from toolgate.upstream.connection.contract import START_TIMEOUT_S, StartFailed
+
+Fetch = Callable[[str, PackageRef], AsyncGenerator[bytes, None]]
+"""Reads the archive of a package. What it raises is a ToolgateError."""
+Named = Callable[[], Collection[str] | None]
+"""The hashes that some record names. None: not known yet."""
+
+SWEEP_EVERY_S: Final = 60.0
+UNUSED_S: Final = 2 * SWEEP_EVERY_S
+"""When what no record names may go: a server that still ran from it has ended by then."""
+PATIENCE_S: Final = START_TIMEOUT_S
+"""How long one start waits for its files."""
+MAX_UNPACKING: Final = 2
+"""At once: it is the processors' work."""
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+_ARCHIVE: Final = "package.tar.gz"
+_FILES: Final = "files"
+
+_log: Final = logging.getLogger(__name__)
+
+
+class UnpackedPackages:
+    """The packages in `directory`, which is this process's own. Within its block, it also clears up."""
+
+    def __init__(
+        self,
+        directory: Path,
+        fetch: Fetch,
+        *,
+        named: Named,
+        clock_s: Callable[[], float] = time.monotonic,
+        boot_id: str | None = None,
+    ) -> None:
+        # Programs are started in it, and told of it: it must mean the same there.
+        self._all = directory.absolute()
+        self._directory = self._all / (boot_id or _boot_id())
+        self._mark = f".new-{secrets.token_hex(8)}-"
+        """Before the names of what this process is at making: those of others are leftovers."""
+        self._fetch = fetch
+        self._named = named
+        self._clock_s = clock_s
+        self._unpacking: dict[str, asyncio.Task[StartFailed | None]] = {}
+        self._used_s: dict[str, float] = {}
+        """When some record last named a package, or a server was started from it."""
+        self._slots = asyncio.Semaphore(MAX_UNPACKING)
+        self._background = Background()
+
+    async def __aenter__(self) -> Self:
+        self._background.start(self._keep_sweeping())
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        await self._background.aclose()
+        tasks = tuple(self._unpacking.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def open(self, package_id: str, ref: PackageRef) -> Path:
+        """The directory of a package, whole. Raises StartFailed.
+
+        Whoever waits may give up: the work goes on, and the next one finds it done.
+        """
+        self._used_s[ref.sha256] = self._clock_s()
+        path = self._directory / ref.sha256
+        if not _is_directory(path):
+            await self._wait_for(self._begin(package_id, ref))
+        return path
+
+    async def sweep(self) -> None:
+        """Remove what has had no use for a while, and what a crash has left."""
+        named, now_s = self._named(), self._clock_s()
+        if named is None:
+            return
+        self._used_s |= dict.fromkeys([*named, *self._unpacking], now_s)
+        self._used_s = {one: used_s for one, used_s in self._used_s.items() if now_s - used_s < UNUSED_S}
+        kept = frozenset(self._used_s)
+        try:
+            await asyncio.to_thread(_remove_others, self._all, self._directory, kept=kept, mark=self._mark)
+        except OSError as exc:
+            _log.warning("unused packages were not removed: %s", exc.strerror)
+
+    async def _keep_sweeping(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_EVERY_S)
+            await self.sweep()
+
+    async def _wait_for(self, task: "asyncio.Task[StartFailed | None]") -> None:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                failure = await asyncio.shield(task)
+        except TimeoutError as exc:
+            raise StartFailed(
+                f"its package was not there within {PATIENCE_S:g} s, and is still being fetched",
+                state="list_timeout",
+            ) from exc
+        if failure is not None:
+            raise StartFailed(str(failure)) from failure
+
+    def _begin(self, package_id: str, ref: PackageRef) -> asyncio.Task[StartFailed | None]:
+        """The one task that makes this directory, for all who want it."""
+        task = self._unpacking.get(ref.sha256)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._make(package_id, ref))
+            self._unpacking[ref.sha256] = task
+            task.add_done_callback(lambda _: self._unpacking.pop(ref.sha256))
+        return task
+
+    async def _make(self, package_id: str, ref: PackageRef) -> StartFailed | None:
+        """Fetch, check, unpack, name. What is wrong, if it fails."""
+        try:
+            async with self._slots:
+                workshop = await asyncio.to_thread(self._new_workshop)
+                try:
+                    await self._download(package_id, ref, workshop / _ARCHIVE)
+                    await asyncio.to_thread(_unpack, workshop, self._directory / ref.sha256)
+                finally:
+                    await asyncio.to_thread(shutil.rmtree, workshop, ignore_errors=True)
+        except StartFailed as exc:
+            return exc
+        except NotFound:
+            return StartFailed(f"version `{ref.version}` of its package is not in the artifact store")
+        except ToolgateError as exc:
+            return StartFailed(f"its package cannot be had: {exc}")
+        except OSError as exc:
+            return StartFailed(f"its package cannot be unpacked: {(exc.strerror or str(exc)).lower()}")
+        return None
+
+    def _new_workshop(self) -> Path:
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=self._mark, dir=self._directory))
+
+    async def _download(self, package_id: str, ref: PackageRef, path: Path) -> None:
+        size = 0
+        with path.open("wb") as file:
+            async with aclosing(self._fetch(package_id, ref)) as pieces:
+                async for piece in pieces:
+                    size += len(piece)
+                    if size > MAX_ARCHIVE_BYTES:
+                        raise StartFailed(
+                            f"the archive of its package has more than {MAX_ARCHIVE_BYTES} bytes"
+                        )
+                    await asyncio.to_thread(file.write, piece)
+
+
+def _boot_id() -> str:
+    """What no other boot of this machine has; where the kernel does not say, no other process either."""
+    try:
+        return BOOT_ID.read_text("ascii").strip()
+    except OSError:
+        return secrets.token_hex(16)
+
+
+def _unpack(workshop: Path, path: Path) -> None:
+    """Unpack the archive that is to have the hash in the name of `path` beside it, then name what it made."""
+    with (workshop / _ARCHIVE).open("rb") as archive:
+        if hashlib.file_digest(archive, "sha256").hexdigest() != path.name:
+            raise StartFailed(
+                "the archive of its package is not the one that was installed: its hash differs"
+            )
+        unpack_archive(archive, workshop / _FILES)
+    if not _is_directory(path):
+        path.unlink(missing_ok=True)
+    (workshop / _FILES).rename(path)
+
+
+def _is_directory(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def _remove_others(everything: Path, current: Path, *, kept: Collection[str], mark: str) -> None:
+    """Remove directories of other boots, and of this one all but the `kept` and those just being made."""
+    for path in _entries(everything):
+        if path != current:
+            shutil.rmtree(path)
+    for path in _entries(current):
+        name = path.name
+        if name not in kept and not name.startswith(mark):
+            # Without its name it is nobody's any more, however far its removal gets.
+            path.rename(nameless := path.with_name(f".gone-{name}"))
+            shutil.rmtree(nameless)
+
+
+def _entries(directory: Path) -> list[Path]:
+    return list(directory.iterdir()) if directory.is_dir() else []

@@ -1,0 +1,1 @@
+"""Approvals of tool calls: the contract, its rules, and its implementation in SQL"""

@@ -1,0 +1,319 @@
+"""One PostgreSQL database: how it is reached, checked, prepared, and what its failures mean.
+
+Credentials stay in the connection parameters and are in no message. Every wait has an end: for a connection,
+for a lock, for a statement, for a peer that is gone. Reads take one snapshot and lock nothing.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from socket import SHUT_RDWR, socket
+from threading import Lock
+from typing import Any, Final, TypeVar
+from uuid import uuid4
+from weakref import WeakSet
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy.exc import DBAPIError, NoResultFound
+
+from toolgate.errors import InvalidRecord, StartRefused, StorageFailed, StorageUnavailable, ToolgateError
+from toolgate.registry.database.schema import is_older, migrate, refuse_newer
+from toolgate.registry.database.statements import read_listing
+from toolgate.registry.database.tables import Damaged, Head, create_tables, read_head
+from toolgate.registry.database.transactions import Topic
+
+CHANNEL: Final = "toolgate"
+"""On it every commit says what it changed. Payload: a `Topic`."""
+READERS: Final = 4
+_SCHEMES: Final = ("postgresql://", "postgres://")
+_PARAMETERS: Final[Mapping[str, Any]] = {
+    "application_name": "toolgate",
+    "connect_timeout": 5,
+    # Of several hosts, the one that takes writes.
+    "target_session_attrs": "read-write",
+    # A peer that is gone is noticed within some ten seconds.
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+# What is acknowledged is on disk, whatever the database's default; and a replica that hangs holds up nobody
+# for long.
+_SESSION: Final = """
+SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
+SET statement_timeout = '10s';
+SET lock_timeout = '5s';
+SET idle_in_transaction_session_timeout = '15s';
+"""
+_MIGRATION: Final = "SET LOCAL statement_timeout = '10min'; SET LOCAL lock_timeout = '2min'"
+_MIGRATION_LOCK: Final = 0x746F6F6C67617465
+"""Held while tables are made or changed, so that replicas that start together do it once."""
+_NOTICES: Final[Mapping[Topic, str]] = {
+    "registry": f"SELECT pg_notify('{CHANNEL}', 'registry')",
+    # Reports come every few seconds from every node, and can be said again: they need not wait for the disk.
+    "reports": (f"SELECT pg_notify('{CHANNEL}', 'reports'), set_config('synchronous_commit', 'off', true)"),
+    "queue": f"SELECT pg_notify('{CHANNEL}', 'queue')",
+    "runs": f"SELECT pg_notify('{CHANNEL}', 'runs')",
+    # Whoever hands over a log goes on after what is there.
+    "audit": "SELECT set_config('synchronous_commit', 'off', true)",
+    # The catalog can be made anew.
+    "catalog": (f"SELECT pg_notify('{CHANNEL}', 'catalog'), set_config('synchronous_commit', 'off', true)"),
+}
+_FULL: Final = frozenset({"53100", "58030"})
+"""Disk full, and input/output error: what a full or failing disk is to PostgreSQL."""
+
+_PASSING: Final = ("starting up", "shutting down", "not yet accepting", "recovery", "too many clients")
+"""Of what a server says as it refuses a connection: libpq hands on the text of it, and no code."""
+
+T = TypeVar("T")
+
+
+class PostgresDatabase:
+    """A database at `url`; it is reached for when first used. From any of `READERS + 1` threads at a time."""
+
+    def __init__(self, url: str, *, what: str = "registry") -> None:
+        """`what`: what is kept in it, for messages. Raises StartRefused when the URL is not one."""
+        self._what = what
+        self.parameters = _parse_url(url)
+        self._guard = Lock()
+        self._connections: WeakSet[psycopg.Connection[Any]] = WeakSet()
+        self._is_severed = False
+        self._engine = create_engine(
+            "postgresql+psycopg://",
+            creator=self._connect,
+            pool_size=READERS + 1,
+            max_overflow=0,
+            hide_parameters=True,
+            use_native_hstore=False,
+        )
+        self._snapshots = self._engine.execution_options(
+            isolation_level="REPEATABLE READ", postgresql_readonly=True
+        )
+        self._statements = self._engine.execution_options(isolation_level="AUTOCOMMIT")
+
+    def prepare(self) -> Head:
+        """Make or migrate the tables, look at every record. Raises StartRefused, and then changed nothing."""
+        with _refusing(self.where):
+            with self._snapshots.connect() as connection:
+                _check_server(connection, self.where)
+                version = _read_schema_version(connection)
+            refuse_newer(version, what=self.where)
+            if is_older(version):
+                with self._engine.begin() as connection:
+                    _ensure_tables(connection)
+            with self._snapshots.connect() as connection:
+                read_listing(connection)
+                return read_head(connection)
+
+    def read(self, work: Callable[[Connection], T], *, is_single: bool = False) -> T:
+        engine = self._statements if is_single else self._snapshots
+        try:
+            return _again(lambda: _read(engine, work))
+        except (DBAPIError, Damaged, NoResultFound) as exc:
+            raise _failure(exc, f"cannot read the {self._what}") from exc
+
+    def change(self, work: Callable[[Connection], T], topic: Topic) -> T:
+        """A transaction that writes. It is repeated once if its connection broke before the commit."""
+        try:
+            return _again(lambda: self._change(work, topic))
+        except (DBAPIError, Damaged, NoResultFound) as exc:
+            raise _failure(exc, f"cannot write to the {self._what}") from exc
+
+    def close(self) -> None:
+        """Close every connection that is not in use. Idempotent."""
+        self._engine.dispose()
+
+    def sever(self) -> None:
+        """Break all connections, also those on which a thread waits for a database that hangs, for good."""
+        with self._guard:
+            self._is_severed = True
+            for connection in self._connections:
+                with suppress(psycopg.Error, OSError), socket(fileno=os.dup(connection.fileno())) as line:
+                    line.shutdown(SHUT_RDWR)  # not closed: that is for the thread that uses it
+
+    def _change(self, work: Callable[[Connection], T], topic: Topic) -> T:
+        with self._engine.connect() as connection:
+            transaction = connection.begin()
+            with _translating(connection):
+                result = work(connection)
+            with _known_outcome(connection), _translating(connection) as raw:
+                if (notice := _NOTICES.get(topic)) is not None:
+                    raw.execute(f"{notice}; COMMIT", prepare=False)  # at once; what follows only takes note
+                transaction.commit()
+            return result
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        self._check_not_severed()
+        connection = psycopg.connect(**self.parameters)
+        try:
+            with self._guard:
+                self._connections.add(connection)
+            self._check_not_severed()
+            connection.execute(_SESSION)
+            connection.commit()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _check_not_severed(self) -> None:
+        if self._is_severed:
+            raise psycopg.OperationalError("the store is being closed")
+
+    @property
+    def where(self) -> str:
+        """Which database this is, without credentials."""
+        host = self.parameters.get("host") or "the local socket"
+        return f"the database `{self.parameters.get('dbname', '')}` at `{host}`"
+
+
+def _parse_url(url: str) -> Mapping[str, Any]:
+    hint = "write it as postgresql://user:password@host:5432/name, with special characters percent-encoded"
+    if not url.startswith(_SCHEMES):
+        raise StartRefused("the database URL does not begin with `postgresql://`", hint=hint)
+    try:
+        return {**_PARAMETERS, **conninfo_to_dict(url)}
+    except psycopg.ProgrammingError:
+        # Its message quotes the URL, password and all.
+        raise StartRefused("the database URL cannot be read", hint=hint) from None
+
+
+def _check_server(connection: Connection, where: str) -> None:
+    fsync, encoding = connection.execute(
+        text("SELECT current_setting('fsync'), current_setting('server_encoding')")
+    ).one()
+    if fsync != "on":
+        raise StartRefused(
+            f"{where} runs with `fsync = off`: what it acknowledges may be lost",
+            hint="set `fsync = on` in postgresql.conf and reload it",
+        )
+    if encoding != "UTF8":
+        raise StartRefused(
+            f"{where} has the encoding {encoding}", hint="create the database with `ENCODING 'UTF8'`"
+        )
+
+
+def _read_schema_version(connection: Connection) -> int:
+    """0 where there are no tables yet."""
+    # Not `to_regclass`, which may answer from what this connection knew before it waited for another replica.
+    head = "SELECT 1 FROM pg_catalog.pg_class WHERE relname = 'head' AND pg_table_is_visible(oid)"
+    if connection.execute(text(head)).one_or_none() is None:
+        return 0
+    version = connection.execute(text("SELECT schema_version FROM head")).scalar_one()
+    if not isinstance(version, int):
+        raise Damaged("it has no schema version")
+    return version
+
+
+def _ensure_tables(connection: Connection) -> None:
+    connection.execute(text(_MIGRATION))
+    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
+    # Looked at again: another replica may have been faster.
+    version = _read_schema_version(connection)
+    if version == 0:
+        create_tables(connection, epoch=uuid4().hex)
+    elif is_older(version):
+        migrate(connection, version)
+
+
+@contextmanager
+def _refusing(where: str) -> Iterator[None]:
+    try:
+        yield
+    except (Damaged, NoResultFound) as exc:
+        raise StartRefused(
+            f"the registry in {where} is damaged: {exc}", hint="restore the database from a backup"
+        ) from exc
+    except DBAPIError as exc:
+        if isinstance(exc.orig, psycopg.OperationalError):
+            hint = "check the URL and its credentials, and that PostgreSQL runs and can be reached from here"
+        else:
+            hint = "give Toolgate a database or schema of its own, in which its user may create tables"
+        raise StartRefused(f"cannot use {where}: {_cause(exc)}", hint=hint) from exc
+
+
+def is_away(refused: StartRefused) -> bool:
+    """Whether no server answers, or one that will take connections later. A wrong password does not pass."""
+    cause = refused.__cause__.orig if isinstance(refused.__cause__, DBAPIError) else None
+    said = str(cause)
+    is_refused_by_server = "FATAL" in said and not any(words in said for words in _PASSING)
+    return isinstance(cause, psycopg.OperationalError) and not is_refused_by_server
+
+
+def _read(engine: Engine, work: Callable[[Connection], T]) -> T:
+    with engine.connect() as connection:
+        return work(connection)
+
+
+@contextmanager
+def _translating(connection: Connection) -> Iterator[psycopg.Connection[Any]]:
+    """The driver's own connection. What it raises past SQLAlchemy is what SQLAlchemy would have raised."""
+    raw = connection.connection.driver_connection
+    assert isinstance(raw, psycopg.Connection)
+    try:
+        yield raw
+    except psycopg.Error as exc:
+        # One that is stuck among statements sent together is of no use to the next who has it.
+        is_broken = raw.closed or raw.pgconn.pipeline_status != psycopg.pq.PipelineStatus.OFF
+        if is_broken:
+            connection.invalidate(exc)
+        raise DBAPIError("", {}, exc, hide_parameters=True, connection_invalidated=is_broken) from exc
+
+
+@contextmanager
+def _known_outcome(connection: Connection) -> Iterator[None]:
+    """A commit that is either durable or undone; anything in between is told as such."""
+    warnings: list[str] = []
+
+    def on_notice(notice: psycopg.errors.Diagnostic) -> None:
+        # PostgreSQL only warns when it stops waiting for a standby, and then says that it has committed.
+        if notice.severity_nonlocalized == "WARNING":
+            warnings.append(notice.message_primary or "a warning")
+
+    raw = connection.connection.driver_connection
+    assert isinstance(raw, psycopg.Connection)
+    raw.add_notice_handler(on_notice)
+    try:
+        yield
+    except DBAPIError as exc:
+        if isinstance(exc.orig, psycopg.OperationalError) or exc.connection_invalidated:
+            raise _unknown_outcome(_cause(exc)) from exc
+        raise
+    finally:
+        raw.remove_notice_handler(on_notice)
+    if warnings:
+        raise _unknown_outcome("; ".join(warnings))
+
+
+def _unknown_outcome(cause: str) -> StorageUnavailable:
+    return StorageUnavailable(
+        f"the database did not confirm the commit ({cause}): the change may have been stored or not",
+        hint="read the record again before you repeat the change",
+    )
+
+
+def _again(work: Callable[[], T]) -> T:
+    """`work`, a second time if its connection was found broken: the database may have been restarted."""
+    try:
+        return work()
+    except DBAPIError as exc:
+        if not exc.connection_invalidated:
+            raise
+    return work()
+
+
+def _failure(exc: DBAPIError | Damaged | NoResultFound, what: str) -> ToolgateError:
+    message = f"{what}: {_cause(exc)}"
+    if not isinstance(exc, DBAPIError) or getattr(exc.orig, "sqlstate", None) in _FULL:
+        return StorageFailed(message)
+    if isinstance(exc.orig, psycopg.DataError):
+        return InvalidRecord(message)
+    return StorageUnavailable(message)
+
+
+def _cause(exc: DBAPIError | Damaged | NoResultFound) -> str:
+    """The first line: others may quote rows."""
+    cause = exc.orig if isinstance(exc, DBAPIError) else exc
+    return str(cause).partition("\n")[0]

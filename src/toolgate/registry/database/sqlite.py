@@ -1,0 +1,225 @@
+"""A registry's SQLite file: created whole or not at all, owned by one process, checked before it is used.
+
+It never touches a file that a newer program wrote or that is damaged; it says what is wrong and stops. A file
+that an older one wrote is migrated in one transaction, after a copy was put beside it.
+"""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event
+from sqlalchemy.exc import DBAPIError
+
+from toolgate.errors import StartRefused
+from toolgate.registry.database.disk import lock_beside
+from toolgate.registry.database.schema import is_older, migrate, refuse_newer
+from toolgate.registry.database.statements import read_listing
+from toolgate.registry.database.tables import SCHEMA_VERSION, Damaged, Head, create_tables, read_head
+from toolgate.registry.durable import sync_directory
+from toolgate.telemetry.disks import HINT, describe_full_disk
+
+_BEGIN: Final = "BEGIN IMMEDIATE"
+_BUSY_S: Final = 0.5
+"""How long to wait for a foreign program that holds the file, before refusing to start."""
+_RESTORE: Final = "restore the file from a backup, or move it away to begin with an empty registry"
+
+
+class SqliteFile:
+    """The open file. Used from the thread that opened it, and from no other."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises StartRefused when the file is in use, damaged, or not ours to open."""
+        self._lock = lock_beside(path)
+        self._is_closed = False
+        try:
+            with _refusing(path):
+                _check_leftovers(path)
+                if not path.exists():
+                    _create(path)
+                version = _read_schema_version(path)
+                refuse_newer(version, what=f"`{path}`")
+                path.chmod(0o600)
+                if is_older(version):
+                    _keep_copy(path)
+                self._engine = _engine(path)
+                self.connection, self.head = _connect(self._engine, version)
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """A transaction on the connection. Afterwards the write lock is taken again; see `_hold`."""
+        try:
+            with self.connection.begin():
+                yield self.connection
+        finally:
+            _hold(self.connection)
+
+    def close(self) -> None:
+        """Give the file back; idempotent. SQLite moves its log into the file as it closes."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            self.connection.close()
+            self._engine.dispose()
+        finally:
+            os.close(self._lock)
+
+
+def _check_leftovers(path: Path) -> None:
+    """SQLite would replay the log of a file that is gone into the new one."""
+    if _wal(path).exists() and not path.exists():
+        raise StartRefused(f"`{_wal(path)}` is left over from a registry that is gone", hint=_RESTORE)
+    if path.exists() and path.stat().st_size == 0:
+        raise StartRefused(f"`{path}` is empty", hint=_RESTORE)
+
+
+def _wal(path: Path) -> Path:
+    return path.with_name(path.name + "-wal")
+
+
+def _create(path: Path) -> None:
+    """Make an empty store under another name and move it into place, so that a crash leaves none or all."""
+    draft = _new_file(path)
+    engine = _engine(draft, pragmas=("synchronous = FULL",))
+    with engine.begin() as connection:
+        create_tables(connection, epoch=uuid4().hex)
+    engine.dispose()
+    _place(draft, path)
+
+
+def _new_file(path: Path) -> Path:
+    """An empty file beside `path`, for its owner only, in place of what a crash may have left of one."""
+    draft = path.with_name(path.name + ".new")
+    for leftover in (draft, draft.with_name(draft.name + "-journal"), _wal(draft)):
+        leftover.unlink(missing_ok=True)
+    os.close(os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    return draft
+
+
+def _place(draft: Path, path: Path) -> None:
+    draft.replace(path)
+    sync_directory(path.parent)
+
+
+def _read_schema_version(path: Path) -> int:
+    """Look at the version through a connection that cannot write."""
+    # Without a log to read there is nothing to share, so SQLite need not even make its index file.
+    mode = "mode=ro" if _wal(path).exists() else "mode=ro&immutable=1"
+    uri = f"{path.absolute().as_uri()}?{mode}"
+    with closing(sqlite3.connect(uri, uri=True, timeout=_BUSY_S)) as peek:
+        (version,) = peek.execute("SELECT schema_version FROM head").fetchone() or (None,)
+    if not isinstance(version, int):
+        raise Damaged("it has no schema version")
+    return version
+
+
+def _keep_copy(path: Path) -> None:
+    """The file as the older program left it, so that one can go back."""
+    draft = _new_file(path)
+    with closing(sqlite3.connect(path, timeout=_BUSY_S)) as old, closing(sqlite3.connect(draft)) as copy:
+        old.backup(copy)
+    with draft.open("rb") as written:
+        os.fsync(written.fileno())
+    _place(draft, path.with_name(f"{path.name}.before-{SCHEMA_VERSION}"))
+
+
+def _connect(engine: Engine, version: int) -> tuple[Connection, Head]:
+    """A connection, once the tables are of this version and every record behind it was found sound."""
+    connection = engine.connect()
+    try:
+        with connection.begin():
+            if is_older(version):
+                migrate(connection, version)
+            head = _verify(connection)
+        _hold(connection)
+    except BaseException:
+        with suppress(DBAPIError, sqlite3.Error):
+            connection.close()
+        raise
+    return connection, head
+
+
+def _hold(connection: Connection) -> None:
+    """Keep the write lock between transactions: other programs may read the file, and must not write to it.
+
+    A program that takes the lock between a commit and this is rare; the next transaction waits for it.
+    """
+    dbapi = connection.connection.driver_connection
+    assert dbapi is not None  # it is open
+    with suppress(sqlite3.Error):
+        if not dbapi.in_transaction:
+            dbapi.execute(_BEGIN)
+
+
+def _verify(connection: Connection) -> Head:
+    """Look at every page and every record. Damage in the log is found when the log is read."""
+    problem = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar_one()
+    if problem != "ok":
+        raise Damaged(str(problem))
+    read_listing(connection)
+    return read_head(connection)
+
+
+@contextmanager
+def _refusing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except Damaged as exc:
+        raise StartRefused(f"`{path}` is damaged: {exc}", hint=_RESTORE) from exc
+    except OSError as exc:
+        _refuse_full_disk(path, exc)
+        raise StartRefused(f"cannot open `{path}`: {exc.strerror}") from exc
+    # SQLite quotes damaged text in its complaint, and its driver then cannot read the complaint.
+    except (DBAPIError, sqlite3.Error, UnicodeDecodeError) as exc:
+        cause = exc.orig if isinstance(exc, DBAPIError) else exc
+        _refuse_full_disk(path, cause)
+        raise StartRefused(
+            f"`{path}` is not a registry, or damaged, or held by another program: {cause}", hint=_RESTORE
+        ) from exc
+
+
+def _refuse_full_disk(path: Path, cause: BaseException | None) -> None:
+    """Raises StartRefused where that is all that is wrong: then the file must stay where it is."""
+    if full := describe_full_disk(path, cause):
+        raise StartRefused(full, hint=HINT) from cause
+
+
+def _engine(path: Path, pragmas: tuple[str, ...] = ()) -> Engine:
+    # The driver's own idea of when a transaction begins is off: `BEGIN` is ours, so DDL is in it too.
+    engine = create_engine(
+        URL.create("sqlite", database=str(path)),
+        poolclass=NullPool,
+        hide_parameters=True,
+        connect_args={"timeout": _BUSY_S, "isolation_level": None},
+    )
+
+    def on_connect(dbapi: sqlite3.Connection, _record: Any) -> None:
+        for pragma in pragmas or _PRAGMAS:
+            dbapi.execute(f"PRAGMA {pragma}").fetchall()
+
+    def on_begin(connection: Connection) -> None:
+        dbapi = connection.connection.driver_connection
+        if dbapi is None or not dbapi.in_transaction:  # otherwise the lock is held, and nothing was written
+            connection.exec_driver_sql(_BEGIN)
+
+    event.listen(engine, "connect", on_connect)
+    event.listen(engine, "begin", on_begin)
+    return engine
+
+
+_PRAGMAS: Final = (
+    # Other programs can read while we write. That no two Toolgates use the file is up to the lock next to it.
+    "journal_mode = WAL",
+    # A commit returns after its fsync.
+    "synchronous = FULL",
+    "cell_size_check = ON",
+    "trusted_schema = OFF",
+)

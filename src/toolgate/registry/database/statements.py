@@ -1,0 +1,228 @@
+"""What a store does to its tables, the same for every engine: each function is one transaction's work."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Final
+from uuid import uuid4
+
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, tuple_, union_all
+from sqlalchemy.exc import NoResultFound
+
+from toolgate.model.revisions import Batch, Change, Kind, Listing, Stored, Write
+from toolgate.registry.database.tables import (
+    CHANGES,
+    DIGESTS,
+    HEAD_AS_RECORD,
+    HEAD_KIND,
+    HEAD_QUERY,
+    RECORDS,
+    Head,
+    change_of,
+    change_row,
+    digest_at,
+    head_in_listing,
+    head_of,
+    lock_head,
+    record_row,
+    store_digest,
+    store_head,
+    stored_of,
+)
+from toolgate.registry.records.transaction import (
+    RecordKey,
+    chain_digest,
+    check_store_revision,
+    plan_transaction,
+    record_after,
+    start_digest,
+)
+
+_IDS_PER_QUERY: Final = 500
+ROWS_AT_ONCE: Final = 500
+"""Rows held in memory while a whole log is read or written."""
+CHANGES_AT_ONCE: Final = 1_000
+"""Of the log, with their bodies. A transaction may have more, and is never read in part."""
+
+
+# One statement, so that it needs no transaction: the records, and the head as a row among them.
+_LISTING: Final = union_all(select(RECORDS), HEAD_AS_RECORD)
+_LISTING_OF_KIND: Final = union_all(
+    select(RECORDS).where(RECORDS.c.kind == bindparam("of_kind")), HEAD_AS_RECORD
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """What a replica that stands at some revision must know."""
+
+    head: Head
+    digest: str
+    """Of the log up to the revision where the replica stands."""
+    batches: Sequence[Batch]
+
+
+def commit_writes(
+    connection: Connection,
+    writes: Sequence[Write],
+    *,
+    actor: str,
+    at_ms: int,
+    if_store_revision: int | None,
+) -> Batch:
+    """Put `writes` into the tables. A batch without changes: there was nothing to do, nor a new revision."""
+    head = lock_head(connection)
+    check_store_revision(head.revision, if_store_revision)
+    revision = head.revision + 1
+    current, previous = _read_touched(connection, writes, head.revision)
+    changes = plan_transaction(writes, current, revision=revision, actor=actor, at_ms=at_ms)
+    if not changes:
+        return Batch(revision=head.revision, digest=previous)
+    # A replica of an earlier release wrote the revision before without a digest: a new chain begins.
+    digest = chain_digest(previous or start_digest(uuid4().hex), revision, changes)
+    with send_together(connection):
+        connection.execute(
+            insert(CHANGES), [change_row(change, position) for position, change in enumerate(changes)]
+        )
+        _store_records(connection, changes)
+        store_digest(connection, revision, digest)
+        store_head(connection, replace(head, revision=revision))
+    return Batch(revision=revision, changes=changes, digest=digest)
+
+
+def send_together(connection: Connection) -> AbstractContextManager[object]:
+    """Have the statements of the block sent without a wait for each, where the driver can.
+
+    None of them may be read from. What is wrong with one is raised at the end, and is the driver's error.
+    """
+    pipeline = getattr(connection.connection.driver_connection, "pipeline", nullcontext)
+    together: AbstractContextManager[object] = pipeline()
+    return together
+
+
+def read_record(connection: Connection, key: RecordKey) -> Stored | None:
+    """One record, or None."""
+    query = select(RECORDS).where(RECORDS.c.kind == key.kind, RECORDS.c.id == key.id)
+    row = connection.execute(query).one_or_none()
+    return None if row is None else stored_of(row)
+
+
+def read_listing(connection: Connection, kind: Kind | None = None) -> Listing:
+    """All records (of a kind) and the revision they are at."""
+    rows = connection.execute(_LISTING if kind is None else _LISTING_OF_KIND, {"of_kind": kind}).all()
+    heads = [row for row in rows if row.kind == HEAD_KIND]
+    if not heads:
+        raise NoResultFound("there is no head")
+    head = head_in_listing(heads[0])
+    # Sorted here, not by the engine: engines differ in collation.
+    records = sorted(
+        (stored_of(row) for row in rows if row.kind != HEAD_KIND),
+        key=lambda stored: (stored.kind, stored.id),
+    )
+    return Listing(epoch=head.epoch, revision=head.revision, digest=head.digest, records=tuple(records))
+
+
+def read_history(connection: Connection, key: RecordKey, *, limit: int) -> list[Change]:
+    """The newest changes of a record, newest first."""
+    query = (
+        select(CHANGES)
+        .where(CHANGES.c.kind == key.kind, CHANGES.c.id == key.id)
+        .order_by(CHANGES.c.revision.desc())
+        .limit(limit)
+    )
+    return [change_of(row) for row in connection.execute(query)]
+
+
+def read_batches(connection: Connection, after: int, upto: int) -> list[Batch]:
+    """The transactions with `after < revision <= upto`, in order, as far as the log has them.
+
+    The last may be missing: of more than `CHANGES_AT_ONCE` changes only the first transaction is read whole.
+    """
+    upto = _page_end(connection, after, upto)
+    query = (
+        select(CHANGES, DIGESTS.c.digest)
+        .outerjoin(DIGESTS, DIGESTS.c.revision == CHANGES.c.revision)
+        .where(CHANGES.c.revision > after, CHANGES.c.revision <= upto)
+        .order_by(CHANGES.c.revision, CHANGES.c.position)
+    )
+    batches = []
+    for revision, group in groupby(connection.execute(query), key=lambda row: row.revision):
+        rows = list(group)
+        changes = tuple(map(change_of, rows))
+        batches.append(Batch(revision=revision, changes=changes, digest=rows[0].digest or ""))
+    return batches
+
+
+def _page_end(connection: Connection, after: int, upto: int) -> int:
+    """`upto`, or the revision up to which there are no more changes than are read at once."""
+    if upto <= after + 1:
+        return upto
+    first_beyond = (
+        select(CHANGES.c.revision)
+        .where(CHANGES.c.revision > after, CHANGES.c.revision <= upto)
+        .order_by(CHANGES.c.revision, CHANGES.c.position)
+        .offset(CHANGES_AT_ONCE)
+        .limit(1)
+    )
+    beyond = connection.execute(first_beyond).scalar_one_or_none()
+    return upto if beyond is None else max(after + 1, beyond - 1)
+
+
+def read_news(connection: Connection, after: int, *, page: int) -> News:
+    """Where the store stands, and at most `page` transactions after `after`, all of one moment."""
+    row = connection.execute(HEAD_QUERY.add_columns(digest_at(after).label("digest_before"))).one()
+    head = head_of(row)
+    upto = min(head.revision, after + page)
+    batches = read_batches(connection, after, upto) if after < upto else ()
+    return News(head=head, digest=row.digest_before or "", batches=batches)
+
+
+def compact_log(connection: Connection, *, keep_revisions: int, cutoff_ms: int) -> int:
+    """Forget what is older than both; returns the oldest revision one can still watch from."""
+    head = lock_head(connection)
+    # Only a prefix may go: a clock that was set back leaves old-looking lines after young ones.
+    youngest = select(func.min(CHANGES.c.revision)).where(CHANGES.c.at_ms > cutoff_ms)
+    first_young = connection.execute(youngest).scalar_one_or_none() or head.revision + 1
+    compacted = max(head.compacted, min(head.revision - keep_revisions, first_young - 1))
+    if compacted > head.compacted:
+        connection.execute(delete(CHANGES).where(CHANGES.c.revision <= compacted))
+        # The newest of them stays: a watch may begin there.
+        connection.execute(delete(DIGESTS).where(DIGESTS.c.revision < compacted))
+        store_head(connection, replace(head, compacted=compacted))
+    return compacted
+
+
+def read_all_changes(connection: Connection) -> Iterator[Change]:
+    """The whole log in its order, a few lines in memory at a time."""
+    query = select(CHANGES).order_by(CHANGES.c.revision, CHANGES.c.position)
+    return map(change_of, connection.execute(query.execution_options(yield_per=ROWS_AT_ONCE)))
+
+
+def _read_touched(
+    connection: Connection, writes: Sequence[Write], revision: int
+) -> tuple[dict[RecordKey, Stored], str]:
+    """The records that the writes touch, and the digest of the log up to `revision`: one query for most."""
+    digest = ""
+    found = {}
+    at_revision = select(digest_at(revision).label("digest")).subquery()
+    for start in range(0, len(writes), _IDS_PER_QUERY):
+        keys = [(write.kind, write.id) for write in writes[start : start + _IDS_PER_QUERY]]
+        touched = tuple_(RECORDS.c.kind, RECORDS.c.id).in_(keys)
+        query = select(at_revision.c.digest, RECORDS).select_from(at_revision.outerjoin(RECORDS, touched))
+        for row in connection.execute(query):
+            digest = row.digest or ""
+            if row.id is not None:
+                stored = stored_of(row)
+                found[RecordKey(stored.kind, stored.id)] = stored
+    return found, digest
+
+
+def _store_records(connection: Connection, changes: Sequence[Change]) -> None:
+    same_record = (RECORDS.c.kind == bindparam("of_kind"), RECORDS.c.id == bindparam("of_id"))
+    replaced = [change for change in changes if change.before is not None]
+    if replaced:
+        keys = [{"of_kind": change.kind, "of_id": change.id} for change in replaced]
+        connection.execute(delete(RECORDS).where(*same_record), keys)
+    if rows := [record_row(stored) for stored in map(record_after, changes) if stored is not None]:
+        connection.execute(insert(RECORDS), rows)

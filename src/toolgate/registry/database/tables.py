@@ -1,0 +1,456 @@
+"""The tables of a store in SQL and their rows, the same for every engine.
+
+Nothing here opens, locks or commits: that is the engine's own module. Every row of the registry carries a
+checksum, so that damage is found and named rather than read as some other policy.
+"""
+
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final, cast
+
+from sqlalchemy import (
+    ARRAY,
+    JSON,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    ColumnElement,
+    Connection,
+    DateTime,
+    Dialect,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    Row,
+    ScalarSelect,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    func,
+    insert,
+    literal,
+    select,
+    text,
+    update,
+)
+from sqlalchemy import cast as sql_cast
+from sqlalchemy.types import TypeDecorator, TypeEngine
+
+from toolgate.model.revisions import Change, Stored
+from toolgate.registry.records.transaction import decode_body, encode_body, start_digest
+
+SCHEMA_VERSION: Final = 10
+"""The number of the newest migration. A change to the tables is a migration too; a test compares the two."""
+
+METADATA: Final = MetaData()
+_DIGESTS_IN_ROWS: Final = ("digest", "digest_before")
+"""What queries add to the rows of other tables. No checksum counts them."""
+
+
+class _BinaryJson(TypeDecorator[Any]):
+    """JSON, in the binary form of an engine that has one. The engine at hand is asked for it: to name that of
+    PostgreSQL would load all its drivers, for everyone.
+    """
+
+    impl = JSON
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        known: Mapping[str, type[JSON]] = getattr(dialect, "ischema_names", {})
+        return dialect.type_descriptor(known.get("jsonb", JSON)(none_as_null=True))
+
+
+# One row. It is read for update first in every transaction, which puts writers in a line on any engine.
+# `schema_version` keeps its name and place for ever: an older program must be able to read it.
+HEAD: Final = Table(
+    "head",
+    METADATA,
+    Column("id", SmallInteger, primary_key=True, autoincrement=False),
+    Column("schema_version", BigInteger, nullable=False),
+    Column("epoch", String(32), nullable=False),
+    Column("revision", BigInteger, nullable=False),
+    Column("compacted", BigInteger, nullable=False),
+    Column("checksum", BigInteger, nullable=False),
+)
+RECORDS: Final = Table(
+    "records",
+    METADATA,
+    Column("kind", String(16), primary_key=True),
+    Column("id", String(64), primary_key=True),
+    Column("revision", BigInteger, nullable=False),
+    Column("updated_at_ms", BigInteger, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("checksum", BigInteger, nullable=False),
+)
+CHANGES: Final = Table(
+    "changes",
+    METADATA,
+    Column("revision", BigInteger, primary_key=True, autoincrement=False),
+    Column("position", BigInteger, primary_key=True, autoincrement=False),
+    Column("kind", String(16), nullable=False),
+    Column("id", String(64), nullable=False),
+    Column("operation", String(8), nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("before", Text),
+    Column("after", Text),
+    Column("checksum", BigInteger, nullable=False),
+    Index("changes_by_record", "kind", "id", "revision"),
+)
+# The digest of the log up to each of its revisions, and up to the one before it. A table of its own: replicas
+# of earlier releases write revisions without one, and know the columns that a checksum is made of.
+DIGESTS: Final = Table(
+    "digests",
+    METADATA,
+    Column("revision", BigInteger, primary_key=True, autoincrement=False),
+    Column("digest", String(64), nullable=False),
+)
+# Sessions that their clients ended, until their ids expire. See `ended_sessions`.
+ENDED_SESSIONS: Final = Table(
+    "ended_sessions",
+    METADATA,
+    Column("nonce", String(64), primary_key=True),
+    Column("until_ms", BigInteger, nullable=False),
+    Column("at_ms", BigInteger, nullable=False),
+    Index("ended_sessions_by_time", "at_ms"),
+)
+# What nodes say, each by its own id, the newest word only. It is no policy, and can be said again.
+REPORTS: Final = Table(
+    "reports",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+DEFINITIONS: Final = Table(
+    "definitions",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+# What is in the packages, made anew from records, manifests and definitions. See `catalog_tables`.
+TOOL_CATALOG: Final = Table(
+    "tool_catalog",
+    METADATA,
+    Column("id", Uuid, primary_key=True),
+    Column("package_id", String(255), nullable=False),
+    Column("package_name", Text, nullable=False),
+    Column("package_description", Text, nullable=False),
+    Column("category", Text, nullable=False),
+    Column("tags", JSON().with_variant(ARRAY(Text), "postgresql"), nullable=False),
+    Column("tool_name", String(255), nullable=False),
+    Column("full_name", String(255), nullable=False),
+    Column("title", Text, nullable=False),
+    Column("description", Text, nullable=False),
+    Column("input_schema", _BinaryJson),
+    Column("output_schema", _BinaryJson),
+    Column("annotations", _BinaryJson),
+    Column("is_read_only", Boolean, nullable=False),
+    Column("digest", String(64), nullable=False),
+    Column("tokens", BigInteger, nullable=False),
+    Column("schema_version", String(10), nullable=False),
+    Column("source", String(20), nullable=False),
+    Column("schema_bytes", BigInteger, nullable=False),
+    Column("updated_at", DateTime(timezone=True), nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    UniqueConstraint("package_id", "tool_name", name="tool_catalog_tool"),
+    UniqueConstraint("full_name", name="tool_catalog_full_name"),
+    CheckConstraint("schema_bytes <= 262144", name="tool_catalog_schema_size"),
+    Index("tool_catalog_category", "category"),
+)
+# As text: an index with an engine's own options would load that engine, for everyone.
+_POSTGRESQL_INDEXES: Final = (
+    text("CREATE INDEX tool_catalog_tags ON tool_catalog USING gin (tags)"),
+    text("CREATE INDEX tool_catalog_input_schema ON tool_catalog USING gin (input_schema jsonb_path_ops)"),
+)
+CATALOG_SOURCES: Final = Table(
+    "catalog_sources",
+    METADATA,
+    Column("package_id", String(255), primary_key=True),
+    Column("made_from", Text, nullable=False),
+    Column("at_ms", BigInteger, nullable=False),
+)
+# What was approved and what was found in its place, by digest: a digest never means another definition.
+PINNED_DEFINITIONS: Final = Table(
+    "pinned_definitions",
+    METADATA,
+    Column("digest", String(64), primary_key=True),
+    Column("definition", LargeBinary, nullable=False),
+)
+# The queue of invocations, and what became of them. `position` is their order; see `invocation_tables`.
+INVOCATIONS: Final = Table(
+    "invocations",
+    METADATA,
+    Column("position", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("id", Text, nullable=False),
+    Column("task_id", Text, nullable=False),
+    Column("principal_id", Text, nullable=False),
+    Column("principal", LargeBinary, nullable=False),
+    Column("revision", BigInteger, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("retries", BigInteger, nullable=False),
+    Column("idempotency_key", Text),
+    Column("input_digest", String(64), nullable=False),
+    Column("input", LargeBinary, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("attempt", BigInteger, nullable=False),
+    Column("losses", BigInteger, nullable=False),
+    Column("node_id", Text, nullable=False),
+    Column("started_ms", BigInteger),
+    Column("lease_until_ms", BigInteger),
+    Column("is_cancel_asked", Boolean, nullable=False),
+    Column("heard", BigInteger, nullable=False),
+    Column("lines", BigInteger, nullable=False),
+    Column("ended_ms", BigInteger),
+    Column("ending", LargeBinary),
+    Column("stdout", LargeBinary),
+    Column("stderr", LargeBinary),
+    UniqueConstraint("id", name="invocations_id"),
+    UniqueConstraint("principal_id", "task_id", "idempotency_key", name="invocations_key"),
+    Index("invocations_by_state", "state", "task_id", "position"),
+    Index("invocations_by_task", "task_id", "position"),
+    Index("invocations_by_principal", "principal_id", "position"),
+)
+INVOCATION_LINES: Final = Table(
+    "invocation_lines",
+    METADATA,
+    Column("invocation", BigInteger, primary_key=True, autoincrement=False),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("body", LargeBinary, nullable=False),
+)
+# Approvals of calls; see `approval_tables`. `open_binding`: whoever asks the same is led to this one.
+APPROVALS: Final = Table(
+    "approvals",
+    METADATA,
+    Column("position", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("id", Text, nullable=False),
+    Column("binding", String(64), nullable=False),
+    Column("open_binding", String(64)),
+    Column("principal", Text, nullable=False),
+    Column("task_id", Text, nullable=False),
+    Column("server_id", Text, nullable=False),
+    Column("tool", Text, nullable=False),
+    Column("arguments_digest", String(64), nullable=False),
+    Column("definition", String(64), nullable=False),
+    Column("arguments", LargeBinary, nullable=False),
+    Column("why", Text, nullable=False),
+    Column("session", Text, nullable=False),
+    Column("door", Text, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("expires_ms", BigInteger, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("decided_by", Text, nullable=False),
+    Column("decided_ms", BigInteger),
+    Column("reason", Text, nullable=False),
+    Column("used_ms", BigInteger),
+    Column("rounds", BigInteger, nullable=False),
+    Column("notices", BigInteger, nullable=False, server_default="0"),
+    Column("notice_ms", BigInteger, nullable=False, server_default="0"),
+    Column("notified_ms", BigInteger),
+    UniqueConstraint("id", name="approvals_id"),
+    UniqueConstraint("open_binding", name="approvals_open"),
+    Index("approvals_by_state", "state", "position"),
+    Index("approvals_by_binding", "binding"),
+)
+# What is used over time, each budget of each holder in its newest window; see `sql_spending`.
+SPENDING: Final = Table(
+    "spending",
+    METADATA,
+    Column("kind", String(16), primary_key=True),
+    Column("id", String(64), primary_key=True),
+    Column("budget", String(32), primary_key=True),
+    Column("window_ms", BigInteger, nullable=False),
+    Column("used", BigInteger, nullable=False),
+)
+# Alembic's own, as Alembic makes it.
+_MIGRATED: Final = Table(
+    "alembic_version",
+    METADATA,
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+)
+
+
+class Damaged(Exception):
+    """A row that is not as it was written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """Where a store stands."""
+
+    schema_version: int
+    epoch: str
+    revision: int
+    compacted: int
+    digest: str = ""
+    """Of the log up to `revision`. Empty: not read, or a replica of an earlier release wrote it."""
+
+
+def create_tables(connection: Connection, *, epoch: str) -> None:
+    """An empty store."""
+    METADATA.create_all(connection, checkfirst=False)
+    if connection.dialect.name == "postgresql":
+        for index in _POSTGRESQL_INDEXES:
+            connection.execute(index)
+    connection.execute(insert(_MIGRATED), {"version_num": f"{SCHEMA_VERSION:04}"})
+    head = Head(schema_version=SCHEMA_VERSION, epoch=epoch, revision=0, compacted=0)
+    connection.execute(insert(HEAD), _head_row(head))
+    store_digest(connection, 0, start_digest(epoch))
+
+
+def read_head(connection: Connection) -> Head:
+    """Where the store stands; waits for nobody."""
+    return head_of(connection.execute(HEAD_QUERY).one())
+
+
+def lock_head(connection: Connection) -> Head:
+    """Where the store stands, and will until the end of this transaction. Waits for other writers.
+
+    Without its digest: a row that was read while this waited is of before.
+    """
+    return head_of(connection.execute(select(HEAD).with_for_update()).one())
+
+
+def store_head(connection: Connection, head: Head) -> None:
+    """Move the store to where `head` says."""
+    connection.execute(update(HEAD), _head_row(head))
+
+
+def digest_at(revision: ColumnElement[int] | int) -> ScalarSelect[str]:
+    """The digest of the log up to `revision`, as part of a query."""
+    return select(DIGESTS.c.digest).where(DIGESTS.c.revision == revision).scalar_subquery()
+
+
+# One that is there already is of a history that was taken back, by who did not know this table.
+_STORE_DIGEST: Final = text(
+    "INSERT INTO digests (revision, digest) VALUES (:revision, :digest) "
+    "ON CONFLICT (revision) DO UPDATE SET digest = excluded.digest"
+)
+HEAD_QUERY: Final = select(HEAD, digest_at(HEAD.c.revision).label("digest"))
+
+
+HEAD_KIND: Final = "head"
+"""Of the row that stands for the head among records. There are no records of that kind."""
+HEAD_AS_RECORD: Final = select(
+    literal(HEAD_KIND),
+    HEAD.c.epoch,
+    HEAD.c.revision,
+    HEAD.c.compacted,
+    func.coalesce(digest_at(HEAD.c.revision), ""),
+    sql_cast(HEAD.c.schema_version, Text),
+    HEAD.c.checksum,
+)
+"""The head in the columns of a record."""
+
+
+def head_in_listing(row: Row[Any]) -> Head:
+    """What `HEAD_AS_RECORD` says. Raises Damaged."""
+    _, epoch, revision, compacted, digest, schema_version, checksum = tuple(row)
+    head = Head(
+        schema_version=int(schema_version),
+        epoch=epoch,
+        revision=revision,
+        compacted=compacted,
+        digest=digest,
+    )
+    if _head_row(head)["checksum"] != checksum:
+        raise Damaged("the head does not match its checksum")
+    return head
+
+
+def read_digest(connection: Connection, revision: int) -> str:
+    """The digest of the log up to `revision`; empty where it is not known."""
+    return connection.execute(select(digest_at(revision))).scalar_one() or ""
+
+
+def store_digest(connection: Connection, revision: int, digest: str) -> None:
+    """Keep the digest of the log up to `revision`."""
+    connection.execute(_STORE_DIGEST, {"revision": revision, "digest": digest})
+
+
+def record_row(stored: Stored) -> dict[str, Any]:
+    """A record as a row."""
+    return _with_checksum(
+        {
+            "kind": stored.kind,
+            "id": stored.id,
+            "revision": stored.revision,
+            "updated_at_ms": stored.updated_at_ms,
+            "actor": stored.actor,
+            "body": encode_body(stored.body),
+        }
+    )
+
+
+def stored_of(row: Row[Any]) -> Stored:
+    """A row as a record. Raises Damaged."""
+    values = _checked(row, "record {kind} `{id}`")
+    return Stored(**values | {"body": decode_body(values["body"])})
+
+
+def change_row(change: Change, position: int) -> dict[str, Any]:
+    """A change, the `position`-th of its transaction, as a row."""
+    return _with_checksum(
+        {
+            "revision": change.revision,
+            "position": position,
+            "kind": change.kind,
+            "id": change.id,
+            "operation": change.operation,
+            "actor": change.actor,
+            "at_ms": change.at_ms,
+            "before": None if change.before is None else encode_body(change.before),
+            "after": None if change.after is None else encode_body(change.after),
+        }
+    )
+
+
+def change_of(row: Row[Any]) -> Change:
+    """A row as a change. Raises Damaged."""
+    values = _checked(row, "change {revision} of {kind} `{id}`")
+    del values["position"]
+    bodies = {
+        name: None if values[name] is None else decode_body(values[name]) for name in ("before", "after")
+    }
+    return Change(**values | bodies)
+
+
+def head_of(row: Row[Any]) -> Head:
+    """A row as the head. Raises Damaged."""
+    values = _checked(row, "the head")
+    del values["id"]
+    return Head(**values, digest=getattr(row, "digest", None) or "")
+
+
+def _head_row(head: Head) -> dict[str, Any]:
+    values = asdict(head)
+    del values["digest"]
+    return _with_checksum({"id": 1, **values})
+
+
+def _with_checksum(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {**values, "checksum": _checksum(values)}
+
+
+def _checked(row: Row[Any], what: str) -> dict[str, Any]:
+    values = dict(cast("Mapping[str, Any]", row._mapping))
+    for name in _DIGESTS_IN_ROWS:
+        values.pop(name, None)
+    if values.pop("checksum") != _checksum(values):
+        raise Damaged(f"{what.format(**values)} does not match its checksum")
+    return values
+
+
+def _checksum(values: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(values, separators=(",", ":")).encode())

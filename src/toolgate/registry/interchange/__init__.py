@@ -1,0 +1,1 @@
+"""Server definitions of other programs, read and written"""

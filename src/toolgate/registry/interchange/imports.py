@@ -1,0 +1,221 @@
+"""Server definitions of other programs, as bodies of ours: the `mcpServers` JSON of Claude, Cursor, Windsurf
+and their kin, the `servers` JSON of VS Code, the `server.json` of the official registry and its lists, the
+catalogs of Docker's MCP gateway, and our own files.
+
+What is read here is not checked: a body still has to pass `parse_server`. No tool of an imported server is
+allowed until somebody says which.
+"""
+
+import json
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Final, Literal
+
+from toolgate.errors import InvalidRecord
+from toolgate.model.names import MAX_SERVER_ID, server_id_like
+from toolgate.registry.files.toml import parse_toml
+from toolgate.registry.interchange.docker_catalog import (
+    docker_servers,
+    is_docker_catalog,
+    parse_docker_server,
+)
+from toolgate.registry.interchange.server_json import is_server_json, parse_server_json, server_json_name
+from toolgate.registry.records.codec import parse_server
+
+Format = Literal["auto", "registry", "mcpServers", "server.json", "docker"]
+
+_PLACES: Final = (("mcpServers",), ("servers",), ("mcp", "servers"), ("mcp", "mcpServers"))
+_URL_FIELDS: Final = ("url", "serverUrl", "httpUrl")
+
+# VS Code and Cursor keep comments and trailing commas in these files. A string is matched first, and kept.
+# What is not closed reaches to the end, so that nobody looks for its end again from the next sign on.
+_COMMENT = re.compile(r'("(?:\\.|[^"\\])*+(?:"|\\?\Z))|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
+_TRAILING_COMMA = re.compile(r'("(?:\\.|[^"\\])*+(?:"|\\?\Z))|,(?=\s*[}\]])', re.DOTALL)
+# `${NAME}` and `${NAME:-default}` in Claude Code, `${env:NAME}` and `${input:name}` in VS Code and Cursor.
+_VARIABLE = re.compile(r"\$\{(?:(env|input):)?([A-Za-z_][\w-]*)(:-(?:[^}$]|\$(?!\{))*+)?\}")
+# The one YAML there is here. No line of TOML begins so.
+_DOCKER_CATALOG = re.compile(r"^registry[ \t]*:", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Imports:
+    """What was found: bodies with an id, what none could be made of and why, and what is left out."""
+
+    bodies: list[dict[str, Any]]
+    skipped: dict[str, str]
+    warnings: list[str] = field(default_factory=list)
+
+
+def parse_imports(content: object, form: Format = "auto") -> Imports:
+    """The servers in `content`: JSON as it is or as text, TOML, or the YAML of a Docker catalog.
+
+    Raises InvalidRecord if there is none.
+    """
+    try:
+        return _parse(content, form)
+    except RecursionError as exc:
+        raise InvalidRecord("this is nested too deeply to be read") from exc
+
+
+def _parse(content: object, form: Format) -> Imports:
+    document = _parse_text(content, form) if isinstance(content, str) else content
+    match _form_of(document) if form == "auto" else form:
+        case "registry":
+            return Imports(_records(document), {})
+        case "server.json":
+            return _official(document)
+        case "docker":
+            return _docker(document)
+        case _:
+            return Imports(_foreign(document), {})
+
+
+def _parse_text(text: str, form: Format) -> object:
+    """JSON if it begins like JSON, which may hold comments; YAML if it is Docker's catalog; else TOML."""
+    if _keep_strings(_COMMENT, text[:4096]).lstrip()[:1] in {"{", "["}:
+        return _parse_json(text)
+    if form == "docker" or (form == "auto" and _DOCKER_CATALOG.search(text)):
+        # Not imported above: the library takes longer to load than a start should wait for.
+        parse_yaml: Callable[[str], object] = import_module("toolgate.registry.interchange.yaml").parse_yaml
+        return parse_yaml(text)
+    try:
+        return parse_toml(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as exc:
+        raise InvalidRecord(f"this is neither JSON nor TOML: {exc}") from exc
+
+
+def _parse_json(text: str) -> object:
+    try:
+        return json.loads(_keep_strings(_TRAILING_COMMA, _keep_strings(_COMMENT, text)))
+    except (ValueError, RecursionError) as exc:
+        raise InvalidRecord(f"this is not JSON: {exc}") from exc
+
+
+def _form_of(document: object) -> Format:
+    first = document[0] if isinstance(document, list) and document else document
+    if not isinstance(first, dict):
+        return "mcpServers"  # which says best what is missing
+    if "server_id" in first:
+        return "registry"
+    if is_docker_catalog(first):
+        return "docker"
+    if isinstance(first.get("servers"), list):
+        return "server.json"
+    inner = first.get("server")
+    return "server.json" if is_server_json(inner if isinstance(inner, dict) else first) else "mcpServers"
+
+
+def _records(document: object) -> list[dict[str, Any]]:
+    found = document if isinstance(document, list) else [document]
+    bodies = [one for one in found if isinstance(one, dict) and isinstance(one.get("server_id"), str)]
+    if not bodies or len(bodies) < len(found):
+        raise InvalidRecord("there is no `server_id` in this: it is no server file of this gateway")
+    return bodies
+
+
+def _official(document: object) -> Imports:
+    """One `server.json`, the registry's own answer around one, or a list of either, also as it answers."""
+    imports, taken = Imports([], {}), set[str]()
+    if isinstance(document, dict) and isinstance(document.get("servers"), list):
+        document = document["servers"]
+    for one in document if isinstance(document, list) else [document]:
+        inner = one.get("server", one) if isinstance(one, dict) else None
+        if not isinstance(inner, dict) or not is_server_json(inner):
+            raise InvalidRecord(
+                "this is no `server.json`: it has no `name`, or no `packages` and no `remotes`"
+            )
+        stem, shown = server_json_name(inner)
+        try:
+            body = parse_server_json(inner)
+        except InvalidRecord as exc:
+            imports.skipped[shown] = str(exc)
+        else:
+            imports.bodies.append({"server_id": _unique_id(stem, taken), "display_name": shown[:200], **body})
+    return imports
+
+
+def _docker(document: object) -> Imports:
+    """Of hundreds of servers one that cannot be used does not keep out the others."""
+    imports, taken = Imports([], {}), set[str]()
+    for name, server in docker_servers(document if isinstance(document, dict) else {}).items():
+        try:
+            found = parse_docker_server(name, server)
+            parse_server({"server_id": "any", **found.body})
+        except InvalidRecord as exc:
+            imports.skipped[name] = str(exc)
+        else:
+            imports.bodies.append({"server_id": _unique_id(name, taken), **found.body})
+            imports.warnings.extend(found.warnings)
+    return imports
+
+
+def _foreign(document: object) -> list[dict[str, Any]]:
+    servers = _find_servers(document)
+    taken: set[str] = set()
+    return [_body(_unique_id(name, taken), name, server) for name, server in servers.items()]
+
+
+def _keep_strings(pattern: re.Pattern[str], text: str) -> str:
+    return pattern.sub(lambda match: match[1] or "", text)
+
+
+def _find_servers(document: object) -> Mapping[str, Any]:
+    for place in _PLACES:
+        found = document
+        for name in place:
+            found = found.get(name) if isinstance(found, dict) else None
+        if isinstance(found, dict) and all(isinstance(server, dict) for server in found.values()):
+            return found
+    raise InvalidRecord("there is no `mcpServers` and no `servers` object in this file")
+
+
+def _unique_id(name: str, taken: set[str]) -> str:
+    """`GitHub (work)` becomes `github-work`, a second one `github-work-2`."""
+    stem = server_id_like(name, max_chars=MAX_SERVER_ID - 3) or "server"
+    server_id, number = stem, 1
+    while server_id in taken:
+        number += 1
+        server_id = f"{stem}-{number}"
+    taken.add(server_id)
+    return server_id
+
+
+def _body(server_id: str, name: str, server: Mapping[str, Any]) -> dict[str, Any]:
+    body: dict[str, Any] = {"server_id": server_id}
+    url = next((server[field] for field in _URL_FIELDS if field in server), None)
+    if url is None:
+        launch = {field: server[field] for field in ("command", "args", "env", "cwd") if server.get(field)}
+        body |= {"transport": "stdio", "stdio": _translated(launch)}
+    else:
+        is_legacy = server.get("type", server.get("transport")) == "sse"
+        endpoint = {"url": url} | ({"headers": server["headers"]} if server.get("headers") else {})
+        body |= {
+            "transport": "http_sse_legacy" if is_legacy else "streamable_http",
+            "http": _translated(endpoint),
+        }
+    if name != server_id:
+        body["display_name"] = name
+    if server.get("disabled") is True:
+        body["enabled"] = False
+    return body
+
+
+def _translated(value: Any) -> Any:
+    """Variables of other programs as references of ours, in every text of a definition."""
+    if isinstance(value, str):
+        return _VARIABLE.sub(_reference, value)
+    if isinstance(value, list):
+        return [_translated(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _translated(item) for name, item in value.items()}
+    return value
+
+
+def _reference(match: re.Match[str]) -> str:
+    kind, name, default = match.groups()
+    # An input is asked for by an editor; for a server that runs without one it comes from the environment.
+    variable = name.replace("-", "_")
+    return f"${{ENV:{variable.upper() if kind == 'input' else variable}{default or ''}}}"

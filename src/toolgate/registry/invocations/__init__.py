@@ -1,0 +1,1 @@
+"""The queue of invocations: the contract, its rules, and its implementation in SQL"""

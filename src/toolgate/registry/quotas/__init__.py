@@ -1,0 +1,1 @@
+"""What keys and tasks use over time: the contract and its implementation in SQL"""

@@ -1,0 +1,162 @@
+"""The edge where bodies become model values and go back. What passed `parse_…` is never checked again.
+
+Nothing else turns a body into a value: files, REST and the store's own content all come through here.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from typing import Any, Final, TypeAlias, TypeVar, cast
+
+from pydantic import ValidationError
+
+from toolgate.chat.config import parse_task_chat
+from toolgate.errors import InvalidRecord
+from toolgate.model.chat import ChatUpstream
+from toolgate.model.names import parse_server_id, parse_sha256, parse_task_id, parse_upstream_id
+from toolgate.model.packages import Package
+from toolgate.model.pins import Pin
+from toolgate.model.principals import Choice, Key, Secret
+from toolgate.model.revisions import Kind, Stored
+from toolgate.model.servers import ServerRecord
+from toolgate.model.tasks import Profile, Task
+from toolgate.policy.layers import parse_task_policy
+from toolgate.registry.problems import field_path, find_problems, invalid_record
+from toolgate.registry.profile_bodies import ProfileBody
+from toolgate.registry.records.chat_bodies import ChatUpstreamBody
+from toolgate.registry.records.package_bodies import PackageBody
+from toolgate.registry.records.policy_bodies import ChoiceBody, KeyBody
+from toolgate.registry.records.server_bodies import Body, PinBody, SecretBody, ServerBody, default_namespace
+from toolgate.registry.task_bodies import TaskBody
+
+Record: TypeAlias = ServerRecord | Task | Profile | Key | Pin | Package | ChatUpstream | Secret | Choice
+RecordBody: TypeAlias = (
+    ServerBody
+    | TaskBody
+    | ProfileBody
+    | KeyBody
+    | PinBody
+    | PackageBody
+    | ChatUpstreamBody
+    | SecretBody
+    | ChoiceBody
+)
+AnyBody = TypeVar("AnyBody", bound=Body)
+
+ID_FIELDS: Final[Mapping[Kind, str]] = {
+    "server": "server_id",
+    "task": "task_id",
+    "profile": "profile_id",
+    "key": "key_id",
+    "pin": "server_id",
+    "package": "package_id",
+    "chat_upstream": "upstream_id",
+    "secret": "secret_id",
+    "choice": "choice_id",
+}
+ID_PARSERS: Final[Mapping[str, Callable[[str], str]]] = {
+    "server_id": parse_server_id,
+    "package_id": parse_server_id,
+    "upstream_id": parse_upstream_id,
+    "task_id": parse_task_id,
+    "profile_id": parse_task_id,
+    "key_id": parse_task_id,
+    "secret_id": parse_task_id,
+    "choice_id": parse_sha256,
+}
+"""What an id must be, by the name it has in bodies and paths."""
+BODIES: Final[Mapping[Kind, type[RecordBody]]] = {
+    "server": ServerBody,
+    "task": TaskBody,
+    "profile": ProfileBody,
+    "key": KeyBody,
+    "pin": PinBody,
+    "package": PackageBody,
+    "chat_upstream": ChatUpstreamBody,
+    "secret": SecretBody,
+    "choice": ChoiceBody,
+}
+
+
+def parse_server(body: Mapping[str, Any], *, strict: bool = True) -> ServerRecord:
+    """`body` as a server, or InvalidRecord naming each wrong field.
+
+    An unknown field is wrong where `strict`; otherwise it is passed over, and `unknown_fields` names it.
+    """
+    return _validate(ServerBody, body, strict=strict).value()
+
+
+def parse_record(kind: Kind, record_id: str, body: Mapping[str, Any], *, strict: bool = True) -> Record:
+    """`body` as the record `record_id`, or InvalidRecord. The `config` of a task must be sound.
+
+    The id may be left out of the body, but not differ from it.
+    """
+    id_field = ID_FIELDS[kind]
+    if body.get(id_field, record_id) != record_id:
+        raise InvalidRecord(f"`{id_field}`: differs from `{record_id[:80]}`, the name it is written under")
+    record = _validate(BODIES[kind], {id_field: record_id, **body}, strict=strict).value()
+    if isinstance(record, Task):
+        parse_task_policy(record)
+        parse_task_chat(record)
+    return record
+
+
+def parse_id(kind: Kind, text: str) -> str:
+    """`text` as the id of a record of this kind, or InvalidRecord."""
+    return ID_PARSERS[ID_FIELDS[kind]](text)
+
+
+def unknown_fields(kind: Kind, body: Mapping[str, Any]) -> tuple[str, ...]:
+    """The fields of `body` that a lenient parse passes over."""
+    try:
+        BODIES[kind].model_validate(dict(body))
+    except ValidationError as exc:
+        return tuple(field_path(error["loc"]) for error in exc.errors() if error["type"] == "extra_forbidden")
+    return ()
+
+
+def namespace_of(stored: Stored) -> str:
+    """What stands before the tools of a stored server, whether or not its body can be parsed."""
+    return str(stored.body.get("tool_namespace") or default_namespace(stored.id))
+
+
+def encode_record(record: Record) -> dict[str, Any]:
+    """The shortest body that parses to `record`: its id, what it needs, and what is not the default."""
+    body = _encode(record)
+    if isinstance(record, ServerRecord) and record.tool_namespace == default_namespace(record.server_id):
+        del body["tool_namespace"]
+    if isinstance(record, Profile):
+        if record.rollout is not None:
+            body["rollout"] |= body["rollout"].pop("selection", {})
+        # The common selection stands at the top.
+        return {"profile_id": body.pop("profile_id"), **body.pop("selection", {}), **body}
+    return body
+
+
+def _validate(model: type[AnyBody], body: Mapping[str, Any], *, strict: bool) -> AnyBody:
+    try:
+        return model.model_validate(dict(body), extra="forbid" if strict else "ignore")
+    except ValidationError as exc:
+        raise invalid_record(find_problems(exc)) from None
+
+
+def _encode(value: object) -> dict[str, Any]:
+    """A dataclass as a body: fields in their declared order, those at their default left out."""
+    assert is_dataclass(value)
+    pairs = ((field, getattr(value, field.name)) for field in fields(value))
+    return {field.name: _plain(content) for field, content in pairs if content != _default(field)}
+
+
+def _default(field: Field[Any]) -> object:
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return field.default
+
+
+def _plain(value: object) -> object:
+    if is_dataclass(value):
+        return _encode(value)
+    if isinstance(value, tuple):
+        return list(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(content) for key, content in cast("Mapping[str, object]", value).items()}
+    return value

@@ -1,0 +1,220 @@
+"""The kinds of text a record may hold, each with its rule. A rule's message never repeats the text itself
+where that may be a secret, and says how it should look.
+"""
+
+import ipaddress
+import re
+import unicodedata
+from collections.abc import Callable
+from typing import Annotated, Final
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_core import PydanticCustomError
+
+from toolgate.errors import InvalidRecord
+from toolgate.model.headers import HEADER_NAME, is_own_header
+from toolgate.model.names import (
+    parse_server_id,
+    parse_sha256,
+    parse_task_id,
+    parse_upstream_id,
+    parse_version,
+)
+from toolgate.model.references import REFERENCE, SECRET_NAME
+from toolgate.policy.patterns import check_patterns, parse_pattern
+from toolgate.redaction.records import MASK
+
+# `fullmatch` throughout: `$` would let a trailing newline pass.
+_NAMESPACE = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?|")
+_URL = re.compile(r"[\x21\x23-\x3b\x3d\x3f-\x5b\x5d\x5f\x61-\x7a\x7e]+")
+# A host that ends so is an address to every resolver, however oddly it is spelled.
+_NUMERIC_LABEL = re.compile(r"[0-9]+|0[xX][0-9a-fA-F]*")
+# RFC 6749: a client id is printable ASCII, a scope the same without spaces, quotes and backslashes.
+_CLIENT_ID = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
+MIN_LIST_TTL_S: Final = 30
+MAX_LIST_TTL_S: Final = 300
+"""As for a server's own `ttlMs`: more often costs the server, more rarely hides what it changed."""
+_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
+
+
+def refuse(problem: str) -> PydanticCustomError:
+    """The error a validator raises: `problem` is the whole message."""
+    # The problem goes in as context: it may hold braces, which a template would interpret.
+    return PydanticCustomError("refused", "{problem}", {"problem": problem})
+
+
+def _by(parse: Callable[[str], str]) -> AfterValidator:
+    """A parser of the model or policy as a validator."""
+
+    def check(text: str) -> str:
+        try:
+            return parse(text)
+        except InvalidRecord as exc:
+            raise refuse(f"{exc}; {exc.hint}") from exc
+
+    return AfterValidator(check)
+
+
+def _like(rule: re.Pattern[str], problem: str) -> AfterValidator:
+    """A validator for text that must match `rule` as a whole."""
+
+    def check(text: str) -> str:
+        if not rule.fullmatch(text):
+            raise refuse(problem)
+        return text
+
+    return AfterValidator(check)
+
+
+def _without_controls(allowed: str) -> AfterValidator:
+    def check(text: str) -> str:
+        if any(unicodedata.category(char) in {"Cc", "Cs"} and char not in allowed for char in text):
+            raise refuse("control characters are not allowed")
+        return text
+
+    return AfterValidator(check)
+
+
+def _check_label(text: str) -> str:
+    if not text.isprintable() or text != text.strip():
+        raise refuse("use letters and signs that can be seen, without spaces at the ends")
+    return text
+
+
+def _check_references(text: str) -> str:
+    if "${ENV:" in REFERENCE.sub("", text):
+        raise refuse("a reference is written `${ENV:NAME}` or `${ENV:NAME:-default}`")
+    if MASK in text:
+        raise refuse(f"`{MASK}` stands for a hidden value: send the value, or a reference to it")
+    return text
+
+
+def _check_guest_text(text: str) -> str:
+    if "${ENV:" in text:
+        raise refuse("a guest gets no secret of the node: references like `${ENV:NAME}` are not for it")
+    if MASK in text:
+        raise refuse(f"`{MASK}` stands for a hidden value: send the value")
+    return text
+
+
+def _check_list_ttl(seconds: int) -> int:
+    if 0 < seconds < MIN_LIST_TTL_S:
+        raise refuse(f"must be 0, or from {MIN_LIST_TTL_S} to {MAX_LIST_TTL_S}")
+    return seconds
+
+
+def _check_header_name(name: str) -> str:
+    if len(name) > 128 or not HEADER_NAME.fullmatch(name):
+        raise refuse("not the name of a header")
+    if is_own_header(name):
+        raise refuse("this header is set by the gateway itself")
+    return name
+
+
+def _check_url(url: str) -> str:
+    """Absolute http(s) without userinfo or fragment. The scheme is literal, the rest may hold references."""
+    filled = REFERENCE.sub("env", url)
+    if not _URL.fullmatch(filled):
+        raise refuse("a URL holds printable ASCII without spaces, quotes, backslashes or braces")
+    try:
+        parts = urlsplit(filled)
+        host, _ = parts.hostname, parts.port
+    except ValueError as exc:
+        raise refuse("this is not a URL") from exc
+    if parts.scheme not in {"http", "https"} or not host:
+        raise refuse("a URL begins with `http://` or `https://` and a host")
+    if "@" in parts.netloc:
+        raise refuse("a URL carries no user or password: use `headers` or `auth_ref`")
+    if parts.fragment:
+        raise refuse("a URL carries no fragment")
+    if _NUMERIC_LABEL.fullmatch(host.removesuffix(".").rpartition(".")[2]) and not _is_address(host):
+        raise refuse("an IP address is written as four decimal numbers, or as IPv6 in brackets")
+    return url
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _none_if_empty(value: object) -> object:
+    return None if value == "" else value
+
+
+def _check_patterns(patterns: list[str]) -> list[str]:
+    try:
+        check_patterns(patterns)
+    except InvalidRecord as exc:
+        raise refuse(f"{exc}; {exc.hint}") from exc
+    return patterns
+
+
+ABSENT_IF_EMPTY: Final = BeforeValidator(_none_if_empty)
+"""For optional texts: `""` means the same as leaving the field out, as SPEAR's registry files use it."""
+
+# Field limits stand before the rules: after them, pydantic words its message for lists.
+Title = Annotated[str, Field(max_length=200), _without_controls("")]
+LongText = Annotated[str, Field(max_length=4_096), _without_controls("\t\r\n")]
+Path = Annotated[str, Field(min_length=1, max_length=4_096), _without_controls("")]
+ConfigKey = Annotated[str, Field(min_length=1, max_length=128), _without_controls("")]
+# Newlines are legal in both: keys in PEM form, scripts given to `sh -c`.
+Argument = Annotated[
+    str, Field(max_length=32_768), _without_controls("\t\r\n"), AfterValidator(_check_references)
+]
+# Of programs in a sandbox.
+GuestArgument = Annotated[
+    str, Field(max_length=4_096), _without_controls("\t\r\n"), AfterValidator(_check_guest_text)
+]
+GuestValue = Annotated[
+    str, Field(max_length=32_768), _without_controls("\t\r\n"), AfterValidator(_check_guest_text)
+]
+Label = Annotated[str, Field(max_length=64), AfterValidator(_check_label)]
+ModelPattern = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_check_label)]
+MemberPatterns = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_check_label)]],
+    Field(max_length=128),
+]
+Tag = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_check_label)]
+JsonText = Annotated[str, Field(max_length=262_144), _without_controls("\t\r\n")]
+VariableName = Annotated[
+    str, Field(max_length=128), _like(_VARIABLE, "not the name of an environment variable")
+]
+HeaderName = Annotated[str, AfterValidator(_check_header_name)]
+HeaderValue = Annotated[
+    str,
+    Field(max_length=8_192),
+    _like(_HEADER_VALUE, "a header value is printable ASCII without spaces at its ends"),
+    AfterValidator(_check_references),
+]
+Url = Annotated[str, Field(max_length=4_096), AfterValidator(_check_references), AfterValidator(_check_url)]
+SecretName = Annotated[
+    str,
+    _like(SECRET_NAME, "a secret's name is up to 128 letters, digits and `. _ -`, not the secret itself"),
+]
+ClientId = Annotated[
+    str,
+    Field(max_length=1_024),
+    _like(_CLIENT_ID, "a client id is printable ASCII without spaces at its ends"),
+]
+OAuthScope = Annotated[str, Field(max_length=256), _like(_SCOPE, "a scope is printable ASCII without spaces")]
+Namespace = Annotated[
+    str,
+    Field(max_length=64),
+    _like(_NAMESPACE, "use lower-case letters and digits, single `.`, `-` or `_` between"),
+]
+Pattern = Annotated[str, _by(parse_pattern)]
+Patterns = Annotated[list[Pattern], AfterValidator(_check_patterns)]
+ServerId = Annotated[str, _by(parse_server_id)]
+UpstreamId = Annotated[str, _by(parse_upstream_id)]
+Name = Annotated[str, _by(parse_task_id)]
+Sha256 = Annotated[str, _by(parse_sha256)]
+Version = Annotated[str, _by(parse_version)]
+UnixTime = Annotated[int, Field(ge=0, le=253_402_300_799)]
+"""In seconds, up to the end of the year 9999: what every calendar can still show."""
+ListTtl = Annotated[int, Field(ge=0, le=MAX_LIST_TTL_S), AfterValidator(_check_list_ttl)]

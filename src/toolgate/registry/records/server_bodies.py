@@ -1,0 +1,447 @@
+"""The shape of every record as people and programs write it.
+
+A body is made by validation and turned at once into a model value (`value()`) or back into plain data;
+nobody keeps one. The field docstrings become the reference.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Final, Literal, TypeVar
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
+
+from toolgate.errors import InvalidRecord
+from toolgate.model.names import is_tool_name
+from toolgate.model.packages import PackageRef
+from toolgate.model.pins import Pin
+from toolgate.model.principals import Secret
+from toolgate.model.servers import (
+    Approval,
+    ApprovalPolicy,
+    AuditedArguments,
+    Budgets,
+    Grant,
+    HttpEndpoint,
+    OAuth,
+    Protocol,
+    RedactionRules,
+    ServerRecord,
+    Sharing,
+    StdioLaunch,
+    Transport,
+)
+from toolgate.policy.patterns import EFFECT, check_patterns, parse_pattern
+from toolgate.registry.records.body import Documented
+from toolgate.registry.records.fields import (
+    ABSENT_IF_EMPTY,
+    Argument,
+    ClientId,
+    HeaderName,
+    HeaderValue,
+    Label,
+    ListTtl,
+    MemberPatterns,
+    Name,
+    Namespace,
+    OAuthScope,
+    Path,
+    Patterns,
+    SecretName,
+    ServerId,
+    Sha256,
+    Tag,
+    Title,
+    Url,
+    VariableName,
+    Version,
+    refuse,
+)
+
+_BUDGETS: Final = Budgets()
+MAX_TIMEOUT_MS: Final = 300_000
+MAX_CONCURRENCY: Final = 1_024
+MAX_OUTPUT_BYTES: Final = 64 * 1024 * 1024
+MAX_IDLE_S: Final = 30 * 24 * 3600
+MAX_START_S: Final = 3600
+
+T = TypeVar("T")
+
+
+def tuple_or_none(values: list[T] | None) -> tuple[T, ...] | None:
+    """Frozen, if there is one."""
+    return None if values is None else tuple(values)
+
+
+def _frozen(values: dict[str, str]) -> Mapping[str, str]:
+    return MappingProxyType(dict(values))
+
+
+class Body(Documented, BaseModel):
+    """What all bodies have in common: nothing is coerced, nothing unknown is taken, nothing is echoed."""
+
+    # Built when first used: a start should not wait for what it does not need.
+    model_config = ConfigDict(
+        defer_build=True,
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        hide_input_in_errors=True,
+    )
+
+
+class StdioBody(Body):
+    """How to start a server as a child process."""
+
+    command: Path
+    """The program, found on the node's PATH. No shell is involved."""
+
+    args: Annotated[list[Argument], Field(max_length=256)] = []
+    """Its arguments, passed literally. May hold `${ENV:NAME}` and `${ENV:NAME:-default}`."""
+
+    env: Annotated[dict[VariableName, Argument], Field(max_length=256)] = {}
+    """Variables the child gets. Values may hold references, resolved on the node at connect time."""
+
+    env_from: Annotated[list[VariableName], Field(max_length=256)] = []
+    """Variables of the node passed on under their own names; `X` is short for `X = "${ENV:X}"`."""
+
+    cwd: Annotated[Path | None, ABSENT_IF_EMPTY] = None
+    """The child's working directory."""
+
+    def value(self) -> StdioLaunch:
+        return StdioLaunch(
+            command=self.command,
+            args=tuple(self.args),
+            env=_frozen(self.env),
+            env_from=tuple(self.env_from),
+            cwd=self.cwd,
+        )
+
+
+class OAuthBody(Body):
+    """As whom the gateway asks an authorization server for tokens."""
+
+    grant: Grant
+    """`client_credentials`: the gateway is itself the client. `authorization_code`: somebody agrees once, by
+    `toolgate servers login`; only where control and node are one process."""
+
+    client_id: Annotated[ClientId | None, ABSENT_IF_EMPTY] = None
+    """The name the authorization server knows the gateway by; or the `https` URL of a client's metadata.
+    Unset, for logins: the gateway's own such URL, or else it registers itself there (RFC 7591)."""
+
+    client_secret_ref: Annotated[SecretName | None, ABSENT_IF_EMPTY] = None
+    """The name of a secret the node resolves; never the secret itself."""
+
+    issuer: Annotated[Url | None, ABSENT_IF_EMPTY] = None
+    """The authorization server, exactly as its metadata says. Unset: the one that the server names, which is
+    never given a secret."""
+
+    scopes: Annotated[list[OAuthScope], Field(max_length=64)] = []
+    """What to ask for. Empty: what the authorization server gives by itself."""
+
+    per_principal: bool = False
+    """Each principal logs in for itself, and its calls show its own token and no other. The login of an
+    administrator, by `toolgate servers login --shared`, then lists the server and does nothing else."""
+
+    @model_validator(mode="after")
+    def _bound_to_an_issuer(self) -> "OAuthBody":
+        if self.grant == "client_credentials" and self.client_secret_ref is None:
+            raise refuse("grant `client_credentials` needs `client_secret_ref`")
+        if self.client_id is None and self.client_secret_ref is not None:
+            raise refuse("`client_secret_ref` is of a client: name it in `client_id`")
+        if self.client_secret_ref is not None and self.issuer is None:
+            raise refuse("a secret is for one authorization server: name it in `issuer`")
+        if self.per_principal and self.grant != "authorization_code":
+            raise refuse("`per_principal` needs the grant `authorization_code`")
+        return self
+
+    def value(self) -> OAuth:
+        return OAuth(
+            grant=self.grant,
+            client_id=self.client_id,
+            client_secret_ref=self.client_secret_ref,
+            issuer=self.issuer,
+            scopes=tuple(self.scopes),
+            per_principal=self.per_principal,
+        )
+
+
+class HttpBody(Body):
+    """Where a server listens."""
+
+    url: Url
+    """The server's MCP endpoint. The part after `http://` or `https://` may hold references."""
+
+    headers: Annotated[dict[HeaderName, HeaderValue], Field(max_length=64)] = {}
+    """Headers sent with every request. Values may hold references."""
+
+    auth_ref: Annotated[SecretName | None, ABSENT_IF_EMPTY] = None
+    """The name of a secret the node resolves and sends as a bearer token; never the secret itself."""
+
+    oauth: OAuthBody | None = None
+    """How to get tokens for this server by OAuth, instead of `auth_ref`."""
+
+    @model_validator(mode="after")
+    def _one_spelling_per_header(self) -> "HttpBody":
+        if len({name.lower() for name in self.headers}) < len(self.headers):
+            raise refuse("`headers` names a header twice, in different case")
+        return self
+
+    @model_validator(mode="after")
+    def _one_credential(self) -> "HttpBody":
+        is_given = self.auth_ref is not None or "authorization" in map(str.lower, self.headers)
+        if self.oauth is not None and is_given:
+            raise refuse("`oauth` has no use for `auth_ref` or a header `Authorization` beside it")
+        return self
+
+    def value(self) -> HttpEndpoint:
+        return HttpEndpoint(
+            url=self.url,
+            headers=_frozen(self.headers),
+            auth_ref=self.auth_ref,
+            oauth=self.oauth.value() if self.oauth else None,
+        )
+
+
+class BudgetsBody(Body):
+    """Limits of one server. A field left out has its own default; none can be zero."""
+
+    tool_timeout_ms: int = Field(default=_BUDGETS.tool_timeout_ms, ge=100, le=MAX_TIMEOUT_MS)
+    """How long a call may take, in milliseconds."""
+
+    max_concurrency: int = Field(default=_BUDGETS.max_concurrency, ge=1, le=MAX_CONCURRENCY)
+    """Calls in flight at once; more wait in a bounded queue."""
+
+    max_tool_output_bytes: int = Field(default=_BUDGETS.max_tool_output_bytes, ge=1_024, le=MAX_OUTPUT_BYTES)
+    """The largest result passed on; more is cut, and marked as cut."""
+
+    def value(self) -> Budgets:
+        return Budgets(
+            tool_timeout_ms=self.tool_timeout_ms,
+            max_concurrency=self.max_concurrency,
+            max_tool_output_bytes=self.max_tool_output_bytes,
+        )
+
+
+class ApprovalBody(Body):
+    """When a person must agree to a call."""
+
+    default: Approval = Field(default="never", validation_alias=AliasChoices("default", "default_policy"))
+    """For every tool that `per_tool` does not name. `policy`: for those that are not marked as read-only."""
+
+    per_tool: Annotated[dict[Annotated[str, Field(max_length=128)], Approval], Field(max_length=2_000)] = {}
+    """Tool name, pattern with `*` and `?`, or effect like `@destructive`, to `never`, `always` or `policy`.
+    A name wins over patterns; of patterns, the strictest that matches does."""
+
+    in_place: bool = True
+    """Whether the person at the client that calls may be the one who agrees, where the client can ask it.
+    `false`: only those who may decide on approvals do."""
+
+    @model_validator(mode="after")
+    def _names_of_tools(self) -> "ApprovalBody":
+        names = [name for name in self.per_tool if not name.startswith(EFFECT)]
+        if not all(is_tool_name(name.replace("*", "_").replace("?", "_")) for name in names):
+            raise refuse(
+                "`per_tool` is keyed by tool name: letters, digits, `_`, `.` and `-`, and `*` and `?` for any"
+            )
+        try:
+            check_patterns([parse_pattern(name) for name in self.per_tool])
+        except InvalidRecord as exc:
+            raise refuse(f"`per_tool`: {exc}; {exc.hint}") from exc
+        return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_one_word(cls, value: object) -> object:
+        """`approval_policy = "always"` is short for a table with that default; `""` for an empty one."""
+        return ({"default": value} if value else {}) if isinstance(value, str) else value
+
+    def value(self) -> ApprovalPolicy:
+        return ApprovalPolicy(
+            default=self.default, per_tool=MappingProxyType(dict(self.per_tool)), in_place=self.in_place
+        )
+
+
+class RedactionBody(Body):
+    """What of the arguments of a server's calls is hidden, beside what looks like a secret.
+
+    Patterns with `*` and `?`, held against the names of members at any depth, whatever their case.
+    """
+
+    hide: MemberPatterns = []
+    """Hidden in the audit, and from whoever approves a call: what goes by these names, and all within it."""
+
+    show: MemberPatterns = []
+    """Names that look like those of secrets and are none, such as the `key` of a key-value store. What looks
+    like a token stays hidden, and so does what `hide` or the setting `redact_arguments` names."""
+
+    arguments: AuditedArguments = "redacted"
+    """`none`: the audit has none of its arguments. Whoever approves a call sees them even so, redacted."""
+
+    def value(self) -> RedactionRules:
+        return RedactionRules(hide=tuple(self.hide), show=tuple(self.show), arguments=self.arguments)
+
+
+class PackageRefBody(Body):
+    """The package a server runs from."""
+
+    version: Version
+    """Which version of it."""
+
+    sha256: Sha256
+    """Of its archive: a node runs exactly this."""
+
+    def value(self) -> PackageRef:
+        return PackageRef(version=self.version, sha256=self.sha256)
+
+
+class ServerBody(Body):
+    """One MCP server: how to reach it and what the platform allows of it."""
+
+    version: Literal[1] = 1
+    """The version of this format. There is one so far."""
+
+    server_id: ServerId
+    """Its name in every URL, policy and tool name: lower case, up to 40 characters."""
+
+    transport: Transport
+    """`stdio` starts a child process; the others connect to a URL."""
+
+    stdio: StdioBody | None = None
+    """Needed by transport `stdio`, refused with the others."""
+
+    http: HttpBody | None = None
+    """Needed by transports `streamable_http` and `http_sse_legacy`, refused with `stdio`."""
+
+    display_name: Title = ""
+    """For people."""
+
+    tool_namespace: Annotated[Namespace | None, ABSENT_IF_EMPTY] = None
+    """What stands before a tool's name towards models; `mcp.<server_id>` unless given. Unique."""
+
+    allowed_tools: Patterns = []
+    """Patterns of the tools this server may offer at all. Empty: none."""
+
+    approval_policy: ApprovalBody = ApprovalBody()
+    """Which of its calls a person must agree to."""
+
+    budgets: BudgetsBody = BudgetsBody()
+    """Limits of its calls."""
+
+    redaction: RedactionBody = RedactionBody()
+    """What of the arguments of its calls is hidden."""
+
+    tags: Annotated[list[Tag], Field(max_length=64)] = []
+    """Words by which profiles and tasks select servers."""
+
+    category: Label = ""
+    """One heading to list it under."""
+
+    enabled: bool = True
+    """False: registered, and nothing of it is offered."""
+
+    sharing: Sharing = "shared"
+    """`shared`: one connection serves all callers. `per_session`: each session has its own, for servers that
+    keep state or ask their client for roots."""
+
+    idle_timeout_s: int = Field(default=0, ge=0, le=MAX_IDLE_S)
+    """After this long without a call the connection is closed until the next. 0: never, but 300 s for the
+    connections of sessions."""
+
+    start_timeout_s: int = Field(default=0, ge=0, le=MAX_START_S)
+    """How long a start may take, downloads included. 0: 300 s where the command is a package runner (`npx`,
+    `uvx`, `bunx`, `pipx`, `docker` and the like), else 10 s."""
+
+    list_ttl_s: ListTtl = 0
+    """How often the server's lists are read again, whether or not it announces changes: 30 to 300. 0: as
+    often as the server says (`ttlMs`, within the same bounds), else every 120 s."""
+
+    prewarm: bool = False
+    """Connect at start, not by the first call, and stay connected: a connection that ends is opened again at
+    once, not by the next call or list."""
+
+    protocol: Protocol = "auto"
+    """The protocol revision to use. `auto`: 2026-07-28 if the server supports it, and a session-based
+    connection as well for clients and tools that need one. `stateless`: 2026-07-28 only. `session`: up to
+    2025-11-25 only."""
+
+    package: PackageRefBody | None = None
+    """The package it runs from; written by installing one. Its files are where `${PACKAGE_DIR}` stands in
+    arguments and variables, and a command runs in their directory."""
+
+    @model_validator(mode="after")
+    def _launch_fits_transport(self) -> "ServerBody":
+        needed, other = ("stdio", "http") if self.transport == "stdio" else ("http", "stdio")
+        if getattr(self, needed) is None:
+            raise refuse(f"transport `{self.transport}` needs `{needed}`")
+        if getattr(self, other) is not None:
+            raise refuse(f"transport `{self.transport}` has no use for `{other}`")
+        if self.transport == "http_sse_legacy" and self.http is not None and self.http.oauth is not None:
+            raise refuse("transport `http_sse_legacy` has no use for `http.oauth`")
+        if self.transport == "http_sse_legacy" and self.protocol == "stateless":
+            raise refuse("transport `http_sse_legacy` is session-based: `protocol` cannot be `stateless`")
+        return self
+
+    def value(self) -> ServerRecord:
+        return ServerRecord(
+            server_id=self.server_id,
+            transport=self.transport,
+            stdio=self.stdio.value() if self.stdio else None,
+            http=self.http.value() if self.http else None,
+            display_name=self.display_name,
+            tool_namespace=self.tool_namespace or default_namespace(self.server_id),
+            allowed_tools=tuple(self.allowed_tools),
+            approval_policy=self.approval_policy.value(),
+            budgets=self.budgets.value(),
+            redaction=self.redaction.value(),
+            tags=tuple(self.tags),
+            category=self.category,
+            enabled=self.enabled,
+            sharing=self.sharing,
+            idle_timeout_s=self.idle_timeout_s,
+            start_timeout_s=self.start_timeout_s,
+            list_ttl_s=self.list_ttl_s,
+            prewarm=self.prewarm,
+            protocol=self.protocol,
+            package=self.package.value() if self.package else None,
+        )
+
+
+def default_namespace(server_id: str) -> str:
+    """The namespace of a server whose record names none."""
+    return f"mcp.{server_id}"
+
+
+class PinBody(Body):
+    """The approved definitions of one server: nothing else of it is offered."""
+
+    server_id: ServerId
+    """The server."""
+
+    tools: Annotated[dict[Annotated[str, Field(max_length=128)], Sha256], Field(max_length=2_000)] = {}
+    """Tool name to the SHA-256 of its definition."""
+
+    changed: Annotated[dict[Annotated[str, Field(max_length=128)], Sha256], Field(max_length=2_000)] = {}
+    """Tool name to the SHA-256 of what was found in place of the approved definition. The gateway notes it;
+    such a tool is hidden until it is approved again."""
+
+    @model_validator(mode="after")
+    def _names_of_tools(self) -> "PinBody":
+        if not all(is_tool_name(name) for name in (*self.tools, *self.changed)):
+            raise refuse("`tools` is keyed by tool name: letters, digits, `_`, `.` and `-`")
+        return self
+
+    def value(self) -> Pin:
+        return Pin(server_id=self.server_id, tools=_frozen(self.tools), changed=_frozen(self.changed))
+
+
+class SecretBody(Body):
+    """What the parts of the gateway share among themselves. No surface shows or takes one."""
+
+    secret_id: Name
+    """What it is for."""
+
+    hex: Sha256
+    """32 random bytes in hexadecimal."""
+
+    def value(self) -> Secret:
+        return Secret(secret_id=self.secret_id, hex=self.hex)

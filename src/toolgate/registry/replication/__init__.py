@@ -1,0 +1,1 @@
+"""How a node follows the control plane: connection, sync, state, and what it requests remotely"""

@@ -1,0 +1,164 @@
+"""The registry as a node sees it: every record parsed, at one revision, followed as it changes.
+
+A record that no longer parses is left out and reported. It must never stop the others from being
+served, and never be served in part.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Final, get_args
+
+from toolgate.errors import Compacted, InvalidRecord, StorageUnavailable, WatchLagged
+from toolgate.model.chat import ChatUpstream
+from toolgate.model.packages import Package
+from toolgate.model.pins import Pin
+from toolgate.model.principals import Choice, Key, Secret
+from toolgate.model.revisions import Batch, Body, Kind, Listing
+from toolgate.model.servers import ServerRecord
+from toolgate.model.tasks import Profile, Task
+from toolgate.registry.records.codec import Record, parse_record
+from toolgate.registry.store.contract import Store
+
+SIGNS_SESSIONS: Final = "session"
+"""The id of the secret that does."""
+
+LIST_AGAIN_S: Final = 1.0
+
+PARSED_AT_ONCE: Final = 100
+"""Changes of one transaction. More take long enough for every caller to feel it: a thread parses them."""
+
+_log = logging.getLogger(__name__)
+
+_KINDS: Final = frozenset(get_args(Kind))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistryState:
+    """The registry half of a snapshot."""
+
+    revision: int
+    epoch: str
+    digest: str = field(default="", compare=False)
+    """Of the log up to `revision`; see `Batch`."""
+    servers: Mapping[str, ServerRecord] = field(default_factory=lambda: MappingProxyType({}))
+    tasks: Mapping[str, Task] = field(default_factory=lambda: MappingProxyType({}))
+    profiles: Mapping[str, Profile] = field(default_factory=lambda: MappingProxyType({}))
+    keys: Mapping[str, Key] = field(default_factory=lambda: MappingProxyType({}))
+    pins: Mapping[str, Pin] = field(default_factory=lambda: MappingProxyType({}))
+    packages: Mapping[str, Package] = field(default_factory=lambda: MappingProxyType({}))
+    chat_upstreams: Mapping[str, ChatUpstream] = field(default_factory=lambda: MappingProxyType({}))
+    choices: Mapping[str, Choice] = field(default_factory=lambda: MappingProxyType({}))
+    secrets: Mapping[str, Secret] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def session_key(self) -> bytes | None:
+        """What signs session ids on every node; None until control has minted it."""
+        secret = self.secrets.get(SIGNS_SESSIONS)
+        return None if secret is None else bytes.fromhex(secret.hex)
+
+
+async def watch_registry(store: Store) -> AsyncGenerator[RegistryState, None]:
+    """The current state, then a new one after each committed change. Ends when the store is closed.
+
+    A watch that was cut off (the reader was slow, the log was compacted) is taken up again by listing. The
+    first listing must succeed; a later one is tried until it does, and what was yielded last goes on to hold.
+    """
+    listing = await store.list()
+    while True:
+        # In a thread: thousands of records take long enough to parse for every caller to feel it.
+        state = await asyncio.to_thread(state_of, listing)
+        yield state
+        try:
+            async with store.watch(state.revision, state.digest) as batches:
+                async for batch in batches:
+                    if batch.changes:
+                        state = await advance(state, batch)
+                        yield state
+        except (Compacted, WatchLagged, StorageUnavailable) as exc:
+            _log.warning("registry watch was cut off, listing again: %s", exc)
+        else:
+            return
+        listing = await _list_again(store)
+
+
+async def _list_again(store: Store) -> Listing:
+    while True:
+        try:
+            return await store.list()
+        except StorageUnavailable as exc:
+            _log.warning("the registry cannot be listed: %s", exc)
+            await asyncio.sleep(LIST_AGAIN_S)
+
+
+def state_of(listing: Listing) -> RegistryState:
+    """A listing, parsed."""
+    empty = RegistryState(revision=listing.revision, epoch=listing.epoch, digest=listing.digest)
+    return _with(empty, ((stored.kind, stored.id, stored.body) for stored in listing.records))
+
+
+async def advance(state: RegistryState, batch: Batch) -> RegistryState:
+    """`state` after one transaction; only the maps of the kinds it touches are made anew."""
+    if len(batch.changes) <= PARSED_AT_ONCE:
+        return _advance(state, batch)
+    return await asyncio.to_thread(_advance, state, batch)
+
+
+def _advance(state: RegistryState, batch: Batch) -> RegistryState:
+    moved = replace(state, revision=batch.revision, digest=batch.digest)
+    return _with(moved, ((change.kind, change.id, change.after) for change in batch.changes))
+
+
+def changed_choosers(before: RegistryState | None, after: RegistryState) -> frozenset[str] | None:
+    """The callers whose integrations changed, if nothing else did. None: something else did, or may have.
+
+    By identity: `advance` leaves the maps of the kinds that a transaction does not touch.
+    """
+    if before is None or before.epoch != after.epoch:
+        return None
+    if any(getattr(before, f"{kind}s") is not getattr(after, f"{kind}s") for kind in _KINDS - {"choice"}):
+        return None
+    ids = before.choices.keys() | after.choices.keys()
+    pairs = [(before.choices.get(one), after.choices.get(one)) for one in ids]
+    changed = [one for pair in pairs if pair[0] is not pair[1] for one in pair if one is not None]
+    if not changed or not all(one.is_readable for one in changed):
+        return None
+    return frozenset(one.principal for one in changed)
+
+
+def _with(state: RegistryState, bodies: Iterable[tuple[Kind, str, Body | None]]) -> RegistryState:
+    maps: dict[str, dict[str, Any]] = {}
+    for kind, record_id, body in bodies:
+        if kind not in _KINDS:
+            continue  # it is known to a newer control
+        name = f"{kind}s"  # as they are called in a state
+        if name not in maps:
+            maps[name] = dict(getattr(state, name))
+        records = maps[name]
+        record = None if body is None else _parse_or_report(kind, record_id, body)
+        if record is None:
+            records.pop(record_id, None)
+        else:
+            records[record_id] = record
+    changed: dict[str, Any] = {name: MappingProxyType(records) for name, records in maps.items()}
+    return replace(state, **changed)
+
+
+def _parse_or_report(kind: Kind, record_id: str, body: Body) -> Record | None:
+    try:
+        # Lenient: a newer control may have written fields that this node does not know yet.
+        return parse_record(kind, record_id, body, strict=False)
+    except InvalidRecord as exc:
+        _log.warning("%s `%s` is left out, it is not valid: %s", kind, record_id, exc)
+        return _closed(kind, record_id)
+
+
+def _closed(kind: Kind, record_id: str) -> Record | None:
+    """What stands for a record that cannot be read, where callers would reach more without it."""
+    if kind == "pin":
+        return Pin(server_id=record_id)  # nothing of the server is offered
+    if kind == "choice":
+        return Choice(choice_id=record_id, principal="", is_readable=False)  # nothing is on for its caller
+    return None

@@ -1,0 +1,285 @@
+"""A whole registry as one file: JSON lines, with a header, records, the log, and an end that proves it whole.
+
+The file holds what the store holds, hashes of keys included, so it is for its owner only. It is written under
+another name and moved into place. A file is believed only as a whole: `check_export` reads all of it, and
+says which line is wrong and how.
+"""
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import msgspec
+
+from toolgate.errors import ImportRefused, StorageFailed
+from toolgate.model.revisions import Body, Change, Listing, Stored
+from toolgate.registry.durable import sync_directory
+from toolgate.registry.records.transaction import RecordKey
+
+FORMAT: Final = "toolgate-registry"
+VERSION: Final = 1
+MAX_LINE_BYTES: Final = 32 * 1024 * 1024
+"""A change holds a record twice, and a record came in one bounded request."""
+MAX_ID_CHARS: Final = 64
+_PROGRESS_EVERY: Final = 500
+
+Progress = Callable[[int], None]
+"""Told now and then how many records and changes are done."""
+
+
+class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the file is, and where the store stood."""
+
+    format: str
+    version: int
+    epoch: str
+    revision: int
+    compacted: int
+
+
+class End(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How much there must be, and the SHA-256 of all bytes before this line."""
+
+    records: int
+    changes: int
+    sha256: str
+
+
+class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One line of the file: exactly one of these."""
+
+    header: Header | None = None
+    record: Stored | None = None
+    change: Change | None = None
+    end: End | None = None
+
+
+_encode: Final = msgspec.json.Encoder(enc_hook=dict).encode
+_decode: Final = msgspec.json.Decoder(Line).decode
+_UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
+_decode_header: Final = msgspec.json.Decoder(dict[str, dict[str, object]]).decode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """All there is in a store at one moment."""
+
+    listing: Listing
+    compacted: int
+    changes: Iterable[Change]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """What a file holds."""
+
+    epoch: str
+    revision: int
+    records: int
+    changes: int
+
+
+def write_export(path: Path, contents: Contents, progress: Progress | None = None) -> Exported:
+    """Put `contents` into the file `path`, in place of what was there. Raises StorageFailed."""
+    draft: Path | None = None
+    try:
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        draft = Path(name)
+        with os.fdopen(descriptor, "wb") as file:
+            exported = _write_lines(file, contents, progress or _no_progress)
+            file.flush()
+            os.fsync(descriptor)
+        draft.replace(path)
+        sync_directory(path.parent)
+    except OSError as exc:
+        raise StorageFailed(
+            f"cannot write `{path}`: {exc.strerror}", hint="choose another place, or make room"
+        ) from exc
+    finally:
+        if draft is not None:
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
+    return exported
+
+
+def check_export(path: Path, progress: Progress | None = None) -> Header:
+    """Read all of the file. Raises ImportRefused with the line that is wrong."""
+    with _opened(path) as file:
+        check = _Check(path)
+        for done, _ in enumerate(check.lines(file)):
+            _tell(progress or _no_progress, done)
+        return check.header
+
+
+def read_export(path: Path) -> Iterator[Stored | Change]:
+    """The records, then the changes. Raises ImportRefused, at the latest after the last one."""
+    with _opened(path) as file:
+        yield from _Check(path).lines(file)
+
+
+def _write_lines(file: BinaryIO, contents: Contents, progress: Progress) -> Exported:
+    digest, changes = hashlib.sha256(), 0
+
+    def put(line: Line) -> None:
+        text = _encode(line) + b"\n"
+        digest.update(text)
+        file.write(text)
+
+    listing = contents.listing
+    put(
+        Line(
+            header=Header(
+                format=FORMAT,
+                version=VERSION,
+                epoch=listing.epoch,
+                revision=listing.revision,
+                compacted=contents.compacted,
+            )
+        )
+    )
+    for stored in listing.records:
+        put(Line(record=stored))
+    for changes, change in enumerate(contents.changes, 1):
+        put(Line(change=change))
+        _tell(progress, len(listing.records) + changes)
+    records = len(listing.records)
+    put(Line(end=End(records=records, changes=changes, sha256=digest.hexdigest())))
+    progress(records + changes)
+    return Exported(epoch=listing.epoch, revision=listing.revision, records=records, changes=changes)
+
+
+class _Check:
+    """Whether the lines of a file make one sound registry. What is wrong is said with the line's number."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._number = 0
+        self._digest = hashlib.sha256()
+        self._records: dict[RecordKey, tuple[int, bytes]] = {}
+        self._newest: dict[RecordKey, tuple[int, bytes | None]] = {}
+        self._previous: RecordKey | None = None
+        self._changes = 0
+        self._revision = 0
+        self.header: Header
+
+    def lines(self, file: BinaryIO) -> Iterator[Stored | Change]:
+        """Each record and change, once it was found sound by itself; the whole is known sound at the end."""
+        self.header = self._read_header(file)
+        self._revision = self.header.compacted
+        while True:
+            before = self._digest.hexdigest()
+            line = self._parse(self._read_line(file))
+            if line.end is not None:
+                self._check_end(line.end, before)
+                self._expect(not file.read(1), "there is more after the end")
+                return
+            if line.record is not None:
+                self._check_record(line.record)
+                yield line.record
+            elif line.change is not None:
+                self._check_change(line.change)
+                yield line.change
+
+    def _read_header(self, file: BinaryIO) -> Header:
+        text = self._read_line(file)
+        try:
+            # Looked at on its own first: a later version may have other lines altogether.
+            found = _decode_header(text).get("header", {})
+        except _UNREADABLE:
+            found = {}
+        self._expect(found.get("format") == FORMAT, "this is not an export of a Toolgate registry")
+        version = found.get("version")
+        self._expect(version == VERSION, f"its version is {version!r}; this Toolgate reads {VERSION}")
+        header = self._parse(text).header
+        sound = header is not None and 0 <= header.compacted <= header.revision
+        self._expect(sound, "the header makes no sense")
+        assert header is not None
+        return header
+
+    def _read_line(self, file: BinaryIO) -> bytes:
+        self._number += 1
+        try:
+            text = file.readline(MAX_LINE_BYTES)
+        except OSError as exc:
+            raise ImportRefused(f"cannot read `{self._path}`: {exc.strerror}") from exc
+        self._expect(text.endswith(b"\n"), "the file ends here, or the line is too long: it was cut")
+        self._digest.update(text)
+        return text
+
+    def _parse(self, text: bytes) -> Line:
+        try:
+            line = _decode(text)
+        except _UNREADABLE as exc:
+            raise self._refusal(f"it cannot be read: {exc}") from exc
+        members = (line.header, line.record, line.change, line.end)
+        is_one = sum(member is not None for member in members) == 1
+        self._expect(is_one and (line.header is None or self._number == 1), "it is not one thing")
+        return line
+
+    def _check_record(self, stored: Stored) -> None:
+        key = RecordKey(stored.kind, stored.id)
+        self._expect(self._changes == 0, "a record among the changes")
+        self._expect(self._previous is None or self._previous < key, f"{key} is out of order, or twice")
+        self._expect(_is_id(stored.id) and "\0" not in stored.actor, f"{key} has no valid id or actor")
+        self._expect(0 < stored.revision <= self.header.revision, f"{key} has an impossible revision")
+        self._previous = key
+        self._records[key] = (stored.revision, _fingerprint(stored.body))
+
+    def _check_change(self, change: Change) -> None:
+        key = RecordKey(change.kind, change.id)
+        in_order = self._revision + (self._changes == 0) <= change.revision <= self._revision + 1
+        self._expect(in_order and change.revision <= self.header.revision, "the log has a hole, or no order")
+        self._expect(_is_id(change.id) and "\0" not in change.actor, f"{key} has no valid id or actor")
+        self._expect((change.operation == "delete") == (change.after is None), "it does not do what it says")
+        self._expect(self._newest.get(key, (0, None))[0] < change.revision, f"{key} is twice in one revision")
+        self._changes += 1
+        self._revision = change.revision
+        self._newest[key] = (change.revision, None if change.after is None else _fingerprint(change.after))
+
+    def _check_end(self, end: End, digest: str) -> None:
+        self._expect(end.sha256 == digest, "the checksum does not match: the file was changed or damaged")
+        counted = (len(self._records), self._changes)
+        self._expect((end.records, end.changes) == counted, "there are not as many lines as it says")
+        self._expect(self._revision == self.header.revision, "the log ends too early")
+        young = {key: at for key, at in self._records.items() if at[0] > self.header.compacted}
+        left = {key: at for key, at in self._newest.items() if at[1] is not None}
+        deleted = self._newest.keys() - left.keys()
+        self._expect(
+            young == left and not deleted & self._records.keys(), "the records are not what the log says"
+        )
+
+    def _expect(self, holds: bool, otherwise: str) -> None:  # noqa: FBT001 (reads as a sentence)
+        if not holds:
+            raise self._refusal(otherwise)
+
+    def _refusal(self, reason: str) -> ImportRefused:
+        return ImportRefused(f"`{self._path}` line {self._number}: {reason}")
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except OSError as exc:
+        raise ImportRefused(f"cannot read `{path}`: {exc.strerror}") from exc
+
+
+def _is_id(text: str) -> bool:
+    return 0 < len(text) <= MAX_ID_CHARS and "\0" not in text
+
+
+def _fingerprint(body: Body) -> bytes:
+    return hashlib.sha256(msgspec.json.encode(body, order="sorted")).digest()
+
+
+def _tell(progress: Progress, done: int) -> None:
+    if done % _PROGRESS_EVERY == 0:
+        progress(done)
+
+
+def _no_progress(_done: int) -> None:
+    pass

@@ -1,0 +1,259 @@
+"""The store in PostgreSQL, for any number of control processes on one database.
+
+Every process reads the log after the newest revision it knows, and hands it to its watchers: its own writes
+come the same way as those of others, so there is one order. A commit notifies all; what a lost notification
+leaves out, the next poll finds. A history that cannot be followed (the log was cut, the database replaced)
+ends every watcher, so that it lists again.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from threading import Timer
+from typing import Any, Final
+
+import psycopg
+from sqlalchemy import Connection, text
+
+from toolgate.errors import Compacted, StartRefused, StorageFailed, StorageUnavailable, ToolgateError
+from toolgate.model.revisions import Batch, Write
+from toolgate.registry.database.postgresql import CHANNEL, READERS, PostgresDatabase, is_away
+from toolgate.registry.database.statements import News, read_batches, read_news
+from toolgate.registry.database.tables import Head, read_digest, read_head
+from toolgate.registry.database.transactions import Transactions
+from toolgate.registry.records.transaction import chain_digest
+from toolgate.registry.store.catalog import read_catalog_mark
+from toolgate.registry.store.side_tables import read_mark
+from toolgate.registry.store.sql_store import SqlStore, start_of
+from toolgate.registry.store.watch import PAGE
+
+_POLL_S: Final = 3.0
+"""How late a change is seen when notifications do not arrive; some connection poolers drop them."""
+_CURRENT_S: Final = 3 * _POLL_S
+"""What was read longer ago may be old: since then another process may have committed, and nobody was told."""
+_WITHIN_S: Final = 20.0
+"""The database ends a statement after 10 s by itself, and a transaction has few. One that hangs does not."""
+_CLOSE_S: Final = 3.0
+_FIRST_DELAY_S: Final = 0.1
+_LONGEST_DELAY_S: Final = 5.0
+_TELL_EVERY_S: Final = 60.0
+"""How often a start that waits for its database says so: enough to be found in a log, and no flood."""
+
+_CLOCK_MS: Final = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
+
+_log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def open_postgres_store(
+    url: str, clock_ms: Callable[[], int], *, waits: bool = False
+) -> AsyncIterator["PostgresStore"]:
+    """The store in the database at `url`, its tables made if they are missing. Raises StartRefused.
+
+    `waits`: for a database that cannot be reached, until it can.
+    """
+    database = PostgresDatabase(url)
+    reader = ThreadPoolExecutor(max_workers=READERS, thread_name_prefix="registry-read")
+    # One: writers stand in line at the database anyway, and so never keep a reader from its thread.
+    writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="registry-write")
+    loop = asyncio.get_running_loop()
+    try:
+        prepare = partial(loop.run_in_executor, writer, database.prepare)
+        head = await (_prepare_once_there(database, prepare) if waits else prepare())
+        transactions = Transactions(database, reader=reader, writer=writer, within_s=_WITHIN_S)
+        store = PostgresStore(transactions, head, clock_ms=clock_ms)
+        following = asyncio.create_task(store.follow(database.parameters))
+        try:
+            yield store
+        finally:
+            following.cancel()
+            await asyncio.wait([following])
+            await store.aclose()
+    finally:
+        await asyncio.shield(asyncio.to_thread(_close, database, reader, writer))
+
+
+async def _prepare_once_there(database: PostgresDatabase, prepare: Callable[[], Awaitable[Head]]) -> Head:
+    """Try until the database can be reached. Raises StartRefused for whatever else is wrong."""
+    delay_s, told_s = _FIRST_DELAY_S, -_TELL_EVERY_S
+    while True:
+        try:
+            return await prepare()
+        except StartRefused as exc:
+            if not is_away(exc):
+                raise
+            if _now_s() - told_s >= _TELL_EVERY_S:
+                _log.warning("waiting for %s: %s", database.where, exc)
+                told_s = _now_s()
+        await asyncio.sleep(random.uniform(delay_s / 2, delay_s))  # noqa: S311 (spreads replicas)
+        delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
+
+
+def _close(database: PostgresDatabase, *executors: ThreadPoolExecutor) -> None:
+    """What is under way may end in time. A database that hangs is left."""
+    impatience = Timer(_CLOSE_S, database.sever)
+    impatience.start()
+    for executor in executors:
+        executor.shutdown()
+    impatience.cancel()
+    database.close()
+
+
+class PostgresStore(SqlStore):
+    """The store over a prepared database. Made by `open_postgres_store`."""
+
+    def __init__(self, transactions: Transactions, head: Head, *, clock_ms: Callable[[], int]) -> None:
+        super().__init__(transactions, head, clock_ms=clock_ms)
+        self._turn = asyncio.Lock()
+        self._current_s = _now_s()
+        self._reports_mark: Sequence[object] = ()
+        self._catalog_mark: Sequence[object] = ()
+
+    @property
+    def is_current(self) -> bool:
+        return _now_s() - self._current_s <= _CURRENT_S
+
+    async def commit(
+        self, writes: Sequence[Write], *, actor: str, if_store_revision: int | None = None
+    ) -> Batch:
+        batch = await super().commit(writes, actor=actor, if_store_revision=if_store_revision)
+        # It is stored: whoever cannot read it back now will be told of it later.
+        with suppress(StorageUnavailable, StorageFailed):
+            await self._hand_on(batch)
+        return batch
+
+    @asynccontextmanager
+    async def watch(self, since: int, digest: str = "") -> AsyncIterator[AsyncIterator[Batch]]:
+        # Another replica may have told of it first, or the database went back and this one has not seen it.
+        if not await self._hub.has(since, digest):
+            await self._catch_up()
+        async with self._hub.watch(since, digest) as batches:
+            yield batches
+
+    async def follow(self, parameters: Mapping[str, Any]) -> None:
+        """Listen for what any process commits. Ends only by cancellation."""
+        delay_s = _FIRST_DELAY_S
+        while True:
+            try:
+                async with await psycopg.AsyncConnection.connect(**parameters, autocommit=True) as listener:
+                    await listener.execute(f"LISTEN {CHANNEL}")
+                    # What was said while nobody listened:
+                    await self._catch_up()
+                    self.reports.count.rise()
+                    self.catalog.count.rise()
+                    self.invocations.on_news(is_queued=True)
+                    delay_s = _FIRST_DELAY_S
+                    await self._listen(listener)
+            except (psycopg.Error, ToolgateError) as exc:
+                if delay_s == _FIRST_DELAY_S:
+                    _log.warning("the database does not tell of changes, trying again: %s", exc)
+            except Exception:
+                _log.exception("following the database failed, trying again")
+            await asyncio.sleep(random.uniform(0, delay_s))  # noqa: S311 (spreads replicas, guards nothing)
+            delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
+
+    async def _listen(self, listener: psycopg.AsyncConnection[Any]) -> None:
+        while True:
+            topics = {notice.payload async for notice in listener.notifies(timeout=_POLL_S, stop_after=1)}
+            await self._catch_up()
+            if "reports" in topics:
+                self.reports.count.rise()
+            if "catalog" in topics:
+                self.catalog.count.rise()
+            if topics & {"queue", "runs"}:
+                self.invocations.on_news(is_queued="queue" in topics)
+            if not topics:
+                await self._poll_marks()
+
+    async def _hand_on(self, batch: Batch) -> None:
+        """Publish what was committed here: without asking for it, where it follows on what is known."""
+        async with self._turn:
+            known = self._hub.digest
+            if batch.revision == self._hub.revision + 1 and known:
+                if chain_digest(known, batch.revision, batch.changes) == batch.digest:
+                    self._hub.publish(batch)
+                    return
+            elif (batch.revision, batch.digest) == (self._hub.revision, known):
+                return
+        await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        """Publish the log as far as it goes."""
+        async with self._turn:
+            while True:
+                known, asked_s = self._hub.revision, _now_s()
+                try:
+                    news = await self._transactions.read(partial(read_news, after=known, page=PAGE))
+                except StorageFailed as exc:
+                    _log.error("watchers list again, since the log cannot be read: %s", exc)
+                    self._restart(await self._transactions.read(read_head))
+                    return
+                self._apply(news, known)
+                if self._hub.revision >= news.head.revision:
+                    self._current_s = asked_s
+                    return
+
+    def _apply(self, news: News, known: int) -> None:
+        head = news.head
+        is_same = head.epoch == self._epoch and news.digest == self._hub.digest
+        if not is_same or head.revision < known or head.compacted > known:
+            _log.warning("watchers list again, since the registry was replaced, cut or taken back: %s", head)
+            self._restart(head)
+            return
+        self._hub.on_compacted(head.compacted)
+        for batch in news.batches:
+            self._hub.publish(batch)
+
+    def _restart(self, head: Head) -> None:
+        self._epoch = head.epoch
+        self._hub.restart(start_of(head))
+
+    async def _poll_marks(self) -> None:
+        """What is kept beside the log."""
+        before, self._reports_mark = self._reports_mark, await self._transactions.read(read_mark)
+        if before != self._reports_mark:
+            self.reports.count.rise()
+        before, self._catalog_mark = self._catalog_mark, await self._transactions.read(read_catalog_mark)
+        if before != self._catalog_mark:
+            self.catalog.count.rise()
+        # Those change all the time while something runs, and claimers look again by themselves.
+        self.invocations.on_news(is_queued=False)
+
+    def _read_clock_ms(self, connection: Connection) -> int:
+        """The database's: the clocks of replicas may be minutes apart, and a lease is only seconds."""
+        return read_clock_ms(connection)
+
+    def _on_committed(self, batch: Batch) -> None:
+        """Nothing: what is committed is read from the log, by its order."""
+
+    async def _read_log(self, after: int, upto: int) -> Sequence[Batch]:
+        known = Head(
+            schema_version=0,
+            epoch=self._epoch,
+            revision=self._hub.revision,
+            compacted=self._hub.compacted,
+            digest=self._hub.digest,
+        )
+        return await self._transactions.read(partial(_read_own_batches, known=known, after=after, upto=upto))
+
+
+def read_clock_ms(connection: Connection) -> int:
+    """What time it is at the database."""
+    milliseconds: int = connection.execute(_CLOCK_MS).scalar_one()
+    return milliseconds
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _read_own_batches(connection: Connection, *, known: Head, after: int, upto: int) -> Sequence[Batch]:
+    """Those of the history that stands at `known`, and of no other."""
+    is_own = read_head(connection).epoch == known.epoch
+    if not is_own or read_digest(connection, known.revision) != known.digest:
+        raise Compacted("the registry was replaced or taken back")
+    return read_batches(connection, after, upto)

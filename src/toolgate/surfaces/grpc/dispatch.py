@@ -1,0 +1,204 @@
+"""The one way every call takes to its handler, whatever the service.
+
+Credential, role, size and form are checked here and nowhere else, so a new row of the table cannot forget
+them. Who has no valid credential cannot tell an RPC from one that does not exist.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from functools import partial
+from typing import Final, NoReturn, TypeAlias, cast
+from urllib.parse import unquote
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError, Message
+
+from toolgate.errors import (
+    BodyTooLarge,
+    Forbidden,
+    MethodNotFound,
+    NotReady,
+    ParseFailed,
+    ToolgateError,
+    Unauthenticated,
+)
+from toolgate.gateway.auth.identity import has_lapsed
+from toolgate.gateway.roles import reaches
+from toolgate.govern.control import Control
+from toolgate.model.principals import Principal
+from toolgate.surfaces.grpc.rpc import ANYONE, Answer, Call, Rpc, Stream
+from toolgate.surfaces.grpc.statuses import encode_error
+
+Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
+Handler: TypeAlias = "grpc.RpcMethodHandler[bytes, bytes]"
+
+UNKNOWN: Final = "an unknown RPC"
+"""Stands in the log for what a caller wrote there: it could be anything."""
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Door(grpc.GenericRpcHandler):
+    """All RPCs of a table over `control`, for one listener. The library is handed bytes, not messages."""
+
+    def __init__(self, control: Control, rpcs: Sequence[Rpc], *, is_local: bool) -> None:
+        """`is_local`: only this machine can call, so a caller without a credential may be trusted."""
+        self._control = control
+        self._is_local = is_local
+        self._rpcs: Mapping[str, Rpc] = {rpc.path: rpc for rpc in rpcs}
+        self._streams: set[OpenStream] = set()
+        self._is_closing = False
+
+    def close(self) -> None:
+        """End every stream, and those to come: their clients are told to look elsewhere."""
+        self._is_closing = True
+        for stream in tuple(self._streams):
+            stream.end()
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler:
+        rpc = self._rpcs.get(handler_call_details.method)
+        # To the library every RPC streams, which on the wire is no difference: it reads the request of others
+        # before it asks us, and nothing is to be read for a stranger.
+        return grpc.stream_stream_rpc_method_handler(
+            self._refuse if rpc is None else partial(self._serve, rpc)
+        )
+
+    async def _refuse(self, _raws: AsyncIterator[bytes], context: Context) -> None:
+        try:
+            await self._authenticate(context, "")
+        except Exception as exc:
+            await _abort(context, exc, UNKNOWN)
+        unknown = MethodNotFound("this gateway has no such RPC", hint="see the reference for those there are")
+        await _abort(context, unknown, UNKNOWN)
+
+    async def _serve(self, rpc: Rpc, raws: AsyncIterator[bytes], context: Context) -> None:
+        try:
+            principal = await self._admit(rpc, context)
+            is_dialogue = rpc.descriptor.client_streaming
+            request = _parse_all(rpc, raws) if is_dialogue else _parse(rpc, await context.read())
+            call = Call(principal=principal, request=request)
+            if rpc.descriptor.server_streaming:
+                await self._stream(cast("Stream", rpc.handler)(self._control, call), context)
+            elif rpc.waits:
+                async with self._tenure(context) as stream:
+                    message = await cast("Answer", rpc.handler)(self._control, call)
+                    await stream.write(message.SerializeToString())
+            else:
+                message = await cast("Answer", rpc.handler)(self._control, call)
+                await context.write(message.SerializeToString())
+        except Exception as exc:
+            await _abort(context, exc, rpc.path)
+
+    async def _stream(self, messages: AsyncGenerator[Message, None], context: Context) -> None:
+        async with self._tenure(context) as stream, aclosing(messages):
+            async for message in messages:
+                await stream.write(message.SerializeToString())
+
+    async def _admit(self, rpc: Rpc, context: Context) -> Principal | None:
+        if rpc.roles == ANYONE and _authorization(context) is None:
+            return None
+        principal = await self._authenticate(context, rpc.path)
+        _check_role(rpc, principal)
+        return principal
+
+    async def _authenticate(self, context: Context, path: str) -> Principal:
+        authorization = _authorization(context)
+        if authorization is None and not self._is_local:
+            raise Unauthenticated("this gateway needs a key")
+        return await self._control.identities.admit(authorization, peer=_peer(context), place=path)
+
+    @asynccontextmanager
+    async def _tenure(self, context: Context) -> AsyncIterator["OpenStream"]:
+        """Ends what outlives its request with the credential it rests on, or with this listener."""
+        identities = self._control.identities
+        try:
+            async with asyncio.timeout(None) as patience:
+                stream = OpenStream(context, patience)
+                with identities.until_lapsed(_authorization(context), stream.end):
+                    self._streams.add(stream)
+                    if self._is_closing:
+                        stream.end()
+                    yield stream
+        except TimeoutError as exc:
+            if not patience.expired():
+                raise
+            if self._is_closing:
+                raise NotReady("this gateway is shutting down") from exc
+            raise has_lapsed() from exc
+        finally:
+            self._streams.discard(stream)
+
+
+class OpenStream:
+    """One that is open. It can be ended while it waits for its next message, and after one was sent."""
+
+    __slots__ = ("_context", "_is_over", "_is_writing", "_patience")
+
+    def __init__(self, context: Context, patience: asyncio.Timeout) -> None:
+        self._context = context
+        self._patience = patience
+        self._is_over = False
+        self._is_writing = False
+
+    def end(self) -> None:
+        """Have no further message sent."""
+        self._is_over = True
+        # The library takes no status for a call while it is at writing, so that is never interrupted. A
+        # reader that does not read may hold it up, but gets nothing by that.
+        if not self._is_writing and not self._patience.expired():
+            self._patience.reschedule(asyncio.get_running_loop().time())
+
+    async def write(self, raw: bytes) -> None:
+        self._is_writing = True
+        try:
+            await self._context.write(raw)
+        finally:
+            self._is_writing = False
+        if self._is_over:
+            self.end()
+
+
+def _authorization(context: Context) -> str | None:
+    found = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
+    # Two of them are one wrong credential: nobody picks the one that passes.
+    return ", ".join(map(str, found)) if found else None
+
+
+def _peer(context: Context) -> str:
+    """The address at the other end, out of `ipv4:127.0.0.1:4711` or `ipv6:%5B::1%5D:4711`."""
+    return unquote(context.peer()).partition(":")[2].rpartition(":")[0].strip("[]")
+
+
+def _check_role(rpc: Rpc, principal: Principal) -> None:
+    if rpc.roles != ANYONE and not any(reaches(principal.role, role) for role in rpc.roles):
+        raise Forbidden(f"this needs the role {' or '.join(f'`{role}`' for role in rpc.roles)}")
+
+
+def _parse(rpc: Rpc, raw: object) -> Message:
+    if not isinstance(raw, bytes):
+        raise ParseFailed("there is no request", hint="send one message")
+    if len(raw) > rpc.max_bytes:
+        raise BodyTooLarge(f"the request is larger than {rpc.max_bytes} bytes")
+    try:
+        return rpc.request_type.FromString(raw)
+    except DecodeError as exc:
+        name = rpc.request_type.DESCRIPTOR.full_name
+        raise ParseFailed(
+            f"the request is no `{name}`", hint="build the client from this gateway's `proto/`"
+        ) from exc
+
+
+async def _parse_all(rpc: Rpc, raws: AsyncIterator[bytes]) -> AsyncIterator[Message]:
+    async for raw in raws:
+        yield _parse(rpc, raw)
+
+
+async def _abort(context: Context, exc: Exception, name: str) -> NoReturn:
+    """Where a call ends that failed. What nobody foresaw stands in the log alone, once."""
+    if not isinstance(exc, ToolgateError):
+        _log.error("`%s` failed", name, exc_info=exc)
+        exc = ToolgateError("the request failed inside the gateway")
+    await context.abort(*encode_error(exc))

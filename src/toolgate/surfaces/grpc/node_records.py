@@ -1,0 +1,128 @@
+"""How nodes follow the registry: all records as they are stored, secrets included, for that role alone.
+
+And how they get the files of packages and the modules of workloads.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from typing import Final
+
+from google.protobuf.message import Message
+
+from toolgate.errors import Compacted, NotFound
+from toolgate.govern.changes.workloads import modules_of
+from toolgate.govern.control import Control
+from toolgate.model.revisions import Batch, Body, Kind, Listing
+from toolgate.proto import node_pb2
+from toolgate.registry.records.transaction import encode_body
+from toolgate.registry.replication.sync import Position
+from toolgate.surfaces.grpc.reports import MAX_REPORT_BYTES, ReportIntake
+from toolgate.surfaces.grpc.rpc import Call, Rpc
+from toolgate.surfaces.grpc.watching import watch_batches
+
+PART_BYTES: Final = 1024 * 1024
+MAX_BATCH_BYTES: Final = 12 * 1024 * 1024
+"""Nodes take messages of 16 MiB. A transaction of more than this is followed by listing."""
+_MANY_CHANGES: Final = 100
+
+
+async def list_records(
+    control: Control, _call: Call[node_pb2.ListRecordsRequest]
+) -> AsyncGenerator[Message, None]:
+    """All records of all kinds at one revision, in parts."""
+    listing = await control.store.list()
+    # Each part is made when the one before it was sent, so other calls have their turn in between.
+    parts = _parts(listing)
+    part = next(parts)
+    for following in parts:
+        yield part
+        part = following
+    part.is_last = True
+    yield part
+
+
+def _parts(listing: Listing) -> Iterator[node_pb2.ListRecordsResponse]:
+    """At least one; none is much larger than `PART_BYTES`, unless a single record is."""
+    size = 0
+    part = _part(listing)
+    for stored in listing.records:
+        record = _encode(stored.kind, stored.id, stored.body)
+        if size and size + record.ByteSize() > PART_BYTES:
+            yield part
+            size = 0
+            part = _part(listing)
+        size += record.ByteSize()
+        part.records.append(record)
+    yield part
+
+
+def _part(listing: Listing) -> node_pb2.ListRecordsResponse:
+    return node_pb2.ListRecordsResponse(epoch=listing.epoch, revision=listing.revision, digest=listing.digest)
+
+
+async def watch_records(
+    control: Control, call: Call[node_pb2.WatchRecordsRequest]
+) -> AsyncGenerator[Message, None]:
+    """Each transaction after `since_revision` whole, with the bodies it wrote, and then those to come."""
+    asked = call.request
+    batches = watch_batches(control.store, Position(asked.epoch, asked.since_revision, asked.digest))
+    async with aclosing(batches):
+        async for batch in batches:
+            if len(batch.changes) < _MANY_CHANGES:
+                yield _encode_batch(batch)
+            else:
+                yield await asyncio.to_thread(_encode_batch, batch)
+
+
+def _encode_batch(batch: Batch) -> node_pb2.WatchRecordsResponse:
+    changes = [_encode(change.kind, change.id, change.after) for change in batch.changes]
+    message = node_pb2.WatchRecordsResponse(revision=batch.revision, changes=changes, digest=batch.digest)
+    if message.ByteSize() > MAX_BATCH_BYTES:
+        raise Compacted(f"the transaction {batch.revision} is too large for one message")
+    return message
+
+
+def _encode(kind: Kind, record_id: str, body: Body | None) -> node_pb2.Record:
+    raw = None if body is None else encode_body(body).encode()
+    return node_pb2.Record(kind=kind, id=record_id, body=raw)
+
+
+async def read_artifact(
+    control: Control, call: Call[node_pb2.ReadArtifactRequest]
+) -> AsyncGenerator[Message, None]:
+    """The archive of a package in pieces, for a node that is to start a server from it."""
+    asked, artifacts = call.request, control.artifacts
+    if artifacts is None:
+        raise NotFound("this control keeps no archives")
+    stored = await artifacts.get(asked.package_id, asked.version)
+    if stored.sha256 != asked.sha256:
+        raise NotFound("the version that is kept has another hash")
+    async for piece in artifacts.read(asked.package_id, asked.version):
+        yield node_pb2.ReadArtifactResponse(content=piece)
+
+
+async def read_module(
+    control: Control, call: Call[node_pb2.ReadModuleRequest]
+) -> AsyncGenerator[Message, None]:
+    """A module in pieces, for a node that is to run it."""
+    async for piece in modules_of(control).read(call.request.sha256):
+        yield node_pb2.ReadModuleResponse(content=piece)
+
+
+def node_rpcs(intake: ReportIntake) -> tuple[Rpc, ...]:
+    """The rows of the service."""
+    service = "toolgate.v1.NodeService"
+    return (
+        Rpc(service=service, method="ListRecords", roles=("node",), handler=list_records),
+        Rpc(service=service, method="WatchRecords", roles=("node",), handler=watch_records),
+        Rpc(
+            service=service,
+            method="Report",
+            roles=("node",),
+            handler=intake.receive,
+            max_bytes=MAX_REPORT_BYTES,
+        ),
+        Rpc(service=service, method="ReadArtifact", roles=("node",), handler=read_artifact),
+        Rpc(service=service, method="ReadModule", roles=("node",), handler=read_module),
+    )

@@ -1,0 +1,374 @@
+"""One HTTP/1.1 connection from a client, on asyncio and httptools.
+
+Everything a client sends is bounded before it is kept; what is not clean HTTP/1.1 ends the connection. A
+request is handed on whole, the next one when it is answered. An answer goes out in one write.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from typing import Final, NamedTuple, Protocol, cast
+from urllib.parse import unquote
+
+import httptools
+import msgspec
+
+from toolgate.errors import BodyTooLarge, HeadTooLarge, InvalidRequest, SessionLimit, ToolgateError
+from toolgate.model.http import HeadShape, shape_of
+from toolgate.surfaces.http.messages import Door, Request
+from toolgate.surfaces.http.responder import HttpResponder, encode_answer
+
+MAX_BODY_BYTES: Final = 4 * 1024 * 1024
+MAX_HEAD_BYTES: Final = 64 * 1024
+HEADER_COST: Final = 32
+"""What a header counts beside its own bytes, as in HTTP/2: thousands of empty ones are not for free."""
+MAX_BODY_PARTS: Final = 65_536
+"""Pieces a body may come in: one of single bytes keeps the loop busier than its size says."""
+MAX_DISCARDED_BYTES: Final = 8 * MAX_BODY_BYTES
+"""How much more of a body that is too large is read and thrown away: most clients send all of it before they
+read the answer, and would get a connection reset in its place. `REQUEST_S` bounds how long that may take."""
+MAX_PIPELINED: Final = 16
+"""Requests that may wait on a connection; a client that sends more is cut off."""
+MAX_UNREAD_BYTES: Final = 1024 * 1024
+"""What may wait for a client to read it before a stream to it pauses."""
+MAX_KNOWN_HEADS: Final = 4
+MAX_KNOWN_HEAD_BYTES: Final = 2_048
+"""What a connection knows again of the heads of its client, which sends the same few all the time."""
+
+_log = logging.getLogger(__name__)
+
+
+class KnownHead(NamedTuple):
+    """What a head of that shape says."""
+
+    shape: HeadShape
+    method: str
+    path: str
+    query: bytes
+    headers: dict[bytes, bytes]
+
+
+class ConnectionOwner(Protocol):
+    """The server, as far as a connection needs it."""
+
+    door: Door
+    is_closing: bool
+
+    def joined(self, connection: "HttpConnection") -> bool:
+        """A client connected. False: there are too many."""
+
+    def left(self, connection: "HttpConnection") -> None:
+        """A client is gone."""
+
+
+class HttpConnection(asyncio.Protocol):
+    """Both asyncio's protocol and httptools' callbacks."""
+
+    __slots__ = (
+        "_body",
+        "_discarding",
+        "_drained",
+        "_first",
+        "_head_bytes",
+        "_headers",
+        "_is_in_head",
+        "_is_past_chunks",
+        "_known",
+        "_loop",
+        "_owner",
+        "_parser",
+        "_parts",
+        "_peer",
+        "_repeated",
+        "_target",
+        "_transport",
+        "_waiting",
+        "active_since",
+        "is_mid_request",
+        "running",
+    )
+
+    _transport: asyncio.Transport
+
+    def __init__(self, owner: ConnectionOwner, loop: asyncio.AbstractEventLoop) -> None:
+        self._owner = owner
+        self._loop = loop
+        self._parser = httptools.HttpRequestParser(self)
+        self._waiting: deque[tuple[Request, HttpResponder]] = deque()
+        self._drained: asyncio.Future[None] | None = None
+        self._discarding = 0
+        """How many bytes of a refused body may still come. 0: none was refused."""
+        self._peer = ""
+        self._first = b""
+        """The newest bytes, where a request of ours begins with them and nothing else was under way."""
+        self._known: list[KnownHead] = []
+        """Newest first."""
+        self.running: HttpResponder | None = None
+        self.active_since = loop.time()
+        """When the client last began or finished a request."""
+        self.is_mid_request = False
+        """A request has begun to arrive and is not whole yet."""
+        self._begin()
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._peer = _peer_of(transport)
+        self._transport.set_write_buffer_limits(high=MAX_UNREAD_BYTES)
+        if not self._owner.joined(self):
+            self._refuse(SessionLimit("this node holds as many connections as it may"))
+
+    def data_received(self, data: bytes) -> None:
+        if self._discarding:
+            self._discard(len(data))
+            return
+        is_at_start = self.running is None and not self.is_mid_request
+        if is_at_start and self._take_known(data):
+            return
+        self._first = data if is_at_start else b""
+        was_past_chunks = self._is_past_chunks
+        try:
+            self._parser.feed_data(data)
+            # The parser tells of a header, or of one behind the body, only when it is whole.
+            if self._is_in_head or (was_past_chunks and self._is_past_chunks):
+                self._count(len(data))
+        except HeadTooLarge as exc:
+            self._refuse(exc)
+        except httptools.HttpParserCallbackError as exc:
+            cause = exc.__context__
+            self._refuse(cause if isinstance(cause, ToolgateError) else InvalidRequest("not HTTP/1.1"))
+        except httptools.HttpParserError:
+            self._refuse(InvalidRequest("not HTTP/1.1"))
+
+    def _discard(self, size: int) -> None:
+        self._discarding = max(self._discarding - size, 0)
+        if not self._discarding:
+            self._transport.abort()
+
+    def _take_known(self, data: bytes) -> bool:
+        """Start the one whole request in `data`, if its head is known."""
+        for head in self._known:
+            place = head.shape.locate(data)
+            if place is not None:
+                break
+        else:
+            return False
+        begin, length = place
+        if len(data) - begin != length:
+            return False
+        request = Request(head.method, head.path, head.query, head.headers, data[begin:], self._peer)
+        keeps_alive = not self._owner.is_closing
+        self._start(request, HttpResponder(self, keeps_alive=keeps_alive, has_body=True))
+        return True
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        del self._parser  # each knows the other: bodies would stay until the collector comes by
+        self._owner.left(self)
+        self._waiting.clear()
+        self.resume_writing()
+        if self.running is not None:
+            # Whoever is still at it talks to nobody; uvloop raises for a word on a closed connection.
+            self.running.has_started = self.running.is_over = True
+            self.running.task.cancel()
+
+    def pause_writing(self) -> None:
+        if self._drained is None:
+            self._drained = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        if self._drained is not None:
+            self._drained.set_result(None)
+            self._drained = None
+
+    # httptools
+
+    def on_message_begin(self) -> None:
+        self._begin()
+        self.is_mid_request = True
+        self.active_since = self._loop.time()
+
+    def _begin(self) -> None:
+        self._target = b""
+        self._headers: dict[bytes, bytes] = {}
+        self._repeated: set[bytes] = set()
+        self._head_bytes = 0
+        self._is_in_head = True
+        self._is_past_chunks = False
+        self._parts = 0
+        self._body: bytes | bytearray = b""
+
+    def on_url(self, part: bytes) -> None:
+        self._target += part
+        self._count(len(part))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count(len(name) + len(value) + HEADER_COST)
+        if not self._is_in_head:
+            return  # behind the body: whoever looked at the head on the way here has not seen it
+        name = name.lower()
+        if name in self._headers:
+            self._repeated.add(name)
+            value = self._headers[name] + b", " + value
+        self._headers[name] = value.strip(b" \t")
+
+    def on_headers_complete(self) -> None:
+        self._is_in_head = False
+        if self._parser.should_upgrade():
+            raise InvalidRequest("protocol upgrades are not served")
+        length = self._headers.get(b"content-length")
+        if length is not None and int(length) > MAX_BODY_BYTES:
+            raise _body_too_large()
+        if b"expect" in self._headers and not self._waiting and self.running is None:
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def on_chunk_header(self) -> None:
+        self._is_past_chunks = True  # until something of the chunk comes: the last one has nothing
+
+    def on_body(self, part: bytes) -> None:
+        self._is_past_chunks = False
+        self._parts += 1
+        if not self._body:
+            self._body = part
+        else:
+            self._body = self._body if isinstance(self._body, bytearray) else bytearray(self._body)
+            self._body += part
+        if len(self._body) > MAX_BODY_BYTES or self._parts > MAX_BODY_PARTS:
+            raise _body_too_large()
+
+    def on_message_complete(self) -> None:
+        parser = self._parser
+        self.is_mid_request = False
+        path, query = self._split_target()
+        method = parser.get_method().decode("ascii")
+        # The body is whole: there is nothing left that its length could say.
+        length, body = self._headers.pop(b"content-length", None), bytes(self._body)
+        request = Request(method, path, query, self._headers, body, self._peer)
+        first, self._first, self._body = self._first, b"", b""  # the connection may be idle for long
+        keeps_alive = parser.should_keep_alive() and not self._owner.is_closing
+        if self._repeated:
+            request.repeated = frozenset(self._repeated)
+        elif keeps_alive and length == b"%d" % len(body):
+            self._remember(request, first)
+        responder = HttpResponder(self, keeps_alive=keeps_alive, has_body=method != "HEAD")
+        if self.running is None:
+            self._start(request, responder)
+        elif self._has_room(request):
+            self._waiting.append((request, responder))
+        else:
+            raise InvalidRequest("too many requests at once on one connection")
+
+    def _has_room(self, request: Request) -> bool:
+        """Whether one more may wait. The bodies of all that do are no larger than one may be."""
+        waiting = [len(one.body) for one, _ in self._waiting]
+        return len(waiting) < MAX_PIPELINED and sum(waiting) + len(request.body) <= MAX_BODY_BYTES
+
+    def _remember(self, request: Request, first: bytes) -> None:
+        """Know the head again: of a plain request that came alone and in one piece, `first`.
+
+        Invariant: what is remembered under a head's bytes is what the parser made of just these bytes.
+        """
+        head, mark, rest = first.partition(b"\r\n\r\n")
+        is_plain = request.method == "POST" and b"expect" not in request.headers
+        is_alone = bool(mark) and rest == request.body
+        if not (is_plain and is_alone) or len(head) > MAX_KNOWN_HEAD_BYTES:
+            return
+        shape = shape_of(head + mark)
+        if shape is not None:
+            known = KnownHead(shape, request.method, request.path, request.query, request.headers)
+            self._known.insert(0, known)
+            del self._known[MAX_KNOWN_HEADS:]
+
+    def _split_target(self) -> tuple[str, bytes]:
+        raw, _, query = self._target.partition(b"?")
+        try:
+            return unquote(raw.decode("ascii"), errors="strict"), query
+        except UnicodeDecodeError as exc:
+            raise InvalidRequest("the request target cannot be read") from exc
+
+    def _count(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > MAX_HEAD_BYTES:
+            raise HeadTooLarge(f"the head is larger than {MAX_HEAD_BYTES} bytes")
+
+    # Answering
+
+    def _start(self, request: Request, responder: HttpResponder) -> None:
+        self.running = responder
+        responder.task = self._loop.create_task(self._answer(request, responder))
+
+    async def _answer(self, request: Request, responder: HttpResponder) -> None:
+        try:
+            await self._owner.door(request, responder)
+        except asyncio.CancelledError:
+            self._transport.abort()
+            raise
+        except Exception:  # the request ends here, whatever went wrong
+            _log.exception("a request failed")
+            self._abandon(responder)
+        finally:
+            self._finish(responder)
+
+    def _finish(self, responder: HttpResponder) -> None:
+        self.running = None
+        self.active_since = self._loop.time()
+        if not responder.is_over:
+            self._abandon(responder)
+        elif not responder.keeps_alive or self._owner.is_closing:
+            self._transport.close()
+        elif self._waiting:
+            self._start(*self._waiting.popleft())
+
+    def _abandon(self, responder: HttpResponder) -> None:
+        """No answer came: say so if nothing was said yet, and end the connection."""
+        if not responder.has_started:
+            responder.send(500, _encode_error(ToolgateError("internal error")))
+        self._transport.close()
+
+    def _refuse(self, error: ToolgateError) -> None:
+        """What cannot be read further is answered, if nobody else is being answered, and cut off."""
+        if self.running is None:
+            self._transport.write(encode_answer(error.wire.http, _encode_error(error), close=True))
+            if isinstance(error, BodyTooLarge) and self._parts <= MAX_BODY_PARTS:
+                # The client closes once it has read the answer; the sweep ends those that do not.
+                self._discarding, self._body = MAX_DISCARDED_BYTES, b""
+                self._transport.write_eof()
+                return
+        self._transport.close()
+
+    def write_answer(self, data: bytes) -> None:
+        self._transport.write(data)
+
+    def write_long(self, head: bytes, body: bytes) -> None:
+        self._transport.writelines((head, body))
+
+    async def drained(self) -> None:
+        if self._drained is not None:
+            await asyncio.shield(self._drained)
+
+    @property
+    def unread_bytes(self) -> int:
+        """What the client has not read yet."""
+        return self._transport.get_write_buffer_size()
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+
+def _peer_of(transport: asyncio.BaseTransport) -> str:
+    """The address at the other end; empty where there is none, as on a Unix socket."""
+    name = transport.get_extra_info("peername")
+    return str(name[0]) if isinstance(name, tuple) and name else ""
+
+
+def _encode_error(error: ToolgateError) -> bytes:
+    return msgspec.json.encode({"error": error.detail})
+
+
+def _body_too_large() -> BodyTooLarge:
+    return BodyTooLarge(
+        f"the body is larger than {MAX_BODY_BYTES} bytes, or in more than {MAX_BODY_PARTS} pieces"
+    )

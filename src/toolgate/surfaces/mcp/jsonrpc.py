@@ -1,0 +1,165 @@
+"""The JSON-RPC envelope: parsed once, checked, and everything that is only carried left raw.
+
+What travels on is decoded once to prove it is JSON that any server can read again (no NaN, no numbers
+out of range, no lone surrogates, no depth bomb). The bytes go as they came.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from toolgate.errors import InvalidParams, InvalidRequest, ParseFailed
+from toolgate.model.json_text import ambiguous
+from toolgate.surfaces.http.parsing import has_member_twice, is_harmless, parse_json
+from toolgate.surfaces.mcp.members import ENVELOPE, RESULT, find_fault
+from toolgate.upstream.connection.contract import Params, Reply
+
+MAX_ID_BYTES: Final = 256
+MAX_NAME_CHARS: Final = 256
+
+_INTEGER = re.compile(rb"-?(?:0|[1-9][0-9]{0,18})")
+_PLAIN_DIGITS: Final = 18
+"""Numbers up to this long are certainly of 64 bits."""
+_NOTHING: Final = msgspec.Raw(b"")
+_decode = msgspec.json.Decoder().decode
+_decode_text = msgspec.json.Decoder(str).decode
+
+
+class _Envelope(msgspec.Struct, gc=False):
+    jsonrpc: str = ""
+    id: msgspec.Raw = _NOTHING
+    method: str | msgspec.UnsetType = msgspec.UNSET
+    params: Params = msgspec.field(default_factory=dict)
+    result: msgspec.Raw = _NOTHING
+    error: msgspec.Raw = _NOTHING
+
+
+class _RpcError(msgspec.Struct, gc=False):
+    code: int
+    message: str
+
+
+class Message(msgspec.Struct):
+    """One request or notification. `id` is the caller's own bytes, answered as they came."""
+
+    method: str
+    params: Params
+    id: bytes | None
+    round: int = 0
+    """How often its server has asked its client something, and it was sent again with the answers."""
+    fault: str = ""
+    """Why other readers of its `params` may read something else. Such a message is refused."""
+
+    def check(self) -> None:
+        """Raises InvalidParams for a message that can be read in two ways."""
+        if self.fault:
+            raise InvalidParams(self.fault, hint="name each member once, exactly as the specification has it")
+
+    def text(self, member: str) -> str | None:
+        """A string member of `params`, or None where it is absent."""
+        raw = self.params.get(member)
+        if raw is None:
+            return None
+        try:
+            return _decode_text(raw)
+        except msgspec.ValidationError as exc:
+            raise InvalidParams(f"`{member}` must be a string") from exc
+
+
+@dataclass(frozen=True, slots=True)
+class ClientAnswer:
+    """What a client says to a request that was put to it."""
+
+    id: bytes
+    reply: Reply
+
+
+_decode_envelope = msgspec.json.Decoder(_Envelope).decode
+_decode_error = msgspec.json.Decoder(_RpcError).decode
+
+
+def parse_message(body: bytes) -> Message | ClientAnswer:
+    """One JSON-RPC request, notification or answer, or ParseFailed / InvalidRequest."""
+    envelope, whole = _parse_envelope(body)
+    if envelope.jsonrpc != "2.0":
+        raise InvalidRequest("the body is not a JSON-RPC 2.0 message")
+    method, params = envelope.method, envelope.params
+    if method is msgspec.UNSET:
+        _check_answer(body, whole)
+        return ClientAnswer(_parse_id(bytes(envelope.id)), _parse_reply(envelope))
+    if len(method) > MAX_NAME_CHARS:
+        raise InvalidRequest("`method` is too long")
+    meta = params.get("_meta")
+    if meta is not None and memoryview(meta)[0] != ord("{"):
+        raise InvalidRequest("`_meta` must be an object")
+    fault = find_fault(whole.get("params", {}))
+    if has_member_twice(body, whole):
+        _check_envelope_once(body)
+        fault = "an object in `params` has two members of one name"
+    return Message(method, params, _parse_id(bytes(envelope.id)) if envelope.id else None, fault=fault)
+
+
+def _parse_envelope(body: bytes) -> tuple[_Envelope, dict[str, Any]]:
+    """The envelope, and all of the body as values."""
+    whole = None if is_harmless(body) else parse_json(body)
+    try:
+        envelope = _decode_envelope(body)
+        if whole is None:
+            whole = _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        parse_json(body)  # what cannot be read at all is said to be so
+        raise InvalidRequest("the body must be one JSON-RPC message") from exc
+    impostor = ENVELOPE.find_impostor(whole)
+    if impostor is not None:
+        raise InvalidRequest(ambiguous(impostor, "the message"))
+    return envelope, whole
+
+
+def _check_envelope_once(body: bytes) -> None:
+    """Raises InvalidRequest where it is the message itself that has two members of one name."""
+    names = json.loads(body, object_pairs_hook=lambda pairs: [name for name, _ in pairs])
+    if len(names) > len(set(names)):
+        raise InvalidRequest("the message has two members of one name")
+
+
+def _check_answer(body: bytes, whole: dict[str, Any]) -> None:
+    """Raises InvalidRequest where the server that asked may read another answer than is decided on here."""
+    if has_member_twice(body, whole):
+        raise InvalidRequest("an object of the message has two members of one name")
+    result = whole.get("result")
+    impostor = RESULT.find_impostor(result) if isinstance(result, dict) else None
+    if impostor is not None:
+        raise InvalidRequest(ambiguous(impostor, "`result`"))
+
+
+def _decode_carried(raw: bytes) -> None:
+    try:
+        _decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        raise ParseFailed("the body is not JSON that can be carried") from exc
+
+
+def _parse_id(raw: bytes) -> bytes:
+    if (raw.isdigit() and len(raw) <= _PLAIN_DIGITS) or _INTEGER.fullmatch(raw):
+        return raw
+    if raw[:1] == b'"' and len(raw) <= MAX_ID_BYTES:
+        _decode_carried(raw)
+        return raw
+    raise InvalidRequest("`id` must be a string of at most 256 bytes or a 64-bit integer")
+
+
+def _parse_reply(envelope: _Envelope) -> Reply:
+    result, error = bytes(envelope.result), bytes(envelope.error)
+    _decode_carried(result or error)
+    if result[:1] == b"{" and not error:
+        return Reply(result=result)
+    try:
+        if not result:
+            _decode_error(error)
+            return Reply(error=error)
+    except msgspec.DecodeError:
+        pass
+    raise InvalidRequest("the body is neither a request nor an answer with one result or one error")

@@ -1,0 +1,1 @@
+"""The endpoints of every process that serves, nodes included: health, scopes, client setup, one tool call"""

@@ -1,0 +1,385 @@
+"""What a caller sees and why: the read side of every scope, for agents within their own alone.
+
+An agent learns of what it may call and of nothing else: to it, a hidden server answers like one that
+does not exist. The other roles read the whole registry anyway.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, get_args
+
+from toolgate.catalog.naming import door_name
+from toolgate.errors import Forbidden, NotFound, PolicyDenied, TooManyTools
+from toolgate.gateway.auth.identity import principal_of
+from toolgate.gateway.gateway import Gateway
+from toolgate.gateway.roles import reaches
+from toolgate.gateway.scope.caller import Caller
+from toolgate.gateway.scope.explain import explain_to, may_show, visible_decisions, visible_servers
+from toolgate.gateway.scope.resources import decide_unlisted
+from toolgate.govern.process import Serving
+from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of, parse_server_id, parse_task_id
+from toolgate.model.principals import Principal
+from toolgate.model.tasks import Side
+from toolgate.model.tools import ToolDefinition
+from toolgate.policy.allowances import limits_of
+from toolgate.policy.offers import Registered, is_unlisted, registered
+from toolgate.policy.scope import Decision, Demand, Scope
+from toolgate.surfaces.rest.data_plane.policy_shapes import (
+    BudgetShown,
+    DecisionShown,
+    ExplainAnswer,
+    ProfileSeen,
+    ReachSeen,
+    ScopeSeen,
+    ServerSeen,
+    ServersSeen,
+    ToolSeen,
+    ToolsSeen,
+    show_decision,
+    show_refusal,
+)
+from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
+from toolgate.surfaces.rest.framework.request import parse_choice
+from toolgate.surfaces.rest.framework.response import Answer
+from toolgate.surfaces.rest.framework.routing import Call, Endpoint, Parameter
+from toolgate.surfaces.rest.selection import SELECTION, parse_caller, selected_url
+
+
+async def list_servers(serving: Serving, call: Call[None]) -> Answer:
+    """The servers the caller can call tools of, or could once they are listed; and no others."""
+    page = parse_page(call.query)
+    revision = serving.gateway.snapshot.revision
+    servers, next_cursor = page.cut(_see_servers(serving.gateway, call.caller), lambda one: one.server_id)
+    return Answer(ServersSeen(revision=revision, servers=list(servers), next_cursor=next_cursor))
+
+
+async def read_server(serving: Serving, call: Call[None]) -> Answer:
+    """One of the servers the caller can reach. Any other answers like one that does not exist."""
+    server_id = call.ids["server_id"]
+    for server in _see_servers(serving.gateway, call.caller):
+        if server.server_id == server_id:
+            return Answer(server)
+    raise NotFound(f"no server `{server_id}`", hint="list those you can reach")
+
+
+async def show_reach(serving: Serving, call: Call[None]) -> Answer:
+    """The state of the servers the caller can reach, and whether what is served here is current."""
+    return Answer(
+        ReachSeen(
+            revision=serving.gateway.snapshot.revision,
+            degraded=serving.standing().is_degraded,
+            servers={one.server_id: one.state for one in _see_servers(serving.gateway, call.caller)},
+        )
+    )
+
+
+def can_reach(gateway: Gateway, principal: Principal, server_id: str) -> bool:
+    """Whether a server is there, for this caller."""
+    return server_id in reachable(gateway, principal)
+
+
+def _see_servers(gateway: Gateway, principal: Principal) -> list[ServerSeen]:
+    """Sorted by id."""
+    tools = reachable(gateway, principal)
+    health, snapshot = gateway.servers.health(), gateway.snapshot
+    return [
+        ServerSeen(
+            server_id=server_id,
+            display_name=snapshot.servers[server_id].record.display_name,
+            state=health[server_id].state,
+            tools=tools[server_id],
+            tags=list(snapshot.servers[server_id].record.tags),
+        )
+        for server_id in sorted(tools)
+        if server_id in health
+    ]
+
+
+def reachable(gateway: Gateway, principal: Principal) -> Mapping[str, int]:
+    """Server id to the number of its tools that are in one of the caller's scopes."""
+    seen, servers = _admitted(gateway, principal)
+    counts = Counter(ref.server_id for ref in seen if not kind_of(ref.name))
+    named = {ref.server_id for ref in seen}
+    named |= {server_id for server_id in servers - named if may_show(gateway.snapshot, principal, server_id)}
+    return {server_id: counts[server_id] for server_id in named}
+
+
+def _admitted(gateway: Gateway, principal: Principal) -> tuple[set[ToolRef], set[str]]:
+    """What is in one of the caller's scopes, and the servers that no layer excludes from all of them."""
+    seen: set[ToolRef] = set()
+    servers: set[str] = set()
+    bound_to = principal.ceiling.tasks
+    for task_id in (None,) if bound_to is None else bound_to:
+        try:
+            scope = gateway.scope(Caller(principal, task_id))
+        except NotFound:
+            continue  # a task the key is bound to, and nobody has written yet
+        seen |= scope.admitted
+        servers |= set(scope.servers)
+    return seen, servers
+
+
+def _full_set(gateway: Gateway, principal: Principal) -> Registered:
+    """What there is without any narrowing: all that is registered, or for an agent all that it could have."""
+    if reaches(principal.role, "viewer"):
+        return registered(gateway.snapshot)
+    tools = [ref for ref in _admitted(gateway, principal)[0] if not kind_of(ref.name)]
+    return Registered(len(tools), sum(_price(gateway, ref) for ref in tools))
+
+
+def _price(gateway: Gateway, ref: ToolRef) -> int:
+    """What the definition of a tool in a scope costs a model."""
+    return gateway.snapshot.servers[ref.server_id].tools[ref.name].tokens
+
+
+async def show_scope(serving: Serving, call: Call[None]) -> Answer:
+    """What the caller gets at a URL, or why the request for it is turned down."""
+    gateway, caller = serving.gateway, parse_caller(call.caller, call.query)
+    scope = gateway.scope(caller)
+    full = _full_set(gateway, call.caller)
+    return Answer(
+        ScopeSeen(
+            revision=gateway.snapshot.revision,
+            url=selected_url(serving, call, caller),
+            task_id=caller.effective_task_id,
+            servers=visible_servers(gateway.snapshot, call.caller, scope),
+            tools=[door_name(ref) for ref in scope.tools],
+            prompts=[door_name(ToolRef(ref.server_id, ref.name[len(PROMPT) :])) for ref in scope.prompts],
+            resources=sorted({ref.name[len(RESOURCE) :] for ref in (*scope.resources, *scope.templates)}),
+            tokens=scope.tokens,
+            prices={door_name(ref): _price(gateway, ref) for ref in scope.tools},
+            shadowed=sorted(map(str, scope.shadowed)) if reaches(call.caller.role, "viewer") else [],
+            registered_tools=full.tools,
+            registered_tokens=full.tokens,
+            warnings=list(scope.warnings),
+            refusal=show_refusal(scope.refusal),
+            mode=caller.mode_of(scope),
+        )
+    )
+
+
+async def list_tools(serving: Serving, call: Call[None]) -> Answer:
+    """The tools of a URL, exactly as the MCP door lists them there, or has them found."""
+    caller = parse_caller(call.caller, call.query)
+    view = await serving.gateway.settled_view(caller)
+    serving.gateway.offers.offered(view, "rest")
+    scope = view.scope
+    full = _full_set(serving.gateway, call.caller)
+    return Answer(
+        ToolsSeen(
+            revision=view.revision,
+            tools=[
+                ToolSeen(
+                    name=name,
+                    server_id=route.server_id,
+                    tool=route.name,
+                    description=route.tool.description,
+                    tokens=route.tool.tokens,
+                    rule=route.rule,
+                )
+                for name, route in view.tools.items()
+                if route.tool is not None
+            ],
+            tokens=scope.tokens,
+            registered_tools=full.tools,
+            registered_tokens=full.tokens,
+            warnings=[*view.warnings, *_unlisted(serving.gateway, call.caller, scope)],
+            url=selected_url(serving, call, caller),
+            mode=caller.mode_of(scope),
+        )
+    )
+
+
+def _unlisted(gateway: Gateway, principal: Principal, scope: Scope) -> list[str]:
+    """Why the list may not be whole: servers of the scope that have not told what they have."""
+    snapshot = gateway.snapshot
+    return [
+        f"`{server_id}` has not told its tools yet: `toolgate servers list` says how it fares"
+        for server_id in sorted(snapshot.servers.keys() & set(scope.servers))
+        if is_unlisted(snapshot.servers[server_id]) and may_show(snapshot, principal, server_id)
+    ]
+
+
+async def explain_scope(serving: Serving, call: Call[None]) -> Answer:
+    """Everything there is, in or out, by which layer and rule. An agent is told of its own tools alone."""
+    gateway, query = serving.gateway, call.query
+    if "server" in query:
+        parse_server_id(query["server"])
+    caller = parse_caller(_subject(gateway, call.caller, query.get("key")), query)
+    # Of ten thousand tools it takes a tenth of a second, in which others want to be served.
+    unverified = frozenset(gateway.servers.unverified)
+    explained = partial(_explain, gateway, caller, asker=call.caller, unverified=unverified)
+    split = _split_tool(gateway, query)
+    answer = await asyncio.to_thread(explained, split)
+    if split is not query and not answer.tools:
+        # The dot may be part of the tool's own name.
+        whole = await asyncio.to_thread(explained, query)
+        answer = whole if whole.tools or not answer.servers else answer
+    return Answer(answer)
+
+
+def _split_tool(gateway: Gateway, query: Mapping[str, str]) -> Mapping[str, str]:
+    """The query with `server.tool` or `server/tool` as two members, where there is such a server."""
+    kind = kind_of(query.get("tool", ""))
+    for sign in ("/",) if kind else ("/", "."):
+        server_id, found, name = query.get("tool", "")[len(kind) :].partition(sign)
+        if found and "server" not in query and server_id in gateway.snapshot.servers:
+            return {**query, "server": server_id, "tool": kind + name}
+    return query
+
+
+def _explain(
+    gateway: Gateway,
+    caller: Caller,
+    query: Mapping[str, str],
+    *,
+    asker: Principal,
+    unverified: AbstractSet[str],
+) -> ExplainAnswer:
+    snapshot = gateway.snapshot
+    revision = snapshot.revision
+    found = explain_to(gateway, asker, caller, side=parse_choice(query, "side", get_args(Side)))
+    return ExplainAnswer(
+        revision=revision,
+        refusal=show_refusal(found.scope.refusal),
+        tools=list(_show_decisions(gateway, found.tools, query, found.scope.approvals))
+        or list(_show_unlisted(gateway, caller, query, asker=asker)),
+        servers=list(_show_decisions(gateway, found.servers, query, {})),
+        pending=list(found.pending),
+        unverified=[
+            one for one in found.scope.servers if one in unverified and may_show(snapshot, asker, one)
+        ],
+        budgets=[
+            BudgetShown(layer=one.holder.kind, holder_id=one.holder.id, budget=budget, limit=limit)
+            for one in gateway.allowances(caller)
+            for budget, limit in limits_of(one.budgets).items()
+        ],
+        warnings=list(found.scope.warnings),
+        profiles=[ProfileSeen(**one._asdict()) for one in found.scope.profiles],
+        mode=caller.mode_of(found.scope),
+    )
+
+
+def _subject(gateway: Gateway, principal: Principal, key_id: str | None) -> Principal:
+    """Whose scope is explained: the caller's own, or, for an administrator, that of any key."""
+    if key_id is None:
+        return principal
+    if not reaches(principal.role, "admin"):
+        raise Forbidden("explaining for another key needs the role `admin`")
+    key = gateway.snapshot.keys.get(key_id)
+    if key is None:
+        raise NotFound(f"there is no key `{parse_task_id(key_id)}`")
+    return principal_of(key)
+
+
+def _show_decisions(
+    gateway: Gateway,
+    decisions: tuple[Decision, ...],
+    query: Mapping[str, str],
+    approvals: Mapping[ToolRef, Demand],
+    /,
+) -> Iterator[DecisionShown]:
+    for one in decisions:
+        is_asked_for = query.get("server", one.server_id) == one.server_id
+        tool = _known_tool(gateway, one)
+        names = (one.tool, None if tool is None else tool.native_name)
+        is_asked_for &= one.tool is None or query.get("tool", one.tool) in names
+        if is_asked_for:
+            demand = approvals.get(ToolRef(one.server_id, one.tool or ""))
+            yield show_decision(one, tool, demand)
+
+
+def _known_tool(gateway: Gateway, decision: Decision) -> ToolDefinition | None:
+    """The definition that a decision is about, where it is about one that is known."""
+    offer = gateway.snapshot.servers.get(decision.server_id)
+    return None if offer is None or decision.tool is None else offer.tools.get(decision.tool)
+
+
+def _show_unlisted(
+    gateway: Gateway, caller: Caller, query: Mapping[str, str], *, asker: Principal
+) -> Iterator[DecisionShown]:
+    """What becomes of a request for a resource that the server named does not list."""
+    name, offer = query.get("tool", ""), gateway.snapshot.servers.get(query.get("server", ""))
+    if kind_of(name) != RESOURCE or offer is None or "resources" not in offer.features:
+        return
+    decision = decide_unlisted(partial(gateway.decide, caller), offer.record.server_id, name[len(RESOURCE) :])
+    if decision is not None:
+        for one in visible_decisions([decision], asker):
+            yield show_decision(replace(one, tool=name))
+
+
+ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
+    Endpoint(
+        method="GET",
+        path="/api/v1/mcp/servers",
+        role="agent",
+        summary="List the servers you can reach",
+        handler=list_servers,
+        query=PAGING,
+        answer=ServersSeen,
+    ),
+    Endpoint(
+        method="GET",
+        path="/api/v1/mcp/servers/{server_id}",
+        role="agent",
+        summary="Read a server you can reach",
+        handler=read_server,
+        answer=ServerSeen,
+        errors=(NotFound,),
+    ),
+    Endpoint(
+        method="GET",
+        path="/api/v1/mcp/health",
+        role="agent",
+        summary="How the servers fare that you can reach",
+        handler=show_reach,
+        answer=ReachSeen,
+    ),
+    Endpoint(
+        method="GET",
+        path="/api/v1/mcp/scope",
+        role="agent",
+        summary="Show your effective scope",
+        handler=show_scope,
+        query=SELECTION,
+        answer=ScopeSeen,
+        errors=(NotFound,),
+    ),
+    Endpoint(
+        method="GET",
+        path="/api/v1/mcp/tools",
+        role="agent",
+        summary="List the tools you can call",
+        handler=list_tools,
+        query=SELECTION,
+        answer=ToolsSeen,
+        errors=(NotFound, PolicyDenied, TooManyTools),
+    ),
+    Endpoint(
+        method="GET",
+        path="/api/v1/mcp/explain",
+        role="agent",
+        summary="Explain what is seen and why",
+        handler=explain_scope,
+        query=(
+            *SELECTION,
+            Parameter(
+                "tool",
+                "Only what is said about this tool (`git_log`, `git.git_log` or `git/git_log`), or "
+                "`prompt:<name>`, or `resource:<uri>`.",
+            ),
+            Parameter("server", "Only what is said about this server, also of resources it does not list."),
+            Parameter("key", "Explain for this key instead of your own (administrators only)."),
+            Parameter(
+                "side",
+                "As if the caller had this version of every profile in a rollout: `stable` or `candidate`.",
+            ),
+        ),
+        answer=ExplainAnswer,
+        errors=(NotFound,),
+    ),
+)

@@ -1,0 +1,81 @@
+"""Answers that go on: server-sent events, until there are no more, or their reader may have no more."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from toolgate.errors import ToolgateError
+from toolgate.gateway.auth.identity import has_lapsed
+from toolgate.govern.control import Control
+from toolgate.surfaces.rest.framework.request import parse_number
+from toolgate.surfaces.rest.framework.response import Answer, Events, Stream
+from toolgate.surfaces.rest.framework.routing import Call, Parameter
+
+T = TypeVar("T")
+
+HEARTBEAT_S: Final = 15.0
+LAST_ID: Final = Parameter(
+    "Last-Event-ID",
+    "The id of the last event that was got: go on after it, whatever `since` says.",
+    form="number",
+)
+_KEEP_ALIVE: Final = b": keep-alive\n\n"
+
+
+def parse_last_id(call: Call[Any]) -> int | None:
+    """What `LAST_ID` says; None where it was not sent. Or InvalidRequest."""
+    last = call.headers.get(LAST_ID.name)
+    return None if last is None else parse_number(LAST_ID.name, last)
+
+
+def encode_event(event: str, data: Any, event_id: int | None = None) -> bytes:
+    """One event, with its end."""
+    named = b"" if event_id is None else b"id: %d\n" % event_id
+    return b"%bevent: %b\ndata: %b\n\n" % (named, event.encode(), msgspec.json.encode(data))
+
+
+async def stream_answer(
+    control: Control,
+    call: Call[Any],
+    news: AbstractAsyncContextManager[AsyncIterator[T]],
+    *,
+    first: bytes,
+    tell: Callable[[T], bytes],
+) -> Answer:
+    """`first`, then what `tell` makes of each piece of `news`; at last, where it cannot go on, `error`.
+
+    What `tell` makes nothing of is passed over. The stream has begun when this returns: one that cannot be
+    had is refused like any other request.
+    """
+    events = _events(control, call, news, first=first, tell=tell)
+    return Answer(Stream(await anext(events), events))
+
+
+async def _events(
+    control: Control,
+    call: Call[Any],
+    news: AbstractAsyncContextManager[AsyncIterator[T]],
+    *,
+    first: bytes,
+    tell: Callable[[T], bytes],
+) -> Events:
+    with control.watches.admit(call.caller) as watch:
+        lapse = partial(watch.end, has_lapsed())
+        with control.identities.until_lapsed(call.authorization, lapse):
+            async with news as pieces:
+                yield first
+                try:
+                    while not watch.is_over:
+                        piece = await watch.next(pieces, within_s=HEARTBEAT_S)
+                        if piece is not None:
+                            if told := tell(piece):
+                                yield told
+                        elif not watch.is_over:
+                            yield _KEEP_ALIVE
+                except ToolgateError as exc:
+                    watch.end(exc)
+        if watch.reason is not None:
+            yield encode_event("error", watch.reason.detail)

@@ -1,0 +1,57 @@
+"""Calls over time, by server, tool, caller and reason of denial."""
+
+from typing import Any, Final
+
+from toolgate.audit.queries import Filter
+from toolgate.audit.tokens import DAY_MS
+from toolgate.errors import InvalidRequest, NotFound
+from toolgate.govern.audit import MAX_BUCKETS, Span, read_activity
+from toolgate.govern.control import Control
+from toolgate.surfaces.rest.audit import parse_equals
+from toolgate.surfaces.rest.framework.request import parse_count
+from toolgate.surfaces.rest.framework.response import Answer
+from toolgate.surfaces.rest.framework.routing import Call, Endpoint, Parameter
+from toolgate.surfaces.rest.resources.audit import ActivityAnswer, show_activity
+
+BUCKETS: Final = 60
+_MAX_MS: Final = 10**15
+
+
+async def show_activity_of(control: Control, call: Call[None]) -> Answer:
+    """How many calls there were, how they went, what was slow and what was denied.
+
+    Without `since`, of the last day. Counts are of the events that are kept.
+    """
+    until_ms = call.number("until")
+    until_ms = control.clock_ms() if until_ms is None else until_ms
+    since_ms = call.number("since")
+    since_ms = max(0, until_ms - DAY_MS) if since_ms is None else since_ms
+    buckets = parse_count(call.query, "buckets", unless=BUCKETS, most=MAX_BUCKETS)
+    if not since_ms < until_ms <= _MAX_MS:
+        raise InvalidRequest("`since` must be before `until`", hint="both are times in unix milliseconds")
+    span = Span(
+        asked=Filter(equals=parse_equals(call)), since_ms=since_ms, until_ms=until_ms, buckets=buckets
+    )
+    return Answer(show_activity(await read_activity(control, span)))
+
+
+ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
+    Endpoint(
+        method="GET",
+        path="/admin/api/activity",
+        role="viewer",
+        summary="Count the calls",
+        handler=show_activity_of,
+        query=(
+            Parameter("since", "From this time on, in unix milliseconds.", form="number"),
+            Parameter("until", "Up to this time, in unix milliseconds. Without it, now.", form="number"),
+            Parameter(
+                "buckets", f"In how many spans: 1 to {MAX_BUCKETS}, {BUCKETS} by default.", form="number"
+            ),
+            Parameter("server", "Only calls of this server."),
+            Parameter("task", "Only calls of this task."),
+        ),
+        answer=ActivityAnswer,
+        errors=(NotFound,),
+    ),
+)

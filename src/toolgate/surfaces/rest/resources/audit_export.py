@@ -1,0 +1,115 @@
+"""Events as a file: CSV for spreadsheets, JSON lines for programs. Streamed, so that size costs no memory.
+
+A cell that a spreadsheet would take for a formula is not one any more, and JSON lines show no character that
+a terminal or an editor would act upon.
+"""
+
+import csv
+import io
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from toolgate.audit.queries import KeptEvent
+from toolgate.errors import NotFound
+from toolgate.govern.audit import MAX_EXPORT, export_pages
+from toolgate.govern.control import Control
+from toolgate.model.visible import encode_json
+from toolgate.surfaces.rest.audit import FILTERS, parse_filter
+from toolgate.surfaces.rest.framework.request import parse_choice
+from toolgate.surfaces.rest.framework.response import Answer, Events, Stream
+from toolgate.surfaces.rest.framework.routing import Call, Endpoint, Parameter
+from toolgate.surfaces.rest.resources.audit import COLUMNS, AuditShown, show_event
+
+CSV: Final = "text/csv; charset=utf-8"
+JSON_LINES: Final = "application/jsonl"
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
+"""What a cell must not begin with: a spreadsheet would compute it."""
+
+
+class Format(NamedTuple):
+    """How events are written down."""
+
+    name: str
+    media_type: str
+    head: bytes
+    rows: Callable[[Sequence[AuditShown]], bytes]
+    foot: bytes
+    """Says that there may be more than are exported at a time."""
+
+
+def encode_csv(events: Sequence[AuditShown]) -> bytes:
+    """Rows, of which no spreadsheet computes a cell."""
+    return _csv([_cell(getattr(event, name)) for name in COLUMNS] for event in events)
+
+
+def _csv(rows: Iterable[Sequence[Any]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\r\n").writerows(rows)
+    return text.getvalue().encode()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, dict | list):
+        return encode_json(msgspec.to_builtins(value))
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+
+
+def encode_lines(events: Sequence[AuditShown]) -> bytes:
+    """One object a line, without what a terminal or an editor would act upon."""
+    return "".join(f"{encode_json(_present(event))}\n" for event in events).encode()
+
+
+def _present(event: AuditShown) -> dict[str, Any]:
+    return {name: value for name, value in msgspec.to_builtins(event).items() if value is not None}
+
+
+_STOPPED: Final = f"stopped after {MAX_EXPORT} events: for those before them, set `until` to the last `at_ms`"
+FORMATS: Final[Mapping[str, Format]] = {
+    "csv": Format("audit.csv", CSV, _csv([COLUMNS]), encode_csv, _csv([[_STOPPED]])),
+    "jsonl": Format(
+        "audit.jsonl", JSON_LINES, b"", encode_lines, f"{encode_json({'stopped': _STOPPED})}\n".encode()
+    ),
+}
+
+
+async def export_events(control: Control, call: Call[None]) -> Answer:
+    """The events of these filters as a file, the newest first, 100,000 at most.
+
+    Where it stops at that, the last line says so: set `until` to the last `at_ms` for those before them.
+    """
+    chosen = FORMATS[parse_choice(call.query, "format", tuple(FORMATS)) or "jsonl"]
+    events = _encoded(export_pages(control, parse_filter(call), most=MAX_EXPORT), chosen)
+    disposition = f'attachment; filename="{chosen.name}"'
+    return Answer(
+        Stream(await anext(events), events),
+        headers={"content-type": chosen.media_type, "content-disposition": disposition},
+    )
+
+
+async def _encoded(pages: AsyncGenerator[Sequence[KeptEvent], None], chosen: Format) -> Events:
+    """The first piece holds the first page: what cannot be exported is refused like any other request."""
+    head, count = chosen.head, 0
+    async with aclosing(pages):
+        async for page in pages:
+            yield head + chosen.rows([show_event(one) for one in page])
+            head, count = b"", count + len(page)
+    if count >= MAX_EXPORT:
+        yield chosen.foot
+
+
+ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
+    Endpoint(
+        method="GET",
+        path="/admin/api/audit/export",
+        role="viewer",
+        summary="Export what happened",
+        handler=export_events,
+        query=(Parameter("format", "`csv` or `jsonl`, the default."), *FILTERS),
+        answer=JSON_LINES,
+        also=(CSV,),
+        errors=(NotFound,),
+    ),
+)

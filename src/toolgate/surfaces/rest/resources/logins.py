@@ -1,0 +1,160 @@
+"""Logging in to a server: begun here, agreed to in a browser, finished here. No answer holds a token.
+
+For oneself where the server's record says so; else for all callers, which only an administrator does. To an
+agent, a server it cannot reach answers like one that does not exist.
+"""
+
+from typing import Any, Final
+
+from toolgate.errors import Forbidden, InvalidRequest, NotFound, ServerBusy, ServerUnavailable, StorageFailed
+from toolgate.gateway.roles import reaches
+from toolgate.govern.bounds import acts_on_server
+from toolgate.govern.changes.commit import note
+from toolgate.govern.changes.records import find_record
+from toolgate.govern.control import Control
+from toolgate.model.principals import Principal
+from toolgate.model.servers import ServerRecord
+from toolgate.registry.records.codec import parse_server
+from toolgate.surfaces.rest.data_plane.scopes import can_reach
+from toolgate.surfaces.rest.framework.response import Answer
+from toolgate.surfaces.rest.framework.routing import ANYONE, Call, Endpoint, Parameter, checked
+from toolgate.surfaces.rest.resources.record_shapes import (
+    ClientShown,
+    LoginBegun,
+    LoginEnded,
+    LoginFinished,
+    LoginFinishSent,
+    LoginSent,
+)
+from toolgate.upstream.oauth import logins
+from toolgate.upstream.oauth.grants import Whose
+from toolgate.upstream.oauth.logins import LOGIN_S, Logins
+from toolgate.upstream.oauth.registration import CLIENT_DOCUMENT, describe_client
+
+_LOGIN: Final = "/api/v1/mcp/servers/{server_id}/login"
+
+
+async def begin_login(control: Control, call: Call[LoginSent]) -> Answer:
+    """Where to agree that the gateway may use the server on your behalf: for you, or for all its callers.
+
+    For you alone where the server's record has `http.oauth.per_principal`. Its authorization server is asked
+    first. The browser comes back to `redirect_uri` with a code.
+    """
+    record = await _record(control, call, is_shared=call.body.shared)
+    sent = call.body
+    begun = await _logins(control).begin(
+        record, principal=call.caller.id, redirect_uri=sent.redirect_uri, scopes=sent.scopes
+    )
+    return Answer(LoginBegun(authorization_url=begun.url, state=begun.state, expires_in_s=LOGIN_S))
+
+
+async def finish_login(control: Control, call: Call[LoginFinishSent]) -> Answer:
+    """Hand in what the browser came back with. The server is connected to with the token that it earns."""
+    sent = call.body
+    record = await _record(control, call, is_shared=sent.shared)
+    whose = _whose(record)
+    came_back = logins.Answer(state=sent.state, code=sent.code, issuer=sent.iss)
+    login = await _logins(control).finish(whose, principal=call.caller.id, answer=came_back)
+    _note(control, call.caller, "login", whose)
+    if not whose.owner:
+        await control.gateway.servers.refresh(whose.server_id)
+    return Answer(LoginFinished(server_id=whose.server_id, login=login))
+
+
+async def end_login(control: Control, call: Call[None]) -> Answer:
+    """Forget the token, have its authorization server take it back, and close connections that show it."""
+    record = await _record(control, call, is_shared=call.flag("shared"))
+    whose = _whose(record)
+    revoke = await _logins(control).end(record)
+    if revoke is None:
+        who = "you are not" if whose.owner else "nobody is"
+        raise NotFound(f"{who} logged in to server `{whose.server_id}`")
+    _note(control, call.caller, "logout", whose)
+    return Answer(LoginEnded(server_id=whose.server_id, revoked=await revoke()))
+
+
+async def show_client(control: Control, _call: Call[None]) -> Answer:
+    """Who this gateway is where it asks for tokens: its `client_id` at authorization servers is this URL."""
+    url = None if control.logins is None else control.logins.own_url
+    if url is None:
+        raise NotFound(
+            "this gateway is no client that a URL describes", hint="set `public_url` to its `https` URL"
+        )
+    return Answer(describe_client(url))
+
+
+async def _record(control: Control, call: Call[Any], *, is_shared: bool) -> ServerRecord:
+    """The record, with whom the login is for. Raises NotFound and Forbidden."""
+    server_id, caller = call.ids["server_id"], call.caller
+    is_admin = reaches(caller.role, "admin") and acts_on_server(caller, server_id)
+    if not is_admin and not can_reach(control.gateway, caller, server_id):
+        raise NotFound(f"no server `{server_id}`", hint="list those you can reach")
+    record = parse_server((await find_record(control, "server", server_id)).body, strict=False)
+    if record.is_per_principal and not is_shared:
+        return record.owned_by(caller.id)
+    if not is_admin:
+        raise Forbidden("logging in for all callers of a server needs the role `admin`")
+    return record
+
+
+def _whose(record: ServerRecord) -> Whose:
+    oauth = record.http.oauth if record.http is not None else None
+    return Whose(record.server_id, "" if oauth is None else oauth.owner)
+
+
+def _note(control: Control, caller: Principal, operation: str, whose: Whose) -> None:
+    """For the audit, and for the links that show what was good before."""
+    note(control, caller, operation=operation, kind="server", record_id=whose.server_id)
+    control.gateway.servers.reconnect(*whose)
+
+
+def _logins(control: Control) -> Logins:
+    if control.logins is None:
+        raise InvalidRequest(
+            "nobody can log in here: this process calls no servers",
+            hint="use the grant `client_credentials` where nodes run apart from control",
+        )
+    return control.logins
+
+
+ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
+    Endpoint(
+        method="GET",
+        path=CLIENT_DOCUMENT,
+        role=ANYONE,
+        summary="This gateway as an OAuth client",
+        handler=show_client,
+        answer=ClientShown,
+        errors=(NotFound,),
+    ),
+    Endpoint(
+        method="POST",
+        path=_LOGIN,
+        role="agent",
+        summary="Begin to log in to a server",
+        handler=begin_login,
+        body=checked(LoginSent),
+        answer=LoginBegun,
+        errors=(NotFound, ServerBusy, ServerUnavailable),
+    ),
+    Endpoint(
+        method="POST",
+        path=f"{_LOGIN}/finish",
+        role="agent",
+        summary="Finish logging in to a server",
+        handler=finish_login,
+        body=checked(LoginFinishSent),
+        answer=LoginFinished,
+        errors=(NotFound, ServerUnavailable, StorageFailed),
+    ),
+    Endpoint(
+        method="DELETE",
+        path=_LOGIN,
+        role="agent",
+        summary="Log out of a server",
+        handler=end_login,
+        query=(Parameter("shared", "The login of the gateway as a whole.", "flag"),),
+        answer=LoginEnded,
+        errors=(NotFound, StorageFailed),
+    ),
+)

@@ -1,0 +1,89 @@
+"""What patterns match, before somebody writes them into a rule: by the code that reads them in rules."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+from pydantic import Field
+
+from toolgate.catalog.naming import door_name
+from toolgate.errors import InvalidRecord
+from toolgate.govern.control import Control
+from toolgate.model.names import ToolRef, kind_of
+from toolgate.model.snapshot import Snapshot
+from toolgate.policy.offers import matching
+from toolgate.policy.patterns import MAX_KIND_PATTERN, Patterns, parse_pattern
+from toolgate.registry.records.server_bodies import Body
+from toolgate.surfaces.rest.framework.response import Answer
+from toolgate.surfaces.rest.framework.routing import Call, Endpoint, checked
+from toolgate.surfaces.rest.shapes import Revision, Shown
+
+MAX_PATTERNS: Final = 100
+MAX_SHOWN: Final = 200
+
+
+class MatchSent(Body):
+    """Patterns as rules have them."""
+
+    patterns: Annotated[
+        list[Annotated[str, Field(max_length=MAX_KIND_PATTERN)]], Field(max_length=MAX_PATTERNS)
+    ]
+    deny: bool = False
+    """Match as a denylist does: `@destructive` then matches every tool that does not rule it out."""
+
+
+class MatchShown(Shown, frozen=True, kw_only=True):
+    """What one pattern matches."""
+
+    pattern: str
+    count: int
+    """Of all that are registered, whoever may see them."""
+    tools: list[str]
+    """The first 200, as `server.tool`; prompts and resources as rules name them."""
+    error: str | None
+    """What is wrong with a pattern that is none."""
+
+
+class MatchAnswer(Shown, frozen=True, kw_only=True):
+    """What each pattern matches, in their order."""
+
+    revision: Revision
+    matches: list[MatchShown]
+
+
+async def match_patterns(control: Control, call: Call[MatchSent]) -> Answer:
+    """What each pattern matches of all that is registered. Nothing is stored."""
+    snapshot = control.gateway.snapshot
+    matches = await asyncio.to_thread(_match, snapshot, call.body.patterns, is_deny=call.body.deny)
+    return Answer(MatchAnswer(revision=snapshot.revision, matches=matches))
+
+
+def _match(snapshot: Snapshot, patterns: Sequence[str], *, is_deny: bool) -> list[MatchShown]:
+    return [_match_one(snapshot, pattern, is_deny=is_deny) for pattern in patterns]
+
+
+def _match_one(snapshot: Snapshot, pattern: str, *, is_deny: bool) -> MatchShown:
+    try:
+        found = list(matching(snapshot, Patterns.of((parse_pattern(pattern),)), is_deny=is_deny))
+    except InvalidRecord as exc:
+        return MatchShown(pattern=pattern, count=0, tools=[], error=f"{exc}; {exc.hint}")
+    shown = [_name(ref) for ref in found[:MAX_SHOWN]]
+    return MatchShown(pattern=pattern, count=len(found), tools=shown, error=None)
+
+
+def _name(ref: ToolRef) -> str:
+    kind = kind_of(ref.name)
+    return f"{kind}{ref.server_id}/{ref.name[len(kind) :]}" if kind else door_name(ref)
+
+
+ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
+    Endpoint(
+        method="POST",
+        path="/admin/api/match",
+        role="viewer",
+        summary="See what patterns match",
+        handler=match_patterns,
+        body=checked(MatchSent),
+        answer=MatchAnswer,
+    ),
+)

@@ -1,0 +1,241 @@
+"""The read API of the official MCP registry, over what the caller sees of the catalog.
+
+What a client reads here is how to reach a server through this gateway. How the gateway itself starts or
+reaches it (commands, variables, URLs) is never said, and what the caller cannot reach is not there.
+"""
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from toolgate.errors import InvalidRecord, InvalidRequest, NotFound
+from toolgate.govern.catalog import visible
+from toolgate.govern.changes.records import find_record, show_record
+from toolgate.govern.control import Control
+from toolgate.govern.visibility import tasks_by_server
+from toolgate.model.addresses import is_loopback
+from toolgate.model.revisions import Stored
+from toolgate.registry.server_json_export import Identity, encode_server_json
+from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
+from toolgate.surfaces.rest.framework.response import JSON, Answer
+from toolgate.surfaces.rest.framework.routing import Call, Endpoint, Parameter
+from toolgate.surfaces.rest.links import server_url
+from toolgate.surfaces.rest.official_shapes import OfficialEntry, OfficialList, OfficialNotFound
+from toolgate.surfaces.rest.resources.servers import SERVERS
+
+LOCAL_NAMESPACE: Final = "toolgate.local"
+LATEST: Final = "latest"
+NOT_FOUND: Final = Answer({"error": "Server not found"}, 404)
+"""In the words of the official registry, whatever the reason."""
+
+_HOST = re.compile(r"[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z][a-z0-9-]*")
+_KEY: Final = {
+    "name": "Authorization",
+    "description": "A key of this gateway.",
+    "value": "Bearer {toolgate_key}",
+    "variables": {"toolgate_key": {"isRequired": True, "isSecret": True}},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """A server that the caller can reach, with the package it was installed from."""
+
+    record: Stored
+    package: Stored | None
+
+    @property
+    def updated_at_ms(self) -> int:
+        return max(one.updated_at_ms for one in (self.record, self.package) if one is not None)
+
+    def identity(self, namespace: str) -> Identity:
+        package: Mapping[str, Any] = {} if self.package is None else self.package.body
+        return Identity(
+            name=f"{namespace}/{self.record.id}",
+            version=str(package.get("version") or f"0.0.{self.record.revision}"),
+            title=str(self.record.body.get("display_name") or package.get("name") or ""),
+            description=" ".join(str(package.get("description", "")).split()),
+        )
+
+
+async def list_official(control: Control, call: Call[None]) -> Answer:
+    """The servers you can reach, as the official registry lists servers: each by its URL at this gateway."""
+    page, since_ms = parse_page(call.query), _parse_since(call.query)
+    servers = await _find_all(control, call)
+    namespace = namespace_of(_door(control, call))
+    # In a thread: to look at ten thousand takes longer than the loop may stand still.
+    found = await asyncio.to_thread(_narrowed, servers, call.query, namespace=namespace, since_ms=since_ms)
+    shown, next_cursor = page.cut(found, lambda one: one.record.id)
+    return await _list(control, call, shown, next_cursor)
+
+
+async def list_versions(control: Control, call: Call[None]) -> Answer:
+    """The one version of a server there is here. One that you cannot reach is not there."""
+    found = await _find(control, call)
+    return NOT_FOUND if found is None else await _list(control, call, [found], None)
+
+
+async def read_version(control: Control, call: Call[None]) -> Answer:
+    """A version of a server; `latest` is the one there is."""
+    found = await _find(control, call)
+    wanted = call.ids["server_version"]
+    if found is None or wanted not in {LATEST, found.identity("").version}:
+        return NOT_FOUND
+    return Answer((await _show(control, call, [found]))[0])
+
+
+async def export_server(control: Control, call: Call[None]) -> Answer:
+    """The record as a `server.json`, to be published elsewhere. What is hidden is left to be filled in."""
+    stored = await find_record(control, "server", call.ids["server_id"])
+    found = _Found(record=stored, package=None)
+    return Answer(encode_server_json(found.identity(namespace_of(_door(control, call))), show_record(stored)))
+
+
+def namespace_of(url: str) -> str:
+    """`https://tools.example.com` is `com.example.tools`; what means nothing elsewhere is local."""
+    host = (urlsplit(url).hostname or "").lower()
+    if is_loopback(host) or len(host) > 150 or not _HOST.fullmatch(host):
+        return LOCAL_NAMESPACE
+    return ".".join(reversed(host.split(".")))
+
+
+def _narrowed(
+    servers: Sequence[_Found], query: Mapping[str, str], *, namespace: str, since_ms: float
+) -> list[_Found]:
+    """Those that a query asks for."""
+    search, version = query.get("search", "").casefold(), query.get("version", LATEST)
+    found = []
+    for one in servers:
+        identity = one.identity(namespace)
+        is_searched = search in identity.name.casefold() or search in identity.title.casefold()
+        if is_searched and version in {LATEST, identity.version} and one.updated_at_ms >= since_ms:
+            found.append(one)
+    return found
+
+
+async def _find_all(control: Control, call: Call[None]) -> list[_Found]:
+    """Sorted by id."""
+    within = (await visible(control, call.caller)).packages
+    packages = {one.id: one for one in (await control.store.list("package")).records}
+    return [
+        _Found(record=one, package=packages.get(one.id))
+        for one in (await control.store.list("server")).records
+        if one.id in within
+    ]
+
+
+async def _find(control: Control, call: Call[None]) -> _Found | None:
+    server_id = call.ids["server_name"]
+    if call.ids["namespace"] != namespace_of(_door(control, call)):
+        return None
+    if server_id not in (await visible(control, call.caller)).packages:
+        return None
+    record = await control.store.get("server", server_id)
+    return (
+        None
+        if record is None
+        else _Found(record=record, package=await control.store.get("package", server_id))
+    )
+
+
+def _door(control: Control, call: Call[None]) -> str:
+    return control.door_url() or call.base_url
+
+
+async def _list(
+    control: Control, call: Call[None], servers: Sequence[_Found], next_cursor: str | None
+) -> Answer:
+    metadata: dict[str, Any] = {} if next_cursor is None else {"nextCursor": next_cursor}
+    metadata["count"] = len(servers)
+    return Answer({"servers": await _show(control, call, servers), "metadata": metadata})
+
+
+async def _show(control: Control, call: Call[None], servers: Sequence[_Found]) -> list[dict[str, Any]]:
+    # In a thread: a key may be bound to many tasks.
+    ids = {one.record.id for one in servers}
+    tasks = await asyncio.to_thread(tasks_by_server, control.gateway, call.caller, ids)
+    return [_entry(control, call, one, tasks.get(one.record.id)) for one in servers]
+
+
+def _entry(control: Control, call: Call[None], found: _Found, task_id: str | None) -> dict[str, Any]:
+    """`task_id`: the one that a key which is bound to tasks reaches the server in."""
+    door = _door(control, call)
+    named = None if task_id == call.caller.default_task else task_id
+    remote: dict[str, Any] = {"type": "streamable-http", "url": server_url(door, found.record.id, named)}
+    if call.authorization is not None:
+        remote["headers"] = [_KEY]
+    at = datetime.fromtimestamp(found.updated_at_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    at = at.replace("+00:00", "Z")
+    official = {"status": "active", "publishedAt": at, "updatedAt": at, "isLatest": True}
+    return {
+        "server": {**found.identity(namespace_of(door)).encode(), "remotes": [remote]},
+        "_meta": {"io.modelcontextprotocol.registry/official": official},
+    }
+
+
+def _parse_since(query: Mapping[str, str]) -> float:
+    """In milliseconds, or InvalidRequest."""
+    if "updated_since" not in query:
+        return 0
+    try:
+        since = datetime.fromisoformat(query["updated_since"])
+        if since.tzinfo is not None:
+            return since.timestamp() * 1000
+    except (ValueError, OverflowError):
+        pass
+    raise InvalidRequest(
+        "`updated_since` cannot be read", hint="send a time like `2026-01-31T12:00:00Z`, with its zone"
+    )
+
+
+_ONE: Final = "/v0.1/servers/{namespace}/{server_name}/versions"
+
+ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
+    Endpoint(
+        method="GET",
+        path="/v0.1/servers",
+        role="agent",
+        summary="List servers as the official registry does",
+        handler=list_official,
+        query=(
+            *PAGING,
+            Parameter("search", "Only servers with this in their name or title, in any case."),
+            Parameter("updated_since", "Only servers that changed since this time, as in RFC 3339."),
+            Parameter("version", "Only this version; `latest` is the one there is of each server."),
+            Parameter("include_deleted", "Changes nothing: no server that was removed is kept.", form="flag"),
+        ),
+        answer=OfficialList,
+        errors=(NotFound,),
+    ),
+    Endpoint(
+        method="GET",
+        path=_ONE,
+        role="agent",
+        summary="List the versions of a server as the official registry does",
+        handler=list_versions,
+        statuses=(200, 404),
+        answer=OfficialList | OfficialNotFound,
+    ),
+    Endpoint(
+        method="GET",
+        path=f"{_ONE}/{{server_version}}",
+        role="agent",
+        summary="Read a version of a server as the official registry does",
+        handler=read_version,
+        statuses=(200, 404),
+        answer=OfficialEntry | OfficialNotFound,
+    ),
+    Endpoint(
+        method="GET",
+        path=f"{SERVERS.path}/{{server_id}}/server.json",
+        role="viewer",
+        summary="Export a server as a server.json",
+        handler=export_server,
+        answer=JSON,
+        errors=(NotFound, InvalidRecord),
+    ),
+)

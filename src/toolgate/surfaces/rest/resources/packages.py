@@ -1,0 +1,231 @@
+"""Packages: what was uploaded, what is installed, installing and uninstalling."""
+
+import asyncio
+from collections import defaultdict
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+
+from toolgate.errors import Conflict, InvalidRequest, NotFound, StorageFailed
+from toolgate.govern.control import Control
+from toolgate.govern.package_install import installed_package
+from toolgate.govern.packages import (
+    artifacts_of,
+    install,
+    plan_install,
+    plan_uninstall,
+    show_manifest,
+    uninstall,
+)
+from toolgate.govern.publishing import purge, remove_version
+from toolgate.model.packages import Package
+from toolgate.model.revisions import Stored
+from toolgate.packages.manifest import manifest_schema, parse_manifest
+from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
+from toolgate.surfaces.rest.framework.response import JSON, Answer
+from toolgate.surfaces.rest.framework.routing import ANYONE, PLAN, Call, Endpoint, Parameter, checked
+from toolgate.surfaces.rest.resources.change_shapes import show_edits, show_plan
+from toolgate.surfaces.rest.resources.collection import WRITE_ERRORS
+from toolgate.surfaces.rest.resources.package_shapes import (
+    InstallAnswer,
+    InstallSent,
+    PackageList,
+    PackageShown,
+    UninstallAnswer,
+    VersionRemoved,
+    show_install,
+    show_package,
+)
+
+_PACKAGES: Final = "/api/packages"
+_ONE: Final = f"{_PACKAGES}/{{package_id}}"
+
+
+async def list_packages(control: Control, call: Call[None]) -> Answer:
+    """What is installed and what was uploaded, sorted by id, page by page."""
+    page = parse_page(call.query)
+    listing = await control.store.list("package")
+    installed = {one.id: one for one in listing.records}
+    uploaded = defaultdict(list)
+    for version in await artifacts_of(control).versions():
+        uploaded[version.package_id].append(version)
+    ids, next_cursor = page.cut(sorted(installed.keys() | uploaded.keys()), str)
+    shown = [show_package(one, _parse(installed.get(one)), uploaded[one]) for one in ids]
+    return Answer(PackageList(revision=listing.revision, packages=shown, next_cursor=next_cursor))
+
+
+async def read_package(control: Control, call: Call[None]) -> Answer:
+    """One package: the version that is installed, and all that were uploaded. The ETag is its revision."""
+    package_id = call.ids["package_id"]
+    stored = await control.store.get("package", package_id)
+    versions = await artifacts_of(control).versions(package_id)
+    if stored is None and not versions:
+        raise NotFound(f"there is no package `{package_id}`", hint="`toolgate packages` lists them")
+    revision = None if stored is None else stored.revision
+    return Answer(show_package(package_id, _parse(stored), versions), revision=revision)
+
+
+async def read_manifest(control: Control, call: Call[None]) -> Answer:
+    """The manifest of a version that was uploaded, in the form of version 2, whatever form it came in.
+
+    Secrets that stand in it are masked.
+    """
+    content = await artifacts_of(control).manifest(call.ids["package_id"], call.ids["version"])
+    return Answer(await asyncio.to_thread(lambda: show_manifest(parse_manifest(content))))
+
+
+async def install_package(control: Control, call: Call[InstallSent]) -> Answer:
+    """Install a version that was uploaded, or another one in place of what is installed.
+
+    That is the approval of exactly what its manifest declares. The records of package, server and pin change
+    together or not at all. A server of this id that was registered by itself is not taken over.
+    """
+    sent = call.body
+    wanted = sent.wanted(call.ids["package_id"], call.if_revision)
+    if sent.dry_run:
+        prepared, planned = await plan_install(control, call.caller, wanted)
+        plan = await show_plan(planned.plan, revision=planned.revision, warnings=planned.warnings)
+        return Answer(
+            show_install(
+                prepared,
+                revision=planned.revision,
+                changes=plan.changes,
+                warnings=planned.warnings,
+                plan=plan,
+            )
+        )
+    prepared, done = await install(control, call.caller, wanted, plan_id=call.plan_id)
+    changes = await asyncio.to_thread(show_edits, done.edits)
+    answer = show_install(prepared, revision=done.revision, changes=changes, warnings=done.warnings)
+    return Answer(answer, 201 if prepared.before is None else 200)
+
+
+async def uninstall_package(control: Control, call: Call[None]) -> Answer:
+    """Remove a package with its server and its pin, together. Archives stay, unless `purge` is set."""
+    package_id = call.ids["package_id"]
+    if call.flag("dry_run"):
+        planned = await plan_uninstall(control, call.caller, package_id)
+        plan = await show_plan(planned.plan, revision=planned.revision, warnings=planned.warnings)
+        return Answer(
+            UninstallAnswer(
+                package_id=package_id,
+                revision=planned.revision,
+                changes=plan.changes,
+                removed_versions=[],
+                warnings=planned.warnings,
+                plan=plan,
+            )
+        )
+    done = await uninstall(
+        control, call.caller, package_id, if_revision=call.if_revision, plan_id=call.plan_id
+    )
+    removed = await purge(control, call.caller, package_id) if call.flag("purge") else []
+    return Answer(
+        UninstallAnswer(
+            package_id=package_id,
+            revision=done.revision,
+            changes=await asyncio.to_thread(show_edits, done.edits),
+            removed_versions=removed,
+            warnings=done.warnings,
+            plan=None,
+        )
+    )
+
+
+async def delete_version(control: Control, call: Call[None]) -> Answer:
+    """Remove the archive of a version that is not installed."""
+    package_id, version = call.ids["package_id"], call.ids["version"]
+    await remove_version(control, call.caller, package_id, version)
+    return Answer(VersionRemoved(package_id=package_id, version=version))
+
+
+async def read_schema(_control: Control, _call: Call[None]) -> Answer:
+    """The JSON Schema of a manifest, for editors."""
+    return Answer(_schema())
+
+
+@cache
+def _schema() -> bytes:
+    return msgspec.json.encode(manifest_schema())
+
+
+def _parse(stored: Stored | None) -> tuple[Package, int] | None:
+    package = installed_package(stored)
+    return None if package is None or stored is None else (package, stored.revision)
+
+
+ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
+    Endpoint(
+        method="GET",
+        path=_PACKAGES,
+        role="viewer",
+        summary="List the packages",
+        handler=list_packages,
+        query=PAGING,
+        answer=PackageList,
+    ),
+    Endpoint(
+        method="GET",
+        path=_ONE,
+        role="viewer",
+        summary="Read a package",
+        handler=read_package,
+        answer=PackageShown,
+        errors=(NotFound,),
+    ),
+    Endpoint(
+        method="DELETE",
+        path=_ONE,
+        role="admin",
+        summary="Uninstall a package",
+        handler=uninstall_package,
+        query=(
+            Parameter("purge", "Also remove every archive of it.", form="flag"),
+            Parameter("dry_run", "Say what would change, and change nothing.", form="flag"),
+        ),
+        headers=(PLAN,),
+        answer=UninstallAnswer,
+        errors=(NotFound, *WRITE_ERRORS),
+        is_conditional=True,
+    ),
+    Endpoint(
+        method="POST",
+        path=f"{_ONE}/install",
+        role="admin",
+        summary="Install a package",
+        handler=install_package,
+        body=checked(InstallSent),
+        headers=(PLAN,),
+        answer=InstallAnswer,
+        statuses=(200, 201),
+        errors=(NotFound, InvalidRequest, *WRITE_ERRORS),
+        is_conditional=True,
+    ),
+    Endpoint(
+        method="GET",
+        path=f"{_ONE}/{{version}}/manifest",
+        role="viewer",
+        summary="Read the manifest of a package",
+        handler=read_manifest,
+        answer=JSON,
+        errors=(NotFound,),
+    ),
+    Endpoint(
+        method="DELETE",
+        path=f"{_ONE}/{{version}}",
+        role="admin",
+        summary="Remove an archive",
+        handler=delete_version,
+        answer=VersionRemoved,
+        errors=(NotFound, Conflict, StorageFailed),
+    ),
+    Endpoint(
+        method="GET",
+        path="/api/schemas/manifest.v2.json",
+        role=ANYONE,
+        summary="Read the schema of manifests",
+        handler=read_schema,
+        answer=JSON,
+    ),
+)

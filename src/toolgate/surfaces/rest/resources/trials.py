@@ -1,0 +1,205 @@
+"""Trying a server, listing it again, and a look at what it offers.
+
+What may not be saved is never started: a record that is only sent along passes every check of saving it
+first, the role and the plan included.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Final
+
+from toolgate.catalog.naming import chat_names, door_name
+from toolgate.errors import InvalidRecord, InvalidRequest, NotFound, PlanOutdated, PlanRequired
+from toolgate.govern.bounds import find_within
+from toolgate.govern.changes.commit import check_saving, note
+from toolgate.govern.changes.pending import Draft
+from toolgate.govern.changes.permissions import check_removal
+from toolgate.govern.changes.records import find_record
+from toolgate.govern.control import Control
+from toolgate.model.names import ToolRef, kind_of, parse_task_id
+from toolgate.model.principals import Ceiling
+from toolgate.model.revisions import Kind
+from toolgate.model.servers import ServerRecord
+from toolgate.model.snapshot import Snapshot
+from toolgate.model.tools import ServerTools
+from toolgate.policy.explain import explain
+from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
+from toolgate.policy.offers import offered_tools
+from toolgate.policy.scope import Decision
+from toolgate.redaction.records import redact_text
+from toolgate.registry.records.codec import Record, parse_record
+from toolgate.surfaces.rest.data_plane.policy_shapes import show_decision
+from toolgate.surfaces.rest.framework.response import Answer
+from toolgate.surfaces.rest.framework.routing import NOTHING, PLAN, Call, Endpoint, Parameter, unchecked
+from toolgate.surfaces.rest.resources.record_shapes import RefreshAnswer, ServerSent, TrialAnswer
+from toolgate.surfaces.rest.resources.servers import SERVERS, show_health
+from toolgate.surfaces.rest.shapes import NoBody
+from toolgate.surfaces.rest.tool_shapes import PreviewAnswer, ToolPreview
+
+_ONE: Final = f"{SERVERS.path}/{{server_id}}"
+
+
+async def try_server(control: Control, call: Call[Mapping[str, Any]]) -> Answer:
+    """Connect to a server once, beside the connection in use, and list its tools.
+
+    It is the saved one; or, where a record is sent, that one, which must be fit to be saved and is not.
+    """
+    server_id = call.ids["server_id"]
+    record = await record_to_try(control, call, "server", server_id)
+    assert isinstance(record, ServerRecord)
+    note(control, call.caller, operation="test", kind="server", record_id=server_id)
+    report = await control.gateway.servers.test(record)
+    return Answer(
+        TrialAnswer(
+            ok=not report.error,
+            connect_ms=report.connect_ms,
+            list_ms=report.list_ms,
+            era=report.era,
+            version=report.version,
+            tools=sorted(report.tools),
+            quarantined=dict(report.quarantined),
+            error=redact_text(report.error),
+            hint=redact_text(report.hint),
+            stderr_tail=redact_text(report.stderr_tail),
+        )
+    )
+
+
+async def record_to_try(
+    control: Control, call: Call[Mapping[str, Any]], kind: Kind, record_id: str
+) -> Record | None:
+    """The record that was sent, fit to be saved; or, where none was, the saved one."""
+    if not call.body:
+        body = (await find_within(control, call.caller, kind, record_id)).body
+        return parse_record(kind, record_id, body, strict=False)
+    draft = Draft(kind=kind, id=record_id, sent=call.body)
+    (edit,), _ = await check_saving(control, call.caller, [draft], plan_id=call.plan_id)
+    return edit.record
+
+
+async def refresh_server(control: Control, call: Call[NoBody]) -> Answer:
+    """List the tools of the server again now. What came of it stands in its health."""
+    server_id = call.ids["server_id"]
+    check_removal(call.caller, "server", server_id)
+    servers = control.gateway.servers
+    await servers.refresh(server_id)
+    health, offer = servers.health().get(server_id), servers.tools().get(server_id)
+    if health is None or offer is None:
+        raise NotFound(f"there is no server `{server_id}` any more")
+    decisions = _decisions(control.gateway.snapshot, offer, None)
+    return Answer(
+        RefreshAnswer(
+            server_id=server_id,
+            health=show_health(health),
+            tools=sorted(offer.tools),
+            visible=[name for name, one in decisions.items() if one.allowed and name in offer.tools],
+            quarantined=dict(offer.quarantined),
+        )
+    )
+
+
+async def preview_tools(control: Control, call: Call[None]) -> Answer:
+    """Every tool the server lists: its names on the doors, and whether it passes, or what keeps it out.
+
+    That is by the platform's own rules; with `task`, by those of the task as well, for a request that asks
+    for nothing in particular.
+    """
+    server_id = call.ids["server_id"]
+    await find_record(control, "server", server_id)
+    snapshot = control.gateway.snapshot
+    task = _task(snapshot, call.query.get("task"))
+    offer = snapshot.servers.get(server_id)
+    decisions = {} if offer is None else _decisions(snapshot, offer, task)
+    tools = [] if offer is None else _preview(offer, decisions)
+    return Answer(
+        PreviewAnswer(
+            revision=snapshot.revision,
+            server_id=server_id,
+            state="pending" if offer is None else offer.state,
+            is_stale=offer is not None and offer.is_stale,
+            tools=tools,
+            tokens=sum(tool.tokens for tool in tools if tool.allowed),
+            others=[show_decision(one) for name, one in decisions.items() if kind_of(name)],
+        )
+    )
+
+
+def _task(snapshot: Snapshot, task_id: str | None) -> TaskPolicy | None:
+    if task_id is None:
+        return None
+    try:
+        parse_task_id(task_id)
+    except InvalidRecord as exc:
+        raise InvalidRequest(str(exc)) from exc
+    task = snapshot.tasks.get(task_id)
+    if task is None:
+        raise NotFound(f"there is no task `{task_id}`")
+    return parse_task_policy(task)
+
+
+def _decisions(snapshot: Snapshot, offer: ServerTools, task: TaskPolicy | None) -> Mapping[str, Decision]:
+    """By the name they are about, sorted."""
+    server_id = offer.record.server_id
+    alone = replace(snapshot, servers=MappingProxyType({server_id: offer}))
+    found = explain(alone, Ceiling(), task=task, request=SessionRequest())
+    return {one.tool: one for one in found.tools if one.server_id == server_id and one.tool is not None}
+
+
+def _preview(offer: ServerTools, decisions: Mapping[str, Decision]) -> list[ToolPreview]:
+    record = offer.record
+    refs = [ToolRef(record.server_id, name) for name in sorted(offered_tools(offer))]
+    aliases = chat_names(refs, {record.server_id: record.tool_namespace})
+    by_ref = {ref: alias for alias, ref in aliases.items()}
+    return [_show_tool(offer, ref, by_ref[ref], decisions[ref.name]) for ref in refs if ref.name in decisions]
+
+
+def _show_tool(offer: ServerTools, ref: ToolRef, alias: str, decision: Decision) -> ToolPreview:
+    tool = offer.tools.get(ref.name)
+    return ToolPreview(
+        tool=ref.name,
+        name=door_name(ref),
+        chat_name=alias,
+        description="" if tool is None else tool.description,
+        digest=None if tool is None else tool.digest,
+        tokens=0 if tool is None else tool.tokens,
+        allowed=decision.allowed,
+        layer=decision.layer,
+        reason=decision.reason,
+        rule=decision.rule,
+    )
+
+
+ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
+    Endpoint(
+        method="POST",
+        path=f"{_ONE}/test",
+        role="admin",
+        summary="Try a server",
+        handler=try_server,
+        body=unchecked(ServerSent, may_be_empty=True),
+        headers=(PLAN,),
+        answer=TrialAnswer,
+        errors=(NotFound, InvalidRecord, PlanRequired, PlanOutdated),
+    ),
+    Endpoint(
+        method="POST",
+        path=f"{_ONE}/refresh",
+        role="admin",
+        summary="List the tools of a server again",
+        handler=refresh_server,
+        body=NOTHING,
+        answer=RefreshAnswer,
+        errors=(NotFound,),
+    ),
+    Endpoint(
+        method="GET",
+        path=f"{_ONE}/tools",
+        role="viewer",
+        summary="Preview the tools of a server",
+        handler=preview_tools,
+        query=(Parameter("task", "Say what this task gets of them."),),
+        answer=PreviewAnswer,
+        errors=(NotFound,),
+    ),
+)

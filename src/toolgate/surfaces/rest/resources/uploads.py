@@ -1,0 +1,105 @@
+"""Archives and modules on their way in, part by part. An archive is then checked and kept as a version of its
+package; of modules, see `modules`.
+"""
+
+from typing import Any, Final
+
+from toolgate.errors import BodyTooLarge, Conflict, InvalidRecord, InvalidRequest, SessionLimit, StorageFailed
+from toolgate.govern.control import Control
+from toolgate.govern.publishing import Looked, publish, uploads_of
+from toolgate.surfaces.rest.framework.response import Answer
+from toolgate.surfaces.rest.framework.routing import BYTES, Call, Endpoint, checked
+from toolgate.surfaces.rest.resources.package_shapes import PartAnswer, PartsAnswer, UploadAnswer, UploadSent
+
+_UPLOAD: Final = "/api/uploads/{sha256}"
+
+
+async def put_part(control: Control, call: Call[bytes]) -> Answer:
+    """Send one part of an archive or module, of at most 4 MiB. Parts may come in any order, and again.
+
+    What lies there for an hour without another part is forgotten. Nobody else sees it.
+    """
+    number = int(call.ids["part"])
+    await uploads_of(control).put_part(call.caller.id, call.ids["sha256"], number, call.body)
+    return Answer(PartAnswer(part=number))
+
+
+async def list_parts(control: Control, call: Call[None]) -> Answer:
+    """Which parts of your upload are there: those need not be sent again."""
+    return Answer(PartsAnswer(parts=await uploads_of(control).parts(call.caller.id, call.ids["sha256"])))
+
+
+async def discard_upload(control: Control, call: Call[None]) -> Answer:
+    """Forget what you sent of an upload. What was not begun is no error."""
+    await uploads_of(control).discard(call.caller.id, call.ids["sha256"])
+    return Answer(PartsAnswer(parts=[]))
+
+
+async def finish_upload(control: Control, call: Call[UploadSent]) -> Answer:
+    """Put the parts together, check the archive, and keep it as a version of the package it holds.
+
+    It is a gzipped tar with a `manifest.json` at its root, or an `.mcpb` bundle. All that is wrong with its
+    manifest is told at once. A version that is there already with other content is a conflict.
+    """
+    sent = call.body
+    looked = await publish(
+        control, call.caller, call.ids["sha256"], parts=sent.parts, is_dry_run=sent.dry_run
+    )
+    return Answer(_show(looked, is_kept=not sent.dry_run))
+
+
+def _show(looked: Looked, *, is_kept: bool) -> UploadAnswer:
+    package = looked.package
+    return UploadAnswer(
+        package_id=package.package_id,
+        version=package.version,
+        sha256=package.sha256,
+        size=looked.size,
+        files=looked.files,
+        unpacked_bytes=looked.unpacked_bytes,
+        schema_version=package.schema_version,
+        source=package.source,
+        tools=list(package.declared),
+        kept=is_kept,
+    )
+
+
+ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
+    Endpoint(
+        method="PUT",
+        path=f"{_UPLOAD}/{{part}}",
+        role="publisher",
+        summary="Send a part of an archive or module",
+        handler=put_part,
+        body=BYTES,
+        answer=PartAnswer,
+        errors=(InvalidRequest, SessionLimit, StorageFailed),
+    ),
+    Endpoint(
+        method="GET",
+        path=_UPLOAD,
+        role="publisher",
+        summary="List the parts of an upload",
+        handler=list_parts,
+        answer=PartsAnswer,
+    ),
+    Endpoint(
+        method="DELETE",
+        path=_UPLOAD,
+        role="publisher",
+        summary="Discard an upload",
+        handler=discard_upload,
+        answer=PartsAnswer,
+        errors=(StorageFailed,),
+    ),
+    Endpoint(
+        method="POST",
+        path=_UPLOAD,
+        role="admin",
+        summary="Finish an upload",
+        handler=finish_upload,
+        body=checked(UploadSent),
+        answer=UploadAnswer,
+        errors=(InvalidRecord, BodyTooLarge, Conflict, SessionLimit, StorageFailed),
+    ),
+)

@@ -1,0 +1,101 @@
+"""What a record refers to and never holds: environment variables and secrets, resolved at connect time only.
+
+Nothing here is logged, and an error names the variable or secret, never its value.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from toolgate.model.references import REFERENCE, SECRET_NAME
+from toolgate.model.servers import HttpEndpoint, StdioLaunch
+from toolgate.upstream.connection.contract import StartFailed
+
+BASE_ENVIRONMENT: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "SHELL", "TERM")
+"""What every child gets of the gateway's own environment."""
+_PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+_NPM: Final = tuple(
+    f"NPM_CONFIG_{name}"
+    for name in ("REGISTRY", "CAFILE", "PROXY", "HTTPS_PROXY", "NOPROXY", "STRICT_SSL", "USERCONFIG")
+)
+NETWORK_ENVIRONMENT: Final = (
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"),
+    *("NODE_USE_SYSTEM_CA", "NODE_USE_ENV_PROXY"),
+    *(*_PROXIES, *map(str.lower, _PROXIES)),
+    *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_CERT", "PIP_PROXY", "PIP_TRUSTED_HOST", "PIP_CONFIG_FILE"),
+    *("PIP_FIND_LINKS", "PIP_NO_INDEX"),
+    *("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_NO_INDEX"),
+    *("UV_CONFIG_FILE", "UV_NATIVE_TLS", "UV_SYSTEM_CERTS", "UV_INSECURE_HOST", "UV_PYTHON_INSTALL_MIRROR"),
+    *(*_NPM, *map(str.lower, _NPM)),
+)
+"""The same, where the gateway has them: how to reach the network, and whom to trust there.
+
+Without these, nothing can be downloaded behind a company's proxy or CA, nor a server reach its API. They may
+hold the password of a proxy or an index, which is masked in what a child writes (`redaction`).
+"""
+
+
+class Secrets:
+    """Resolves references against the node's environment and its directory of secrets."""
+
+    def __init__(self, environ: Mapping[str, str], secrets_dir: Path | None = None) -> None:
+        self._environ = environ
+        self._secrets_dir = secrets_dir
+
+    def expand(self, text: str) -> str:
+        """`text` with every `${ENV:NAME}` and `${ENV:NAME:-default}` replaced. Raises StartFailed."""
+        return REFERENCE.sub(self._variable, text)
+
+    def child_environment(self, launch: StdioLaunch) -> dict[str, str]:
+        """Exactly what a child sees: the base lists, `env`, and `env_from`, later ones winning.
+
+        A declared variable replaces one of the network in any case: an empty `https_proxy` takes
+        `HTTPS_PROXY` away. A server's own `path` leaves `PATH` where it is.
+        """
+        own = {name.upper() for name in (*launch.env, *launch.env_from)}
+        names = (*BASE_ENVIRONMENT, *(name for name in NETWORK_ENVIRONMENT if name.upper() not in own))
+        base = {name: self._environ[name] for name in names if name in self._environ}
+        declared = {name: self.expand(value) for name, value in launch.env.items()}
+        inherited = {name: self.expand(f"${{ENV:{name}}}") for name in launch.env_from}
+        return base | declared | inherited
+
+    def http_headers(self, endpoint: HttpEndpoint) -> dict[str, str]:
+        """The headers of a record, with `auth_ref` as a bearer token where there is one."""
+        headers = {name: self.expand(value) for name, value in endpoint.headers.items()}
+        if endpoint.auth_ref is not None:
+            headers["Authorization"] = f"Bearer {self.secret(endpoint.auth_ref)}"
+        return headers
+
+    def secret(self, name: str) -> str:
+        """The secret `name`: its file in the secrets directory, else the variable. Raises StartFailed."""
+        if not SECRET_NAME.fullmatch(name):
+            raise _missing(f"`{name}` cannot name a secret")
+        path = self._secrets_dir / name if self._secrets_dir else None
+        if path is not None and path.is_file():
+            return _read(path)
+        if name in self._environ:
+            return self._environ[name]
+        where = f"in `{self._secrets_dir}` or " if self._secrets_dir else ""
+        raise _missing(f"secret `{name}` is not {where}in the environment")
+
+    def _variable(self, match: re.Match[str]) -> str:
+        name, default = match.groups()
+        value = self._environ.get(name, default)
+        if value is None:
+            raise _missing(f"environment variable `{name}` is not set")
+        return str(value)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8").strip()
+    except OSError as exc:
+        raise _missing(f"the file of secret `{path.name}` cannot be read: {exc.strerror}") from exc
+    except UnicodeDecodeError:
+        # Not `from` it: that exception shows the bytes.
+        raise _missing(f"the file of secret `{path.name}` cannot be read: it is not UTF-8") from None
+
+
+def _missing(message: str) -> StartFailed:
+    return StartFailed(message, state="env_missing", fatal=True)

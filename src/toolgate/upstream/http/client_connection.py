@@ -1,0 +1,498 @@
+"""One kept-alive HTTP/1.1 connection, on asyncio and httptools: one request at a time.
+
+A request is written at most once and never again: what dies after it was written has an unknown outcome,
+and only the caller can judge that. Everything a server sends is bounded before it is kept. Redirects are
+answers like any other, and content encodings are refused.
+"""
+
+import asyncio
+import math
+import re
+import select
+import socket
+import time
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol, cast
+
+import httptools
+
+from toolgate.model.http import HeadShape, shape_of
+from toolgate.upstream.connection.contract import MAX_MESSAGE_BYTES
+from toolgate.upstream.limits import LOOK_AGAIN_S
+
+_EVENT_STREAM: Final = b"text/event-stream"
+_DRAIN_S: Final = 1.0
+"""How long a stream may go on after its answer came before its connection is given up."""
+_BODILESS: Final = (204, 304)
+_MAX_KNOWN_HEAD_BYTES: Final = 2_048
+_MUCH_BYTES: Final = 4 * 1024
+_MANY_LINES: Final = 64
+"""More of a stream than either is taken in turns: each event among so many lines has its cost."""
+_KEEP_ALIVE: Final = re.compile(rb"(?:^|[\s,])timeout=(\d{1,6})", re.IGNORECASE)
+_MARGIN_S: Final = 1.0
+"""So long before a server says that it will close an idle connection, nothing is sent on it any more."""
+_LONG_S: Final = 0.0002
+"""A stream that keeps the loop for so long gives way to others before it is read on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpLimits:
+    """Bounds of one pool."""
+
+    connect_timeout_s: float = 5.0
+    max_failed_connects: int = 5
+    cooldown_s: float = 5.0
+    """After so many failures in a row only one attempt to connect is made in so long; others fail at once."""
+    idle_s: float = 30.0
+    fresh_s: float = 1.0
+    """A connection idle for longer is first asked whether the server has closed it meanwhile."""
+    distrust_s: float = 60.0
+    """How long a server counts as one that closes kept connections; longer each time, up to an hour."""
+    max_connections: int = 128
+    max_head_bytes: int = 64 * 1024
+    max_body_bytes: int = MAX_MESSAGE_BYTES
+    max_error_bytes: int = 64 * 1024
+    """Of the body of an error status; the rest is not read."""
+    max_pieces: int = 4_096
+    """Of a body, in what is read at once. A server that sends single bytes keeps the loop from others."""
+    takes_turns: bool = True
+    """Whether streams that keep the loop give way to others. Else whoever takes them pauses them."""
+
+
+class Answer(NamedTuple):
+    """A response; header names in lower case. The body of a stream went to its sink instead."""
+
+    status: int
+    headers: dict[bytes, bytes]
+    body: bytes | bytearray
+
+    @property
+    def is_stream(self) -> bool:
+        return _is_stream(self.status, self.headers)
+
+
+class ExchangeFailed(Exception):
+    """The request was written and no usable answer came: whether the server acted on it is unknown."""
+
+
+class ConnectionStale(ExchangeFailed):
+    """A connection that was kept ended before any part of an answer came: most likely it was over before."""
+
+
+class ExchangeTimedOut(Exception):
+    """The deadline passed. The connection is gone, which is how HTTP tells the server to stop."""
+
+
+class StreamRefused(Exception):
+    """A sink cannot take what the stream carries."""
+
+
+class Sink(Protocol):
+    """Takes an event stream as it arrives, where the server answers with one."""
+
+    def begin(self) -> None:
+        """The stream has opened."""
+
+    def feed(self, chunk: bytes) -> bool:
+        """True once what the request waited for has come. Raises StreamRefused to break it off."""
+
+    def deadline(self, deadline: float) -> float:
+        """When its time is really up: later than `deadline` where a client is asked something meanwhile."""
+
+
+class ConnectionOwner(Protocol):
+    """Whom a connection tells that it is free, or gone."""
+
+    def next_turn_s(self, took_s: float) -> float:
+        """When a stream that kept the loop for `took_s` may be read on, by the loop's clock."""
+
+    def give_back(self, connection: "HttpConnection") -> None:
+        """`connection` has finished a request and can take another."""
+
+    def forget(self, connection: "HttpConnection") -> None:
+        """`connection` has ended."""
+
+    def on_closed_idle(self, idle_s: float) -> None:
+        """The server closed a connection that it was to keep: idle for so long, or used after that."""
+
+
+class HttpConnection(asyncio.Protocol):
+    """One connection with one request at a time. Both asyncio's protocol and httptools' callbacks."""
+
+    __slots__ = (
+        "_armed_s",
+        "_awaits_head",
+        "_body",
+        "_deadline",
+        "_drain",
+        "_first",
+        "_head_bytes",
+        "_headers",
+        "_held",
+        "_is_framed",
+        "_is_paused",
+        "_keeps_alive",
+        "_kept_s",
+        "_known",
+        "_limits",
+        "_loop",
+        "_max_body_bytes",
+        "_missing",
+        "_owner",
+        "_parser",
+        "_pending_bytes",
+        "_pieces",
+        "_sink",
+        "_status",
+        "_timer",
+        "_transport",
+        "_waiter",
+        "has_request",
+        "idle_since",
+        "idled_s",
+    )
+
+    _transport: asyncio.Transport
+    _headers: dict[bytes, bytes]
+    _body: bytes | bytearray
+
+    def __init__(self, owner: ConnectionOwner, limits: HttpLimits, loop: asyncio.AbstractEventLoop) -> None:
+        self._owner = owner
+        self._limits = limits
+        self._loop = loop
+        self._parser = httptools.HttpResponseParser(self)
+        self._waiter: asyncio.Future[Answer] | None = None
+        self._sink: Sink | None = None
+        self._drain: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed_s = self._deadline = math.inf
+        self.has_request = False
+        self._awaits_head = False
+        self._first = b""
+        """The bytes in which the current answer began."""
+        self._known: tuple[HeadShape, dict[bytes, bytes]] | None = None
+        """The head of the newest plain answer: the next is mostly like it, and then not parsed again."""
+        self.idle_since = -1.0
+        """Below 0: it was never idle, so it is new."""
+        self.idled_s = 0.0
+        """How long it was idle before its current request."""
+        self._kept_s = math.inf
+        """How long the server says that it keeps an idle connection, less a margin."""
+        self._max_body_bytes = 0
+        self._pending_bytes = 0
+        self._pieces = 0
+        self._held = b""
+        """What a stream has brought and is not looked at yet."""
+        self._missing = 0
+        """What is still to come of a body whose head was known."""
+        self._keeps_alive = False
+        self._is_paused = False
+        self._forget_answer()
+
+    def exchange(self, request: bytes, sink: Sink | None, deadline: float | None) -> asyncio.Future[Answer]:
+        """Write a whole request. The future holds its Answer, ExchangeFailed or ExchangeTimedOut."""
+        self.has_request = True
+        self._deadline = math.inf if deadline is None else deadline
+        if self._deadline < self._armed_s:
+            self._arm()
+        self._sink = sink
+        self._pending_bytes = 0
+        self._status = 0
+        self._first = b""
+        self._awaits_head = True
+        waiter = self._waiter = self._loop.create_future()
+        self._transport.write(request)
+        return waiter
+
+    @property
+    def serves_call(self) -> bool:
+        """Whether somebody waits for its answer, and not only for what a server may say some day."""
+        return self.has_request and self._deadline < math.inf
+
+    def _arm(self) -> None:
+        """One timer serves many exchanges: it is moved forward when it fires, not set anew for each."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._armed_s = self._deadline
+        self._timer = self._loop.call_at(self._armed_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._armed_s, self._timer = math.inf, None
+        if self._waiter is None:
+            return
+        now = self._loop.time()
+        if self._deadline <= now and self._sink is not None:
+            self._deadline = min(self._sink.deadline(self._deadline), now + LOOK_AGAIN_S)
+        if self._deadline <= now:
+            self.fail(ExchangeTimedOut("no answer within the deadline"))
+        elif self._deadline < math.inf:
+            self._arm()
+
+    def abandon(self, waiter: asyncio.Future[Answer]) -> None:
+        """Nobody waits for `waiter` any more. By now the connection may serve another: leave that alone."""
+        if waiter is self._waiter:
+            self.drop()
+
+    def fail(self, error: Exception) -> None:
+        """End the current exchange, and with it the connection."""
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_exception(error)
+        self.drop()
+
+    def drop(self) -> None:
+        self._keeps_alive = False
+        self._waiter = None
+        self._sink = None
+        self._transport.abort()
+
+    def pause(self) -> None:
+        """Read no more of the current answer until `resume`. Only where streams take no turns."""
+        self._is_paused = True
+        self._transport.pause_reading()
+
+    def resume(self) -> None:
+        self._is_paused = False
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def is_usable(self, now: float) -> bool:
+        """Whether nothing speaks against writing a request to it now."""
+        idle_s = now - self.idle_since
+        if self._transport.is_closing() or idle_s >= self._kept_s:
+            return False
+        return idle_s < self._limits.fresh_s or not self._has_input()
+
+    def _has_input(self) -> bool:
+        """Whether the server has closed, or said something unasked, and the event loop has yet to see it."""
+        poll = select.poll()
+        poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return bool(poll.poll(0))
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        # Streams may be silent for hours; this notices a peer that vanished without a word.
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def data_received(self, data: bytes) -> None:
+        if not self.has_request:
+            self.drop()
+            return
+        if self._awaits_head:
+            self._awaits_head = False
+            if self._take_known(data):
+                return
+            self._first = data
+        elif self._missing:
+            self._take_rest(data)
+            return
+        if self._sink is not None and self._status >= 200 and self._limits.takes_turns:
+            self._take_stream(data)
+        else:
+            self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
+        self._pending_bytes += len(data)
+        self._pieces = 0
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self.fail(ExchangeFailed("the server's answer is not HTTP/1.1"))
+        if self._pending_bytes > self._limits.max_head_bytes:
+            self.fail(ExchangeFailed("the server's response head is too long"))
+
+    def _take_stream(self, data: bytes) -> None:
+        """Take a part of what a stream brings. The rest waits, and so does what it brings next."""
+        is_much = len(data) >= _MUCH_BYTES and data.count(b"\n") >= _MANY_LINES
+        if is_much:
+            data, self._held = data[:_MUCH_BYTES], data[_MUCH_BYTES:]
+        began_s = time.perf_counter()
+        self._parse(data)
+        took_s = time.perf_counter() - began_s
+        if (is_much or took_s >= _LONG_S) and not self._transport.is_closing():
+            self._transport.pause_reading()
+            self._loop.call_at(self._owner.next_turn_s(took_s), self._read_on)
+
+    def _read_on(self) -> None:
+        held, self._held = self._held, b""
+        if held and not self._transport.is_closing():
+            self.data_received(held)
+        if not self._held and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _take_known(self, data: bytes) -> bool:
+        """Take the answer that begins with `data`, if its head is known."""
+        if self._known is None or self._waiter is None:
+            return False
+        shape, headers = self._known
+        place = shape.locate(data)
+        if place is None:
+            return False
+        begin, length = place
+        missing = length - len(data) + begin
+        if missing < 0 or length > self._limits.max_body_bytes:
+            return False
+        self._status, self._headers, self._body = 200, headers, data[begin:]
+        self._is_framed = self._keeps_alive = True
+        self._sink = None
+        self._missing = missing
+        if not missing:
+            self.on_message_complete()
+        return True
+
+    def _take_rest(self, data: bytes) -> None:
+        """Go on with an answer whose head was known: there is nothing left in it for the parser to find."""
+        part = data[: self._missing]
+        self._append(part)
+        self._missing -= len(part)
+        if not self._missing:
+            self.on_message_complete()
+            if len(part) < len(data):
+                self.drop()  # a second answer to one request would be taken for the next one's
+
+    def _remember(self) -> None:
+        """Know the head again: a plain, whole answer on a connection that stays open."""
+        head, mark, rest = self._first.partition(b"\r\n\r\n")
+        is_plain = self._status == 200 and self._sink is None and self._keeps_alive
+        is_framed = self._headers.get(b"content-length") == b"%d" % len(self._body)
+        is_whole = bool(mark) and len(head) <= _MAX_KNOWN_HEAD_BYTES and self._body.startswith(rest)
+        shape = shape_of(head + mark) if is_plain and is_framed and is_whole else None
+        self._known = None if shape is None else (shape, self._headers)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if exc is None and self._status >= 200 and not self._is_framed:
+            self._resolve()
+        is_stale = self._awaits_head and self.idle_since >= 0
+        if is_stale:
+            self._owner.on_closed_idle(self.idled_s)
+        elif self._keeps_alive and not self.has_request:
+            self._owner.on_closed_idle(self._loop.time() - self.idle_since)
+        self.fail((ConnectionStale if is_stale else ExchangeFailed)("the server closed the connection"))
+        if self._drain is not None:
+            self._drain.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        del self._parser  # each knows the other: answers would stay until the collector comes by
+        self._owner.forget(self)
+
+    # httptools
+
+    def on_message_begin(self) -> None:
+        if not self.has_request:
+            self.drop()  # a second answer to one request would be taken for the next one's
+        self._forget_answer()
+
+    def _forget_answer(self) -> None:
+        self._status = 0
+        self._headers = {}
+        self._body = b""
+        self._head_bytes = 0
+        self._is_framed = True
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._head_bytes += len(name) + len(value)
+        self._headers[name.lower()] = value.strip()
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status < 200:
+            return
+        self._status = status
+        self._keeps_alive = self._parser.should_keep_alive()
+        headers = self._headers
+        if b"keep-alive" in headers:
+            said = _KEEP_ALIVE.search(headers[b"keep-alive"])
+            self._kept_s = math.inf if said is None else max(0.0, int(said[1]) - _MARGIN_S)
+        if self._head_bytes > self._limits.max_head_bytes:
+            self.fail(ExchangeFailed("the server's response head is too long"))
+        elif headers.get(b"content-encoding", b"identity") != b"identity":
+            self.fail(ExchangeFailed("the server's answer is compressed, which was not asked for"))
+        elif status >= 400:
+            self._max_body_bytes = self._limits.max_error_bytes
+        else:
+            self._max_body_bytes = self._limits.max_body_bytes
+            self._check_body(int(headers.get(b"content-length", b"0")))
+        self._is_framed = (
+            b"content-length" in headers or b"transfer-encoding" in headers or status in _BODILESS
+        )
+        self._open_sink()
+
+    def on_body(self, chunk: bytes) -> None:
+        self._pending_bytes = 0
+        if self._waiter is None:
+            return
+        self._pieces += 1
+        if self._pieces > self._limits.max_pieces:
+            self.fail(ExchangeFailed("the server's answer comes in too many pieces"))
+            return
+        if self._sink is not None:
+            self._feed_sink(self._sink, chunk)
+            return
+        self._append(chunk)
+        self._check_body(len(self._body))
+
+    def _append(self, part: bytes) -> None:
+        if not self._body:
+            self._body = part
+        else:
+            # One array, not a list of parts: tiny parts would cost forty times what they carry.
+            self._body = self._body if isinstance(self._body, bytearray) else bytearray(self._body)
+            self._body += part
+
+    def on_message_complete(self) -> None:
+        if self._status < 200:
+            return
+        if self._first:
+            self._remember()
+        self._resolve()
+        self._first = self._body = b""  # the connection may be idle for long
+        self.has_request = False
+        if self._is_paused:
+            self.resume()
+        if self._drain is not None:
+            self._drain.cancel()
+            self._drain = None
+        # A server that answers before it has read the whole request leaves a rest in the way.
+        if self._keeps_alive and not self._held and self._transport.get_write_buffer_size() == 0:
+            self._owner.give_back(self)
+        else:
+            self.drop()
+
+    def _open_sink(self) -> None:
+        if self._sink is None:
+            return
+        if _is_stream(self._status, self._headers):
+            self._sink.begin()
+        else:
+            self._sink = None
+
+    def _feed_sink(self, sink: Sink, chunk: bytes) -> None:
+        try:
+            has_answer = sink.feed(chunk)
+        except StreamRefused as exc:
+            self.fail(ExchangeFailed(str(exc)))
+            return
+        if has_answer:
+            self._resolve()
+            self._drain = self._loop.call_later(_DRAIN_S, self.drop)
+
+    def _check_body(self, size: int) -> None:
+        if size <= self._max_body_bytes:
+            return
+        if self._status >= 400:
+            self._body = self._body[: self._max_body_bytes]
+            self._resolve()
+            self.drop()
+        else:
+            self.fail(ExchangeFailed(f"the server's answer is longer than {self._max_body_bytes} bytes"))
+
+    def _resolve(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(Answer(self._status, self._headers, self._body))
+
+
+def _is_stream(status: int, headers: dict[bytes, bytes]) -> bool:
+    return status == 200 and headers.get(b"content-type", b"").lower().startswith(_EVENT_STREAM)

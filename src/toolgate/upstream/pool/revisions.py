@@ -1,0 +1,94 @@
+"""Which protocol revision a call uses at a server that supports both, decided before the call is sent.
+
+Such a server runs the same tool in two ways. On a stateless connection (2026-07-28) a tool asks its client by
+returning `input_required`; on a session-based one (up to 2025-11-25) by a request of its own. Most SDKs do
+not translate between the two, and a list does not say which one a tool uses. So a call uses the revision of
+its client, as it would without a gateway. A tool that turns out to need the other one gets it from its next
+call on: the failed call is never sent again, because its tool may have done something before it asked.
+"""
+
+import logging
+from typing import Final
+
+from toolgate.model.raw import UNREADABLE
+from toolgate.model.tools import Era
+from toolgate.upstream.connection.contract import NO_CAPABILITIES, ClientSide, Params, Reply
+from toolgate.upstream.connection.messages import parse_error
+
+MAX_LEARNED: Final = 1_000
+"""Tools, prompts and resources of one server that are remembered. A server has at most 2,000 tools."""
+MAX_EXAMINED_BYTES: Final = 2_048
+"""A longer result is not an SDK's complaint about the revision, which is one sentence."""
+
+_NO_BACK_CHANNEL: Final = (b"erver-initiated requests", b"erver-to-client requests")
+"""What SDKs say when a tool sends a request on a stateless connection: Python SDK 2.x and FastMCP 4.x ("no
+back-channel for server-initiated requests"), TypeScript SDK 2.x ("Server-to-client requests are not
+available")."""
+_INVALID_RESULT: Final = "Handler returned an invalid result"
+"""What the Python SDK 2.x says when a tool returns `input_required` in a session. The TypeScript SDK
+translates such a result itself."""
+_OF_A_ROUND: Final = ("inputResponses", "requestState")
+
+_log: Final = logging.getLogger(__name__)
+
+
+class RevisionChoice:
+    """How calls to one server choose between its two connections."""
+
+    __slots__ = ("_learned", "_server_id")
+
+    def __init__(self, server_id: str) -> None:
+        self._server_id = server_id
+        self._learned: dict[tuple[str, bytes], Era] = {}
+
+    def needs_session(self, client: ClientSide | None, method: str, params: Params) -> bool:
+        """Whether a call belongs on the session-based connection."""
+        if client is None or client.capabilities == NO_CAPABILITIES:
+            return False  # it cannot be asked anything, so either connection is as good
+        if not client.has_session and any(name in params for name in _OF_A_ROUND):
+            return False  # the next round of what began on the stateless connection
+        if self._learned:
+            learned = self._learned.get(_subject(method, params))
+            if learned is not None:
+                return learned == "legacy"
+        return client.has_session
+
+    def learn(self, method: str, params: Params, era: Era, reply: Reply) -> None:
+        """Remember what a call needs whose result says that `era` was the wrong revision."""
+        if reply.size > MAX_EXAMINED_BYTES or not _is_wrong_revision(era, reply):
+            return
+        needed: Era = "legacy" if era == "modern" else "modern"
+        if len(self._learned) < MAX_LEARNED:
+            self._learned[_subject(method, params)] = needed
+            kind = "session-based" if needed == "legacy" else "stateless"
+            _log.info(
+                "server `%s`: a `%s` failed because it needs a %s connection; its next call uses one",
+                self._server_id,
+                method,
+                kind,
+            )
+
+    def forget(self) -> None:
+        """The server may be another program now."""
+        self._learned.clear()
+
+
+def _subject(method: str, params: Params) -> tuple[str, bytes]:
+    """What is called: the name of a tool or prompt, or the URI of a resource."""
+    return method, bytes(params.get("name") or params.get("uri") or b"")
+
+
+def _is_wrong_revision(era: Era, reply: Reply) -> bool:
+    if era == "modern":
+        said = reply.error if reply.error is not None else _tool_error(reply)
+        return any(words in said for words in _NO_BACK_CHANNEL)
+    return reply.error is not None and parse_error(reply.error).message == _INVALID_RESULT
+
+
+def _tool_error(reply: Reply) -> bytes:
+    """The content of a tool's result that is an error; empty for any other result."""
+    try:
+        members = reply.members or {}
+    except UNREADABLE:
+        return b""
+    return bytes(members.get("content", b"")) if members.get("isError") == b"true" else b""

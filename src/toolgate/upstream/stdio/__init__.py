@@ -1,0 +1,1 @@
+"""MCP servers that run as child processes, kept by a process supervisor (the warden)."""

@@ -1,0 +1,204 @@
+"""The node's side of the warden: starts it, hands it children to start, and caps how many there are.
+
+It never forks or executes a server itself: whatever the warden starts is cleared up even if this process
+is killed (see `warden`). A secret reaches a child in its environment alone; what stands in its arguments
+is there for all to see in `ps`, so a record should name secrets in `env` or `env_from`.
+"""
+
+import asyncio
+import contextlib
+import errno
+import json
+import os
+import resource
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from toolgate.upstream.child import Child, ChildOwner, Ends, NotStarted, open_ends
+from toolgate.upstream.connection.contract import StartFailed
+from toolgate.upstream.stdio import warden as warden_script
+
+DEFAULT_MAX_CHILDREN: Final = 256
+FDS_PER_CHILD: Final = 4
+RESERVED_FDS: Final = 96
+"""Kept for callers, the store and other upstreams when the number of open files limits the children."""
+
+_COMMAND: Final = (sys.executable, "-I", "-S", "-E", "-X", "utf8", str(Path(warden_script.__file__)))
+_EXIT_S: Final = 1.0
+_PASSING: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY, 0})
+"""Errors that may be gone at the next attempt, without a change to the record."""
+
+
+class Warden:
+    """Starts children, at most `max_children` at a time. If its process dies, a spawn starts another."""
+
+    def __init__(self, *, max_children: int = DEFAULT_MAX_CHILDREN) -> None:
+        self._max_children = max_children
+        self._children: set[Child] = set()
+        self._process: _WardenProcess | None = None
+        self._is_closed = False
+
+    async def start(self) -> None:
+        """Have the process ready before the first spawn. Raises StartFailed."""
+        try:
+            self._ready_process()
+        except OSError as exc:
+            raise _no_room(exc) from exc
+
+    async def spawn(
+        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None, owner: ChildOwner
+    ) -> Child:
+        """Start `argv`, literally, with exactly `env`. Raises StartFailed, with nothing left behind."""
+        self.admit()
+        child = self._hand_over(json.dumps([list(argv), dict(env), cwd]).encode(), owner)
+        self._children.add(child)
+        child.gone.add_done_callback(lambda _: self._children.discard(child))
+        try:
+            failure = await child.started
+        except asyncio.CancelledError:
+            child.kill()
+            raise
+        if failure is not None:
+            child.kill()
+            raise StartFailed(_explain(failure, argv[0], cwd), fatal=failure.errno not in _PASSING)
+        return child
+
+    async def aclose(self) -> None:
+        """Stop every child that is left, then the process."""
+        self._is_closed = True
+        for child in self._children:
+            child.stop()
+        await asyncio.gather(*(child.wait_gone() for child in self._children))
+        for child in tuple(self._children):
+            child.abandon()
+        if self._process is not None:
+            await self._process.aclose()
+
+    @property
+    def capacity(self) -> int:
+        """How many children there may be: as many as were set, and fewer where few files may be open."""
+        most, open_files = self._max_children, _open_files()
+        if open_files == resource.RLIM_INFINITY:
+            return most
+        return max(0, min(most, (open_files - RESERVED_FDS) // FDS_PER_CHILD))
+
+    def admit(self) -> None:
+        """Refuse one child too many before anything is opened for it. Raises StartFailed."""
+        running, most = len(self._children), self.capacity
+        if running >= most:
+            why = f"may run {most} children"
+            if most < self._max_children:
+                why = f"may open {_open_files()} files, which is enough for {most} children"
+            raise StartFailed(f"this node {why}, and {running} are running")
+        if self._is_closed:
+            raise StartFailed("this node is stopping")
+
+    def _hand_over(self, request: bytes, owner: ChildOwner) -> Child:
+        try:
+            near, far = open_ends()
+        except OSError as exc:
+            raise _no_room(exc) from exc
+        try:
+            self._send(request, far)
+            return Child(near, owner)
+        except OSError as exc:
+            near.close()
+            raise _no_room(exc) from exc
+        finally:
+            far.close()
+
+    def _send(self, request: bytes, ends: Ends) -> None:
+        """Give `ends` to the warden; if it turns out to have died just now, to a new one."""
+        with os.fdopen(os.memfd_create("toolgate-child"), "wb", buffering=0) as file:
+            file.write(request)
+            file.seek(0)
+            fds = [ends.stdin, ends.stdout, ends.stderr, ends.control, file.fileno()]
+            try:
+                self._ready_process().send(fds)
+            except (BrokenPipeError, ConnectionResetError):
+                self._ready_process().end()
+                self._ready_process().send(fds)
+
+    def _ready_process(self) -> "_WardenProcess":
+        if self._process is None or self._process.ended.is_set():
+            self._process = _WardenProcess()
+        return self._process
+
+
+class _WardenProcess:
+    """The process that runs `warden.py`, from its start until the EOF of its socket."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.ended = asyncio.Event()
+        self._socket, far = socket.socketpair()
+        try:
+            self._popen = subprocess.Popen(  # noqa: S603  our own script, and nothing of a record
+                _COMMAND,
+                stdin=far.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={},
+                start_new_session=True,
+            )
+        except OSError:
+            self._socket.close()
+            raise
+        finally:
+            far.close()
+        self._socket.settimeout(0)
+        self._loop.add_reader(self._socket, self.end)
+
+    def send(self, fds: Sequence[int]) -> None:
+        """Raises OSError when it takes nothing: dead, or stopped for so long that the socket is full."""
+        socket.send_fds(self._socket, [b"+"], fds)
+
+    async def aclose(self) -> None:
+        """Let it go; if it does not end by itself, end it."""
+        if not self.ended.is_set():
+            self._socket.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_EXIT_S):
+                await self.ended.wait()
+        self.end()
+
+    def end(self) -> None:
+        """Its socket is at EOF, so it has died or is about to: collect it."""
+        if not self.ended.is_set():
+            self._loop.remove_reader(self._socket)
+            self._socket.close()
+            self._popen.kill()
+            self._popen.wait()
+            self.ended.set()
+
+
+def _open_files() -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def _no_room(exc: OSError) -> StartFailed:
+    return StartFailed(f"no child can be started: {(exc.strerror or str(exc)).lower()}")
+
+
+def _explain(failure: NotStarted, command: str, cwd: str | None) -> str:
+    """What is wrong with the record or the machine, for people."""
+    step, code = failure
+    reason = os.strerror(code).lower()
+    if step == "supervisor":
+        return f"`{command}` could not be started: its supervisor died"
+    if step == "cwd":
+        return f"its working directory `{cwd}` cannot be entered: {reason}"
+    if step == "exec" and code in (errno.ENOENT, errno.ENOTDIR):
+        advice = "; arguments go into `args`" if " " in command else ""
+        if "/" not in command:
+            return f"there is no command `{command}` on its PATH{advice}"
+        if Path(cwd or "", command).exists():
+            return f"`{command}` names an interpreter that does not exist"
+        return f"there is no file `{command}`{advice}"
+    if step == "exec" and code == errno.EACCES:
+        return f"`{command}` may not be executed: {reason}"
+    return f"`{command}` could not be started: {reason}"
