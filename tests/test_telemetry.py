@@ -7,10 +7,9 @@ import re
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from toolgate.telemetry import Distribution, Metrics, setup_logging
-from toolgate.telemetry.exposition import Family, render_families
+from toolgate.telemetry import Histogram, Metrics, setup_logging
+from toolgate.telemetry.exposition import MetricFamily, parse_samples, render_families
 from toolgate.telemetry.metrics import MAX_TOOLS_COUNTED
-from toolgate.telemetry.samples import parse_samples
 
 
 def samples(metrics: Metrics) -> dict[str, float]:
@@ -53,7 +52,7 @@ def test_a_call_shows_under_the_names_of_the_design() -> None:
 @pytest.mark.parametrize("text", ['say "hi"', "back\\slash", "two\nlines", "größe 道", "", 'all\\"\n'])
 def test_whatever_a_label_or_a_help_text_says_prometheus_reads_it_as_it_is(text: str) -> None:
     number = math.pi * 10**9
-    family = Family(
+    family = MetricFamily(
         "size_total", "counter", text, ("tool", "code"), {(text, "x"): number, ("y", text): math.inf}
     )
 
@@ -78,7 +77,7 @@ def test_gauges_are_read_where_they_may_be_and_the_text_is_made_from_that() -> N
 
 
 def test_a_distribution_counts_a_value_in_its_own_bucket() -> None:
-    spread = Distribution((1, 10))
+    spread = Histogram((1, 10))
     for value in (0.5, 1, 2, 10, 11):
         spread.add(value)
 

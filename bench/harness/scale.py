@@ -18,7 +18,7 @@ from types import MappingProxyType
 import msgspec
 import uvloop
 from toolgate.audit.log.writer import AuditLog
-from toolgate.audit.sinks import MemorySink
+from toolgate.audit.log.writer import MemorySink
 from toolgate.catalog.definitions import check_definition
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.auth.identity import Identities
@@ -26,14 +26,14 @@ from toolgate.model.servers import HttpEndpoint, ServerRecord
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Task
 from toolgate.model.tools import ServerTools
-from toolgate.policy.limits import Limits
+from toolgate.policy.scope import ScopeLimits
 from toolgate.registry.replication.state import RegistryState
-from toolgate.surfaces.http.messages import Request
-from toolgate.surfaces.mcp.endpoint import McpDoor
-from toolgate.surfaces.mcp.session import Sessions
+from toolgate.surfaces.http.messages import HttpRequest
+from toolgate.surfaces.mcp.endpoint import McpEndpoint
+from toolgate.surfaces.mcp.session import ClientSessions
 from toolgate.telemetry import Metrics
-from toolgate.upstream.connection.contract import Reply
-from toolgate.upstream.pool.pool import Answer
+from toolgate.upstream.connection.contract import RpcResponse
+from toolgate.upstream.pool.pool import ServerResponse
 
 TOOLS = 10
 SEEN = 5
@@ -82,7 +82,7 @@ class Servers:
         pass
 
     async def call(self, *_, **__):
-        return Answer(Reply(members=RESULT), "modern")
+        return ServerResponse(RpcResponse(members=RESULT), "modern")
 
 
 class Taken:
@@ -94,20 +94,20 @@ class Taken:
         self.status, self.body = status, body
 
 
-def request(method: str, url: str, **params) -> Request:
+def request(method: str, url: str, **params) -> HttpRequest:
     path, _, query = url.partition("?")
     name = {b"mcp-name": params["name"].encode()} if "name" in params else {}
     message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": META}}
     headers = {b"host": b"x", b"content-type": b"application/json", b"accept": b"application/json",
                b"mcp-protocol-version": b"2026-07-28", b"mcp-method": method.encode(), **name}
-    return Request("POST", path, query.encode(), headers, json.dumps(message).encode())
+    return HttpRequest("POST", path, query.encode(), headers, json.dumps(message).encode())
 
 
 def in_ms(seconds: float) -> str:
     return f"{seconds * 1e3:.1f}"
 
 
-async def timed(door, asked: Request, times: int = 1) -> float:
+async def timed(door, asked: HttpRequest, times: int = 1) -> float:
     """Seconds for one, the best of five rounds of `times`."""
     best = float("inf")
     for _ in range(5 if times > 1 else 1):
@@ -123,11 +123,11 @@ async def timed(door, asked: Request, times: int = 1) -> float:
 async def row(count: int) -> str:
     offers = [offer(number) for number in range(count)]
     five = tuple(f"s{number * (count // SEEN)}" for number in range(SEEN))
-    gateway = Gateway(Servers(offers), AuditLog(MemorySink()), metrics=Metrics(), limits=Limits(max_tools=100_000),
+    gateway = Gateway(Servers(offers), AuditLog(MemorySink()), metrics=Metrics(), limits=ScopeLimits(max_tools=100_000),
                       snapshot=Snapshot())
     identities = Identities(admin_key=None, trusts_local=True, clock_s=time.time)
-    sessions = Sessions(b"k" * 32, clock_s=time.monotonic, wall_s=time.time)
-    door = McpDoor(gateway, identities, sessions=sessions)
+    sessions = ClientSessions(b"k" * 32, clock_s=time.monotonic, wall_s=time.time)
+    door = McpEndpoint(gateway, identities, sessions=sessions)
     tasks = {
         "named": task("named", **{"mcp.default_server_ids": list(five)}),
         "tagged": task("tagged", **{"mcp.tags": ["five"]}),

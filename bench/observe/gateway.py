@@ -16,19 +16,19 @@ from pathlib import Path
 from typing import Any
 
 from toolgate.app import audit_index
-from toolgate.audit.events import UNSEEN
+from toolgate.audit.events import NO_ARGUMENTS
 from toolgate.cli.root import main
 from toolgate.gateway.call import pipeline
-from toolgate.gateway.call.audit_trail import Recording
+from toolgate.gateway.call.audit_trail import AuditTrail
 from toolgate.gateway.redacting import Redaction
-from toolgate.gateway.call.pipeline import Sending
+from toolgate.gateway.call.pipeline import CallPipeline
 
 # Short: what else the machine does meanwhile changes from one tenth of a second to the next.
 TURN_S = 0.02
 WRITE_S = 1.0
 REAL: dict[Any, tuple[str, ...]] = {
-    Recording: ("began", "came_back"), Redaction: ("shown",), pipeline: ("estimate_result",)}
-NOTHING: dict[str, Any] = {"began": lambda *_: 0, "came_back": lambda *_: None, "shown": lambda *_: UNSEEN,
+    AuditTrail: ("began", "came_back"), Redaction: ("shown",), pipeline: ("estimate_result",)}
+NOTHING: dict[str, Any] = {"began": lambda *_: 0, "came_back": lambda *_: None, "shown": lambda *_: NO_ARGUMENTS,
                            "estimate_result": lambda *_: 0}
 
 
@@ -46,18 +46,18 @@ class Turns:
 
     def begin(self, *, is_alternating: bool) -> None:
         """From the moment on that there is a gateway."""
-        send, make = Sending.send, Recording.__init__
+        send, make = CallPipeline.send, AuditTrail.__init__
 
-        def counted(self_: Sending, *args: Any, **options: Any) -> Any:
+        def counted(self_: CallPipeline, *args: Any, **options: Any) -> Any:
             self.calls += 1
             return send(self_, *args, **options)
 
-        def made(recording: Recording, *args: Any, **options: Any) -> None:
+        def made(recording: AuditTrail, *args: Any, **options: Any) -> None:
             make(recording, *args, **options)
             self.running = asyncio.get_running_loop().create_task(self.run(is_alternating=is_alternating))
 
-        Sending.send = counted  # type: ignore[method-assign]
-        Recording.__init__ = made  # type: ignore[method-assign]
+        CallPipeline.send = counted  # type: ignore[method-assign]
+        AuditTrail.__init__ = made  # type: ignore[method-assign]
 
     async def run(self, *, is_alternating: bool) -> None:
         is_on, turns, written_s = True, [], 0.0
@@ -86,5 +86,5 @@ if __name__ == "__main__":
     kind, results, *words = sys.argv[1:]
     Turns(Path(results)).begin(is_alternating=kind == "turns")
     if kind == "turns":
-        audit_index.followed = unfollowed
+        audit_index.follow_log = unfollowed
     sys.exit(main(words))

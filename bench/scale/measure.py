@@ -25,20 +25,20 @@ sys.path.insert(0, str(PROJECT))
 
 from tests.upstream.memory_link import definition, record  # noqa: E402
 from toolgate.audit.log.writer import AuditLog  # noqa: E402
-from toolgate.audit.sinks import MemorySink  # noqa: E402
-from toolgate.catalog.search.find_tools import Search  # noqa: E402
-from toolgate.catalog.lists import check_lists, digest_lists  # noqa: E402
+from toolgate.audit.log.writer import MemorySink  # noqa: E402
+from toolgate.catalog.search.find_tools import SearchArguments  # noqa: E402
+from toolgate.catalog.listings import check_lists, digest_lists  # noqa: E402
 from toolgate.gateway.scope.caller import Caller  # noqa: E402
 from toolgate.gateway.gateway import Gateway  # noqa: E402
 from toolgate.gateway.cluster.reported_servers import ReportedServers  # noqa: E402
-from toolgate.govern.foresight import warn_of  # noqa: E402
+from toolgate.govern.changes.impact import lint_edits  # noqa: E402
 from toolgate.model.principals import Principal  # noqa: E402
 from toolgate.model.reports import Definitions, NodeReport, ServerReport  # noqa: E402
 from toolgate.model.snapshot import Snapshot  # noqa: E402
 from toolgate.model.tasks import Task  # noqa: E402
 from toolgate.model.tools import ServerTools  # noqa: E402
-from toolgate.policy.guards import lifted_guards  # noqa: E402
-from toolgate.policy.limits import Limits  # noqa: E402
+from toolgate.policy.admission import find_weakened_guards  # noqa: E402
+from toolgate.policy.scope import ScopeLimits  # noqa: E402
 from toolgate.policy.plan import plan  # noqa: E402
 from toolgate.registry.memory import MemoryStore  # noqa: E402
 from toolgate.registry.store.sqlite import open_sqlite_store  # noqa: E402
@@ -48,7 +48,7 @@ WORDS: Final = (
     "read write file directory search query table row column issue branch commit message channel user calendar event mail send list "
     "create page invoice customer order payment ticket report metric alert deploy build test release document image video audio"
 ).split()
-LIMITS: Final = Limits()
+LIMITS: Final = ScopeLimits()
 
 
 def raw_tools(seed: int, count: int) -> tuple[bytes, ...]:
@@ -123,7 +123,7 @@ async def measure_plan(snapshot: Snapshot) -> None:
             found = await asyncio.to_thread(plan, snapshot, after, limits=LIMITS)
         assert found.changes[0].reach_removed
         async with measuring("warnings of that change"):
-            await asyncio.to_thread(lambda after=after: (list(lifted_guards(snapshot, after)), warn_of(after, [])))
+            await asyncio.to_thread(lambda after=after: (list(find_weakened_guards(snapshot, after)), lint_edits(after, [])))
 
 
 async def measure_find(gateway: Gateway) -> None:
@@ -131,11 +131,11 @@ async def measure_find(gateway: Gateway) -> None:
     async with measuring("view of everything"):
         view = gateway.view(caller)
     async with measuring("first search"):
-        await gateway.finding.search(view, gateway.snapshot, Search(query="send an invoice to a customer"))
+        await gateway.finding.search(view, gateway.snapshot, SearchArguments(query="send an invoice to a customer"))
     async with measuring("the rest of the index"):
         await gateway.finding.settled()
     async with measuring("second search"):
-        await gateway.finding.search(view, gateway.snapshot, Search(query="send an invoice to a customer"))
+        await gateway.finding.search(view, gateway.snapshot, SearchArguments(query="send an invoice to a customer"))
 
 
 async def measure_reports(snapshot: Snapshot) -> None:

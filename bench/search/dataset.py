@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from toolgate.catalog.entries import Entry, parameter_text
+from toolgate.catalog.search.index import SearchEntry, collect_parameter_text
 
 _NUMBERED = re.compile(r"^\s*\d+[.)]\s*(.*)$", re.MULTILINE)
 
@@ -28,16 +28,16 @@ class Query:
     is_held_out: bool
 
 
-def read_entries(directory: Path) -> list[Entry]:
+def read_entries(directory: Path) -> list[SearchEntry]:
     servers = json.loads((directory / "tools.json").read_text("utf-8"))
     return [
-        Entry(
+        SearchEntry(
             key=f"{server_id}.{tool['name']}",
             name=tool["name"],
             server=server_id,
             server_name=server["name"],
             description=tool.get("description") or "",
-            parameters=parameter_text(tool.get("inputSchema") or {}),
+            parameters=collect_parameter_text(tool.get("inputSchema") or {}),
             category=server["category"],
         )
         for server in servers
@@ -46,7 +46,7 @@ def read_entries(directory: Path) -> list[Entry]:
     ]
 
 
-def read_queries(directory: Path, entries: list[Entry]) -> tuple[list[Query], list[Query]]:
+def read_queries(directory: Path, entries: list[SearchEntry]) -> tuple[list[Query], list[Query]]:
     """Steps, and tasks."""
     keys: defaultdict[str, set[str]] = defaultdict(set)
     for entry in entries:
@@ -65,13 +65,13 @@ def read_queries(directory: Path, entries: list[Entry]) -> tuple[list[Query], li
     return steps, tasks
 
 
-def varied(entries: list[Entry], count: int) -> Iterator[Entry]:
+def varied(entries: list[SearchEntry], count: int) -> Iterator[SearchEntry]:
     """`count` entries made of `entries`: the same texts, servers numbered, a word of its own in each."""
     for number in range(count):
         entry = entries[number % len(entries)]
         turn = number // len(entries)
         server = f"{entry.server}-{turn}"
-        yield Entry(
+        yield SearchEntry(
             key=f"{server}.{entry.name}",
             name=entry.name,
             server=server,

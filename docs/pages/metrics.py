@@ -11,7 +11,7 @@ from pages.markdown import code, page, table
 from toolgate.app.node import open_node
 from toolgate.app.up import open_up
 from toolgate.settings import Settings
-from toolgate.telemetry.exposition import Family
+from toolgate.telemetry.exposition import MetricFamily
 
 _INTRO: Final = """
 Prometheus text at `GET /metrics`, for the role `viewer` and above. Labels hold registered names only: what
@@ -31,9 +31,9 @@ def metrics_page() -> str:
     return page("Metrics", _INTRO, table(("metric", "kind", "labels", "what"), rows))
 
 
-async def _read() -> Iterable[Family]:
+async def _read() -> Iterable[MetricFamily]:
     """All metrics of processes without servers, each once."""
-    found: dict[str, Family] = {}
+    found: dict[str, MetricFamily] = {}
     with tempfile.TemporaryDirectory() as data:
         settings = Settings(data_dir=Path(data), control=("127.0.0.1:1",))
         for open_app in (open_up, open_node):

@@ -8,8 +8,10 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from pages.markdown import bullet, code, page, sentence, wrap
-from toolgate.registry import profile_bodies, task_bodies, workload_bodies
 from toolgate.registry.records import chat_bodies, policy_bodies, server_bodies
+from toolgate.registry.records import policy_bodies as profile_bodies
+from toolgate.registry.records import policy_bodies as task_bodies
+from toolgate.registry.records import policy_bodies as workload_bodies
 from toolgate.settings import (
     ALIASES,
     PREFIX,
@@ -65,7 +67,7 @@ _POLICY_MODELS: Final[Models] = (
     server_bodies.PinBody,
     policy_bodies.KeyBody,
     policy_bodies.CeilingBody,
-    policy_bodies.TimeBudgetsBody,
+    policy_bodies.QuotasBody,
 )
 _EMPTY: Final[tuple[object, ...]] = (None, "", (), [], {})
 

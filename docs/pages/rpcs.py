@@ -5,7 +5,7 @@ from typing import Final
 
 from pages.markdown import code, page, sentence, wrap
 from toolgate.surfaces.grpc.rpc import ANYONE, Rpc
-from toolgate.surfaces.grpc.server import make_table
+from toolgate.surfaces.grpc.server import list_rpcs
 
 _INTRO: Final = """
 What `toolgate control` answers on `grpc.listen`. The messages are defined in `proto/`; the
@@ -16,7 +16,7 @@ What `toolgate control` answers on `grpc.listen`. The messages are defined in `p
 
 def rpcs_page() -> str:
     """grpc.md"""
-    table = sorted(make_table(with_reflection=True), key=lambda rpc: rpc.service)
+    table = sorted(list_rpcs(with_reflection=True), key=lambda rpc: rpc.service)
     services = groupby(table, key=lambda rpc: rpc.service)
     return page("gRPC", _INTRO, *(_service(name, list(rpcs)) for name, rpcs in services))
 

@@ -5,13 +5,16 @@ from toolgate.catalog import diff as tool_changes
 from toolgate.catalog import (
     rows,
 )
-from toolgate.model import invocations, workloads
+from toolgate.model import invocations, tasks
 from toolgate.model.packages import MAX_PART_BYTES
 from toolgate.packages import artifacts, connector, entries, manifest, modules, uploads
 from toolgate.registry.invocations import contract as queue
 from toolgate.surfaces.grpc import invocations as grpc_invocations
-from toolgate.surfaces.wasm import chat_session, context, guest_tools, mcp_calls, session_params
-from toolgate.wasm import compile_limits, compiling, guest, module_cache, wasi, wasi_poll
+from toolgate.surfaces.wasm import chat_session, context, mcp_calls
+from toolgate.surfaces.wasm import chat_session as guest_tools
+from toolgate.surfaces.wasm import chat_session as session_params
+from toolgate.wasm import compile_limits, compiling, guest, module_cache, wasi
+from toolgate.wasm import wasi as wasi_poll
 
 
 def package_limits() -> Rows:
@@ -38,7 +41,7 @@ def package_limits() -> Rows:
 
 
 def module_limits() -> Rows:
-    module = f"{size(workloads.MAX_MODULE_BYTES)}, in parts as archives are"
+    module = f"{size(tasks.MAX_MODULE_BYTES)}, in parts as archives are"
     counts = (
         f"{compile_limits.MAX_FUNCTIONS:,}, {compile_limits.MAX_IMPORTS:,}, {compile_limits.MAX_EXPORTS:,}"
     )

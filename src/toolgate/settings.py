@@ -22,11 +22,11 @@ from pydantic import (
 )
 
 from toolgate.errors import StartRefused
-from toolgate.model.addresses import is_loopback, parse_address, parse_origin
+from toolgate.model.http import is_loopback, parse_address, parse_origin
 from toolgate.model.principals import IntegrationState, Role
 from toolgate.model.servers import AuditedArguments
 from toolgate.model.tasks import Environment
-from toolgate.registry.records.body import Documented
+from toolgate.registry.records.body import FieldDescriptions
 from toolgate.upstream.http.egress import EgressRefused, parse_target
 
 PREFIX: Final = "TOOLGATE_"
@@ -43,7 +43,7 @@ LAUNCHERS: Final = ("npx", "bunx", "uvx", "uv", "pipx", "node", "deno", "bun", "
 mistakes and programs that were never meant as servers, and the role `admin` keeps out strangers."""
 
 
-class OidcSettings(Documented, BaseModel):
+class OidcSettings(FieldDescriptions, BaseModel):
     """An issuer whose tokens are taken beside keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -96,7 +96,7 @@ class OidcSettings(Documented, BaseModel):
     """What the console asks the issuer for: what makes it put `audience` and `role_claim` into its tokens."""
 
 
-class AuditSettings(Documented, BaseModel):
+class AuditSettings(FieldDescriptions, BaseModel):
     """What the audit has of calls, and how much of it is kept."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -117,7 +117,7 @@ class AuditSettings(Documented, BaseModel):
     """What the audit has of the arguments of calls: what is not hidden in them (`redacted`), or `none`."""
 
 
-class OtlpSettings(Documented, BaseModel):
+class OtlpSettings(FieldDescriptions, BaseModel):
     """A collector that takes traces, and the audit where it is wanted there, by OTLP over HTTP (protobuf)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -160,7 +160,7 @@ class OtlpSettings(Documented, BaseModel):
         return self
 
 
-class GrpcSettings(Documented, BaseModel):
+class GrpcSettings(FieldDescriptions, BaseModel):
     """The gRPC listener of the control plane, which nodes connect to."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -184,7 +184,7 @@ class GrpcSettings(Documented, BaseModel):
         return value
 
 
-class ApprovalWebhookSettings(Documented, BaseModel):
+class ApprovalWebhookSettings(FieldDescriptions, BaseModel):
     """A program that is told of calls that wait for a person, and may decide on them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -197,7 +197,7 @@ class ApprovalWebhookSettings(Documented, BaseModel):
     """File that holds the secret of at least 32 characters that requests are signed with, both ways."""
 
 
-class Settings(Documented, BaseModel):
+class Settings(FieldDescriptions, BaseModel):
     """The configuration, checked."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

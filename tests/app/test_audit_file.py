@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from toolgate.app.audit_index import open_index
-from toolgate.app.components import wall_ms
-from toolgate.app.journals import AUDIT_FILE, open_journal
+from toolgate.app.components import wall_clock_ms
+from toolgate.app.observability import AUDIT_FILE, open_journal
 from toolgate.audit.events import AdminRecorded
-from toolgate.audit.queries import Filter
+from toolgate.audit.index.tables import EventFilter
 from toolgate.errors import StartRefused
 from toolgate.settings import Settings
 
@@ -39,7 +39,9 @@ def test_a_data_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 async def test_a_log_that_lost_its_end_gives_no_number_a_second_time(tmp_path: Path) -> None:
     """STO-10: what is recorded as soon as there is an index is found in it."""
     settings = Settings(data_dir=tmp_path / "data")
-    event = AdminRecorded(at_ms=wall_ms(), principal="local", operation="put", kind="server", record_id="a")
+    event = AdminRecorded(
+        at_ms=wall_clock_ms(), principal="local", operation="put", kind="server", record_id="a"
+    )
     file = settings.data_dir / AUDIT_FILE
     with open_journal(settings) as journal:
         async with open_index(settings, journal):
@@ -57,6 +59,6 @@ async def test_a_log_that_lost_its_end_gives_no_number_a_second_time(tmp_path: P
                 while await index.newest() < 3:
                     await news.wait()
                     news = index.news()
-            found = await index.page(Filter(), before=None, limit=10)
+            found = await index.page(EventFilter(), before=None, limit=10)
 
     assert [one.seq for one in found] == [3, 2, 1]

@@ -18,9 +18,9 @@ SCRIPTS = {
 MAKE = """
 import sys
 from pathlib import Path
-from toolgate.registry.sqlite_file import SqliteFile
+from toolgate.registry.database.sqlite import RegistryFile
 
-SqliteFile(Path(sys.argv[1]) / "registry.db").close()
+RegistryFile(Path(sys.argv[1]) / "registry.db").close()
 """
 
 

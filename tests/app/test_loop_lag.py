@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tests.upstream.virtual_time import VIRTUAL, pass_time
-from toolgate.app.loop_lag import WINDOW_S, LoopLag, open_loop_lag
+from toolgate.app.observability import WINDOW_S, LoopLagMonitor, open_loop_lag
 from toolgate.telemetry import Metrics
 
 pytestmark = pytest.mark.anyio
@@ -27,7 +27,7 @@ class Clock:
 
 async def test_the_longest_delay_is_kept_for_half_a_minute_and_then_forgotten() -> None:
     clock = Clock()
-    lag = LoopLag(clock)
+    lag = LoopLagMonitor(clock)
     await pass_time(1.0)
     at_rest_s = lag.longest_s
     clock.stood_still_s += 0.3

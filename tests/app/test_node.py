@@ -10,9 +10,9 @@ import pytest
 
 from tests.contract.node_service import KEY, NodeService, serving
 from toolgate.app.node import open_node
-from toolgate.app.process import App
+from toolgate.app.process import ServingApp
 from toolgate.errors import NotReady
-from toolgate.model.revisions import Write
+from toolgate.model.revisions import RecordWrite
 from toolgate.registry.memory import MemoryStore
 from toolgate.settings import Settings
 
@@ -28,7 +28,7 @@ def store() -> MemoryStore:
 
 
 @asynccontextmanager
-async def node(tmp_path: Path, control: str, **settings: Any) -> AsyncIterator[App]:
+async def node(tmp_path: Path, control: str, **settings: Any) -> AsyncIterator[ServingApp]:
     key_file = tmp_path / "key"
     key_file.write_text(KEY)
     own: dict[str, Any] = {
@@ -41,12 +41,12 @@ async def node(tmp_path: Path, control: str, **settings: Any) -> AsyncIterator[A
         yield app
 
 
-async def until_served(app: App) -> None:
-    while app.gateway.obstacle is not None:
+async def until_served(app: ServingApp) -> None:
+    while app.gateway.suspension is not None:
         await asyncio.sleep(0.005)
 
 
-def gauges(app: App) -> dict[str, float]:
+def gauges(app: ServingApp) -> dict[str, float]:
     lines = app.gateway.metrics.render().decode().splitlines()
     found = [line.split() for line in lines if line.startswith(("toolgate_sync", "toolgate_registry"))]
     return {name: float(value) for name, value in found}
@@ -55,7 +55,7 @@ def gauges(app: App) -> dict[str, float]:
 @pytest.mark.requirement("002-004")
 async def test_a_node_serves_what_control_governs(tmp_path: Path, store: MemoryStore) -> None:
     body = {"server_id": "fs", "transport": "stdio", "stdio": {"command": "x"}, "enabled": False}
-    await store.write([Write(kind="server", id="fs", body=body)], actor="ada")
+    await store.write([RecordWrite(kind="server", id="fs", body=body)], actor="ada")
     async with (
         asyncio.timeout(DEADLINE_S),
         serving(NodeService(store)) as control,
@@ -78,7 +78,7 @@ async def test_a_node_without_control_refuses_and_shows_it(tmp_path: Path) -> No
         while not gauges(app)["toolgate_sync_degraded"]:
             await asyncio.sleep(0.005)
 
-        assert isinstance(app.gateway.obstacle, NotReady)
+        assert isinstance(app.gateway.suspension, NotReady)
         assert gauges(app)["toolgate_registry_revision"] == 0
 
 

@@ -8,14 +8,14 @@ import pytest
 
 from toolgate.app.control import open_control
 from toolgate.app.node import open_node
-from toolgate.app.process import App
+from toolgate.app.process import ServingApp
 from toolgate.app.up import open_up
 from toolgate.errors import StartRefused
 from toolgate.settings import GrpcSettings, Settings
 
 pytestmark = pytest.mark.anyio
 
-Open = Callable[[Settings, Mapping[str, str]], AbstractAsyncContextManager[App]]
+Open = Callable[[Settings, Mapping[str, str]], AbstractAsyncContextManager[ServingApp]]
 
 
 @pytest.mark.parametrize("open_process", [open_up, open_control, open_node])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.scenarios.collector import open_collector
-from toolgate.app.collector import read_headers
+from toolgate.app.observability import load_collector_headers
 from toolgate.app.up import open_up
 from toolgate.audit.events import CredentialRefused
 from toolgate.errors import StartRefused
@@ -73,7 +73,7 @@ async def test_what_a_process_writes_down_is_sent_as_log_records_over_restarts(t
 def test_headers_come_as_the_standard_variable_has_them(headers: str, expected: dict[str, str]) -> None:
     otlp = OtlpSettings.model_validate({"endpoint": "https://c.example", "headers": headers})
 
-    assert read_headers(otlp) == expected
+    assert load_collector_headers(otlp) == expected
     assert "two" not in repr(otlp)
     assert "Bearer" not in repr(otlp)
 
@@ -83,7 +83,7 @@ def test_headers_come_from_a_file_a_line_each(tmp_path: Path) -> None:
     file.write_text("Authorization: Bearer a:b\n\nX-Team: one\n")
     otlp = OtlpSettings(endpoint="https://c.example", headers_file=file)
 
-    assert read_headers(otlp) == {"Authorization": "Bearer a:b", "X-Team": "one"}
+    assert load_collector_headers(otlp) == {"Authorization": "Bearer a:b", "X-Team": "one"}
 
 
 @pytest.mark.parametrize("text", ["s3cret", "bad name: s3cret", "a: s3cr\x00et", "a: s3créet"])
@@ -93,6 +93,6 @@ def test_a_header_that_cannot_be_sent_is_refused_without_being_shown(tmp_path: P
     otlp = OtlpSettings(endpoint="https://c.example", headers_file=file)
 
     with pytest.raises(StartRefused) as refused:
-        read_headers(otlp)
+        load_collector_headers(otlp)
 
     assert "s3cr" not in str(refused.value)

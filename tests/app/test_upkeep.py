@@ -7,10 +7,9 @@ import pytest
 from tests.contract.approval_samples import question
 from tests.contract.invocation_samples import SUCCESS, begin, found, make
 from tests.contract.stores import DEADLINE_S, Clock
-from toolgate.app.upkeep import open_upkeep
+from toolgate.app.control_plane import open_upkeep
 from toolgate.audit.events import ApprovalRecorded
-from toolgate.audit.log.writer import AuditLog
-from toolgate.audit.sinks import MemorySink
+from toolgate.audit.log.writer import AuditLog, MemorySink
 from toolgate.errors import StorageFailed
 from toolgate.model.reports import NodeReport
 from toolgate.registry.approvals.contract import EXPIRES_MS
@@ -73,7 +72,7 @@ async def test_calls_that_wait_for_a_person_are_counted_and_those_whose_time_is_
 async def test_upkeep_that_fails_is_logged_once_and_tried_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("toolgate.app.upkeep.LEASES_EVERY_S", 0)
+    monkeypatch.setattr("toolgate.app.control_plane.LEASES_EVERY_S", 0)
     store, tries = MemoryStore(Clock()), asyncio.Semaphore(0)
 
     async def fail(_node_id: str, *, limit: int) -> None:

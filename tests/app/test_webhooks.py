@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.surfaces.rest_house import RestHouse, open_rest
-from toolgate.app.webhooks import open_webhook
+from toolgate.app.control_plane import open_webhook
 from toolgate.errors import StartRefused
 from toolgate.govern.approval_webhook import ApprovalWebhook
 from toolgate.settings import Settings

@@ -6,11 +6,9 @@ import pytest
 from sqlalchemy import Connection, select
 from sqlalchemy.dialects import sqlite
 
-from toolgate.audit.database import SqliteFile
-from toolgate.audit.index.index import open_sqlite_index
-from toolgate.audit.index.statements import conditions
-from toolgate.audit.index.tables import EVENTS, prepare_tables
-from toolgate.audit.queries import Filter
+from toolgate.audit.index.index import IndexFile, open_sqlite_index
+from toolgate.audit.index.statements import build_conditions
+from toolgate.audit.index.tables import EVENTS, EventFilter, prepare_tables
 from toolgate.errors import StartRefused, StorageFailed
 
 pytestmark = pytest.mark.anyio
@@ -34,9 +32,9 @@ pytestmark = pytest.mark.anyio
 def test_a_page_is_found_in_order_by_an_index_and_never_sorted(
     tmp_path: Path, equals: dict[str, str], index: str
 ) -> None:
-    file = SqliteFile(tmp_path / "audit.db")
+    file = IndexFile(tmp_path / "audit.db")
     file.prepare(prepare_tables)
-    query = select(EVENTS).where(*conditions(Filter(equals=equals)))
+    query = select(EVENTS).where(*build_conditions(EventFilter(equals=equals)))
     query = query.order_by(EVENTS.c.at_ms.desc(), EVENTS.c.position.desc()).limit(100)
     text = query.compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True})
 

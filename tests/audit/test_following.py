@@ -6,14 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from toolgate.audit import tail
 from toolgate.audit.events import CallRecorded
-from toolgate.audit.journal import Journal
-from toolgate.audit.lines import parse_line
-from toolgate.audit.log import follower
-from toolgate.audit.log.files import rotated
-from toolgate.audit.log.follower import followed
-from toolgate.audit.tail import Read
+from toolgate.audit.log import files, follower
+from toolgate.audit.log.files import LogChunk, rotated_path
+from toolgate.audit.log.follower import follow_log
+from toolgate.audit.log.journal import Journal
+from toolgate.audit.log.lines import parse_line
 from toolgate.errors import StorageUnavailable
 
 pytestmark = pytest.mark.anyio
@@ -29,7 +27,7 @@ class Taker:
         self.is_gone = False
         self.asked = asyncio.Event()
 
-    async def deliver(self, read: Read) -> int:
+    async def deliver(self, read: LogChunk) -> int:
         self.asked.set()
         if self.is_gone:
             raise StorageUnavailable("gone")
@@ -51,7 +49,7 @@ class Taker:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follower, "LONGEST_DELAY_S", 0.02)
+    monkeypatch.setattr(follower, "MAX_DELAY_S", 0.02)
     monkeypatch.setattr(follower, "FIRST_DELAY_S", 0.01)
 
 
@@ -68,7 +66,7 @@ def record(journal: Journal, count: int) -> None:
 
 async def test_what_is_written_is_delivered_in_order(path: Path) -> None:
     journal, taker = Journal(path), Taker()
-    async with followed(journal, taker.deliver, who="it"):
+    async with follow_log(journal, taker.deliver, who="it"):
         record(journal, 3)
         await taker.has(3)
         record(journal, 2)
@@ -83,7 +81,7 @@ async def test_where_many_came_at_once_more_are_waited_for_and_the_last_words_ar
 ) -> None:
     monkeypatch.setattr(follower, "GATHER_S", 3_600.0)
     journal, taker = Journal(path), Taker()
-    async with followed(journal, taker.deliver, who="taker"):
+    async with follow_log(journal, taker.deliver, who="taker"):
         for _ in range(follower.MANY_LINES):
             journal.log.record(CALL)
         journal.log.flush()
@@ -101,7 +99,7 @@ async def test_where_many_came_at_once_more_are_waited_for_and_the_last_words_ar
 
 async def test_the_last_words_of_a_process_are_delivered(path: Path) -> None:
     journal, taker = Journal(path), Taker()
-    async with followed(journal, taker.deliver, who="it"):
+    async with follow_log(journal, taker.deliver, who="it"):
         journal.log.record(CALL)
     journal.close()
 
@@ -116,7 +114,7 @@ async def test_what_was_written_before_a_crash_is_delivered_after_it(path: Path)
     taker.numbers = [1, 2, 3]
     again = Journal(path)
     record(again, 1)
-    async with followed(again, taker.deliver, who="it"):
+    async with follow_log(again, taker.deliver, who="it"):
         await taker.has(6)
     again.close()
 
@@ -128,7 +126,7 @@ async def test_who_is_gone_for_a_while_gets_everything_and_is_reported_once(
 ) -> None:
     journal, taker = Journal(path), Taker()
     with caplog.at_level(logging.WARNING):
-        async with followed(journal, taker.deliver, who="the taker"):
+        async with follow_log(journal, taker.deliver, who="the taker"):
             record(journal, 1)
             await taker.has(1)
             taker.is_gone = True
@@ -150,7 +148,7 @@ async def test_who_is_gone_for_a_while_gets_everything_and_is_reported_once(
 async def test_who_lost_what_it_had_gets_it_again(path: Path) -> None:
     """As a database that was put back."""
     journal, taker = Journal(path), Taker()
-    async with followed(journal, taker.deliver, who="it"):
+    async with follow_log(journal, taker.deliver, who="it"):
         record(journal, 4)
         await taker.has(4)
         taker.numbers = [1]
@@ -164,12 +162,12 @@ async def test_who_lost_what_it_had_gets_it_again(path: Path) -> None:
 async def test_who_takes_nothing_is_not_asked_without_end(path: Path) -> None:
     journal, asked = Journal(path), 0
 
-    async def deliver(_read: Read) -> int:
+    async def deliver(_read: LogChunk) -> int:
         nonlocal asked
         asked += 1
         return 0
 
-    async with followed(journal, deliver, who="it"):
+    async with follow_log(journal, deliver, who="it"):
         record(journal, 1)
         async with asyncio.timeout(60):
             while asked < 4:
@@ -186,14 +184,14 @@ async def test_starts_and_seals_are_passed_over_and_nothing_is_missing(
         b'{"seq":1,"type":"start","at_ms":1}\n{"seq":2,"type":"seal","prev":"","sha256":"","of":1}\n'
         b'{"seq":3,"type":"credential","at_ms":1,"peer":"a","code":"\\"type\\":\\"seal\\""}\n'
     )
-    journal, told = Journal(path), asyncio.Queue[Read]()
+    journal, told = Journal(path), asyncio.Queue[LogChunk]()
 
-    async def deliver(read: Read) -> int:
+    async def deliver(read: LogChunk) -> int:
         if read.upto:
             told.put_nowait(read)
         return read.upto
 
-    async with followed(journal, deliver, who="it"), asyncio.timeout(60):
+    async with follow_log(journal, deliver, who="it"), asyncio.timeout(60):
         first = await told.get()
     journal.close()
 
@@ -209,7 +207,7 @@ async def test_a_gap_in_the_log_is_told(path: Path, caplog: pytest.LogCaptureFix
     path.write_bytes(b'{"seq":9,"type":"credential","at_ms":1,"peer":"a","code":"b"}\n')
     taker.numbers = [1, 2]
     journal = Journal(path)
-    async with followed(journal, taker.deliver, who="the taker"):
+    async with follow_log(journal, taker.deliver, who="the taker"):
         await taker.has(9)
     journal.close()
 
@@ -222,7 +220,7 @@ async def test_numbers_that_the_file_lost_are_not_given_again(path: Path) -> Non
     journal, taker = Journal(path), Taker()
     record(journal, 2)
     taker.numbers = [1, 2, 3, 4]
-    async with followed(journal, taker.deliver, who="it"):
+    async with follow_log(journal, taker.deliver, who="it"):
         async with asyncio.timeout(60):
             await taker.asked.wait()
         record(journal, 1)
@@ -249,7 +247,7 @@ async def test_a_log_goes_on_after_a_rotation_that_was_cut_short(path: Path) -> 
     journal = Journal(path)
     record(journal, 3)
     journal.close()
-    path.replace(rotated(path))
+    path.replace(rotated_path(path))
 
     again = Journal(path)
     record(again, 1)
@@ -262,15 +260,15 @@ async def test_a_log_goes_on_after_a_rotation_that_was_cut_short(path: Path) -> 
 async def test_what_cannot_be_read_is_tried_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal, taker = Journal(path), Taker()
     failures = iter([OSError("input/output error"), RuntimeError("a bug")])
-    read = tail.LogTail.read
+    read = files.LogTail.read
 
-    def failing(self: tail.LogTail, after: int) -> Read:
+    def failing(self: files.LogTail, after: int) -> LogChunk:
         for failure in failures:
             raise failure
         return read(self, after)
 
-    monkeypatch.setattr(tail.LogTail, "read", failing)
-    async with followed(journal, taker.deliver, who="it"):
+    monkeypatch.setattr(files.LogTail, "read", failing)
+    async with follow_log(journal, taker.deliver, who="it"):
         record(journal, 1)
         await taker.has(1)
     journal.close()

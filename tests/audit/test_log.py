@@ -6,16 +6,15 @@ import logging
 import pytest
 
 from toolgate.audit.events import CallEnded, CallRecorded, CallStarted
-from toolgate.audit.lines import Written, encode_line, encode_said
 from toolgate.audit.log import writer as log_module
-from toolgate.audit.log.writer import AuditLog
-from toolgate.audit.sinks import MemorySink
+from toolgate.audit.log.lines import EncodedLines, encode_call_fields, encode_line
+from toolgate.audit.log.writer import AuditLog, MemorySink
 from toolgate.errors import ServerUnavailable
 
 pytestmark = pytest.mark.anyio
 CALL = CallRecorded(at_ms=1, door="mcp", principal="local", tool="a", outcome="ok")
 START = CallStarted(at_ms=1, door="mcp", principal="local", tool="a", server_id="git")
-BEGUN = START.at_ms, encode_said(START)
+BEGUN = START.at_ms, encode_call_fields(START)
 
 
 class FailingSink(MemorySink):
@@ -25,7 +24,7 @@ class FailingSink(MemorySink):
         super().__init__()
         self.is_broken = True
 
-    def write(self, lines: Written) -> None:
+    def write(self, lines: EncodedLines) -> None:
         if self.is_broken:
             raise OSError("no space left")
         super().write(lines)
@@ -105,8 +104,8 @@ async def test_sto_10_no_call_begins_when_too_much_is_held_and_what_has_begun_is
 ) -> None:
     """Nothing is to run of which nothing is known. Room is kept for what comes of those that have begun."""
     size = len(encode_line(1, START))
-    monkeypatch.setattr(log_module, "BEGIN_BYTES", 2 * size - 1)
-    monkeypatch.setattr(log_module, "MAX_BYTES", 5 * size)
+    monkeypatch.setattr(log_module, "MAX_BEGIN_BYTES", 2 * size - 1)
+    monkeypatch.setattr(log_module, "MAX_HELD_BYTES", 5 * size)
     sink = FailingSink()
     log = AuditLog(sink)
     begun = [log.begin(*BEGUN), log.begin(*BEGUN)]

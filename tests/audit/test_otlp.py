@@ -12,12 +12,12 @@ import pytest
 
 from tests.scenarios.collector import Collector
 from toolgate.audit.events import AdminRecorded, CallRecorded, CallStarted
-from toolgate.audit.journal import Journal
 from toolgate.audit.log import follower
-from toolgate.audit.log.follower import followed
-from toolgate.audit.otlp import AuditExport, Place
-from toolgate.audit.tail import LogTail
-from toolgate.telemetry.spans import NotTaken
+from toolgate.audit.log.files import LogTail
+from toolgate.audit.log.follower import follow_log
+from toolgate.audit.log.journal import Journal
+from toolgate.audit.otlp import AuditExport, ExportPosition
+from toolgate.telemetry.spans import ExportRejected
 
 pytestmark = pytest.mark.anyio
 
@@ -31,7 +31,7 @@ ADMIN = AdminRecorded(at_ms=9, principal="key:root", operation="put", kind="serv
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follower, "LONGEST_DELAY_S", 0.02)
+    monkeypatch.setattr(follower, "MAX_DELAY_S", 0.02)
     monkeypatch.setattr(follower, "FIRST_DELAY_S", 0.01)
 
 
@@ -45,9 +45,9 @@ class Taker:
 
     async def send(self, body: bytes) -> None:
         if self.status != 200:
-            raise NotTaken("it does not", status=self.status)
+            raise ExportRejected("it does not", status=self.status)
         if self.refuses and self.refuses.encode() in body:
-            raise NotTaken("it is not to its taste", may_retry=False, status=400)
+            raise ExportRejected("it is not to its taste", may_retry=False, status=400)
         self.collector.take("/v1/logs", body, {})
 
     @property
@@ -68,9 +68,9 @@ class Taker:
 async def exported(directory: Path, taker: Taker) -> AsyncIterator[Journal]:
     path = directory / "audit.jsonl"
     with closing(Journal(path)) as journal, closing(LogTail(path)) as tail:
-        place = Place(directory / "audit.otlp", log=journal.name)
+        place = ExportPosition(directory / "audit.otlp", log=journal.name)
         export = AuditExport(taker.send, place, resource={"service.name": "toolgate"}, log=journal.name)
-        async with followed(journal, export.deliver, who="it", tail=tail):
+        async with follow_log(journal, export.deliver, who="it", tail=tail):
             yield journal
 
 

@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from toolgate.audit.events import AdminRecorded, CallEnded, CallRecorded, CallStarted
-from toolgate.audit.journal import Journal
-from toolgate.audit.lines import encode_said
 from toolgate.audit.log import write_ahead as ahead_module
 from toolgate.audit.log import writer as log_module
-from toolgate.audit.log.verify import Verifier
+from toolgate.audit.log.journal import Journal
+from toolgate.audit.log.lines import encode_call_fields
+from toolgate.audit.log.verify import LogVerifier
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +28,7 @@ START = CallStarted(
     argument_bytes=9,
     arguments=msgspec.Raw(b'{"to":"a"}'),
 )
-BEGUN = START.at_ms, encode_said(START)
+BEGUN = START.at_ms, encode_call_fields(START)
 CALL = CallRecorded(at_ms=2, door="mcp", principal="key:ada", tool="push", outcome="ok", server_id="git")
 ADMIN = AdminRecorded(at_ms=3, principal="local", operation="put", kind="server", record_id="git")
 
@@ -45,7 +45,7 @@ def path(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         def refuse(*_args: object) -> None:
             raise OSError("no such device")
 
-        monkeypatch.setattr(ahead_module, "MappedAhead", refuse)
+        monkeypatch.setattr(ahead_module, "MappedWriteAhead", refuse)
     return tmp_path / "audit.jsonl"
 
 
@@ -157,7 +157,7 @@ async def test_a_batch_that_was_torn_is_made_whole(path: Path) -> None:
         left.write_bytes(whole[:size])
         left.with_name("audit.ahead").write_bytes(ahead)
         Journal(left).close()
-        verifier = Verifier()
+        verifier = LogVerifier()
         verifier.read("audit.jsonl", io.BytesIO(left.read_bytes()))
 
         assert lines(left) == lines(path)
@@ -219,5 +219,5 @@ async def test_fil_9_what_is_written_ahead_is_its_owners_alone_and_has_its_place
     found = (tmp_path / "audit.ahead").stat()
     journal.close()
 
-    assert (found.st_mode & 0o777, found.st_size) == (0o600, ahead_module.SIZE)
-    assert found.st_blocks * 512 >= ahead_module.SIZE
+    assert (found.st_mode & 0o777, found.st_size) == (0o600, ahead_module.FILE_BYTES)
+    assert found.st_blocks * 512 >= ahead_module.FILE_BYTES

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from toolgate.audit import tail as tail_module
 from toolgate.audit.events import CallRecorded
-from toolgate.audit.lines import encode_line, join_lines, parse_line
-from toolgate.audit.log.files import rotated
-from toolgate.audit.sinks import JsonLinesSink
-from toolgate.audit.tail import LogTail
+from toolgate.audit.log import files as tail_module
+from toolgate.audit.log.files import LogTail, rotated_path
+from toolgate.audit.log.lines import encode_line, join_lines, parse_line
+from toolgate.audit.log.writer import JsonLinesSink
 
 CALL = CallRecorded(at_ms=1, door="mcp", principal="local", tool="a", outcome="ok")
 
@@ -68,7 +67,7 @@ def test_a_log_that_was_rotated_is_read_from_the_file_before_it(path: Path) -> N
     write(path, range(1, 7), rotate_bytes=350)
     tail = LogTail(path)
 
-    assert rotated(path).exists()
+    assert rotated_path(path).exists()
     assert numbers(tail, 0)[-1] == 6
     assert numbers(tail, 2) == [3, 4, 5, 6]
     tail.close()
@@ -79,7 +78,7 @@ def test_a_reader_follows_over_a_rotation(path: Path) -> None:
     tail = LogTail(path)
     seen = numbers(tail, 0)
     write(path, [3])
-    path.replace(rotated(path))
+    path.replace(rotated_path(path))
     write(path, [4, 5])
 
     assert seen + numbers(tail, 2) == [1, 2, 3, 4, 5]
@@ -104,7 +103,7 @@ def test_what_was_rotated_away_is_skipped(path: Path) -> None:
     assert numbers(tail, 0) == [1, 2]
     path.unlink()
     write(path, [7, 8])
-    path.replace(rotated(path))
+    path.replace(rotated_path(path))
     write(path, [9])
 
     read = tail.read(2)
@@ -115,7 +114,7 @@ def test_what_was_rotated_away_is_skipped(path: Path) -> None:
 
 
 def test_long_logs_come_in_pieces(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tail_module, "MOST_LINES", 3)
+    monkeypatch.setattr(tail_module, "MAX_CHUNK_LINES", 3)
     monkeypatch.setattr(tail_module, "CHUNK_BYTES", 200)
     write(path, range(1, 12))
     tail = LogTail(path)

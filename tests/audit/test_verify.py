@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate.audit.events import CallRecorded
-from toolgate.audit.lines import encode_line, join_lines
-from toolgate.audit.log.files import rotated
-from toolgate.audit.log.lines import GENESIS, find_last_seal, parse_seal
-from toolgate.audit.log.verify import Break, Verifier
-from toolgate.audit.sinks import JsonLinesSink
+from toolgate.audit.log.files import rotated_path
+from toolgate.audit.log.lines import GENESIS, encode_line, find_last_seal, join_lines, parse_seal
+from toolgate.audit.log.verify import LogBreak, LogVerifier
+from toolgate.audit.log.writer import JsonLinesSink
 
 CALL = CallRecorded(at_ms=1, door="mcp", principal="local", tool="a", outcome="ok")
 SEALED = 1_400
@@ -29,8 +28,8 @@ def write(path: Path, batches: Sequence[Sequence[int]] = BATCHES, *, rotate_byte
     sink.close()
 
 
-def verify(*texts: bytes) -> Verifier:
-    verifier = Verifier()
+def verify(*texts: bytes) -> LogVerifier:
+    verifier = LogVerifier()
     for age, text in enumerate(texts):
         verifier.read(f"audit.{age}", io.BytesIO(text))
     return verifier
@@ -49,7 +48,7 @@ def pieces(tmp_path: Path) -> list[bytes]:
     """The same log, a file for each batch."""
     path = tmp_path / "audit.jsonl"
     write(path, rotate_bytes=1)
-    return [*(rotated(path, age).read_bytes() for age in (3, 2, 1)), path.read_bytes()]
+    return [*(rotated_path(path, age).read_bytes() for age in (3, 2, 1)), path.read_bytes()]
 
 
 def test_a_log_as_it_was_written_holds(whole: bytes, pieces: list[bytes]) -> None:
@@ -252,9 +251,9 @@ def test_a_log_goes_on_after_a_torn_line(tmp_path: Path) -> None:
 def test_a_log_of_before_there_were_seals_is_sealed_when_it_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     path.write_bytes(b"".join(encode_line(number, CALL) for number in range(4, 7)))
-    rotated(path).write_bytes(b"".join(encode_line(number, CALL) for number in range(1, 4)))
+    rotated_path(path).write_bytes(b"".join(encode_line(number, CALL) for number in range(1, 4)))
     write(path, [[7]])
-    verifier = verify(rotated(path).read_bytes(), path.read_bytes())
+    verifier = verify(rotated_path(path).read_bytes(), path.read_bytes())
     seals = [seal for line in path.read_bytes().splitlines() if (seal := parse_seal(line))]
 
     assert verifier.breaks == []
@@ -287,7 +286,7 @@ def test_few_breaks_are_told(whole: bytes) -> None:
     broken = whole.replace(b"mcp", b"mco")
 
     assert len(verify(*[broken] * 20).breaks) == 20
-    assert isinstance(verify(broken).breaks[0], Break)
+    assert isinstance(verify(broken).breaks[0], LogBreak)
 
 
 def test_a_copy_is_as_good(tmp_path: Path) -> None:

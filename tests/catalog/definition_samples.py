@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
+from toolgate.catalog.checks import QuarantinedDefinition
 from toolgate.catalog.definitions import check_definition
-from toolgate.catalog.members import Quarantined
-from toolgate.model.tools import Era, ToolDefinition
+from toolgate.model.tools import Revision, ToolDefinition
 
-REVISIONS: dict[Era, str] = {"legacy": "2025-11-25", "modern": "2026-07-28"}
+REVISIONS: dict[Revision, str] = {"legacy": "2025-11-25", "modern": "2026-07-28"}
 INPUT: dict[str, Any] = {"type": "object", "properties": {"path": {"type": "string"}}}
 
 
@@ -29,7 +29,7 @@ def checked(**members: Any) -> ToolDefinition:
 def refusal(**members: Any) -> str:
     """Why the definition `tool(**members)` is quarantined; it must be."""
     verdict = check_definition("fs", tool(**members))
-    assert isinstance(verdict, Quarantined), verdict
+    assert isinstance(verdict, QuarantinedDefinition), verdict
     return verdict.reason
 
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.catalog.aliases import MAX_NATIVE_NAME, alias_of
-from toolgate.catalog.definitions import check_definition, check_list
-from toolgate.catalog.members import Quarantined
+from toolgate.catalog.checks import QuarantinedDefinition
+from toolgate.catalog.definitions import check_definition, check_tools
+from toolgate.catalog.naming import MAX_NATIVE_NAME, make_alias
 from toolgate.model.names import MAX_TOOL_NAME, is_tool_name
 from toolgate.model.tools import ToolDefinition
 
@@ -40,7 +40,7 @@ def test_a_name_that_is_not_a_tool_name_gets_a_readable_alias_with_a_hash(native
 
 @given(st.lists(st.text(max_size=MAX_NATIVE_NAME + 1), max_size=8))
 def test_every_alias_is_a_tool_name_and_no_two_tools_share_one(names: list[str]) -> None:
-    tools, _ = check_list("fs", [tool(name) for name in names if name.isprintable()])
+    tools, _ = check_tools("fs", [tool(name) for name in names if name.isprintable()])
     natives = [one.native_name or one.ref.name for one in tools.values()]
 
     assert all(is_tool_name(name) for name in tools)
@@ -50,7 +50,7 @@ def test_every_alias_is_a_tool_name_and_no_two_tools_share_one(names: list[str])
 
 def test_an_alias_is_the_same_whatever_stands_beside_it() -> None:
     lists = [["list files"], ["list files", "other"], ["other", "more files", "list files"]]
-    found = [check_list("fs", [tool(name) for name in names])[0] for names in lists]
+    found = [check_tools("fs", [tool(name) for name in names])[0] for names in lists]
 
     aliases = {name for tools in found for name, one in tools.items() if one.native_name == "list files"}
     assert len(aliases) == 1
@@ -65,8 +65,8 @@ def test_a_definition_is_the_same_when_it_is_read_again() -> None:
 
 
 def test_a_plain_name_keeps_it_from_an_alias_wherever_it_stands() -> None:
-    alias = alias_of("list files")
-    tools, quarantined = check_list("fs", [tool("list files"), tool(alias), tool("list files")])
+    alias = make_alias("list files")
+    tools, quarantined = check_tools("fs", [tool("list files"), tool(alias), tool("list files")])
 
     assert tools[alias].native_name == ""
     [longer] = tools.keys() - {alias}
@@ -84,20 +84,20 @@ def test_a_plain_name_keeps_it_from_an_alias_wherever_it_stands() -> None:
     ],
 )
 def test_sco_6_a_name_that_looks_like_another_of_its_server_is_quarantined(beside: str) -> None:
-    tools, quarantined = check_list("fs", [tool("read file"), tool(beside)])
+    tools, quarantined = check_tools("fs", [tool("read file"), tool(beside)])
 
     assert [one.native_name for one in tools.values()] == ["read file"]
-    assert list(quarantined.values()) == [f"its name looks like `{alias_of('read file')}`"]
+    assert list(quarantined.values()) == [f"its name looks like `{make_alias('read file')}`"]
 
 
 def test_sco_6_what_looks_like_a_plain_name_of_its_server_throughout_is_quarantined() -> None:
     cyrillic = "\N{CYRILLIC SMALL LETTER ES}\N{CYRILLIC SMALL LETTER O}\N{CYRILLIC SMALL LETTER ER}"
-    alone, _ = check_list("fs", [tool(cyrillic)])
-    beside, quarantined = check_list("fs", [tool(cyrillic), tool("cop")])
+    alone, _ = check_tools("fs", [tool(cyrillic)])
+    beside, quarantined = check_tools("fs", [tool(cyrillic), tool("cop")])
 
     assert [one.native_name for one in alone.values()] == [cyrillic]
     assert list(beside) == ["cop"]
-    assert list(quarantined) == [alias_of(cyrillic)]
+    assert list(quarantined) == [make_alias(cyrillic)]
 
 
 @pytest.mark.parametrize(
@@ -110,6 +110,6 @@ def test_sco_6_what_looks_like_a_plain_name_of_its_server_throughout_is_quaranti
 def test_sco_6_a_name_that_looks_like_a_plain_one_is_quarantined_and_shown_escaped(
     name: str, shown: str
 ) -> None:
-    expected = Quarantined(shown, "its name looks like `read_file` and is another")
+    expected = QuarantinedDefinition(shown, "its name looks like `read_file` and is another")
 
     assert check_definition("fs", tool(name)) == expected

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from toolgate.catalog.clients import (
+    CLIENT_PROGRAMS,
     LONG_URL_CHARS,
-    PROGRAMS,
-    Assistant,
-    Door,
+    ClientKind,
+    GatewayEndpoint,
     describe_selection,
-    warn_of_length,
+    warn_about_length,
 )
 
 URL = "http://127.0.0.1:8080/api/mcp/t/review"
-OPEN = Door(name="review", url=URL)
-CLOSED = Door(name="review", url="https://tools.example.com/api/mcp", needs_key=True)
+OPEN = GatewayEndpoint(name="review", url=URL)
+CLOSED = GatewayEndpoint(name="review", url="https://tools.example.com/api/mcp", needs_key=True)
 
 
 @pytest.mark.parametrize(
@@ -31,8 +31,8 @@ CLOSED = Door(name="review", url="https://tools.example.com/api/mcp", needs_key=
         ("generic", {"mcpServers": {"review": {"type": "http", "url": URL}}}),
     ],
 )
-def test_each_client_gets_its_own_shape(client: Assistant, expected: dict[str, Any]) -> None:
-    assert PROGRAMS[client].document(OPEN) == expected
+def test_each_client_gets_its_own_shape(client: ClientKind, expected: dict[str, Any]) -> None:
+    assert CLIENT_PROGRAMS[client].document(OPEN) == expected
 
 
 @pytest.mark.parametrize(
@@ -46,15 +46,15 @@ def test_each_client_gets_its_own_shape(client: Assistant, expected: dict[str, A
         ("generic", "Bearer ${TOOLGATE_KEY}"),
     ],
 )
-def test_where_a_key_is_needed_a_variable_is_named(client: Assistant, reference: str) -> None:
-    assert reference in json.dumps(PROGRAMS[client].document(CLOSED))
-    assert "TOOLGATE" not in json.dumps(PROGRAMS[client].document(OPEN))
+def test_where_a_key_is_needed_a_variable_is_named(client: ClientKind, reference: str) -> None:
+    assert reference in json.dumps(CLIENT_PROGRAMS[client].document(CLOSED))
+    assert "TOOLGATE" not in json.dumps(CLIENT_PROGRAMS[client].document(OPEN))
 
 
 def test_a_command_line_says_the_same_as_the_document() -> None:
     lines = {
         name: (program.command(OPEN), program.command(CLOSED))
-        for name, program in PROGRAMS.items()
+        for name, program in CLIENT_PROGRAMS.items()
         if program.command is not None
     }
 
@@ -66,7 +66,7 @@ def test_a_command_line_says_the_same_as_the_document() -> None:
         ),
     )
     assert [json.loads(shlex.split(line)[2]) for line in lines["vscode"]] == [
-        {"name": "review", **PROGRAMS["vscode"].entry(door)} for door in (OPEN, CLOSED)
+        {"name": "review", **CLIENT_PROGRAMS["vscode"].entry(door)} for door in (OPEN, CLOSED)
     ]
     assert lines.keys() == {"claude-code", "vscode"}
 
@@ -83,7 +83,7 @@ def test_a_command_line_says_the_same_as_the_document() -> None:
     ],
 )
 def test_the_bridge_is_told_when_plain_http_leaves_the_machine(url: str, *, is_plain: bool) -> None:
-    entry = PROGRAMS["claude-desktop"].entry(Door(name="x", url=url))
+    entry = CLIENT_PROGRAMS["claude-desktop"].entry(GatewayEndpoint(name="x", url=url))
 
     assert entry["args"] == ["-y", "mcp-remote", url, *(["--allow-http"] if is_plain else [])]
 
@@ -102,9 +102,9 @@ def test_the_bridge_is_told_when_plain_http_leaves_the_machine(url: str, *, is_p
     ],
 )
 def test_each_client_keeps_its_settings_in_its_own_place(
-    client: Assistant, platform: str, path: str | None
+    client: ClientKind, platform: str, path: str | None
 ) -> None:
-    assert PROGRAMS[client].file_below_home(platform) == path
+    assert CLIENT_PROGRAMS[client].file_below_home(platform) == path
 
 
 @pytest.mark.parametrize(
@@ -141,9 +141,9 @@ def test_a_selection_says_whether_new_tools_appear(query: dict[str, str], expect
 
 def test_a_url_that_some_clients_do_not_take_says_what_to_do() -> None:
     names = ",".join(f"excel-tools.create_workbook_{number}" for number in range(200))
-    warning = warn_of_length(f"{URL}?tools={names}")
+    warning = warn_about_length(f"{URL}?tools={names}")
 
-    assert warn_of_length("x" * LONG_URL_CHARS) is None
+    assert warn_about_length("x" * LONG_URL_CHARS) is None
     assert warning is not None
     assert warning.startswith("the URL has 6,334 characters, and some clients take at most 4,000: ")
     assert "`?servers=`" in warning

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.catalog.definition_samples import JSON, tool
-from toolgate.catalog.checks import SchemaRefused
+from toolgate.catalog.checks import InvalidDefinition
 from toolgate.catalog.diff import MAX_DIFF_LINES, NOT_SHOWN, ToolChanges, diff_definitions, diff_lines
 
 
@@ -115,7 +115,7 @@ def test_so_are_all_diffs_together() -> None:
 
 
 def test_what_is_no_definition_is_refused() -> None:
-    with pytest.raises(SchemaRefused):
+    with pytest.raises(InvalidDefinition):
         diff_definitions({"a": b"[]"}, {})
 
 

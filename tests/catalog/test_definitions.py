@@ -10,9 +10,13 @@ from hypothesis import strategies as st
 from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
 
 from tests.catalog.definition_samples import INPUT, checked, members_of, refusal, tool
-from toolgate.catalog.definitions import MAX_SCHEMA_BYTES, check_definition, check_list
-from toolgate.catalog.members import MAX_DEFINITION_BYTES, MAX_DESCRIPTION_BYTES, MAX_LISTED, Quarantined
-from toolgate.catalog.tokens import estimate_tokens
+from toolgate.catalog.checks import (
+    MAX_DEFINITION_BYTES,
+    MAX_DEFINITIONS,
+    MAX_DESCRIPTION_BYTES,
+    QuarantinedDefinition,
+)
+from toolgate.catalog.definitions import MAX_SCHEMA_BYTES, check_definition, check_tools, estimate_tokens
 from toolgate.model.names import ToolRef
 from toolgate.model.tools import ToolDefinition
 
@@ -98,7 +102,7 @@ def test_tokens_count_name_description_and_input_schema_only() -> None:
 def test_what_has_no_usable_name_is_quarantined_without_one(raw: bytes, expected: str) -> None:
     verdict = check_definition("fs", raw)
 
-    assert isinstance(verdict, Quarantined)
+    assert isinstance(verdict, QuarantinedDefinition)
     assert (verdict.name, verdict.reason[: len(expected)]) == ("", expected)
 
 
@@ -110,7 +114,7 @@ def test_what_has_no_usable_name_is_quarantined_without_one(raw: bytes, expected
     ],
 )
 def test_a_name_that_cannot_be_seen_is_quarantined_and_shown_escaped(name: str, shown: str) -> None:
-    expected = Quarantined(shown, "its name is not 1 to 256 characters that can be seen")
+    expected = QuarantinedDefinition(shown, "its name is not 1 to 256 characters that can be seen")
 
     assert check_definition("fs", tool(name=name)) == expected
 
@@ -403,7 +407,7 @@ def test_fuz_17_header_annotations_are_judged_as_the_official_sdk_judges_them(sc
         assert isinstance(verdict, ToolDefinition)
         assert dict(verdict.param_headers) == x_mcp_header_map(schema)
     else:
-        assert isinstance(verdict, Quarantined)
+        assert isinstance(verdict, QuarantinedDefinition)
 
 
 JSON = st.recursive(
@@ -425,11 +429,11 @@ def test_any_json_is_either_defined_or_quarantined_with_a_reason(members: dict[s
 def test_any_bytes_are_quarantined_or_defined_never_raised_over(raw: bytes) -> None:
     verdict = check_definition("fs", raw)
 
-    assert isinstance(verdict, ToolDefinition | Quarantined)
+    assert isinstance(verdict, ToolDefinition | QuarantinedDefinition)
 
 
 def test_one_bad_tool_leaves_the_rest_of_its_list_alone() -> None:
-    tools, quarantined = check_list(
+    tools, quarantined = check_tools(
         "fs", [tool(name="a"), b"nonsense", tool(name="b", inputSchema=7), tool(name="c")]
     )
 
@@ -443,32 +447,32 @@ def test_one_bad_tool_leaves_the_rest_of_its_list_alone() -> None:
 def test_the_first_to_use_a_name_keeps_it() -> None:
     first, second = tool(name="a", description="one"), tool(name="a", description="two")
 
-    tools, quarantined = check_list("fs", [first, second, tool(name="a", inputSchema=7)])
+    tools, quarantined = check_tools("fs", [first, second, tool(name="a", inputSchema=7)])
 
     assert tools == {"a": checked(name="a", description="one")}
     assert quarantined == {"a#2": "its name is already taken", "a#3": "`inputSchema` is not an object"}
 
 
 def test_a_good_tool_does_not_take_the_place_of_a_bad_one_of_its_name() -> None:
-    tools, quarantined = check_list("fs", [tool(name="a", inputSchema=7), tool(name="a")])
+    tools, quarantined = check_tools("fs", [tool(name="a", inputSchema=7), tool(name="a")])
 
     assert tools == {}
     assert quarantined == {"a": "`inputSchema` is not an object", "a#2": "its name is already taken"}
 
 
 def test_sco_6_a_name_that_differs_only_in_case_is_quarantined_as_confusable() -> None:
-    tools, quarantined = check_list("fs", [tool(name="read_file"), tool(name="Read_File")])
+    tools, quarantined = check_tools("fs", [tool(name="read_file"), tool(name="Read_File")])
 
     assert tools == {"read_file": checked()}
     assert quarantined == {"Read_File": "its name differs from `read_file` only in case"}
 
 
 def test_ups_11_a_server_offers_at_most_two_thousand_tools_and_the_rest_is_said() -> None:
-    raws = [tool(name=f"t{number}", inputSchema=...) for number in range(MAX_LISTED + 3)]
+    raws = [tool(name=f"t{number}", inputSchema=...) for number in range(MAX_DEFINITIONS + 3)]
 
-    tools, quarantined = check_list("fs", raws)
+    tools, quarantined = check_tools("fs", raws)
 
-    assert list(tools) == [f"t{number}" for number in range(MAX_LISTED)]
+    assert list(tools) == [f"t{number}" for number in range(MAX_DEFINITIONS)]
     assert quarantined == {"#2001": "3 more tools than the 2000 a server may offer"}
 
 
@@ -480,7 +484,7 @@ def test_ups_11_a_server_offers_at_most_two_thousand_tools_and_the_rest_is_said(
     )
 )
 def test_no_definition_of_a_list_is_lost_and_none_is_both_offered_and_quarantined(raws: list[bytes]) -> None:
-    tools, quarantined = check_list("fs", raws)
+    tools, quarantined = check_tools("fs", raws)
 
     assert len(tools) + len(quarantined) == len(raws)
     assert not tools.keys() & quarantined.keys()

@@ -1,15 +1,15 @@
 """What tells one list of a server from another."""
 
 from tests.catalog.definition_samples import tool
-from toolgate.catalog.definitions import check_list
-from toolgate.catalog.lists import Lists, check_lists, digest_lists, lists_of
+from toolgate.catalog.definitions import check_tools
+from toolgate.catalog.listings import ServerLists, check_lists, digest_lists, read_lists
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import ServerTools
 
 
 def test_the_order_of_tools_makes_no_other_list_and_anything_else_does() -> None:
     def digest(*raws: bytes) -> str:
-        return digest_lists(Lists(*check_list("fs", raws)))
+        return digest_lists(ServerLists(*check_tools("fs", raws)))
 
     one, two = tool(name="one"), tool(name="two")
     others = [digest(one), digest(two), digest(one, b"7"), digest(one, b"{}"), digest()]
@@ -47,4 +47,4 @@ def test_the_definitions_of_all_lists_are_at_hand_as_they_were_written() -> None
     offer = ServerTools(record=ServerRecord(server_id="fs", transport="stdio"), **lists._asdict())
 
     assert lists.raws == tuple(raws)
-    assert lists_of(offer) == lists
+    assert read_lists(offer) == lists

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from toolgate.catalog.entries import MAX_PARAMETER_CHARS, Entry, entry_of, parameter_text
+from toolgate.catalog.search.index import MAX_PARAMETER_CHARS, SearchEntry, collect_parameter_text, make_entry
 from toolgate.model.packages import CatalogRow
 
 
@@ -31,7 +31,7 @@ from toolgate.model.packages import CatalogRow
     ],
 )
 def test_parameter_text(schema: dict[str, Any], expected: str) -> None:
-    assert parameter_text(schema) == expected
+    assert collect_parameter_text(schema) == expected
 
 
 def test_parameters_without_end_are_cut() -> None:
@@ -40,8 +40,8 @@ def test_parameters_without_end_are_cut() -> None:
     for _ in range(10_000):
         deep = {"properties": {"inner": deep}}
 
-    assert len(parameter_text(wide)) == MAX_PARAMETER_CHARS
-    assert len(parameter_text(deep)) < MAX_PARAMETER_CHARS
+    assert len(collect_parameter_text(wide)) == MAX_PARAMETER_CHARS
+    assert len(collect_parameter_text(deep)) < MAX_PARAMETER_CHARS
 
 
 def test_a_row_of_the_catalog_is_an_entry() -> None:
@@ -57,7 +57,7 @@ def test_a_row_of_the_catalog_is_an_entry() -> None:
         input_schema=b'{"properties":{"filename":{"description":"name"}}}',
     )
 
-    assert entry_of(row) == Entry(
+    assert make_entry(row) == SearchEntry(
         key="excel.create_workbook",
         name="create_workbook",
         server="excel",
@@ -73,7 +73,7 @@ def test_a_row_of_the_catalog_is_an_entry() -> None:
 def test_a_package_of_which_no_tool_is_known_is_found_by_what_it_says() -> None:
     row = CatalogRow(package_id="old", tool_name="*", package_name="Old", package_description="does things")
 
-    assert entry_of(row) == Entry(
+    assert make_entry(row) == SearchEntry(
         key="old.*", name="", server="old", server_name="Old", description="does things"
     )
 
@@ -82,4 +82,4 @@ def test_a_package_of_which_no_tool_is_known_is_found_by_what_it_says() -> None:
 def test_a_schema_that_cannot_be_read_has_no_parameters(schema: bytes) -> None:
     row = CatalogRow(package_id="a", tool_name="b", input_schema=schema)
 
-    assert entry_of(row).parameters == ""
+    assert make_entry(row).parameters == ""

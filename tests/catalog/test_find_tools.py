@@ -9,12 +9,12 @@ from toolgate.catalog.search.find_tools import (
     FIND_TOOLS,
     MAX_QUERY_BYTES,
     SEARCH_TOOLS,
-    Search,
-    parse_meant,
-    parse_search,
+    SearchArguments,
+    parse_search_arguments,
+    parse_target,
 )
 from toolgate.errors import InvalidArguments
-from toolgate.model.raw import Members
+from toolgate.model.json_text import Members
 
 
 def params(arguments: bytes | None, **members: bytes) -> Members:
@@ -40,15 +40,15 @@ def test_clients_of_both_eras_take_them_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected", "has_filter"),
     [
-        (None, Search(), False),
-        (b"{}", Search(), False),
-        (b'{"query":"x","limit":50}', Search(query="x", limit=50), False),
-        (b'{"query":"x","server":"a"}', Search(query="x", server="a"), True),
-        (b'{"query":"x","read_only":false}', Search(query="x", read_only=False), True),
+        (None, SearchArguments(), False),
+        (b"{}", SearchArguments(), False),
+        (b'{"query":"x","limit":50}', SearchArguments(query="x", limit=50), False),
+        (b'{"query":"x","server":"a"}', SearchArguments(query="x", server="a"), True),
+        (b'{"query":"x","read_only":false}', SearchArguments(query="x", read_only=False), True),
     ],
 )
-def test_a_search_is_read(arguments: bytes | None, expected: Search, has_filter: bool) -> None:
-    search = parse_search(params(arguments))
+def test_a_search_is_read(arguments: bytes | None, expected: SearchArguments, has_filter: bool) -> None:
+    search = parse_search_arguments(params(arguments))
 
     assert (search, search.has_filter) == (expected, has_filter)
 
@@ -69,19 +69,19 @@ def test_a_search_is_read(arguments: bytes | None, expected: Search, has_filter:
 )
 def test_a_search_that_does_not_fit_is_refused(arguments: bytes) -> None:
     with pytest.raises(InvalidArguments):
-        parse_search(params(arguments))
+        parse_search_arguments(params(arguments))
 
 
 def test_a_query_at_the_limit_is_taken() -> None:
     query = "x" * MAX_QUERY_BYTES
 
-    assert parse_search(params(msgspec.json.encode({"query": query}))).query == query
+    assert parse_search_arguments(params(msgspec.json.encode({"query": query}))).query == query
 
 
 def test_a_call_is_cut_out_of_the_one_around_it_and_keeps_what_stands_beside() -> None:
     sent = params(b'{ "arguments": {"n" : 1.00}, "name":"git.log" }', _meta=b'{"a":1}', requestState=b'"s"')
 
-    name, own = parse_meant(CALL_TOOL, sent)
+    name, own = parse_target(CALL_TOOL, sent)
 
     assert name == "git.log"
     assert {member: bytes(raw) for member, raw in own.items()} == {
@@ -93,16 +93,16 @@ def test_a_call_is_cut_out_of_the_one_around_it_and_keeps_what_stands_beside() -
 
 
 def test_a_call_without_arguments_has_none() -> None:
-    assert parse_meant(CALL_TOOL, params(b'{"name":"a.b"}'))[1].keys() == {"name"}
+    assert parse_target(CALL_TOOL, params(b'{"name":"a.b"}'))[1].keys() == {"name"}
 
 
 @pytest.mark.parametrize("arguments", [None, b"{}", b"[]", b'{"name":1}', b'{"name":""}', b'{"name":null}'])
 def test_a_call_that_names_no_tool_is_refused(arguments: bytes | None) -> None:
     with pytest.raises(InvalidArguments, match="call_tool"):
-        parse_meant(CALL_TOOL, params(arguments))
+        parse_target(CALL_TOOL, params(arguments))
 
 
 @pytest.mark.parametrize("more", [b'"NAME":"c.d"', b'"Arguments":{}', b'"na\\u0000me":"c.d"'])
 def test_a_call_that_names_its_tool_in_two_ways_is_refused(more: bytes) -> None:
     with pytest.raises(InvalidArguments, match="can be read as another member"):
-        parse_meant(CALL_TOOL, params(b'{"name":"a.b",%b}' % more))
+        parse_target(CALL_TOOL, params(b'{"name":"a.b",%b}' % more))

@@ -3,13 +3,13 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from toolgate.catalog.fusion import fuse
+from toolgate.catalog.search.index import fuse_rankings
 
 RANKINGS = st.lists(st.lists(st.sampled_from("abcdefgh"), unique=True), max_size=4)
 
 
 def keys(rankings: list[list[str]], limit: int = 100) -> list[str]:
-    return [hit.key for hit in fuse(rankings, limit=limit)]
+    return [hit.key for hit in fuse_rankings(rankings, limit=limit)]
 
 
 def test_what_both_find_comes_before_what_one_finds_first() -> None:
@@ -25,9 +25,9 @@ def test_one_ranking_stays_as_it_is() -> None:
 def test_nothing_is_made_up_or_lost_and_the_order_does_not_matter(
     rankings: list[list[str]], limit: int
 ) -> None:
-    hits = fuse(rankings, limit=limit)
+    hits = fuse_rankings(rankings, limit=limit)
 
     assert sorted(keys(rankings)) == sorted({key for ranking in rankings for key in ranking})
-    assert hits == fuse(rankings, limit=100)[:limit]
+    assert hits == fuse_rankings(rankings, limit=100)[:limit]
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
     assert keys(rankings[::-1]) == keys(rankings)

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.catalog.listings import check_prompts, check_resources, check_templates
-from toolgate.catalog.members import MAX_DESCRIPTION_BYTES, MAX_LISTED
-from toolgate.catalog.templates import MAX_WORK, work_of
+from toolgate.catalog.checks import MAX_DEFINITIONS, MAX_DESCRIPTION_BYTES
+from toolgate.catalog.listings import MAX_WORK, check_prompts, check_resources, check_templates, measure_work
 from toolgate.model.tools import Listing
 
 CHECKS = {"prompt": check_prompts, "resource": check_resources, "template": check_templates}
@@ -282,13 +281,13 @@ def test_a_bad_first_keeps_its_name_too(kind: str) -> None:
 
 
 def test_a_list_is_cut_at_its_limit_and_says_so() -> None:
-    raws = [raw_of("prompt", name=f"p{number}") for number in range(MAX_LISTED + 3)]
+    raws = [raw_of("prompt", name=f"p{number}") for number in range(MAX_DEFINITIONS + 3)]
 
     prompts, quarantined = check_prompts("s", raws)
 
-    assert list(prompts) == [f"p{number}" for number in range(MAX_LISTED)]
+    assert list(prompts) == [f"p{number}" for number in range(MAX_DEFINITIONS)]
     assert dict(quarantined) == {
-        f"prompt:#{MAX_LISTED + 1}": f"3 more prompts than the {MAX_LISTED} a server may offer"
+        f"prompt:#{MAX_DEFINITIONS + 1}": f"3 more prompts than the {MAX_DEFINITIONS} a server may offer"
     }
 
 
@@ -322,15 +321,20 @@ def test_whatever_a_server_sends_good_listings_stay(kind: str, raws: list[bytes]
 
 def test_ups_11_templates_that_would_take_long_to_match_are_quarantined() -> None:
     """A URI that nobody lists is held against all of them, on the loop."""
-    nasty = ["a:{first}" + f"{{x}}a{'a' * 400}{number}" for number in range(MAX_LISTED)]
+    nasty = ["a:{first}" + f"{{x}}a{'a' * 400}{number}" for number in range(MAX_DEFINITIONS)]
     plain = ["file:///{x}", *(f"file:///{number}/{{x}}/of/{{y}}" for number in range(1_000))]
     raws = [
-        raw_of("template", uriTemplate=template) for template in (*plain, *nasty[: MAX_LISTED - len(plain)])
+        raw_of("template", uriTemplate=template)
+        for template in (*plain, *nasty[: MAX_DEFINITIONS - len(plain)])
     ]
 
     listings, quarantined = check_templates("s", raws)
 
     assert set(plain) <= listings.keys()
-    assert sum(map(work_of, listings)) <= MAX_WORK < sum(map(work_of, listings)) + work_of(nasty[-1])
-    assert len(listings) + len(quarantined) == MAX_LISTED
+    assert (
+        sum(map(measure_work, listings))
+        <= MAX_WORK
+        < sum(map(measure_work, listings)) + measure_work(nasty[-1])
+    )
+    assert len(listings) + len(quarantined) == MAX_DEFINITIONS
     assert set(quarantined.values()) == {"the templates before it are as many and as long as can be matched"}

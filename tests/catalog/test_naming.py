@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.catalog.naming import chat_names, door_name, parse_door_name
+from toolgate.catalog.naming import join_tool_name, make_chat_names, parse_joined_name
 from toolgate.model.names import ToolRef
 
 WORDS = st.text(string.ascii_lowercase + string.digits, min_size=1, max_size=8)
@@ -24,7 +24,7 @@ NAMESPACES = st.dictionaries(
 
 @pytest.mark.requirement("004-27")
 def test_a_door_name_joins_server_and_tool_with_a_dot() -> None:
-    assert door_name(ToolRef("fs", "read.file")) == "fs.read.file"
+    assert join_tool_name(ToolRef("fs", "read.file")) == "fs.read.file"
 
 
 @pytest.mark.parametrize(
@@ -44,12 +44,12 @@ def test_a_door_name_joins_server_and_tool_with_a_dot() -> None:
     ],
 )
 def test_parse_door_name(text: str, expected: ToolRef | None) -> None:
-    assert parse_door_name(text) == expected
+    assert parse_joined_name(text) == expected
 
 
 @given(REFS)
 def test_a_door_name_reads_back_as_its_tool(ref: ToolRef) -> None:
-    assert parse_door_name(door_name(ref)) == ref
+    assert parse_joined_name(join_tool_name(ref)) == ref
 
 
 @pytest.mark.parametrize(
@@ -107,13 +107,13 @@ def test_a_door_name_reads_back_as_its_tool(ref: ToolRef) -> None:
     ],
 )
 def test_chat_names(refs: list[ToolRef], namespaces: dict[str, str], expected: dict[str, ToolRef]) -> None:
-    assert chat_names(refs, namespaces) == expected
+    assert make_chat_names(refs, namespaces) == expected
 
 
 @pytest.mark.requirement("000-07")
 @given(st.lists(REFS, max_size=20), NAMESPACES)
 def test_chat_names_are_unique_and_fit_the_chat_api(refs: list[ToolRef], namespaces: dict[str, str]) -> None:
-    table = chat_names(refs, namespaces)
+    table = make_chat_names(refs, namespaces)
 
     assert sorted(table.values()) == sorted(set(refs))
     assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) for name in table)
@@ -127,14 +127,16 @@ def test_chat_names_do_not_depend_on_order_or_repetition(
     shuffled = refs * 2
     random.shuffle(shuffled)
 
-    assert list(chat_names(shuffled, namespaces).items()) == list(chat_names(refs, namespaces).items())
+    assert list(make_chat_names(shuffled, namespaces).items()) == list(
+        make_chat_names(refs, namespaces).items()
+    )
 
 
 @given(st.lists(REFS, max_size=20), st.builds(ToolRef, SERVER_IDS, PLAIN_NAMES))
 def test_without_namespaces_a_plain_name_does_not_depend_on_the_other_tools(
     refs: list[ToolRef], ref: ToolRef
 ) -> None:
-    assert chat_names([*refs, ref], {})[f"mcp__{ref.server_id}__{ref.name}"] == ref
+    assert make_chat_names([*refs, ref], {})[f"mcp__{ref.server_id}__{ref.name}"] == ref
 
 
 @pytest.mark.parametrize(
@@ -147,14 +149,14 @@ def test_without_namespaces_a_plain_name_does_not_depend_on_the_other_tools(
     ],
 )
 def test_names_for_parsers_of_identifiers(ref: ToolRef, namespace: str, expected: str) -> None:
-    assert chat_names([ref], {ref.server_id: namespace}, profile="identifier") == {expected: ref}
+    assert make_chat_names([ref], {ref.server_id: namespace}, profile="identifier") == {expected: ref}
 
 
 @given(st.lists(REFS, max_size=12), NAMESPACES)
 def test_names_for_parsers_of_identifiers_are_unique_identifiers(
     refs: list[ToolRef], namespaces: dict[str, str]
 ) -> None:
-    table = chat_names(refs, namespaces, profile="identifier")
+    table = make_chat_names(refs, namespaces, profile="identifier")
 
     assert set(table.values()) == set(refs)
     assert all(re.fullmatch("[A-Za-z_][A-Za-z0-9_]{0,63}", name) for name in table)
@@ -162,6 +164,6 @@ def test_names_for_parsers_of_identifiers_are_unique_identifiers(
 
 @given(st.lists(REFS, max_size=12), REFS)
 def test_no_other_tool_renames_an_identifier(refs: list[ToolRef], ref: ToolRef) -> None:
-    alone = chat_names([ref], {}, profile="identifier")
+    alone = make_chat_names([ref], {}, profile="identifier")
 
-    assert alone.items() <= chat_names([*refs, ref], {}, profile="identifier").items()
+    assert alone.items() <= make_chat_names([*refs, ref], {}, profile="identifier").items()

@@ -15,15 +15,15 @@ from mcp_types import (
 from mcp_types.methods import parse_server_result
 
 from tests.catalog.definition_samples import INPUT, JSON, REVISIONS, checked, tool
-from toolgate.catalog.definitions import check_list
+from toolgate.catalog.definitions import check_tools
+from toolgate.catalog.encoding import encode_definition, encode_listing, encode_page
 from toolgate.catalog.listings import check_prompts, check_resources, check_templates
-from toolgate.catalog.pages import encode_definition, encode_listing, encode_page
-from toolgate.model.tools import Era, ListKind, ToolDefinition
+from toolgate.model.tools import ListKind, Revision, ToolDefinition
 
 META = {"io.modelcontextprotocol/serverInfo": {"name": "toolgate", "version": "1"}}
 
 
-def listed_by_sdk(definitions: list[ToolDefinition], era: Era) -> list[str]:
+def listed_by_sdk(definitions: list[ToolDefinition], era: Revision) -> list[str]:
     """The names the official SDK reads from a page of `definitions`: one fault, and it refuses the page."""
     tools = [encode_definition(each, f"fs.{each.ref.name}", era=era) for each in definitions]
     page = encode_page("tools", tools, era=era, next_cursor=None, ttl_ms=60_000, meta=META)
@@ -33,7 +33,7 @@ def listed_by_sdk(definitions: list[ToolDefinition], era: Era) -> list[str]:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_only_the_name_of_a_definition_changes(era: Era) -> None:
+def test_only_the_name_of_a_definition_changes(era: Revision) -> None:
     definition = checked(
         inputSchema=INPUT | {"$defs": {"a": {"$anchor": "x"}}}, **{"x-vendor": [1.5], "_meta": {"ui": {}}}
     )
@@ -47,7 +47,7 @@ def test_only_the_name_of_a_definition_changes(era: Era) -> None:
 def test_of_a_member_sent_twice_the_one_that_was_checked_is_listed() -> None:
     raw = b'{"name":"a","inputSchema":{"$ref":"http://sentinel.test"},"inputSchema":{"type":"object"}}'
 
-    tools, _ = check_list("fs", [raw])
+    tools, _ = check_tools("fs", [raw])
 
     assert encode_definition(tools["a"], "a", era="modern") == b'{"name":"a","inputSchema":{"type":"object"}}'
 
@@ -125,8 +125,8 @@ AWKWARD = [
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_the_official_sdk_takes_a_whole_list_of_awkward_tools(era: Era) -> None:
-    tools, quarantined = check_list("fs", AWKWARD)
+def test_the_official_sdk_takes_a_whole_list_of_awkward_tools(era: Revision) -> None:
+    tools, quarantined = check_tools("fs", AWKWARD)
 
     assert quarantined == {}
     assert listed_by_sdk(list(tools.values()), era) == [f"fs.{name}" for name in tools]
@@ -146,8 +146,8 @@ MEMBERS = [
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @given(members=st.dictionaries(st.sampled_from(MEMBERS), JSON, max_size=4))
-def test_whatever_passes_the_check_the_official_sdk_takes(members: dict[str, Any], era: Era) -> None:
-    tools, _ = check_list("fs", [tool(**members)])
+def test_whatever_passes_the_check_the_official_sdk_takes(members: dict[str, Any], era: Revision) -> None:
+    tools, _ = check_tools("fs", [tool(**members)])
 
     assert listed_by_sdk(list(tools.values()), era) == [f"fs.{name}" for name in tools]
 
@@ -194,7 +194,7 @@ def test_only_what_names_a_listing_changes(kind: ListKind, raw: bytes, expected:
     )
 )
 def test_whatever_listing_passes_the_check_the_official_sdk_takes(
-    kind: ListKind, members: dict[str, Any], era: Era
+    kind: ListKind, members: dict[str, Any], era: Revision
 ) -> None:
     raw = msgspec.json.encode({"name": "a", NAMED_BY[kind]: "a:b", **members})
     listings, _ = CHECKS[kind]("fs", [raw])

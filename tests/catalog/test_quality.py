@@ -2,7 +2,7 @@
 
 import pytest
 
-from toolgate.catalog.quality import CatalogQuality, Quality, add_up, assess
+from toolgate.catalog.rows import CatalogQuality, RowQuality, assess_rows, sum_qualities
 from toolgate.model.packages import ALL_TOOLS, CatalogRow
 
 FULL = CatalogRow(package_id="a", tool_name="x", source="manifest", input_schema=b'{"type":"object"}')
@@ -12,16 +12,18 @@ UNKNOWN = CatalogRow(package_id="c", tool_name=ALL_TOOLS, source="legacy")
 
 
 def test_rows_are_counted_by_source_and_by_what_they_have() -> None:
-    found = assess([FULL, LISTED, SUMMARY, UNKNOWN])
+    found = assess_rows([FULL, LISTED, SUMMARY, UNKNOWN])
 
-    assert found == Quality(manifest=1, discovered=1, summary=1, legacy=1, with_schema=1, with_description=2)
+    assert found == RowQuality(
+        manifest=1, discovered=1, summary=1, legacy=1, with_schema=1, with_description=2
+    )
     assert (found.rows, found.full, found.fallback, found.full_percent) == (4, 2, 2, 50.0)
-    assert add_up([found, assess([FULL])]).full_percent == 60.0
-    assert assess([]).full_percent == 100.0
+    assert sum_qualities([found, assess_rows([FULL])]).full_percent == 60.0
+    assert assess_rows([]).full_percent == 100.0
 
 
 def test_a_share_is_never_rounded_up_to_all() -> None:
-    assert Quality(manifest=99_999, legacy=1).full_percent == 99.9
+    assert RowQuality(manifest=99_999, legacy=1).full_percent == 99.9
 
 
 @pytest.mark.parametrize(
@@ -45,4 +47,4 @@ def test_a_package_that_is_gone_does_not_count() -> None:
     quality.drop("c")
 
     assert (before, quality.has_ended) == (False, True)
-    assert dict(quality.packages) == {"a": assess([FULL])}
+    assert dict(quality.packages) == {"a": assess_rows([FULL])}

@@ -11,19 +11,19 @@ from mcp_types.methods import parse_server_result
 
 from tests.catalog.definition_samples import JSON, REVISIONS
 from toolgate.catalog import encoding
-from toolgate.catalog.encoding import InputNeeded
+from toolgate.catalog.encoding import InputRequired
 from toolgate.errors import ServerBusy, ServerUnavailable
-from toolgate.model.raw import Members
-from toolgate.model.tools import Era
+from toolgate.model.json_text import Members
+from toolgate.model.tools import Revision
 
 
-def adapt_result(result: bytes, *, upstream: Era, client: Era, method: str = "tools/call") -> bytes:
+def adapt_result(result: bytes, *, upstream: Revision, client: Revision, method: str = "tools/call") -> bytes:
     members = msgspec.json.decode(result, type=Members)
     return encoding.adapt_result(members, upstream=upstream, client=client, method=method)
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_a_result_of_the_clients_own_era_passes_as_it_came(era: Era) -> None:
+def test_a_result_of_the_clients_own_era_passes_as_it_came(era: Revision) -> None:
     result = b'{"content":[ {"type" : "x"}, 1.0 ],"resultType":"complete"}'
 
     assert adapt_result(result, upstream=era, client=era) == result
@@ -31,11 +31,11 @@ def test_a_result_of_the_clients_own_era_passes_as_it_came(era: Era) -> None:
 
 @pytest.mark.parametrize("client", ["legacy", "modern"])
 @pytest.mark.parametrize("method", ["tools/call", "prompts/get", "resources/read"])
-def test_a_server_that_needs_input_first_is_told_apart(client: Era, method: str) -> None:
+def test_a_server_that_needs_input_first_is_told_apart(client: Revision, method: str) -> None:
     asked = b'{"method":"roots/list"}'
     result = b'{"resultType":"input_required","inputRequests":{"k":%b},"requestState":"\\u00e9"}' % asked
 
-    with pytest.raises(InputNeeded) as raised:
+    with pytest.raises(InputRequired) as raised:
         adapt_result(result, upstream="modern", client=client, method=method)
 
     needed = raised.value
@@ -49,7 +49,7 @@ def test_a_server_that_needs_input_first_is_told_apart(client: Era, method: str)
     "members", [b',"inputRequests":{"k":{}}', b',"inputRequests":{"k":1},"requestState":null']
 )
 def test_a_state_is_optional(members: bytes) -> None:
-    with pytest.raises(InputNeeded) as raised:
+    with pytest.raises(InputRequired) as raised:
         adapt_result(b'{"resultType":"input_required"%b}' % members, upstream="modern", client="legacy")
 
     assert raised.value.request_state is None
@@ -88,7 +88,9 @@ def test_ups_13_a_completion_cannot_ask() -> None:
         pytest.param(b',"ttlMs":true', 0, id="no number"),
     ],
 )
-def test_what_a_modern_client_reads_is_its_own_to_keep(upstream: Era, members: bytes, ttl_ms: int) -> None:
+def test_what_a_modern_client_reads_is_its_own_to_keep(
+    upstream: Revision, members: bytes, ttl_ms: int
+) -> None:
     result = b'{"contents":[{"uri":"file:///a","text":"\\u00e9"}]%b}' % members
 
     adapted = adapt_result(result, upstream=upstream, client="modern", method="resources/read")
@@ -129,7 +131,7 @@ def test_other_results_lose_only_what_legacy_has_no_words_for(method: str) -> No
 )
 @pytest.mark.parametrize("upstream", ["legacy", "modern"])
 def test_a_modern_client_is_told_that_a_result_is_complete(
-    result: bytes, expected: bytes, upstream: Era
+    result: bytes, expected: bytes, upstream: Revision
 ) -> None:
     assert adapt_result(result, upstream=upstream, client="modern") == expected
 
@@ -199,7 +201,7 @@ def test_a_legacy_client_gets_what_legacy_has_words_for(result: bytes, expected:
     ],
 )
 def test_ups_13_a_kind_of_result_the_client_cannot_act_on_is_an_error(
-    upstream: Era, client: Era, kind: bytes
+    upstream: Revision, client: Revision, kind: bytes
 ) -> None:
     unknown = "the server answered with a kind of result that this gateway does not carry"
 
@@ -254,7 +256,9 @@ def test_there_and_back_again_every_member_is_as_it_was(result: dict[str, Any], 
 @pytest.mark.parametrize("upstream", ["legacy", "modern"])
 @pytest.mark.parametrize("client", ["legacy", "modern"])
 @given(structured=JSON)
-def test_the_official_sdk_takes_every_adapted_result(structured: Any, upstream: Era, client: Era) -> None:
+def test_the_official_sdk_takes_every_adapted_result(
+    structured: Any, upstream: Revision, client: Revision
+) -> None:
     sent: dict[str, Any] = {"content": [{"type": "text", "text": "x"}], "structuredContent": structured}
     if upstream == "modern":
         sent["resultType"] = "complete"
@@ -268,7 +272,7 @@ def test_the_official_sdk_takes_every_adapted_result(structured: Any, upstream: 
 
 
 def test_a_failure_is_a_result_that_begins_with_its_code() -> None:
-    failed = encoding.failure_result(ServerBusy("`fs` is busy", hint="wait"))
+    failed = encoding.make_error_result(ServerBusy("`fs` is busy", hint="wait"))
 
     assert {name: msgspec.json.decode(raw) for name, raw in failed.items()} == {
         "content": [{"type": "text", "text": "mcp_busy: `fs` is busy. wait"}],

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.catalog.definition_samples import INPUT, checked
-from toolgate.catalog.rows import MAX_ANNOTATIONS_BYTES, DeclaredTool, project
+from toolgate.catalog.rows import MAX_ANNOTATIONS_BYTES, DeclaredTool, make_rows
 from toolgate.model.packages import CatalogRow, Package
 from toolgate.model.servers import ServerRecord, StdioLaunch
 from toolgate.model.tools import ListState, ServerTools, ToolDefinition
@@ -46,7 +46,7 @@ def rows(
     listed: ServerTools | None = None,
     record: ServerRecord = RECORD,
 ) -> tuple[CatalogRow, ...]:
-    return project(package, tools, record=record, offer=listed, at_ms=7)
+    return make_rows(package, tools, record=record, offer=listed, at_ms=7)
 
 
 @pytest.mark.requirement("004-15")

@@ -8,14 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.catalog.entries import Entry
-from toolgate.catalog.search.index import MAX_QUERY_CHARS, MAX_QUERY_TERMS, Hit, SearchIndex
+from toolgate.catalog.search.index import (
+    MAX_QUERY_CHARS,
+    MAX_QUERY_TERMS,
+    SearchEntry,
+    SearchHit,
+    SearchIndex,
+)
 
 
-def tool(key: str, description: str = "", **more: object) -> Entry:
+def tool(key: str, description: str = "", **more: object) -> SearchEntry:
     server, _, name = key.partition(".")
     return replace(
-        Entry(key=key, name=name, server=server, server_name=server, description=description),
+        SearchEntry(key=key, name=name, server=server, server_name=server, description=description),
         **more,  # type: ignore[arg-type]
     )
 
@@ -34,7 +39,7 @@ TOOLS = [
 ]
 
 
-def index_of(entries: Sequence[Entry]) -> SearchIndex:
+def index_of(entries: Sequence[SearchEntry]) -> SearchIndex:
     index = SearchIndex()
     for server in dict.fromkeys(entry.server for entry in entries):
         index.put(server, [entry for entry in entries if entry.server == server])
@@ -168,7 +173,7 @@ TEXTS = st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join)
 CORPORA = st.dictionaries(st.sampled_from(KEYS), TEXTS, max_size=9)
 
 
-def entries_of(corpus: Mapping[str, str]) -> list[Entry]:
+def entries_of(corpus: Mapping[str, str]) -> list[SearchEntry]:
     return [tool(key, text) for key, text in corpus.items()]
 
 
@@ -189,7 +194,7 @@ def test_after_any_changes_an_index_answers_like_a_new_one(
     changes: list[tuple[str, str, bool]], query: str
 ) -> None:
     index = SearchIndex()
-    there: dict[str, list[Entry]] = {}
+    there: dict[str, list[SearchEntry]] = {}
     for group, text, is_dropped in changes:
         if is_dropped:
             index.drop(group)
@@ -210,7 +215,7 @@ def test_readers_see_a_group_before_a_change_or_after_it() -> None:
     index = SearchIndex()
     index.put("rest", [tool(f"rest.same{number}", "steady") for number in range(100)])
     index.put("a", versions(0))
-    seen: list[list[Hit]] = []
+    seen: list[list[SearchHit]] = []
     is_over = threading.Event()
 
     def read() -> None:
@@ -229,5 +234,5 @@ def test_readers_see_a_group_before_a_change_or_after_it() -> None:
     assert {len({hit.key.partition("-")[2] for hit in hits}) for hits in seen} == {1}
 
 
-def versions(number: int) -> list[Entry]:
+def versions(number: int) -> list[SearchEntry]:
     return [tool(f"a.t{place}-{number}", "group") for place in range(20)]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.catalog.templates import MAX_EXPRESSIONS, Uri, UriTemplate
+from toolgate.catalog.listings import MAX_EXPRESSIONS, Uri, UriTemplate
 
 
 @pytest.mark.parametrize(

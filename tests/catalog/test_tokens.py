@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.catalog.tokens import estimate_tokens
+from toolgate.catalog.definitions import estimate_tokens
 
 
 @pytest.mark.parametrize(

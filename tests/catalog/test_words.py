@@ -6,8 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.catalog.search.terms import MAX_TERM_CHARS, MAX_TEXT_CHARS, query_terms, split_name, stem, terms
-from toolgate.catalog.synonyms import SYNONYMS
+from toolgate.catalog.search.terms import (
+    MAX_TERM_CHARS,
+    MAX_TEXT_CHARS,
+    SYNONYMS,
+    split_name,
+    split_query,
+    split_terms,
+    stem,
+)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +44,7 @@ from toolgate.catalog.synonyms import SYNONYMS
     ],
 )
 def test_terms(text: str, expected: list[str]) -> None:
-    assert terms(text) == expected
+    assert split_terms(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -50,7 +57,7 @@ def test_terms(text: str, expected: list[str]) -> None:
     ],
 )
 def test_query_terms(text: str, expected: list[str]) -> None:
-    assert query_terms(text) == expected
+    assert split_query(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -87,37 +94,39 @@ def test_a_name_is_split_into_words(name: str) -> None:
 def test_synonyms_go_both_ways_and_are_terms_as_queries_have_them() -> None:
     assert all(term in SYNONYMS[other] for term, others in SYNONYMS.items() for other in others)
     assert all(term not in others for term, others in SYNONYMS.items())
-    assert [term for term in SYNONYMS if not term.isascii() and query_terms(term) != [term]] == []
+    assert [term for term in SYNONYMS if not term.isascii() and split_query(term) != [term]] == []
 
 
 @given(st.text(max_size=200))
 def test_terms_are_short_and_do_not_depend_on_how_a_text_is_composed(text: str) -> None:
-    assert all(0 < len(term) <= MAX_TERM_CHARS for term in terms(text))
-    assert terms(unicodedata.normalize("NFKC", text)) == terms(text)
+    assert all(0 < len(term) <= MAX_TERM_CHARS for term in split_terms(text))
+    assert split_terms(unicodedata.normalize("NFKC", text)) == split_terms(text)
 
 
 @given(st.text(max_size=200))
 def test_a_text_is_found_by_itself(text: str) -> None:
-    found = set(terms(text))
+    found = set(split_terms(text))
 
-    assert bool(found & set(query_terms(text))) is bool(found)
+    assert bool(found & set(split_query(text))) is bool(found)
 
 
 @given(st.text(max_size=50), st.text(max_size=50))
 def test_two_texts_have_the_terms_of_each(one: str, other: str) -> None:
-    apart = [term for text in (one, other) for term in terms(text)]
+    apart = [term for text in (one, other) for term in split_terms(text)]
 
-    assert set(terms(f"{one} \n {other}")) <= set(apart)
+    assert set(split_terms(f"{one} \n {other}")) <= set(apart)
 
 
 def test_a_text_without_end_is_cut() -> None:
-    assert len(terms("ab " * MAX_TEXT_CHARS)) == MAX_TEXT_CHARS // 3
-    assert len(terms("\ufdfa" * MAX_TEXT_CHARS)) <= MAX_TEXT_CHARS  # one character that stands for eighteen
+    assert len(split_terms("ab " * MAX_TEXT_CHARS)) == MAX_TEXT_CHARS // 3
+    assert (
+        len(split_terms("\ufdfa" * MAX_TEXT_CHARS)) <= MAX_TEXT_CHARS
+    )  # one character that stands for eighteen
 
 
 @given(st.text(alphabet=st.characters(max_codepoint=127), max_size=200))
 def test_a_text_of_ascii_alone_has_the_terms_that_it_has_among_other_characters(text: str) -> None:
     among = text + "\u00a0"  # a space, and not ASCII
 
-    assert terms(text) == terms(among)
-    assert query_terms(text) == query_terms(among)
+    assert split_terms(text) == split_terms(among)
+    assert split_query(text) == split_query(among)

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from toolgate.catalog.definitions import check_definition
-from toolgate.chat.injection import Injection, inject
-from toolgate.chat.replies import Reply, parse_reply
+from toolgate.chat.injection import InjectedTools, inject_tools
+from toolgate.chat.replies import ModelCompletion, parse_completion
 from toolgate.chat.requests import ChatRequest, parse_chat_request
 from toolgate.model.tools import ToolDefinition
 
@@ -28,20 +28,20 @@ def call(call_id: str, name: str = "mcp__fs__read", arguments: str = "{}", **mor
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}, **more}
 
 
-def reply_of(*calls: Any, content: Any = None, **more: Any) -> Reply:
+def reply_of(*calls: Any, content: Any = None, **more: Any) -> ModelCompletion:
     message = {"role": "assistant", "content": content, **more}
     if calls:
         message["tool_calls"] = calls
-    return parse_reply(json.dumps({"id": "c", "choices": [{"index": 0, "message": message}]}).encode())
+    return parse_completion(json.dumps({"id": "c", "choices": [{"index": 0, "message": message}]}).encode())
 
 
-def offered(*names: str, own: Sequence[str] = ()) -> Injection:
+def offered(*names: str, own: Sequence[str] = ()) -> InjectedTools:
     tools = {}
     for name in names:
         definition = check_definition("fs", json.dumps({"name": name}).encode())
         assert isinstance(definition, ToolDefinition)
         tools[f"mcp__fs__{name}"] = (f"fs.{name}", definition)
-    return inject(tools, own)
+    return inject_tools(tools, own)
 
 
 def raw(value: Any) -> msgspec.Raw:

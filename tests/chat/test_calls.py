@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.chat.calls import CallError, call_error, canonical, parse_arguments
+from toolgate.chat.tool_calls import CallError, call_error, canonicalize, parse_arguments
 from toolgate.errors import CallTimedOut
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=6)
@@ -108,14 +108,14 @@ def test_arguments_may_be_as_deep_as_is_published() -> None:
 def test_the_same_arguments_have_one_canonical_form(value: dict[str, Any]) -> None:
     turned = dict(reversed(value.items()))
 
-    assert canonical(json.dumps(value).encode()) == canonical(json.dumps(turned, indent=1).encode())
+    assert canonicalize(json.dumps(value).encode()) == canonicalize(json.dumps(turned, indent=1).encode())
 
 
 @given(st.dictionaries(st.sampled_from(string.ascii_letters), st.integers(0, 1), max_size=3), st.data())
 def test_other_arguments_have_another_canonical_form(value: dict[str, int], data: st.DataObject) -> None:
     other = data.draw(st.dictionaries(st.sampled_from(string.ascii_letters), st.integers(0, 1), max_size=3))
 
-    are_same = canonical(json.dumps(value).encode()) == canonical(json.dumps(other).encode())
+    are_same = canonicalize(json.dumps(value).encode()) == canonicalize(json.dumps(other).encode())
 
     assert are_same == (value == other)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from toolgate.chat.client_tools import ABSENT, ToolChoice, parse_choice
+from toolgate.chat.client_tools import NO_CHOICE, ToolChoice, parse_choice
 from toolgate.errors import InvalidChat
 
 
@@ -57,7 +57,7 @@ def test_a_choice_is_read(sent: Any, kind: Any, names: tuple[str, ...], mode: An
 
 
 def test_no_choice_is_absent() -> None:
-    assert parse_choice(None) == ABSENT
+    assert parse_choice(None) == NO_CHOICE
 
 
 @pytest.mark.parametrize(
@@ -91,12 +91,12 @@ def test_what_is_no_choice_is_refused_by_name(raw: bytes) -> None:
 def test_a_choice_that_demands_nothing_stays(sent: Any) -> None:
     choice = choose(sent)
 
-    assert choice.after_satisfied() == choice.raw
+    assert choice.after_first_call() == choice.raw
 
 
 @pytest.mark.parametrize("sent", ["required", "any", *NAMED, {"type": "web_search"}])
 def test_a_demand_is_made_once(sent: Any) -> None:
-    assert choose(sent).after_satisfied() == b'"auto"'
+    assert choose(sent).after_first_call() == b'"auto"'
 
 
 @pytest.mark.parametrize(
@@ -107,13 +107,13 @@ def test_a_demand_is_made_once(sent: Any) -> None:
     ],
 )
 def test_a_subset_outlives_the_demand(sent: Any, expected: Any) -> None:
-    after = choose(sent).after_satisfied()
+    after = choose(sent).after_first_call()
 
     assert json.loads(after or b"") == expected
 
 
 def test_an_absent_choice_stays_absent() -> None:
-    assert ABSENT.after_satisfied() is None
+    assert NO_CHOICE.after_first_call() is None
 
 
 @pytest.mark.parametrize(
@@ -135,6 +135,6 @@ def test_tools_are_said_by_the_names_the_model_knows(sent: Any, expected: Any) -
     assert renamed == parse_choice(renamed.raw)
 
 
-@pytest.mark.parametrize("choice", [ABSENT, choose("required"), choose(function("mine"))])
+@pytest.mark.parametrize("choice", [NO_CHOICE, choose("required"), choose(function("mine"))])
 def test_a_choice_that_has_no_other_name_is_untouched(choice: ToolChoice) -> None:
     assert choice.renamed({"mcp.fs.read": "mcp__fs__read", "mine": "mine"}) is choice

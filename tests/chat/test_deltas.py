@@ -9,18 +9,18 @@ from hypothesis import given
 
 from tests.chat.cut_replies import Cut, cut_replies
 from toolgate.chat import streamed_replies
-from toolgate.chat.calls import ToolCall
-from toolgate.chat.replies import Reply, parse_reply
-from toolgate.chat.streamed_replies import Assembly, Delta
+from toolgate.chat.replies import ModelCompletion, parse_completion
+from toolgate.chat.streamed_replies import CompletionAssembler, CompletionDelta
+from toolgate.chat.tool_calls import ToolCall
 from toolgate.errors import ModelRefused, ModelUnavailable
-from toolgate.model.raw import Members
+from toolgate.model.json_text import Members
 
 
 def plain(members: Members | None) -> Any:
     return None if members is None else {name: json.loads(bytes(raw)) for name, raw in members.items()}
 
 
-def told(reply: Reply) -> Any:
+def told(reply: ModelCompletion) -> Any:
     calls = [(call.call_id, call.name, call.arguments, call.kind) for call in reply.calls]
     members = [plain(part) for part in (reply.message, reply.choice, reply.head, reply.usage)]
     return calls, members, reply.text, reply.finish_reason
@@ -35,8 +35,8 @@ def piece(index: int | None = 0, call_id: str | None = None, **function: Any) ->
     return chunk(tool_calls=[{name: value for name, value in entry.items() if value is not None}])
 
 
-def assembled(*chunks: bytes, nth: int = 0) -> Reply:
-    assembly = Assembly(nth=nth)
+def assembled(*chunks: bytes, nth: int = 0) -> ModelCompletion:
+    assembly = CompletionAssembler(nth=nth)
     for data in (*chunks, b"[DONE]"):
         assembly.feed(data)
     return assembly.finish()
@@ -49,12 +49,12 @@ def calls_of(*chunks: bytes) -> list[tuple[str, str]]:
 @given(cut_replies())
 def test_a_reply_is_the_same_whole_and_streamed(cut: Cut) -> None:
     """CHT-6"""
-    assert told(assembled(*cut.chunks)) == told(parse_reply(cut.whole))
+    assert told(assembled(*cut.chunks)) == told(parse_completion(cut.whole))
 
 
 @given(cut_replies())
 def test_what_is_shown_is_the_text_and_never_a_call(cut: Cut) -> None:
-    assembly = Assembly()
+    assembly = CompletionAssembler()
     shown = [delta for delta in map(assembly.feed, cut.chunks) if delta is not None]
 
     texts = [plain(delta.fields).get("content", "") for delta in shown]
@@ -78,7 +78,7 @@ def test_a_delta_is_shown_with_what_stood_beside_it() -> None:
         ],
     }
 
-    delta = Assembly().feed(json.dumps(body).encode())
+    delta = CompletionAssembler().feed(json.dumps(body).encode())
 
     assert delta is not None
     assert [plain(part) for part in (delta.fields, delta.choice, delta.head)] == [
@@ -86,7 +86,7 @@ def test_a_delta_is_shown_with_what_stood_beside_it() -> None:
         {"logprobs": {"content": [{"token": "a"}]}},
         {"id": "c", "x": 1},
     ]
-    assert isinstance(delta, Delta)
+    assert isinstance(delta, CompletionDelta)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_ids_that_are_missing_are_made_up_as_in_a_whole_reply() -> None:
 
     streamed = assembled(piece(0, name="f", arguments="{}"), nth=3)
 
-    assert streamed.calls == parse_reply(body, nth=3).calls
+    assert streamed.calls == parse_completion(body, nth=3).calls
 
 
 def test_pieces_of_one_character_take_no_longer_than_they_are_many() -> None:
@@ -209,7 +209,7 @@ def test_pieces_of_one_character_take_no_longer_than_they_are_many() -> None:
 
 
 def test_half_a_character_is_shown_with_its_other_half() -> None:
-    assembly = Assembly()
+    assembly = CompletionAssembler()
 
     first = assembly.feed(rb'{"choices":[{"delta":{"content":"\ud83d"}}]}')
     second = assembly.feed(rb'{"choices":[{"delta":{"content":"\ude00"},"finish_reason":"stop"}]}')
@@ -221,13 +221,13 @@ def test_half_a_character_is_shown_with_its_other_half() -> None:
 
 
 def test_what_is_repeated_whole_with_every_piece_is_passed_over() -> None:
-    assembly = Assembly()
+    assembly = CompletionAssembler()
 
     delta = assembly.feed(
         b'{"choices":[{"delta":{"content":"a"},"message":{"content":"a"}}],"usage":{"n":1}}'
     )
 
-    assert delta == Delta(fields={"content": msgspec.Raw(b'"a"')})
+    assert delta == CompletionDelta(fields={"content": msgspec.Raw(b'"a"')})
     assembly.feed(b"[DONE]")
     assert plain(assembly.finish().choice) == {}
 
@@ -247,7 +247,7 @@ def test_the_last_usage_and_the_last_of_a_head_stand() -> None:
 @pytest.mark.parametrize("reason", ["stop", "length", "tool_calls", "content_filter"])
 def test_a_finish_reason_needs_no_done(reason: str) -> None:
     """CHT-6"""
-    assembly = Assembly()
+    assembly = CompletionAssembler()
     assembly.feed(chunk(content="x"))
     assembly.feed(chunk(reason))
     assembly.feed(chunk())
@@ -267,7 +267,7 @@ def test_a_finish_reason_needs_no_done(reason: str) -> None:
 )
 def test_a_reply_that_broke_off_is_none(chunks: list[bytes]) -> None:
     """CHT-6"""
-    assembly = Assembly()
+    assembly = CompletionAssembler()
     for data in chunks:
         assembly.feed(data)
 
@@ -291,14 +291,14 @@ def test_an_error_in_the_stream_is_the_models(error: Any, message: str, status: 
     data = json.dumps({"error": error})
 
     with pytest.raises(ModelRefused) as refused:
-        Assembly().feed(data.encode())
+        CompletionAssembler().feed(data.encode())
 
     assert str(refused.value) == message
     assert refused.value.data == {"status": status, "body": data}
 
 
 def test_no_error_is_none() -> None:
-    assert Assembly().feed(b'{"error":null,"choices":[]}') is None
+    assert CompletionAssembler().feed(b'{"error":null,"choices":[]}') is None
 
 
 @pytest.mark.parametrize(
@@ -307,12 +307,12 @@ def test_no_error_is_none() -> None:
 )
 def test_garbage_is_no_reply(data: bytes) -> None:
     with pytest.raises(ModelUnavailable, match="no chunk"):
-        Assembly().feed(data)
+        CompletionAssembler().feed(data)
 
 
 def test_a_reply_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streamed_replies, "MAX_REPLY_BYTES", 1_000)
-    assembly = Assembly()
+    assembly = CompletionAssembler()
     assembly.feed(chunk(content="x" * 500))
 
     with pytest.raises(ModelUnavailable, match="longer than 1000 bytes"):

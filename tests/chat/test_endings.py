@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from openai.types.chat import ChatCompletion
 
-from toolgate.chat.endings import Ending, encode_completion, handed_calls
-from toolgate.chat.replies import Reply, parse_reply
+from toolgate.chat.completions import ClientCompletion, encode_completion, select_handed_calls
+from toolgate.chat.replies import ModelCompletion, parse_completion
 
 HEAD = {name: msgspec.Raw(raw) for name, raw in (("id", b'"c1"'), ("created", b"1"), ("model", b'"m"'))}
 
@@ -22,13 +22,15 @@ def call(call_id: str, name: str) -> dict[str, Any]:
     }
 
 
-def reply(*calls: Any, finish_reason: str = "stop", **message: Any) -> Reply:
+def reply(*calls: Any, finish_reason: str = "stop", **message: Any) -> ModelCompletion:
     said = {"role": "assistant", **message} | ({"tool_calls": list(calls)} if calls else {})
     choice = {"index": 0, "message": said, "finish_reason": finish_reason}
-    return parse_reply(json.dumps({"id": "c1", "created": 1, "model": "m", "choices": [choice]}).encode())
+    return parse_completion(
+        json.dumps({"id": "c1", "created": 1, "model": "m", "choices": [choice]}).encode()
+    )
 
 
-def completion(ending: Ending) -> Any:
+def completion(ending: ClientCompletion) -> Any:
     encoded = encode_completion(ending)
     ChatCompletion.model_validate_json(encoded, strict=True)
     return json.loads(encoded)
@@ -37,7 +39,7 @@ def completion(ending: Ending) -> Any:
 def test_an_answer_is_the_message_as_the_model_wrote_it() -> None:
     answer = reply(content="hello", reasoning_content="hm")
 
-    assert completion(Ending(head=HEAD, reply=answer)) == {
+    assert completion(ClientCompletion(head=HEAD, reply=answer)) == {
         "id": "c1",
         "created": 1,
         "model": "m",
@@ -54,7 +56,7 @@ def test_an_answer_is_the_message_as_the_model_wrote_it() -> None:
 
 
 def test_calls_that_were_run_here_are_not_in_the_answer() -> None:
-    shown = completion(Ending(head=HEAD, reply=reply(call("a", "f"), finish_reason="tool_calls")))
+    shown = completion(ClientCompletion(head=HEAD, reply=reply(call("a", "f"), finish_reason="tool_calls")))
 
     assert shown["choices"][0]["message"] == {"role": "assistant", "content": None}
     assert shown["choices"][0]["finish_reason"] == "stop"
@@ -64,12 +66,12 @@ def test_calls_that_were_run_here_are_not_in_the_answer() -> None:
     ("said", "shown"), [("length", "length"), ("content_filter", "content_filter"), ("eos", "stop")]
 )
 def test_only_reasons_that_clients_know_are_passed_on(said: str, shown: str) -> None:
-    assert Ending(head=HEAD, reply=reply(content="a", finish_reason=said)).finish_reason == shown
+    assert ClientCompletion(head=HEAD, reply=reply(content="a", finish_reason=said)).finish_reason == shown
 
 
 @pytest.mark.parametrize("last", [None, reply(call("a", "f"))])
-def test_a_closing_stands_where_the_model_has_said_nothing(last: Reply | None) -> None:
-    ending = Ending(head=HEAD, reply=last, closing="Stopped.", extension={"stopped": "time_limit"})
+def test_a_closing_stands_where_the_model_has_said_nothing(last: ModelCompletion | None) -> None:
+    ending = ClientCompletion(head=HEAD, reply=last, closing="Stopped.", extension={"stopped": "time_limit"})
 
     shown = completion(ending)
     assert shown["choices"][0]["message"] == {"role": "assistant", "content": "Stopped."}
@@ -79,13 +81,13 @@ def test_a_closing_stands_where_the_model_has_said_nothing(last: Reply | None) -
 
 def test_functions_of_the_caller_are_handed_over_as_the_model_called_them() -> None:
     mixed = reply(call("a", "ours"), call("b", "own"), call("c", "own"), content="both")
-    handed = handed_calls(mixed, mixed.calls[1:], "tgc_x")
+    handed = select_handed_calls(mixed, mixed.calls[1:], "tgc_x")
     usage = {
         "total_tokens": msgspec.Raw(b"3"),
         "prompt_tokens": msgspec.Raw(b"1"),
         "completion_tokens": msgspec.Raw(b"2"),
     }
-    ending = Ending(head=HEAD, reply=mixed, calls=handed, usage=usage)
+    ending = ClientCompletion(head=HEAD, reply=mixed, calls=handed, usage=usage)
 
     shown = completion(ending)
     message = shown["choices"][0]["message"]
@@ -99,12 +101,14 @@ def test_functions_of_the_caller_are_handed_over_as_the_model_called_them() -> N
 def test_ids_stay_where_nothing_is_hidden() -> None:
     own = reply(call("b", "own"))
 
-    assert [json.loads(bytes(one["id"])) for one in handed_calls(own, own.calls, None)] == ["b"]
+    assert [json.loads(bytes(one["id"])) for one in select_handed_calls(own, own.calls, None)] == ["b"]
 
 
 def test_a_caller_that_knows_functions_alone_gets_one() -> None:
     own = reply(call("b", "own"))
-    ending = Ending(head=HEAD, reply=own, calls=handed_calls(own, own.calls, None), is_legacy=True)
+    ending = ClientCompletion(
+        head=HEAD, reply=own, calls=select_handed_calls(own, own.calls, None), is_legacy=True
+    )
 
     shown = completion(ending)
     assert shown["choices"][0]["message"]["function_call"] == {"name": "own", "arguments": "{}"}

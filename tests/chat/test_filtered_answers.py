@@ -8,15 +8,15 @@ import pytest
 from toolgate.chat.call_filter import (
     CLOSING,
     MAX_CHOICES,
-    Continuation,
-    NeedsAnswer,
+    EmptyCompletion,
+    StreamContinuation,
     StreamFilter,
     filter_completion,
 )
-from toolgate.chat.declarations import Declared
+from toolgate.chat.client_tools import ClientTools
 from toolgate.errors import ModelUnavailable
 
-DECLARED = Declared(functions=frozenset({"mine"}))
+DECLARED = ClientTools(functions=frozenset({"mine"}))
 
 
 def call(name: str, **more: Any) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def test_a_second_completion_answers_for_the_first() -> None:
         completion({"content": None, "tool_calls": [call("theirs")]}, usage={"total_tokens": 3}), DECLARED
     )
 
-    assert isinstance(first, NeedsAnswer)
+    assert isinstance(first, EmptyCompletion)
     second = completion(
         {"content": "words", "tool_calls": [call("mine")]}, id="c2", usage={"total_tokens": 4}
     )
@@ -99,7 +99,7 @@ def test_a_second_completion_answers_for_the_first() -> None:
 def test_a_model_that_twice_says_nothing_is_spoken_for(second: bytes) -> None:
     first = filter_completion(completion({"content": None, "tool_calls": [call("theirs")]}), DECLARED)
 
-    assert isinstance(first, NeedsAnswer)
+    assert isinstance(first, EmptyCompletion)
     assert json.loads(first.complete(second)) == json.loads(completion({"content": CLOSING}, finish="stop"))
 
 
@@ -110,7 +110,7 @@ def test_of_several_choices_only_those_of_which_nothing_remains_are_answered_ane
     )
     first = filter_completion(completion(words, bare, finish="stop"), DECLARED)
 
-    assert isinstance(first, NeedsAnswer)
+    assert isinstance(first, EmptyCompletion)
     second = completion({"content": "not this"}, {"content": "this"}, finish="stop")
     assert json.loads(first.complete(second)) == json.loads(
         completion(words, {"content": "this"}, finish="stop")
@@ -135,7 +135,7 @@ def bare_stream(*, with_role: bool = True) -> StreamFilter:
 
 
 def test_a_second_stream_goes_on_with_the_first() -> None:
-    rest = Continuation(bare_stream())
+    rest = StreamContinuation(bare_stream())
 
     said = [
         rest.feed(chunk({"role": "assistant", "content": ""}, id="c2", created=9)),
@@ -157,14 +157,14 @@ def test_a_second_stream_goes_on_with_the_first() -> None:
 
 
 def test_the_role_comes_with_the_second_stream_where_the_first_had_none() -> None:
-    said = Continuation(bare_stream(with_role=False)).feed(chunk({"role": "assistant"}))
+    said = StreamContinuation(bare_stream(with_role=False)).feed(chunk({"role": "assistant"}))
 
     assert said is not None
     assert json.loads(said) == json.loads(chunk({"role": "assistant"}))
 
 
 def test_a_stream_that_twice_says_nothing_is_spoken_for_where_it_ends() -> None:
-    rest = Continuation(bare_stream())
+    rest = StreamContinuation(bare_stream())
 
     said = rest.feed(chunk({}, "length"))
 
@@ -174,7 +174,7 @@ def test_a_stream_that_twice_says_nothing_is_spoken_for_where_it_ends() -> None:
 
 
 def test_a_second_stream_that_never_ends_its_choice_is_ended() -> None:
-    rest = Continuation(bare_stream())
+    rest = StreamContinuation(bare_stream())
 
     said = rest.end()
 
@@ -186,7 +186,7 @@ def test_of_a_second_stream_only_the_choices_pass_that_the_first_lacks() -> None
     first = StreamFilter(DECLARED)
     first.feed(chunk({"content": "words"}, "stop"))
     first.feed(chunk({"tool_calls": [{"index": 0, **call("theirs")}]}, "tool_calls", index=1))
-    rest = Continuation(first)
+    rest = StreamContinuation(first)
 
     assert set(first.unanswered) == {1}
     assert rest.feed(chunk({"content": "other words"})) is None
@@ -199,7 +199,7 @@ def test_usage_that_comes_before_the_end_is_shown_and_still_added() -> None:
     first = StreamFilter(DECLARED)
     first.feed(chunk({"tool_calls": [{"index": 0, **call("theirs")}]}, usage={"total_tokens": 2}))
     ended = first.feed(chunk({}, "tool_calls", usage={"total_tokens": 3}))
-    rest = Continuation(first)
+    rest = StreamContinuation(first)
 
     said = rest.feed(usage(4))
 

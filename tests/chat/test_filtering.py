@@ -8,12 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.chat.call_filter import Continuation, StreamFilter, filter_completion
-from toolgate.chat.declarations import Declared
-from toolgate.chat.filtering import MAX_CALLS, MAX_UNNAMED_PIECES
+from toolgate.chat.call_filter import (
+    MAX_CALLS,
+    MAX_UNNAMED_PIECES,
+    StreamContinuation,
+    StreamFilter,
+    filter_completion,
+)
+from toolgate.chat.client_tools import ClientTools
 from toolgate.errors import ModelUnavailable
 
-DECLARED = Declared(functions=frozenset({"mine", "also_mine"}), customs=frozenset({"grammar"}))
+DECLARED = ClientTools(functions=frozenset({"mine", "also_mine"}), customs=frozenset({"grammar"}))
 NAMES = ["mine", "also_mine", "mcp__fs__read", "theirs"]
 
 
@@ -28,7 +33,7 @@ def piece(index: int | None = 0, name: str | None = None, arguments: str = "", *
     return {"function": function, **({} if index is None else {"index": index}), **more}
 
 
-def sift(stream: list[bytes], declared: Declared = DECLARED) -> list[bytes]:
+def sift(stream: list[bytes], declared: ClientTools = DECLARED) -> list[bytes]:
     kept = StreamFilter(declared)
     return [data for one in stream if (data := kept.feed(one)) is not None]
 
@@ -149,7 +154,7 @@ def test_whatever_a_server_sends_no_undeclared_call_passes(first: list[Any], sec
     passed = []
     try:
         passed += [kept.feed(json.dumps(one).encode()) for one in first]
-        rest = Continuation(kept)
+        rest = StreamContinuation(kept)
         passed += [rest.feed(json.dumps(one).encode()) for one in second] + [rest.end()]
         for one in first:
             answer = filter_completion(json.dumps(one).encode(), DECLARED)

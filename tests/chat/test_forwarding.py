@@ -7,11 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from toolgate.chat.declarations import check_other_tools
-from toolgate.chat.forwarding import for_an_answer, forwarded
-from toolgate.chat.requests import parse_chat_request
+from toolgate.chat.client_tools import check_other_tools
+from toolgate.chat.requests import build_forwarded, disable_tools, parse_chat_request
 from toolgate.errors import InvalidChat
-from toolgate.model.raw import Members, decode_members
+from toolgate.model.json_text import Members, decode_members
 
 MCP = {"type": "mcp", "server_label": "x", "server_url": "https://mcp.example/", "require_approval": "never"}
 FUNCTION = {"type": "function", "function": {"name": "mine"}}
@@ -24,7 +23,7 @@ def body_of(**members: Any) -> Members:
 
 
 def passed_on(body: Members, *, model: str = "m") -> Members:
-    return forwarded(body, parse_chat_request(body).asking(model))
+    return build_forwarded(body, parse_chat_request(body).asking(model))
 
 
 def test_a_request_with_nothing_of_ours_is_passed_on_as_it_is() -> None:
@@ -51,7 +50,7 @@ def test_messages_that_were_put_together_again_take_the_place_of_those_sent() ->
     body = body_of()
     message = msgspec.Raw(b'{"role":"user","content":"other"}')
 
-    members = forwarded(body, replace(parse_chat_request(body), messages=(message,)))
+    members = build_forwarded(body, replace(parse_chat_request(body), messages=(message,)))
 
     assert members["messages"] == msgspec.Raw(b'[{"role":"user","content":"other"}]')
 
@@ -88,7 +87,7 @@ def test_an_id_of_ours_is_not_passed_on(message: dict[str, Any], expected: dict[
 def test_a_model_that_is_to_answer_has_its_tools_and_may_call_none(
     members: dict[str, Any], added: dict[str, Any]
 ) -> None:
-    assert json.loads(msgspec.json.encode(for_an_answer(body_of(**members)))) == json.loads(
+    assert json.loads(msgspec.json.encode(disable_tools(body_of(**members)))) == json.loads(
         msgspec.json.encode(body_of(**(members | added)))
     )
 

@@ -18,16 +18,16 @@ from toolgate.chat.hidden_turns import (
     ID_PREFIX,
     MAX_BYTES,
     MAX_RAW_BYTES,
-    MAX_SPLICED_BYTES,
+    MAX_RESTORED_BYTES,
+    HiddenRound,
     HiddenTurn,
-    Round,
     decode_hidden,
     encode_hidden,
-    short_id,
-    splice,
+    restore_turns,
+    shorten_id,
 )
 from toolgate.chat.messages import check_messages
-from toolgate.chat.replies import Reply
+from toolgate.chat.replies import ModelCompletion
 from toolgate.chat.tool_loop import AskModel
 
 TOKEN = f"{ID_PREFIX}token"
@@ -43,7 +43,7 @@ MIXED = [
 class Handing:
     """A conversation that ends with calls handed over, and what any caller then knows of it."""
 
-    def __init__(self, *rounds: Reply) -> None:
+    def __init__(self, *rounds: ModelCompletion) -> None:
         self.transcript = Transcript(request_of(tools=[function("mine")]), offered("read"))
         for reply in rounds:
             self.transcript.take(reply)
@@ -74,7 +74,7 @@ class Handing:
         return [result(one["id"]) for one in self.calls]
 
     def spliced(self, *messages: Any) -> list[Any]:
-        return plain(splice([raw(one) for one in messages], self.turns.get))
+        return plain(restore_turns([raw(one) for one in messages], self.turns.get))
 
     @property
     def whole(self) -> list[Any]:
@@ -219,7 +219,7 @@ def test_a_call_of_another_kind_comes_back_as_well() -> None:
     )
     message = {"role": "assistant", "tool_calls": [{**custom, "id": TOKEN}]}
 
-    assert plain(splice([raw(message)], {TOKEN: turn}.get)) == [
+    assert plain(restore_turns([raw(message)], {TOKEN: turn}.get)) == [
         {"role": "assistant", "tool_calls": [call("h1"), custom]},
         result("h1", "done"),
     ]
@@ -230,8 +230,8 @@ def test_a_call_of_another_kind_comes_back_as_well() -> None:
 
 def test_an_id_that_does_not_open_becomes_a_short_one_and_nothing_else_changes() -> None:
     message = {"role": "assistant", "content": None, "tool_calls": [call(TOKEN, "mine"), call("o2", "mine")]}
-    spliced = plain(splice([raw(message), raw(result(TOKEN)), raw(result("o2"))], lambda _: None))
-    short = short_id(TOKEN)
+    spliced = plain(restore_turns([raw(message), raw(result(TOKEN)), raw(result("o2"))], lambda _: None))
+    short = shorten_id(TOKEN)
 
     assert spliced == [
         {**message, "tool_calls": [call(short, "mine"), call("o2", "mine")]},
@@ -252,10 +252,10 @@ def test_a_second_id_of_ours_in_one_message_is_somebodys_invention() -> None:
         opened.append(call_id)
         return handing.turns[TOKEN]
 
-    spliced = plain(splice([raw(message)], open_turn))
+    spliced = plain(restore_turns([raw(message)], open_turn))
 
     assert opened == [TOKEN]
-    assert [one["id"] for one in spliced[0]["tool_calls"]] == ["h1", "o1", "h2", "o2", short_id(forged)]
+    assert [one["id"] for one in spliced[0]["tool_calls"]] == ["h1", "o1", "h2", "o2", shorten_id(forged)]
 
 
 def test_messages_without_an_id_of_ours_are_not_touched() -> None:
@@ -269,9 +269,9 @@ def test_messages_without_an_id_of_ours_are_not_touched() -> None:
     def open_turn(_: str) -> HiddenTurn | None:
         raise AssertionError("nothing to open")
 
-    assert [bytes(one) for one in splice(sent, open_turn)] == [bytes(one) for one in sent]
-    assert splice(sent[1:2], open_turn) == tuple(sent[1:2])
-    assert plain(splice([raw({"tool_calls": [call("tgc-a"), call("a", "tgc_")]})], open_turn)) == [
+    assert [bytes(one) for one in restore_turns(sent, open_turn)] == [bytes(one) for one in sent]
+    assert restore_turns(sent[1:2], open_turn) == tuple(sent[1:2])
+    assert plain(restore_turns([raw({"tool_calls": [call("tgc-a"), call("a", "tgc_")]})], open_turn)) == [
         {"tool_calls": [call("tgc-a"), call("a", "tgc_")]}
     ]
 
@@ -320,7 +320,7 @@ def opened(turn: HiddenTurn, max_bytes: int = MAX_BYTES) -> HiddenTurn:
 
 @given(st.lists(st.tuples(st.text(max_size=5), st.text(max_size=50)), max_size=4), st.booleans())
 def test_a_turn_reads_back_as_it_was(results: list[tuple[str, str]], has_earlier: bool) -> None:
-    earlier = (Round(message={"content": raw("x")}, results=tuple(results)),) if has_earlier else ()
+    earlier = (HiddenRound(message={"content": raw("x")}, results=tuple(results)),) if has_earlier else ()
     turn = turn_of(results, earlier=earlier)
 
     assert opened(turn) == turn
@@ -329,7 +329,7 @@ def test_a_turn_reads_back_as_it_was(results: list[tuple[str, str]], has_earlier
 def test_a_turn_of_which_the_caller_sees_everything_is_empty() -> None:
     assert turn_of().is_empty
     assert not turn_of([("h1", "x")]).is_empty
-    assert not turn_of(earlier=(Round(message={}, results=()),)).is_empty
+    assert not turn_of(earlier=(HiddenRound(message={}, results=()),)).is_empty
 
 
 def test_long_results_are_cut_and_say_so() -> None:
@@ -350,7 +350,7 @@ def test_what_compresses_well_is_bounded_too() -> None:
 
 
 def test_results_of_earlier_rounds_are_cut_as_well() -> None:
-    earlier = Round(message={"role": raw("assistant")}, results=(("e1", random_text(100_000)),))
+    earlier = HiddenRound(message={"role": raw("assistant")}, results=(("e1", random_text(100_000)),))
     found = opened(turn_of([("h1", "short")], earlier=(earlier,)))
 
     assert found.results == (("h1", "short"),)
@@ -358,7 +358,7 @@ def test_results_of_earlier_rounds_are_cut_as_well() -> None:
 
 
 def test_earlier_rounds_that_cannot_be_cut_are_left_out() -> None:
-    earlier = Round(message={"content": raw(random_text(100_000))}, results=())
+    earlier = HiddenRound(message={"content": raw(random_text(100_000))}, results=())
     found = opened(turn_of([("h1", "short")], earlier=(earlier,)))
 
     assert (found.results, found.earlier) == ((("h1", "short"),), ())
@@ -369,7 +369,7 @@ def test_of_calls_that_cannot_be_cut_the_first_id_is_left() -> None:
 
     assert found == HiddenTurn(message={}, results=(), own_ids=("o1",))
     message = {"role": "assistant", "content": "x", "tool_calls": [call(TOKEN, "mine")]}
-    assert plain(splice([raw(message), raw(result(TOKEN))], {TOKEN: found}.get)) == [
+    assert plain(restore_turns([raw(message), raw(result(TOKEN))], {TOKEN: found}.get)) == [
         {**message, "tool_calls": [call("o1", "mine")]},
         result("o1"),
     ]
@@ -395,12 +395,12 @@ def test_what_is_no_turn_is_nothing(data: bytes) -> None:
 
 
 def test_an_id_that_is_sent_again_and_again_opens_only_so_often() -> None:
-    size = MAX_SPLICED_BYTES // 8
+    size = MAX_RESTORED_BYTES // 8
     found = decode_hidden(encode_hidden(turn_of([("h1", "x" * (size - 1_000))])))
     message = {"role": "assistant", "content": None, "tool_calls": [call(TOKEN, "mine")]}
-    spliced = splice([raw(message), raw(result(TOKEN))] * 100, {TOKEN: found}.get)
+    spliced = restore_turns([raw(message), raw(result(TOKEN))] * 100, {TOKEN: found}.get)
 
-    assert sum(map(len, spliced)) < MAX_SPLICED_BYTES + 2 * size
+    assert sum(map(len, spliced)) < MAX_RESTORED_BYTES + 2 * size
     assert fault_of({"model": "m", "messages": [HI, *plain(spliced)]}) is None
 
 

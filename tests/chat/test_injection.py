@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from toolgate.catalog.definitions import check_definition
-from toolgate.chat.injection import Injection, function_description, function_parameters, inject
+from toolgate.chat.injection import InjectedTools, function_description, function_parameters, inject_tools
 from toolgate.model.tools import ToolDefinition
 
 READ = {
@@ -24,7 +24,7 @@ def defined(**members: Any) -> ToolDefinition:
 
 @pytest.mark.requirement("001-02")
 def test_a_tool_is_offered_as_a_function_that_is_not_strict() -> None:
-    offered = inject({"mcp__fs__read": ("fs.read", defined())}, ())
+    offered = inject_tools({"mcp__fs__read": ("fs.read", defined())}, ())
 
     assert [json.loads(one) for one in offered.tools] == [
         {
@@ -41,7 +41,7 @@ def test_a_tool_is_offered_as_a_function_that_is_not_strict() -> None:
 
 @pytest.mark.requirement("001-01")
 def test_both_spellings_of_a_tool_mean_it() -> None:
-    offered = inject({"mcp__fs__read": ("fs.read", defined())}, ("mine",))
+    offered = inject_tools({"mcp__fs__read": ("fs.read", defined())}, ("mine",))
 
     assert offered.names == {"mcp__fs__read": "fs.read", "mcp.fs.read": "fs.read"}
     assert offered.declared == {"mcp__fs__read": "mcp__fs__read", "mcp.fs.read": "mcp__fs__read"}
@@ -51,7 +51,7 @@ def test_both_spellings_of_a_tool_mean_it() -> None:
 def test_the_callers_own_function_wins_over_a_tool_of_its_name() -> None:
     """CHT-8"""
     tools = {"mcp__fs__read": ("fs.read", defined()), "mcp__fs__stat": ("fs.stat", defined(name="stat"))}
-    offered = inject(tools, ["mcp__fs__read"])
+    offered = inject_tools(tools, ["mcp__fs__read"])
 
     assert [json.loads(one)["function"]["name"] for one in offered.tools] == ["mcp__fs__stat"]
     assert set(offered.names.values()) == {"fs.stat"}
@@ -60,13 +60,13 @@ def test_the_callers_own_function_wins_over_a_tool_of_its_name() -> None:
 
 def test_a_function_with_a_dotted_name_wins_over_that_spelling() -> None:
     """CHT-8"""
-    offered = inject({"mcp__fs__read": ("fs.read", defined())}, ["mcp.fs.read"])
+    offered = inject_tools({"mcp__fs__read": ("fs.read", defined())}, ["mcp.fs.read"])
 
     assert offered.names == {"mcp__fs__read": "fs.read"}
 
 
 def test_nothing_to_offer() -> None:
-    assert inject({}, ["mine"]) == Injection()
+    assert inject_tools({}, ["mine"]) == InjectedTools()
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_how_a_function_is_described(members: dict[str, Any], expected: str) -> 
 
 
 def test_a_function_that_nobody_describes_has_no_description() -> None:
-    offered = inject({"f": ("fs.read", defined(description=""))}, ())
+    offered = inject_tools({"f": ("fs.read", defined(description=""))}, ())
 
     assert list(json.loads(offered.tools[0])["function"]) == ["name", "parameters", "strict"]
 

@@ -5,10 +5,15 @@ from typing import Any
 
 import pytest
 
-from toolgate.chat.legacy_functions import is_legacy, to_function_call, to_tools
-from toolgate.chat.requests import ChatRequest, parse_chat_request
+from toolgate.chat.requests import (
+    ChatRequest,
+    convert_to_function_call,
+    convert_to_tools,
+    parse_chat_request,
+    uses_functions,
+)
 from toolgate.errors import InvalidChat
-from toolgate.model.raw import Members, decode_members
+from toolgate.model.json_text import Members, decode_members
 
 USER = {"role": "user", "content": "hi"}
 FUNCTION = {"name": "mine", "parameters": {"type": "object"}, "odd": 1}
@@ -31,7 +36,7 @@ def called(**call: str) -> dict[str, Any]:
 
 
 def messages_after(*messages: dict[str, Any]) -> list[dict[str, Any]]:
-    changed = to_tools(request_of(*messages, functions=[FUNCTION]))
+    changed = convert_to_tools(request_of(*messages, functions=[FUNCTION]))
     return [json.loads(bytes(raw)) for raw in changed.messages[1:]]
 
 
@@ -52,10 +57,10 @@ def messages_after(*messages: dict[str, Any]) -> list[dict[str, Any]]:
 def test_functions_become_tools(function_call: Any, tool_choice: Any, kind: str) -> None:
     request = request_of(functions=[FUNCTION], seed=1, tools=None, **function_call)
 
-    changed = to_tools(request)
+    changed = convert_to_tools(request)
 
-    assert is_legacy(request)
-    assert not is_legacy(changed)
+    assert uses_functions(request)
+    assert not uses_functions(changed)
     assert {name: json.loads(bytes(raw)) for name, raw in changed.members.items()} == {
         "model": "m",
         "seed": 1,
@@ -69,7 +74,7 @@ def test_functions_become_tools(function_call: Any, tool_choice: Any, kind: str)
 @pytest.mark.parametrize("members", [{"tools": [{"type": "mcp"}]}, {"tool_choice": "auto"}])
 def test_a_request_in_both_forms_is_refused(members: Any) -> None:
     with pytest.raises(InvalidChat, match="cannot be used together"):
-        to_tools(request_of(functions=[FUNCTION], **members))
+        convert_to_tools(request_of(functions=[FUNCTION], **members))
 
 
 @pytest.mark.parametrize(("content", "expected"), [("done", "done"), (None, "")])
@@ -129,7 +134,7 @@ def test_what_does_not_belong_together_stays_as_it_is(messages: list[dict[str, A
 def test_a_call_is_handed_over_in_the_old_form(call: dict[str, Any], expected: dict[str, str]) -> None:
     other = {"id": "call_2", "type": "function", "function": {"name": "second", "arguments": "{}"}}
 
-    message = to_function_call(members_of({"content": "text", "tool_calls": [call, other]}))
+    message = convert_to_function_call(members_of({"content": "text", "tool_calls": [call, other]}))
 
     assert {name: json.loads(bytes(raw)) for name, raw in message.items()} == {
         "content": "text",
@@ -140,4 +145,4 @@ def test_a_call_is_handed_over_in_the_old_form(call: dict[str, Any], expected: d
 def test_a_message_without_calls_is_the_same_in_both_forms() -> None:
     message = members_of({"content": "text"})
 
-    assert to_function_call(message) == message
+    assert convert_to_function_call(message) == message

@@ -2,9 +2,18 @@
 
 import pytest
 
-from toolgate.chat.calls import CallError, ToolCall
 from toolgate.chat.client_tools import parse_choice
-from toolgate.chat.tool_loop import Action, AskModel, Finish, Refused, Run, RunTools, StopReason, ToolLoop
+from toolgate.chat.tool_calls import CallError, ToolCall
+from toolgate.chat.tool_loop import (
+    Action,
+    AskModel,
+    Finish,
+    RefuseTool,
+    RunTool,
+    RunTools,
+    StopReason,
+    ToolLoop,
+)
 from toolgate.model.chat import ChatBudgets
 
 NAMES = {
@@ -33,20 +42,20 @@ def call(name: str = "mcp__fs__read", arguments: str = "{}", *, call_id: str = "
     return ToolCall(call_id=call_id, name=name, arguments=arguments)
 
 
-def run(one: ToolCall) -> Run:
-    return Run(call=one, name=NAMES[one.name], arguments=one.arguments.encode())
+def run(one: ToolCall) -> RunTool:
+    return RunTool(call=one, name=NAMES[one.name], arguments=one.arguments.encode())
 
 
 def error_of(action: Action, *, step: int = 0) -> CallError:
     assert isinstance(action, RunTools)
     refused = action.steps[step]
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefuseTool)
     return refused.error
 
 
 def codes_of(action: Action) -> list[str]:
     assert isinstance(action, RunTools)
-    return [step.error.code if isinstance(step, Refused) else "run" for step in action.steps]
+    return [step.error.code if isinstance(step, RefuseTool) else "run" for step in action.steps]
 
 
 def test_a_model_that_calls_nothing_has_answered() -> None:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.chat.calls import ToolCall, canonical, parse_arguments
 from toolgate.chat.client_tools import ToolChoice, parse_choice
-from toolgate.chat.tool_loop import MAX_IDENTICAL_CALLS, AskModel, Finish, Run, RunTools, ToolLoop
+from toolgate.chat.tool_calls import ToolCall, canonicalize, parse_arguments
+from toolgate.chat.tool_loop import MAX_IDENTICAL_CALLS, AskModel, Finish, RunTool, RunTools, ToolLoop
 from toolgate.model.chat import ChatBudgets
 
 NAMES = {"mcp__a__x": "a.x", "mcp.a.x": "a.x", "mcp__a__y": "a.y", "both": "a.z"}
@@ -54,8 +54,8 @@ class Talk:
     end: Finish | None = None
 
     @property
-    def runs(self) -> list[Run]:
-        return [step for _, action in self.rounds for step in action.steps if isinstance(step, Run)]
+    def runs(self) -> list[RunTool]:
+        return [step for _, action in self.rounds for step in action.steps if isinstance(step, RunTool)]
 
 
 def hold(replies: list[tuple[list[ToolCall], bool]], budgets: ChatBudgets, choice: ToolChoice) -> Talk:
@@ -100,7 +100,7 @@ def test_no_budget_is_exceeded(talk: Talk) -> None:
 
     assert len(talk.runs) <= talk.loop.calls_made <= budgets.max_total_tool_calls
     assert talk.loop.rounds == sum(bool(action.steps) for _, action in talk.rounds) <= budgets.max_iterations
-    assert max(Counter((run.name, canonical(run.arguments)) for run in talk.runs).values(), default=0) <= (
+    assert max(Counter((run.name, canonicalize(run.arguments)) for run in talk.runs).values(), default=0) <= (
         MAX_IDENTICAL_CALLS
     )
 
@@ -129,10 +129,10 @@ def test_a_demand_is_made_until_it_is_met_and_never_again(talk: Talk) -> None:
     is_met = False
     for ask, (_, action) in zip(talk.asks, talk.rounds, strict=False):
         assert ask.choice == ("auto" if is_met else "sent")
-        runs = [step.name for step in action.steps if isinstance(step, Run)]
+        runs = [step.name for step in action.steps if isinstance(step, RunTool)]
         if choice.kind == "allowed" or (choice.kind == "named" and not is_met):
             assert demanded.issuperset(runs)
-        refused = [step.error.code for step in action.steps if not isinstance(step, Run)]
+        refused = [step.error.code for step in action.steps if not isinstance(step, RunTool)]
         is_called = bool(runs) or {"mcp_invalid_arguments", "repeated_call"}.intersection(refused)
         is_met = is_met or bool(choice.mode == "required" and is_called)
 

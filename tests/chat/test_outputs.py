@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.catalog.encoding import failure_result
-from toolgate.chat.tool_calls import cut_text, tool_text
+from toolgate.catalog.encoding import make_error_result
+from toolgate.chat.tool_calls import cut_text, render_result
 from toolgate.errors import ServerBusy
-from toolgate.model.raw import Members
+from toolgate.model.json_text import Members
 
 NOTE_BYTES = 80
 
@@ -26,7 +26,7 @@ def text(words: str) -> dict[str, str]:
 
 
 def read(result: dict[str, Any], max_bytes: int = 10_000) -> str:
-    said, is_error = tool_text(members(result), max_bytes=max_bytes)
+    said, is_error = render_result(members(result), max_bytes=max_bytes)
     assert not is_error
     return said
 
@@ -112,13 +112,13 @@ def test_structured_content_that_is_null_is_none() -> None:
 
 
 def test_a_tool_that_failed_says_so_as_json() -> None:
-    said = tool_text(members({"content": [text("no such file")], "isError": True}), max_bytes=500)
+    said = render_result(members({"content": [text("no such file")], "isError": True}), max_bytes=500)
 
     assert said == ('{"error":{"code":"tool_error","message":"no such file","retryable":true}}', True)
 
 
 def test_a_failure_of_the_gateway_keeps_its_own_code() -> None:
-    said, is_error = tool_text(failure_result(ServerBusy("full", hint="wait")), max_bytes=500)
+    said, is_error = render_result(make_error_result(ServerBusy("full", hint="wait")), max_bytes=500)
 
     assert is_error
     assert json.loads(said) == {
@@ -128,13 +128,13 @@ def test_a_failure_of_the_gateway_keeps_its_own_code() -> None:
 
 def test_a_server_cannot_make_up_codes() -> None:
     meta = {"toolgate/error": {"code": "x" * 100_000, "retryable": False}}
-    said, _ = tool_text(members({"content": [], "isError": True, "_meta": meta}), max_bytes=500)
+    said, _ = render_result(members({"content": [], "isError": True, "_meta": meta}), max_bytes=500)
 
     assert json.loads(said)["error"]["code"] == "tool_error"
 
 
 def test_a_result_that_cannot_be_read_is_a_failure() -> None:
-    said, is_error = tool_text({"content": msgspec.Raw(b'["\xff"]')}, max_bytes=500)
+    said, is_error = render_result({"content": msgspec.Raw(b'["\xff"]')}, max_bytes=500)
 
     assert is_error
     assert json.loads(said)["error"]["message"] == "the result cannot be read"
@@ -160,14 +160,14 @@ def test_a_cut_text_fits_and_keeps_its_start(words: str, max_bytes: int) -> None
 
 @given(st.text(max_size=2_000), st.integers(256, 2_000))
 def test_a_failure_that_is_cut_stays_json(words: str, max_bytes: int) -> None:
-    said, _ = tool_text(members({"content": [text(words)], "isError": True}), max_bytes=max_bytes)
+    said, _ = render_result(members({"content": [text(words)], "isError": True}), max_bytes=max_bytes)
 
     assert len(said.encode()) <= max_bytes
     assert json.loads(said)["error"]["code"] == "tool_error"
 
 
 def test_escapes_do_not_cost_a_failure_its_words() -> None:
-    said, _ = tool_text(members({"content": [text("\x01" * 60_000)], "isError": True}), max_bytes=65_536)
+    said, _ = render_result(members({"content": [text("\x01" * 60_000)], "isError": True}), max_bytes=65_536)
 
     assert 64_000 < len(said) <= 65_536
 
@@ -198,6 +198,6 @@ JSON = st.recursive(
     )
 )
 def test_every_result_becomes_a_text(result: dict[str, Any]) -> None:
-    said, _ = tool_text(members(result), max_bytes=256)
+    said, _ = render_result(members(result), max_bytes=256)
 
     assert 0 < len(said.encode()) <= 256

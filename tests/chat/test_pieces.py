@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from toolgate.chat.pieces import Grown, grow, whole
-from toolgate.model.raw import decode_members
+from toolgate.chat.streamed_replies import PartialValue, join_pieces, merge_pieces
+from toolgate.model.json_text import decode_members
 
 
 def grown(*pieces: Any) -> Any:
-    members: dict[str, Grown] = {}
+    members: dict[str, PartialValue] = {}
     for piece in pieces:
-        grow(members, decode_members(json.dumps({"v": piece}).encode()))
-    return json.loads(bytes(whole(members)["v"]))
+        merge_pieces(members, decode_members(json.dumps({"v": piece}).encode()))
+    return json.loads(bytes(join_pieces(members)["v"]))
 
 
 @pytest.mark.parametrize(
@@ -58,10 +58,10 @@ def test_pieces_grow_together(pieces: list[Any], expected: Any) -> None:
 
 
 def test_what_came_once_stays_as_it_was_written() -> None:
-    members: dict[str, Grown] = {}
-    grow(members, decode_members(b'{"a": {"x" : 1.0, "y":"\\u00e9"}, "b":1e2}'))
+    members: dict[str, PartialValue] = {}
+    merge_pieces(members, decode_members(b'{"a": {"x" : 1.0, "y":"\\u00e9"}, "b":1e2}'))
 
-    assert {name: bytes(raw) for name, raw in whole(members).items()} == {
+    assert {name: bytes(raw) for name, raw in join_pieces(members).items()} == {
         "a": b'{"x" : 1.0, "y":"\\u00e9"}',
         "b": b"1e2",
     }
@@ -71,8 +71,8 @@ def test_what_came_once_stays_as_it_was_written() -> None:
 def test_what_is_nested_beyond_reason_is_replaced(deep: str) -> None:
     closing = "}" if deep.startswith("{") else "]"
     data = ('{"v":' + deep * 400 + "1" + closing * 400 + "}").encode()
-    members: dict[str, Grown] = {}
+    members: dict[str, PartialValue] = {}
     for _ in range(3):
-        grow(members, decode_members(data))
+        merge_pieces(members, decode_members(data))
 
-    assert json.loads(bytes(whole(members)["v"]))
+    assert json.loads(bytes(join_pieces(members)["v"]))

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.chat.calls import ToolCall
-from toolgate.chat.replies import MAX_CALLS, Reply, parse_reply
+from toolgate.chat.replies import MAX_CALLS, ModelCompletion, parse_completion
+from toolgate.chat.tool_calls import ToolCall
 from toolgate.errors import ModelUnavailable
-from toolgate.model.raw import Members
+from toolgate.model.json_text import Members
 
 
 def plain(members: Members | None) -> Any:
@@ -22,8 +22,8 @@ def completion(message: dict[str, Any], **rest: Any) -> bytes:
     return json.dumps({"id": "chatcmpl-1", "choices": [choice | rest]}).encode()
 
 
-def reply_with(*calls: Any, nth: int = 0, **fields: Any) -> Reply:
-    return parse_reply(completion({"content": None, "tool_calls": list(calls), **fields}), nth=nth)
+def reply_with(*calls: Any, nth: int = 0, **fields: Any) -> ModelCompletion:
+    return parse_completion(completion({"content": None, "tool_calls": list(calls), **fields}), nth=nth)
 
 
 def function(call_id: Any = "c1", **rest: Any) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def test_a_text_is_read_with_all_that_came_beside_it() -> None:
         }
     )
 
-    reply = parse_reply(body.encode())
+    reply = parse_completion(body.encode())
 
     assert (reply.text, reply.has_text, reply.finish_reason) == ("hello", True, "length")
     assert (reply.calls, reply.entries) == ((), ())
@@ -175,7 +175,7 @@ def test_a_call_of_old_is_a_call() -> None:
         {"content": None, "function_call": {"name": "f", "arguments": "{}"}}, finish_reason=None
     )
 
-    reply = parse_reply(body)
+    reply = parse_completion(body)
 
     [call] = reply.calls
     assert (call.name, call.arguments, reply.finish_reason) == ("f", "{}", "tool_calls")
@@ -197,7 +197,7 @@ def test_a_call_said_in_both_forms_is_one_call() -> None:
 
 @pytest.mark.parametrize("sent", [None, [], {}, [None, 1, "f", []]])
 def test_what_is_no_call_is_none(sent: Any) -> None:
-    reply = parse_reply(completion({"content": "x", "tool_calls": sent, "function_call": None}))
+    reply = parse_completion(completion({"content": "x", "tool_calls": sent, "function_call": None}))
 
     assert reply.calls == ()
 
@@ -219,20 +219,20 @@ def test_what_is_no_call_is_none(sent: Any) -> None:
     ],
 )
 def test_what_can_stand_as_an_answer(message: dict[str, Any], text: str | None, has_text: bool) -> None:
-    reply = parse_reply(completion(message))
+    reply = parse_completion(completion(message))
 
     assert (reply.text, reply.has_text) == (text, has_text)
 
 
 def test_a_message_without_a_role_is_the_assistants() -> None:
-    reply = parse_reply(b'{"choices":[{"message":{"content":"a"}}]}')
+    reply = parse_completion(b'{"choices":[{"message":{"content":"a"}}]}')
 
     assert plain(reply.message) == {"role": "assistant", "content": "a"}
     assert (reply.finish_reason, reply.usage, reply.head, reply.choice) == ("stop", None, {}, {})
 
 
 def test_a_text_that_ends_in_half_a_character_is_read_up_to_there() -> None:
-    assert parse_reply(rb'{"choices":[{"message":{"content":"a\ud83d"}}]}').text == "a"
+    assert parse_completion(rb'{"choices":[{"message":{"content":"a\ud83d"}}]}').text == "a"
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_a_text_that_ends_in_half_a_character_is_read_up_to_there() -> None:
 )
 def test_what_is_no_completion_is_no_reply(body: bytes) -> None:
     with pytest.raises(ModelUnavailable):
-        parse_reply(body)
+        parse_completion(body)
 
 
 def test_a_reply_with_more_calls_than_anybody_means_is_none() -> None:

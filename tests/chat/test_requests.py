@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.chat.client_tools import parse_choice
-from toolgate.chat.declarations import Declared
-from toolgate.chat.requests import Asked, check_choice, parse_chat_request, parse_own_fields
+from toolgate.chat.client_tools import ClientTools, parse_choice
+from toolgate.chat.requests import GatewayOptions, check_choice, parse_chat_request, parse_own_fields
 from toolgate.errors import InvalidChat
-from toolgate.model.chat import BudgetsNarrowed
-from toolgate.model.raw import Members
+from toolgate.model.chat import ChatBudgetLimits
+from toolgate.model.json_text import Members
 
 HI = [{"role": "user", "content": "hi"}]
 FUNCTION = {"type": "function", "function": {"name": "mine", "parameters": {}}}
@@ -56,7 +55,7 @@ def test_a_request_is_taken_apart_and_what_is_unknown_stays() -> None:
     assert request.declared.functions == {"mine", "old"}
     assert request.choice == parse_choice(b'"required"')
     assert request.params == {"mcp.enabled": True, "mcp.server_ids": ["fs"]}
-    assert request.asked == Asked(explain=True)
+    assert request.asked == GatewayOptions(explain=True)
     assert plain(request.members) == {
         "model": "m",
         "stream": True,
@@ -84,7 +83,7 @@ def test_what_a_request_declares() -> None:
         },
     ]
 
-    assert parse_chat_request(body(tools=tools, functions=[{"name": "old"}])).declared == Declared(
+    assert parse_chat_request(body(tools=tools, functions=[{"name": "old"}])).declared == ClientTools(
         functions=frozenset({"mine", "old"}),
         customs=frozenset({"grammar"}),
         other_kinds=("custom", "custom", "custom", "mcp"),
@@ -95,8 +94,8 @@ def test_nulls_say_nothing() -> None:
     names = ("stream", "stream_options", "tools", "functions", "tool_choice", "metadata", "toolgate")
     request = parse_chat_request(body(**dict.fromkeys(names)))
 
-    assert (request.is_stream, request.wants_usage, request.declared) == (False, False, Declared())
-    assert (request.choice.kind, request.params, request.asked) == ("absent", {}, Asked())
+    assert (request.is_stream, request.wants_usage, request.declared) == (False, False, ClientTools())
+    assert (request.choice.kind, request.params, request.asked) == ("absent", {}, GatewayOptions())
 
 
 def test_a_request_can_ask_for_usage_with_a_null() -> None:
@@ -202,7 +201,7 @@ def test_a_fault_is_named_as_openai_names_it(more: dict[str, Any], param: str, s
 
 # What is ours
 
-BUDGETS = BudgetsNarrowed(max_iterations=2)
+BUDGETS = ChatBudgetLimits(max_iterations=2)
 
 
 @pytest.mark.parametrize(
@@ -277,7 +276,7 @@ def test_the_same_can_be_said_in_several_places(more: dict[str, Any]) -> None:
 
     assert plain(cleaned) == {"model": "m"}
     assert params == {"mcp.enabled": True, "mcp.server_ids": ["fs"]}
-    assert asked == Asked(mode="passthrough", budgets=BUDGETS)
+    assert asked == GatewayOptions(mode="passthrough", budgets=BUDGETS)
 
 
 @pytest.mark.parametrize(
@@ -376,7 +375,7 @@ def test_what_a_task_says_is_left_for_the_policy_to_refuse() -> None:
 def test_a_null_of_ours_says_nothing() -> None:
     more = {"toolgate": {"mcp": None, "mode": None, "explain": None}, "metadata": {"mcp.enabled": None}}
 
-    assert parse_own_fields(members(more)) == ({}, {}, Asked())
+    assert parse_own_fields(members(more)) == ({}, {}, GatewayOptions())
 
 
 def test_what_cannot_be_read_is_refused() -> None:

@@ -8,25 +8,27 @@ from typing import Any
 import msgspec
 import pytest
 
-from toolgate.chat.hidden_turns import MAX_RAW_BYTES, MAX_SPLICED_BYTES
-from toolgate.chat.responses.requests import (
-    MAX_ITEMS,
-    Approved,
-    Restored,
-    chat_name,
-    has_ours,
-    parse_input,
-    restore,
-)
-from toolgate.chat.responses.tools import GATEWAY_LABEL, McpTool, offer_tools
-from toolgate.chat.responses_carried import Carried, decode_carried, encode_carried
-from toolgate.chat.responses_items import (
+from toolgate.chat.hidden_turns import MAX_RAW_BYTES, MAX_RESTORED_BYTES
+from toolgate.chat.responses.output import (
     call_item_id,
-    ended,
+    end_call_item,
     mcp_approval_request,
     mcp_call,
     parse_call_item_id,
 )
+from toolgate.chat.responses.requests import (
+    MAX_ITEMS,
+    ApprovedCall,
+    CarriedCall,
+    RestoredInput,
+    chat_name,
+    decode_carried,
+    encode_carried,
+    has_gateway_items,
+    parse_input,
+    restore_input,
+)
+from toolgate.chat.responses.tools import GATEWAY_LABEL, McpTool, select_offers
 from toolgate.errors import InvalidChat
 from toolgate.model.names import ToolRef
 from toolgate.model.tools import ToolDefinition
@@ -55,17 +57,17 @@ def output(call_id: str, text: str) -> dict[str, Any]:
     return {"type": "function_call_output", "call_id": call_id, "output": text}
 
 
-def restored(*items: Any, opens: Mapping[str, Carried] | None = None) -> Restored:
-    return restore(
+def restored(*items: Any, opens: Mapping[str, CarriedCall] | None = None) -> RestoredInput:
+    return restore_input(
         [raw(one) for one in items],
         open_carried=(opens or {}).get,
         chat_name=lambda label, name: chat_name((), label, name),
     )
 
 
-def seen(*items: Any, opens: Mapping[str, Carried] | None = None) -> list[Any]:
+def seen(*items: Any, opens: Mapping[str, CarriedCall] | None = None) -> list[Any]:
     return [
-        one if isinstance(one, Approved) else json.loads(bytes(one))
+        one if isinstance(one, ApprovedCall) else json.loads(bytes(one))
         for one in restored(*items, opens=opens).items
     ]
 
@@ -103,11 +105,11 @@ def test_what_is_not_ours_stays_byte_for_byte() -> None:
         raw(answer(approval_request_id="mcpr_1")),
     ]
 
-    kept = restore(items, open_carried=lambda _: None, chat_name=lambda label, name: name)
+    kept = restore_input(items, open_carried=lambda _: None, chat_name=lambda label, name: name)
 
     assert list(map(bytes, kept.items)) == list(map(bytes, items))  # type: ignore[arg-type]
-    assert not has_ours(items)
-    assert has_ours([raw(CALL)])
+    assert not has_gateway_items(items)
+    assert has_gateway_items([raw(CALL)])
 
 
 @pytest.mark.parametrize(
@@ -119,7 +121,7 @@ def test_what_is_not_ours_stays_byte_for_byte() -> None:
     ],
 )
 def test_a_call_of_ours_becomes_the_function_call_it_was(end: Any, expected: str) -> None:
-    assert seen(ended(CALL, **end)) == [FUNCTION, output("call_1", expected)]
+    assert seen(end_call_item(CALL, **end)) == [FUNCTION, output("call_1", expected)]
 
 
 @pytest.mark.parametrize(
@@ -138,13 +140,13 @@ def test_errors_of_calls_are_told_whatever_a_client_made_of_them(error: Any, exp
 def test_lists_are_left_out_and_their_labels_known() -> None:
     listed = {"type": "mcp_list_tools", "id": "mcpl_tg_1", "server_label": "one", "tools": []}
 
-    assert restored(listed, USER) == Restored((raw(USER),), frozenset({"one"}))
+    assert restored(listed, USER) == RestoredInput((raw(USER),), frozenset({"one"}))
 
 
 def test_an_approved_call_waits_for_its_output_where_its_approval_stands() -> None:
-    carried = Carried("call_1", (("call_0", "zero"),), "one", "one.echo", '{"n":1}')
+    carried = CarriedCall("call_1", (("call_0", "zero"),), "one", "one.echo", '{"n":1}')
     opens = {"mcpr_tg_t": carried}
-    approved = Approved("mcpr_tg_t", carried)
+    approved = ApprovedCall("mcpr_tg_t", carried)
 
     assert seen(REQUEST, answer(), opens=opens) == [FUNCTION, output("call_0", "zero"), approved]
     assert seen(answer(), opens=opens) == [output("call_0", "zero"), approved]
@@ -152,7 +154,7 @@ def test_an_approved_call_waits_for_its_output_where_its_approval_stands() -> No
 
 
 def test_an_approval_that_was_used_stands_there_as_its_call() -> None:
-    done = {**ended(CALL, "said", is_error=False), "approval_request_id": "mcpr_tg_t"}
+    done = {**end_call_item(CALL, "said", is_error=False), "approval_request_id": "mcpr_tg_t"}
 
     assert seen(REQUEST, answer(), done) == [FUNCTION, output("call_1", "said")]
 
@@ -162,7 +164,7 @@ def test_a_request_that_nobody_answered_is_nothing_to_the_model() -> None:
 
 
 def test_a_declined_call_has_an_output_that_says_so() -> None:
-    opens = {"mcpr_tg_t": Carried("call_1", (), "one", "one.echo", "{}")}
+    opens = {"mcpr_tg_t": CarriedCall("call_1", (), "one", "one.echo", "{}")}
     (declined,) = seen(answer(False, reason="no"), opens=opens)
 
     assert declined["call_id"] == "call_1"
@@ -197,14 +199,14 @@ def test_an_approval_of_nothing_is_refused(items: list[Any], param: str) -> None
 
 
 def test_a_request_that_is_answered_twice_is_neither_approved_nor_declined() -> None:
-    opens = {"mcpr_tg_t": Carried("call_1", name="one.echo", arguments="{}")}
+    opens = {"mcpr_tg_t": CarriedCall("call_1", name="one.echo", arguments="{}")}
 
     with pytest.raises(InvalidChat, match="twice"):
         restored(REQUEST, answer(approve=False), answer(), opens=opens)
 
 
 def test_a_handed_call_has_its_own_id_again_and_brings_the_others() -> None:
-    carried = Carried("call_1", (("call_0", "zero"), ("call_2", "two")))
+    carried = CarriedCall("call_1", (("call_0", "zero"), ("call_2", "two")))
     opens = {"tgc_t": carried}
     handed = {"type": "function_call", "call_id": "tgc_t", "name": "mine", "arguments": "{}"}
     beside = {**CALL, "id": "mcp_tg3_call_2", "output": "two"}
@@ -219,7 +221,7 @@ def test_a_handed_call_has_its_own_id_again_and_brings_the_others() -> None:
 
 
 def test_an_approval_of_the_model_servers_own_may_carry_outputs_too() -> None:
-    opens = {"tgc_t": Carried("mcpr_1", (("call_0", "zero"),))}
+    opens = {"tgc_t": CarriedCall("mcpr_1", (("call_0", "zero"),))}
     request = {"type": "mcp_approval_request", "id": "tgc_t"}
     response = answer(approval_request_id="tgc_t")
 
@@ -248,7 +250,7 @@ def test_an_id_that_does_not_open_is_a_short_one_everywhere() -> None:
     ],
 )
 def test_a_tool_has_its_name_of_now_or_one_much_like_it(label: str, name: str, expected: str) -> None:
-    offers = offer_tools({"c": ("one.echo", ECHO)}, [McpTool(GATEWAY_LABEL)])
+    offers = select_offers({"c": ("one.echo", ECHO)}, [McpTool(GATEWAY_LABEL)])
 
     assert chat_name(offers, label, name) == expected
 
@@ -266,29 +268,29 @@ def test_ids_are_opened_once_each_and_only_so_many() -> None:
     """Ids are short where what they hold compresses well, and can be sent again and again."""
     opened = []
 
-    def open_one(sent: str) -> Carried:
+    def open_one(sent: str) -> CarriedCall:
         opened.append(sent)
-        return Carried(sent, ((f"beside {sent}", "x" * MAX_SPLICED_BYTES),))
+        return CarriedCall(sent, ((f"beside {sent}", "x" * MAX_RESTORED_BYTES),))
 
     sent = [output(call_id, "42") for call_id in ("tgc_a", "tgc_a", "tgc_b", "tgc_c")]
-    restore([raw(one) for one in sent], open_carried=open_one, chat_name=lambda label, name: name)
+    restore_input([raw(one) for one in sent], open_carried=open_one, chat_name=lambda label, name: name)
 
     assert opened == ["tgc_a"]
 
 
 def test_what_takes_too_much_memory_is_cut_however_well_it_compresses() -> None:
-    carried = Carried("call_1", tuple((f"call_{place}", "x" * 60_000) for place in range(40)))
+    carried = CarriedCall("call_1", tuple((f"call_{place}", "x" * 60_000) for place in range(40)))
 
     assert len(msgspec.json.encode(decode_carried(encode_carried(carried)))) <= MAX_RAW_BYTES
 
 
 def test_what_is_carried_is_cut_to_fit_and_says_so() -> None:
     noise = "".join(hashlib.sha256(b"%d" % place).hexdigest() for place in range(1_000))
-    carried = Carried("call_1", (("a", noise), ("b", "short")), "l", "n", "{}")
+    carried = CarriedCall("call_1", (("a", noise), ("b", "short")), "l", "n", "{}")
 
     whole = decode_carried(encode_carried(carried, max_bytes=1_000_000))
     cut = decode_carried(encode_carried(carried, max_bytes=2_000))
-    never = encode_carried(Carried("c", (("a", "x"),), arguments=noise), max_bytes=1)
+    never = encode_carried(CarriedCall("c", (("a", "x"),), arguments=noise), max_bytes=1)
 
     assert whole == carried
     assert cut.outputs[0][1].endswith("of 64,000 bytes]")

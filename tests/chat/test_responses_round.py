@@ -8,21 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.chat.calls import ToolCall
-from toolgate.chat.responses.output import ResponseOutput, shown_members
-from toolgate.chat.responses.round import ModelReply, ModelRound, Offered
-from toolgate.chat.responses.tools import Offer
+from toolgate.chat.responses.output import ResponseOutput, echo_members
+from toolgate.chat.responses.round import ModelResponseTurn, ResponseRound, ToolOwnership
+from toolgate.chat.responses.tools import OfferedTool
+from toolgate.chat.tool_calls import ToolCall
 from toolgate.errors import ModelUnavailable
 from toolgate.model.names import ToolRef
 from toolgate.model.tools import ToolDefinition
 
 ECHO = ToolDefinition(ref=ToolRef("one", "echo"), raw=b'{"name":"echo"}', digest="", tokens=1)
 FREE, ASKED = (
-    Offer(label="one", name="echo", chat_name="c", view_name="v", definition=ECHO, needs_approval=needs)
+    OfferedTool(label="one", name="echo", chat_name="c", view_name="v", definition=ECHO, needs_approval=needs)
     for needs in (False, True)
 )
 OFFERS = {"free": FREE, "asked": ASKED}
-OFFERED = Offered(OFFERS.get, lambda name: name == "own")
+OFFERED = ToolOwnership(OFFERS.get, lambda name: name == "own")
 SAYS = {"type": "message", "id": "m", "content": [{"type": "output_text", "text": "hi", "annotations": []}]}
 
 
@@ -42,10 +42,10 @@ def whole(*items: Any, **members: Any) -> bytes:
 class Told:
     """A round and what it told."""
 
-    def __init__(self, offered: Offered = OFFERED, *, drops_calls: bool = False) -> None:
-        basis, shown = {"id": msgspec.Raw(b'"basis"')}, shown_members({})
+    def __init__(self, offered: ToolOwnership = OFFERED, *, drops_calls: bool = False) -> None:
+        basis, shown = {"id": msgspec.Raw(b'"basis"')}, echo_members({})
         self.output = ResponseOutput(basis, shown, is_stream=True)
-        self.round = ModelRound(self.output, offered, number=3, drops_calls=drops_calls)
+        self.round = ResponseRound(self.output, offered, number=3, drops_calls=drops_calls)
 
     def feed(self, kind: str, **members: Any) -> "Told":
         self.round.feed(encode({"type": kind, "sequence_number": 9, **members}))
@@ -55,7 +55,7 @@ class Told:
         self.feed("response.output_item.added", output_index=index, item=item)
         return self.feed("response.output_item.done", output_index=index, item=item)
 
-    def end(self, **members: Any) -> ModelReply:
+    def end(self, **members: Any) -> ModelResponseTurn:
         self.feed("response.completed", response={"id": "r", "output": [], **members})
         return self.round.finish()
 
@@ -69,7 +69,7 @@ class Told:
         return [one["type"].removeprefix("response.") for one in self.events]
 
 
-def played(*items: Any, **options: Any) -> tuple[Told, ModelReply]:
+def played(*items: Any, **options: Any) -> tuple[Told, ModelResponseTurn]:
     told = Told(**options)
     told.round.play(whole(*items))
     return told, told.round.finish()
@@ -228,7 +228,7 @@ def test_what_the_last_reply_calls_is_not_shown() -> None:
 
 
 def test_with_nothing_offered_all_of_it_passes() -> None:
-    told, reply = played(called("free"), offered=Offered(OFFERS.get, lambda _: False, is_empty=True))
+    told, reply = played(called("free"), offered=ToolOwnership(OFFERS.get, lambda _: False, is_empty=True))
 
     assert told.events[-1]["item"] == called("free")
     assert reply.calls == ()
@@ -410,8 +410,8 @@ def test_tools_are_shown_as_they_were_sent_but_for_what_is_secret() -> None:
     plain = msgspec.Raw(b'[ {"type":"function"} ]')
     secret = msgspec.Raw(b'[{"type":"mcp","authorization":"s","headers":{"a":"s"},"server_url":"u"}]')
 
-    assert shown_members({"tools": plain})["tools"] == plain
-    assert shown_members({"tools": secret})["tools"] == msgspec.Raw(b'[{"type":"mcp","server_url":"u"}]')
+    assert echo_members({"tools": plain})["tools"] == plain
+    assert echo_members({"tools": secret})["tools"] == msgspec.Raw(b'[{"type":"mcp","server_url":"u"}]')
 
 
 def test_a_call_of_another_reply_is_none_of_this_one() -> None:

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from toolgate.chat.responses.tools import MAX_TOOLS, Offer, offer_tools, parse_tools
-from toolgate.chat.responses_request import parse_responses_request
+from toolgate.chat.responses.requests import parse_responses_request
+from toolgate.chat.responses.tools import MAX_TOOLS, OfferedTool, parse_responses_tools, select_offers
 from toolgate.errors import InvalidChat
 from toolgate.model.effects import read_effects
 from toolgate.model.names import ToolRef
@@ -29,9 +29,9 @@ TABLE = {
 }
 
 
-def offers(**members: Any) -> tuple[Offer, ...]:
+def offers(**members: Any) -> tuple[OfferedTool, ...]:
     sent = [{"type": "mcp", "server_label": "toolgate", **members}]
-    return offer_tools(TABLE, parse_tools(raw(sent)).ours)
+    return select_offers(TABLE, parse_responses_tools(raw(sent)).ours)
 
 
 @pytest.mark.parametrize(
@@ -59,20 +59,20 @@ def test_a_tool_without_a_place_is_ours_and_others_stay_as_they_came() -> None:
     tunnel = b'{"type":"mcp","server_label":"x","tunnel_id":"t"}'
     ours = b'{"type":"mcp","server_label":"one","server_url":null}'
     sent = b"[" + b",".join([ours, tunnel, b'{"type":"function","name":"f"}', namespace]) + b"]"
-    declared = parse_tools(msgspec.Raw(sent))
+    declared = parse_responses_tools(msgspec.Raw(sent))
 
     assert [one.label for one in declared.ours] == ["one"]
     assert (bytes(declared.others[0]), bytes(declared.others[2])) == (tunnel, namespace)
     assert declared.functions == {"f", "g"}
     assert declared.other_kinds == ("mcp", "namespace")
-    assert parse_tools(None).other_kinds == ()
-    assert parse_tools(msgspec.Raw(b"null")).others == ()
+    assert parse_responses_tools(None).other_kinds == ()
+    assert parse_responses_tools(msgspec.Raw(b"null")).others == ()
 
 
 def test_labels_that_are_servers_offer_those_alone() -> None:
-    asked = parse_tools(raw([{"type": "mcp", "server_label": "two"}])).ours
+    asked = parse_responses_tools(raw([{"type": "mcp", "server_label": "two"}])).ours
 
-    assert [(one.chat_name, one.name) for one in offer_tools(TABLE, asked)] == [("c", "c")]
+    assert [(one.chat_name, one.name) for one in select_offers(TABLE, asked)] == [("c", "c")]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_labels_that_are_servers_offer_those_alone() -> None:
 )
 def test_tools_that_cannot_be_read_are_refused(sent: Any) -> None:
     with pytest.raises(InvalidChat):
-        parse_tools(raw(sent))
+        parse_responses_tools(raw(sent))
 
 
 @pytest.mark.parametrize("model", [None, 5])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.chat.root_schemas import parameters_of
+from toolgate.chat.injection import normalize_parameters
 
 REFUSED = ("anyOf", "oneOf", "allOf", "enum", "const", "not", "$ref", "unevaluatedProperties")
 TEXT = {"type": "string"}
@@ -17,7 +17,7 @@ NUMBER = {"type": "number"}
 
 def lifted(schema: dict[str, Any]) -> dict[str, Any]:
     raws = {name: msgspec.Raw(json.dumps(value).encode()) for name, value in schema.items()}
-    return {name: json.loads(bytes(raw)) for name, raw in parameters_of(raws).items()}
+    return {name: json.loads(bytes(raw)) for name, raw in normalize_parameters(raws).items()}
 
 
 def asks(*names: str, **properties: Any) -> dict[str, Any]:

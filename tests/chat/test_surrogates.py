@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.chat.surrogates import Halves
+from toolgate.chat.replies import SurrogateMender
 
 TEXTS = st.text(st.sampled_from('aé😀🇪\\"u\n') | st.characters(codec="utf-8"), max_size=12)
 
@@ -21,7 +21,7 @@ def cut(text: str, places: list[int]) -> list[bytes]:
 
 
 def joined(pieces: list[bytes]) -> str:
-    halves = Halves()
+    halves = SurrogateMender()
     return "".join(json.loads(halves.mend(piece))["t"] for piece in pieces)
 
 
@@ -51,4 +51,4 @@ def test_halves_that_stand_alone(pieces: list[bytes], expected: str) -> None:
 def test_what_has_no_halves_is_left_alone() -> None:
     data = '{"t":"é \\u00e9"}'.encode()
 
-    assert Halves().mend(data) is data
+    assert SurrogateMender().mend(data) is data

@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.chat.budgets import parse_budgets
-from toolgate.chat.config import TaskChat, parse_task_chat
+from toolgate.chat.config import TaskChat, parse_budgets, parse_task_chat
 from toolgate.errors import InvalidParams, InvalidRecord
-from toolgate.model.chat import BudgetsNarrowed, ChatBudgets
+from toolgate.model.chat import ChatBudgetLimits, ChatBudgets
 from toolgate.model.tasks import Task
 
 
@@ -28,7 +27,7 @@ def test_present_but_partial_budgets_keep_the_rest() -> None:
     found = parse(chat_mode='"passthrough"', chat_budgets='{"max_iterations": 2, "wall_clock_ms": 900000}')
 
     assert found == TaskChat(
-        mode="passthrough", budgets=BudgetsNarrowed(max_iterations=2, wall_clock_ms=900_000)
+        mode="passthrough", budgets=ChatBudgetLimits(max_iterations=2, wall_clock_ms=900_000)
     )
     assert found.budgets.of(ChatBudgets()) == ChatBudgets(max_iterations=2)
 
@@ -74,9 +73,9 @@ def test_whatever_is_sent_as_budgets_is_parsed_or_refused(sent: str | bytes) -> 
     except InvalidParams:
         return
 
-    assert isinstance(found, BudgetsNarrowed)
+    assert isinstance(found, ChatBudgetLimits)
 
 
-@given(st.builds(BudgetsNarrowed, max_iterations=st.none() | st.integers(0, 200)))
-def test_narrowing_never_widens(narrowed: BudgetsNarrowed) -> None:
+@given(st.builds(ChatBudgetLimits, max_iterations=st.none() | st.integers(0, 200)))
+def test_narrowing_never_widens(narrowed: ChatBudgetLimits) -> None:
     assert narrowed.of(ChatBudgets()).max_iterations <= ChatBudgets().max_iterations

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.chat.conversations import HI, call, function, offered, plain, reply_of, request_of
 from tests.upstream.strict_history import fault_of
 from toolgate.chat.completions import Transcript
-from toolgate.chat.injection import Injection
-from toolgate.chat.replies import Reply
+from toolgate.chat.injection import InjectedTools
+from toolgate.chat.replies import ModelCompletion
 from toolgate.chat.tool_loop import AskModel
 
 SENT = AskModel(choice="sent")
@@ -40,7 +40,7 @@ def test_the_first_request_is_the_callers_with_tools_beside_its_own() -> None:
 
 def test_messages_and_tools_pass_byte_for_byte() -> None:
     request = request_of(tools=[function("mine")])
-    body = Transcript(request, Injection()).body(SENT)
+    body = Transcript(request, InjectedTools()).body(SENT)
 
     assert json.dumps([HI]).encode() in body
     assert json.dumps(function("mine")).encode() in body
@@ -63,7 +63,7 @@ def test_messages_and_tools_pass_byte_for_byte() -> None:
     ],
 )
 def test_streams(sent: dict[str, Any], expected: dict[str, Any]) -> None:
-    body = asked(Transcript(request_of(**sent), Injection()))
+    body = asked(Transcript(request_of(**sent), InjectedTools()))
 
     assert body == {"model": "m", "messages": [HI], **expected}
 
@@ -118,7 +118,7 @@ def test_choices(sent: Any, ask: AskModel, expected: Any) -> None:
 def test_where_there_is_nothing_to_choose_nothing_is_said_of_choosing(
     sent: dict[str, Any], ask: AskModel, expected: dict[str, Any]
 ) -> None:
-    body = asked(Transcript(request_of(**sent), Injection()), ask)
+    body = asked(Transcript(request_of(**sent), InjectedTools()), ask)
 
     assert body == {"model": "m", "messages": [HI], **expected}
 
@@ -231,7 +231,9 @@ RESULT = {"role": "tool", "tool_call_id": "a", "content": "done"}
         ),
     ],
 )
-def test_a_history_can_be_gone_on_with(replies: list[Reply], closing: str, expected: list[Any]) -> None:
+def test_a_history_can_be_gone_on_with(
+    replies: list[ModelCompletion], closing: str, expected: list[Any]
+) -> None:
     transcript = Transcript(request_of(), offered("read"))
     for at, reply in enumerate(replies):
         transcript.take(reply)

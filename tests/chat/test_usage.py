@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.chat.usage import add_usage, asking_for_usage, is_usage_alone, reported_tokens
-from toolgate.model.raw import Members, decode_members
+from toolgate.chat.replies import add_usage, is_usage_only, reported_tokens, request_usage
+from toolgate.model.json_text import Members, decode_members
 
 COUNTS = st.dictionaries(
     st.sampled_from(["prompt_tokens", "completion_tokens", "total_tokens"]), st.integers(0, 2**60)
@@ -102,7 +102,7 @@ def test_what_an_answer_is_said_to_have_taken(data: Any, expected: int) -> None:
 def test_what_a_streamed_chat_takes_is_asked_for(options: Any, expected: Any) -> None:
     body = {"messages": [], "stream": True, "n": 1.50, "stream_options": options}
 
-    asking = asking_for_usage(json.dumps(body).encode())
+    asking = request_usage(json.dumps(body).encode())
 
     assert asking is not None
     assert json.loads(asking) == body | {"stream_options": expected}
@@ -120,7 +120,7 @@ def test_what_a_streamed_chat_takes_is_asked_for(options: Any, expected: Any) ->
     ],
 )
 def test_what_is_asked_for_or_cannot_be_stays_as_it_is(body: bytes) -> None:
-    assert asking_for_usage(body) is None
+    assert request_usage(body) is None
 
 
 @pytest.mark.parametrize(
@@ -135,4 +135,4 @@ def test_what_is_asked_for_or_cannot_be_stays_as_it_is(body: bytes) -> None:
     ],
 )
 def test_an_event_that_says_nothing_but_what_a_chat_took_is_known(event: bytes, expected: bool) -> None:
-    assert is_usage_alone(event) is expected
+    assert is_usage_only(event) is expected

@@ -10,7 +10,7 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import open_fake_gateway
 from tests.cli.processes import DEADLINE_S, running
-from toolgate.cli.failure import Exit
+from toolgate.cli.failure import ExitCode
 
 ECHO = Path(__file__).parents[2] / "examples" / "notes_server.py"
 
@@ -180,7 +180,7 @@ def test_watch_ends_with_its_key_and_says_so(
             at_gateway("keys", "revoke", "watcher")
             code = process.wait(DEADLINE_S)
 
-    assert code == Exit.AUTH
+    assert code == ExitCode.AUTH
 
 
 def test_a_chat_upstream_is_written_tried_and_removed(at_gateway: Run, tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_connect_writes_nothing_for_a_task_that_does_not_exist(
 
     ran = at_gateway("connect", "cursor", "--task", "reveiw", "--write")
 
-    assert (ran.code, list(tmp_path.iterdir())) == (Exit.FAILED, [])
+    assert (ran.code, list(tmp_path.iterdir())) == (ExitCode.FAILED, [])
     assert "no task `reveiw`" in ran.err
 
 

@@ -16,7 +16,7 @@ from toolgate.surfaces.rest.resources.change_shapes import (
 )
 from toolgate.surfaces.rest.resources.nodes import NodeShown
 from toolgate.surfaces.rest.resources.record_shapes import ServerOnNode
-from toolgate.surfaces.rest.tool_shapes import ToolPreview
+from toolgate.surfaces.rest.resources.trials import ToolPreview
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
 from tests.cli.screen import shown
-from toolgate.cli.failure import Exit
+from toolgate.cli.failure import ExitCode
 from toolgate.cli.render.approvals import render_approval, render_approvals
 from toolgate.cli.render.scope import render_explanation
 
@@ -47,7 +47,7 @@ def test_those_that_wait_are_listed_unless_asked_otherwise(gateway: FakeGateway,
     assert gateway.last.query == {"limit": "7"}
     gateway.answer(f"GET {ALL}", {"approvals": [approval()], "next_cursor": "Mg"})
     assert run("approvals", "list").lines[-1] == "the newest 1 of more: see --limit"
-    assert run("approvals", "list", "--state", "waiting").code == Exit.USAGE
+    assert run("approvals", "list", "--state", "waiting").code == ExitCode.USAGE
 
 
 def test_a_decision_is_sent_with_its_reason(gateway: FakeGateway, run: Run) -> None:
@@ -65,7 +65,7 @@ def test_a_decision_is_sent_with_its_reason(gateway: FakeGateway, run: Run) -> N
 def test_what_is_not_there_is_said_so(gateway: FakeGateway, run: Run) -> None:
     gateway.refuse(f"GET {ALL}/a%2Fb", "not_found", "no approval `a/b`", status=404)
 
-    assert run("approvals", "show", "a/b").code == Exit.FAILED
+    assert run("approvals", "show", "a/b").code == ExitCode.FAILED
 
 
 def test_a_list_shows_who_calls_what() -> None:

@@ -9,9 +9,9 @@ import pytest
 from tests.cli.conftest import Run
 from toolgate.audit.events import CallRecorded
 from toolgate.audit.index.index import open_sqlite_index
-from toolgate.audit.journal import Journal
-from toolgate.audit.lines import Batch, Line
-from toolgate.audit.log.files import rotated
+from toolgate.audit.log.files import rotated_path
+from toolgate.audit.log.journal import Journal
+from toolgate.audit.log.lines import AuditLine, LineBatch
 
 CALL = CallRecorded(at_ms=1, door="mcp", principal="local", tool="a", outcome="ok")
 
@@ -48,7 +48,7 @@ def test_each_file_is_told_from_the_oldest_on(log: Path, run: Run) -> None:
 
 
 def test_a_byte_that_was_changed_is_found_and_where(log: Path, run: Run) -> None:
-    file = rotated(log)
+    file = rotated_path(log)
     file.write_bytes(file.read_bytes().replace(b'"seq":5,"type":"call"', b'"seq":5,"type":"cell"'))
 
     ran = run("audit", "verify", "--data", str(log.parent))
@@ -62,7 +62,7 @@ def test_a_byte_that_was_changed_is_found_and_where(log: Path, run: Run) -> None
 
 
 def test_copies_are_checked_in_whatever_order_they_are_named(log: Path, run: Run) -> None:
-    names = [str(log), str(rotated(log, 2)), str(rotated(log))]
+    names = [str(log), str(rotated_path(log, 2)), str(rotated_path(log))]
     log.with_name("audit.jsonl.id").unlink()
 
     assert run("audit", "verify", *names, "--json").json["ok"] is True
@@ -74,7 +74,7 @@ def test_an_end_that_is_gone_is_known_to_the_index(log: Path, run: Run) -> None:
 
     async def take_in() -> None:
         async with open_sqlite_index(log.parent / "audit.db") as index:
-            await index.add(Batch(0, 9, []), node="", log=name)
+            await index.add(LineBatch(0, 9, []), node="", log=name)
 
     asyncio.run(take_in())
     verify = partial(run, "audit", "verify", "--data", str(log.parent))
@@ -91,8 +91,8 @@ def test_an_end_that_was_cut_off_before_the_log_went_on_is_known_to_the_index(lo
         """As a gateway does, whose index has a line of the log, and knows how far that goes."""
         journal = Journal(log)
         async with open_sqlite_index(log.parent / "audit.db") as index:
-            await index.add(Batch(0, 9, [Line(last, CALL)]), node="", log=journal.name)
-            taken = await index.add(Batch(0, 0, []), node="", log=journal.name)
+            await index.add(LineBatch(0, 9, [AuditLine(last, CALL)]), node="", log=journal.name)
+            taken = await index.add(LineBatch(0, 0, []), node="", log=journal.name)
         journal.log.resume_after(taken)
         journal.log.record(CALL)
         journal.close()
@@ -172,7 +172,7 @@ def go_on(log: Path) -> None:
 def test_try_8_swapped_files_are_found_before_and_after_a_start(
     log: Path, run: Run, one: int, other: int
 ) -> None:
-    files = [log, rotated(log), rotated(log, 2)]
+    files = [log, rotated_path(log), rotated_path(log, 2)]
     swap(files[one], files[other])
     contents = {file.read_bytes() for file in files}
 
@@ -193,7 +193,7 @@ def test_try_8_swapped_files_are_found_before_and_after_a_start(
 def test_try_8_an_older_file_copied_over_the_newest_is_not_gone_on_with(
     log: Path, run: Run, source: int
 ) -> None:
-    copied = rotated(log, source).read_bytes()
+    copied = rotated_path(log, source).read_bytes()
     log.write_bytes(copied)
 
     before = run("audit", "verify", "--data", str(log.parent), "--json")
@@ -201,14 +201,14 @@ def test_try_8_an_older_file_copied_over_the_newest_is_not_gone_on_with(
     after = run("audit", "verify", "--data", str(log.parent), "--json")
 
     assert (before.code, after.code) == (1, 1)
-    assert rotated(log).read_bytes() == copied
+    assert rotated_path(log).read_bytes() == copied
     assert [line.split(b",")[0] for line in log.read_bytes().splitlines()] == [b'{"seq":7'] * 2
 
 
 def test_try_8_the_newest_file_copied_over_an_older_one_is_found_and_gone_on_with(
     log: Path, run: Run
 ) -> None:
-    rotated(log).write_bytes(log.read_bytes())
+    rotated_path(log).write_bytes(log.read_bytes())
 
     before = run("audit", "verify", "--data", str(log.parent))
     go_on(log)
@@ -218,7 +218,7 @@ def test_try_8_the_newest_file_copied_over_an_older_one_is_found_and_gone_on_wit
 
 
 def test_try_8_a_renamed_newest_file_is_found_and_the_numbers_go_on_after_it(log: Path, run: Run) -> None:
-    log.rename(rotated(log, 7))
+    log.rename(rotated_path(log, 7))
 
     before = run("audit", "verify", "--data", str(log.parent), "--json")
     go_on(log)
@@ -230,6 +230,6 @@ def test_try_8_a_renamed_newest_file_is_found_and_the_numbers_go_on_after_it(log
 
 
 def test_try_8_swapped_copies_are_found_by_their_names(log: Path, run: Run) -> None:
-    swap(rotated(log), rotated(log, 2))
+    swap(rotated_path(log), rotated_path(log, 2))
 
-    assert run("audit", "verify", str(log), str(rotated(log, 2)), str(rotated(log))).code == 1
+    assert run("audit", "verify", str(log), str(rotated_path(log, 2)), str(rotated_path(log))).code == 1

@@ -7,7 +7,7 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
 from tests.cli.screen import shown
-from toolgate.cli.render.budgets import render_budgets
+from toolgate.cli.render.records import render_budgets
 from toolgate.cli.render.scope import render_explanation
 
 BUDGETS = "GET /admin/api/budgets"

@@ -12,9 +12,9 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.cli.processes import DEADLINE_S, running
-from toolgate.model.revisions import Write
-from toolgate.packages.artifacts import Artifacts
-from toolgate.packages.objects import objects_at
+from toolgate.model.revisions import RecordWrite
+from toolgate.packages.artifacts import ArtifactStore
+from toolgate.packages.objects import open_object_store
 from toolgate.registry.store.sqlite import open_sqlite_store
 
 pytestmark = pytest.mark.anyio
@@ -35,8 +35,8 @@ def manifest(package_id: str) -> dict[str, Any]:
 
 async def install_as_before(data: Path) -> None:
     """The records and archives of packages, and no row of a catalog."""
-    artifacts = Artifacts(objects_at(str(data / "artifacts"), {}), clock_ms=lambda: 1_000)
-    writes: list[Write] = []
+    artifacts = ArtifactStore(open_object_store(str(data / "artifacts"), {}), clock_ms=lambda: 1_000)
+    writes: list[RecordWrite] = []
     for package_id in ids():
         archive = data / "archive.tar.gz"
         archive.write_bytes(package_id.encode())
@@ -44,7 +44,7 @@ async def install_as_before(data: Path) -> None:
         content = json.dumps(manifest(package_id)).encode()
         await artifacts.put(package_id, VERSION, archive, manifest=content, sha256=sha256)
         package = {"package_id": package_id, "version": VERSION, "sha256": sha256, "source": "summary"}
-        writes.append(Write(kind="package", id=package_id, body=package))
+        writes.append(RecordWrite(kind="package", id=package_id, body=package))
         server = {
             "server_id": package_id,
             "transport": "stdio",
@@ -52,7 +52,7 @@ async def install_as_before(data: Path) -> None:
             "enabled": False,
             "package": {"version": VERSION, "sha256": sha256},
         }
-        writes.append(Write(kind="server", id=package_id, body=server))
+        writes.append(RecordWrite(kind="server", id=package_id, body=server))
     async with open_sqlite_store(data / "registry.db", lambda: 1_000) as store:
         await store.write(writes, actor="release 0.2")
 

@@ -10,9 +10,9 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
-from toolgate.cli.failure import CommandFailed
-from toolgate.cli.files.client_settings import Merged, merge_entry
-from toolgate.surfaces.rest.links import door_url
+from toolgate.cli.failure import CommandError
+from toolgate.cli.files.client_settings import MergeResult, merge_entry
+from toolgate.surfaces.http.selection import format_scope_url
 
 URL = "http://127.0.0.1:8080/api/mcp/t/review"
 NOW = datetime(2026, 11, 15, 12, 30, 0, tzinfo=UTC)
@@ -72,9 +72,10 @@ def test_sec_3_a_key_is_named_and_never_written(
 def test_urls_carry_the_scope() -> None:
     query = {"task": "review", "servers": "git,time", "tools": "git.*", "profile": "a b"}
 
-    assert door_url("http://h/", {}) == "http://h/api/mcp"
+    assert format_scope_url("http://h/", {}) == "http://h/api/mcp"
     assert (
-        door_url("http://h", query) == "http://h/api/mcp/t/review?servers=git,time&tools=git.*&profile=a%20b"
+        format_scope_url("http://h", query)
+        == "http://h/api/mcp/t/review?servers=git,time&tools=git.*&profile=a%20b"
     )
 
 
@@ -206,14 +207,16 @@ def test_merging_loses_nothing_and_keeps_the_files_style_and_mode(tmp_path: Path
     expected = {**OTHERS, "mcpServers": {**OTHERS["mcpServers"], "review": ENTRY}}
     assert path.read_text("utf-8") == json.dumps(expected, indent=indent, ensure_ascii=False) + "\n"
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
-    assert merged == Merged(path, is_changed=True, backup=tmp_path / "mcp.json.20261115-123000-000000.bak")
+    assert merged == MergeResult(
+        path, is_changed=True, backup=tmp_path / "mcp.json.20261115-123000-000000.bak"
+    )
     assert (tmp_path / "mcp.json.20261115-123000-000000.bak").read_text("utf-8") == before
 
 
 def test_a_file_of_its_own_is_made_for_its_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "mcp.json"
 
-    assert merge_entry(path, "servers", "x", ENTRY, now=NOW) == Merged(path, is_changed=True)
+    assert merge_entry(path, "servers", "x", ENTRY, now=NOW) == MergeResult(path, is_changed=True)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
@@ -245,7 +248,7 @@ def test_a_file_one_cannot_merge_into_is_left_byte_for_byte(tmp_path: Path, text
     path = tmp_path / "mcp.json"
     path.write_text(text, "utf-8")
 
-    with pytest.raises(CommandFailed):
+    with pytest.raises(CommandError):
         merge_entry(path, "mcpServers", "review", ENTRY, now=NOW)
 
     assert path.read_text("utf-8") == text
@@ -288,7 +291,7 @@ def test_a_backup_is_never_written_over(tmp_path: Path) -> None:
     path.write_text("{}", "utf-8")
     merge_entry(path, "servers", "a", ENTRY, now=NOW)
 
-    with pytest.raises(CommandFailed):
+    with pytest.raises(CommandError):
         merge_entry(path, "servers", "b", ENTRY, now=NOW)
 
     assert json.loads(path.read_text("utf-8")) == {"servers": {"a": ENTRY}}

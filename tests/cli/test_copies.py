@@ -9,27 +9,27 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Run
-from toolgate.model.revisions import Listing, Write
+from toolgate.model.revisions import RecordList, RecordWrite
 from toolgate.registry.store.sqlite import open_sqlite_store
 
 
-def fill(directory: Path) -> Listing:
+def fill(directory: Path) -> RecordList:
     """A registry with a task that was changed once."""
 
-    async def write() -> Listing:
+    async def write() -> RecordList:
         async with open_sqlite_store(directory / "registry.db", lambda: 1) as store:
             for name in ("before", "after"):
                 body: dict[str, Any] = {"task_id": "review", "display_name": name}
-                await store.write([Write(kind="task", id="review", body=body)], actor="ada")
+                await store.write([RecordWrite(kind="task", id="review", body=body)], actor="ada")
             return await store.list()
 
     return asyncio.run(write())
 
 
-def read(directory: Path) -> tuple[Listing, list[str]]:
+def read(directory: Path) -> tuple[RecordList, list[str]]:
     """What is there, and who is in its history."""
 
-    async def look() -> tuple[Listing, list[str]]:
+    async def look() -> tuple[RecordList, list[str]]:
         async with open_sqlite_store(directory / "registry.db", lambda: 1) as store:
             history = await store.history("task", "review", limit=10)
             return await store.list(), [one.actor for one in history]

@@ -17,11 +17,11 @@ from tests.cli.fake_gateway import FakeGateway
 from tests.cli.processes import running
 from toolgate.cli.client.rest import open_client
 from toolgate.cli.demo.demo import Demo, check_port, demo_directory
-from toolgate.cli.demo.environment import install, install_packages, is_installed, mark_installed
+from toolgate.cli.demo.environment import install, install_packages, is_installed, write_mark
 from toolgate.cli.demo.model import UPSTREAM_NAME
 from toolgate.cli.demo.repository import make_repository
 from toolgate.cli.demo_kit import DATA, LOCK, load_servers, load_tasks, write_servers
-from toolgate.cli.failure import CommandFailed
+from toolgate.cli.failure import CommandError
 from toolgate.model.tasks import Task
 from toolgate.registry.records.codec import parse_record, parse_server
 
@@ -109,7 +109,7 @@ def test_the_repository_has_history_a_branch_and_an_open_change(
 def test_without_git_the_demo_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    with pytest.raises(CommandFailed, match="needs `git`"):
+    with pytest.raises(CommandError, match="needs `git`"):
         make_repository(tmp_path / "repository")
 
 
@@ -136,7 +136,7 @@ def test_a_failed_installation_says_why_and_is_not_taken_for_complete(tmp_path: 
 
     _stand_in(environment, "python")
 
-    with pytest.raises(CommandFailed, match="could not be installed") as failed:
+    with pytest.raises(CommandError, match="could not be installed") as failed:
         install_packages(environment, lock, lambda _: None)
 
     assert "index" in failed.value.hint
@@ -219,7 +219,7 @@ def test_a_gateway_that_stops_while_the_demo_starts_is_no_crash(
 def test_the_demo_serves_three_tasks_and_leaves_nothing_behind(tmp_path: Path) -> None:
     environment = tmp_path / "demo-venv"
     _stand_in(environment, "python", "mcp-server-git", "mcp-server-time")
-    mark_installed(environment, LOCK)
+    write_mark(environment, LOCK)
     with running("up", "--demo", "--data", str(tmp_path), "--listen", "127.0.0.1:0") as (process, shown):
         seen = {task["task_id"]: {tool["name"] for tool in task["tools"]} for task in shown["tasks"]}
         urls = {task["task_id"]: task["url"] for task in shown["tasks"]}
@@ -279,7 +279,7 @@ def test_behind_a_company_ca_pip_is_told_of_it_and_a_failure_names_the_variable(
     )
     pip.chmod(0o755)
 
-    with pytest.raises(CommandFailed) as failed:
+    with pytest.raises(CommandError) as failed:
         install_packages(tmp_path, LOCK, lambda _: None)
 
     assert (tmp_path / "told").read_text() == "/company.pem\n"

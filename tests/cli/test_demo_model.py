@@ -13,10 +13,10 @@ import pytest
 from tests.cli.conftest import Run
 from tests.local_model import local_model
 from tests.scenarios.waiting import eventually
-from toolgate.cli.demo.environment import mark_installed
-from toolgate.cli.demo.model import TASK, upstream_record
+from toolgate.cli.demo.environment import write_mark
+from toolgate.cli.demo.model import MODEL_TASK, build_upstream
 from toolgate.cli.demo_kit import DATA, MODEL_LOCK, load_tasks
-from toolgate.cli.failure import CommandFailed
+from toolgate.cli.failure import CommandError
 from toolgate.model.chat import ChatUpstream
 from toolgate.model.tasks import Task
 from toolgate.registry.records.codec import parse_record
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 KEEPER = """
 import json, sys
 from pathlib import Path
-from toolgate.cli.demo_model import DemoModel
+from toolgate.cli.demo.model import DemoModel
 
 with DemoModel(Path(sys.argv[1])).running() as announced:
     print(json.dumps(announced), flush=True)
@@ -42,8 +42,8 @@ def is_dead(process: psutil.Process) -> bool:
 
 
 def test_its_record_and_its_task_are_valid() -> None:
-    record = upstream_record({"url": "http://127.0.0.1:9/v1", "model": "small"})
-    task = load_tasks(TASK)[-1]
+    record = build_upstream({"url": "http://127.0.0.1:9/v1", "model": "small"})
+    task = load_tasks(MODEL_TASK)[-1]
 
     parsed = parse_record("chat_upstream", "local", record)
 
@@ -64,7 +64,7 @@ def test_it_is_installed_once_for_its_lock(tmp_path: Path) -> None:
     model = local_model(tmp_path)
     assert not model.is_installed()
 
-    mark_installed(tmp_path / "model-venv", MODEL_LOCK)
+    write_mark(tmp_path / "model-venv", MODEL_LOCK)
 
     assert model.is_installed()
 
@@ -72,7 +72,7 @@ def test_it_is_installed_once_for_its_lock(tmp_path: Path) -> None:
 def test_a_model_that_does_not_start_says_where_to_look(tmp_path: Path) -> None:
     model = local_model(tmp_path, "/bin/false")
 
-    with pytest.raises(CommandFailed, match="did not start") as failed, model.running():
+    with pytest.raises(CommandError, match="did not start") as failed, model.running():
         pytest.fail("it serves")
 
     assert str(tmp_path / "model.log") in failed.value.hint

@@ -13,16 +13,16 @@ from tests.cli.fake_gateway import FakeGateway
 from tests.scenarios.collector import open_collector
 from toolgate import __version__
 from toolgate.cli.diagnosis import (
-    Finding,
-    judge_data_directory,
-    judge_gateway,
-    judge_node,
-    judge_open_files,
-    judge_pin,
-    judge_port,
-    judge_scope,
-    judge_server,
-    worst,
+    Diagnosis,
+    diagnose_data_directory,
+    diagnose_gateway,
+    diagnose_node,
+    diagnose_open_files,
+    diagnose_pin,
+    diagnose_port,
+    diagnose_scope,
+    diagnose_server,
+    worst_level,
 )
 
 
@@ -69,7 +69,7 @@ from toolgate.cli.diagnosis import (
 def test_a_server_that_is_down_comes_with_its_remedy(error: str, remedy: str) -> None:
     one = server(health=health(state="down", last_error=error))
 
-    assert judge_server(one) == Finding("problem", "server git", error, remedy)
+    assert diagnose_server(one) == Diagnosis("problem", "server git", error, remedy)
 
 
 def test_an_http_server_is_looked_for_at_its_url() -> None:
@@ -79,7 +79,7 @@ def test_an_http_server_is_looked_for_at_its_url() -> None:
         health=health(state="degraded", last_error="connection refused"),
     )
 
-    assert judge_server(one) == Finding(
+    assert diagnose_server(one) == Diagnosis(
         "warning",
         "server git",
         "connection refused",
@@ -90,16 +90,16 @@ def test_an_http_server_is_looked_for_at_its_url() -> None:
 @pytest.mark.parametrize(
     ("one", "expected"),
     [
-        pytest.param(server(), Finding("ok", "server git", "connected, 12 tools"), id="well"),
-        pytest.param(server(health=None), Finding("ok", "server git", "not looked at yet"), id="new"),
+        pytest.param(server(), Diagnosis("ok", "server git", "connected, 12 tools"), id="well"),
+        pytest.param(server(health=None), Diagnosis("ok", "server git", "not looked at yet"), id="new"),
         pytest.param(
             server(health=health(state="disabled"), allowed_tools=[]),
-            Finding("ok", "server git", "disabled by its record"),
+            Diagnosis("ok", "server git", "disabled by its record"),
             id="disabled",
         ),
         pytest.param(
             server(allowed_tools=[]),
-            Finding(
+            Diagnosis(
                 "problem",
                 "server git",
                 "no tool of it is allowed (deny_all)",
@@ -109,7 +109,7 @@ def test_an_http_server_is_looked_for_at_its_url() -> None:
         ),
         pytest.param(
             server(health=health(quarantined=1)),
-            Finding(
+            Diagnosis(
                 "warning",
                 "server git",
                 "1 definition refused",
@@ -119,17 +119,17 @@ def test_an_http_server_is_looked_for_at_its_url() -> None:
         ),
     ],
 )
-def test_each_state_of_a_server_has_its_finding(one: dict[str, object], expected: Finding) -> None:
-    assert judge_server(one) == expected
+def test_each_state_of_a_server_has_its_finding(one: dict[str, object], expected: Diagnosis) -> None:
+    assert diagnose_server(one) == expected
 
 
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({}, Finding("ok", "node a", "serves revision 17, 4 servers")),
+        ({}, Diagnosis("ok", "node a", "serves revision 17, 4 servers")),
         (
             {"is_degraded": True},
-            Finding(
+            Diagnosis(
                 "warning",
                 "node a",
                 "it was out of reach of control, and serves revision 17",
@@ -138,7 +138,7 @@ def test_each_state_of_a_server_has_its_finding(one: dict[str, object], expected
         ),
         (
             {"is_lost": True, "age_s": 95.0},
-            Finding(
+            Diagnosis(
                 "problem",
                 "node a",
                 "it has not reported for 95 s",
@@ -148,25 +148,25 @@ def test_each_state_of_a_server_has_its_finding(one: dict[str, object], expected
     ],
     ids=["follows", "degraded", "lost"],
 )
-def test_each_node_has_its_finding(changes: dict[str, object], expected: Finding) -> None:
-    assert judge_node(node("a", **changes)) == expected
+def test_each_node_has_its_finding(changes: dict[str, object], expected: Diagnosis) -> None:
+    assert diagnose_node(node("a", **changes)) == expected
 
 
 def test_the_installation_is_judged_too() -> None:
-    assert judge_gateway({"version": "0", "revision": 1}, own_version="1").level == "warning"
-    assert judge_gateway({"version": "1", "revision": 1}, own_version="1").level == "ok"
-    assert judge_gateway(
+    assert diagnose_gateway({"version": "0", "revision": 1}, own_version="1").level == "warning"
+    assert diagnose_gateway({"version": "1", "revision": 1}, own_version="1").level == "ok"
+    assert diagnose_gateway(
         {"version": "1", "reasons": [{"code": "audit_unwritable", "hint": "free space"}]}, own_version="1"
-    ) == Finding("warning", "gateway", "it is degraded: `audit_unwritable`", "free space")
-    assert judge_data_directory("/d", None, is_writable=False).level == "ok"
-    assert judge_data_directory("/d", 0o700, is_writable=False).level == "problem"
-    assert judge_data_directory("/d", 0o755, is_writable=True).remedy == "close it: chmod 700 /d"
-    assert judge_data_directory("/d", 0o700, is_writable=True).level == "ok"
-    assert judge_open_files(256).level == "warning"
-    assert judge_open_files(4096).level == "ok"
-    assert judge_port("h:1", is_free=True).remedy == "start it: toolgate up"
-    assert worst([Finding("ok", "", ""), Finding("warning", "", "")]) == "warning"
-    assert worst([]) == "ok"
+    ) == Diagnosis("warning", "gateway", "it is degraded: `audit_unwritable`", "free space")
+    assert diagnose_data_directory("/d", None, is_writable=False).level == "ok"
+    assert diagnose_data_directory("/d", 0o700, is_writable=False).level == "problem"
+    assert diagnose_data_directory("/d", 0o755, is_writable=True).remedy == "close it: chmod 700 /d"
+    assert diagnose_data_directory("/d", 0o700, is_writable=True).level == "ok"
+    assert diagnose_open_files(256).level == "warning"
+    assert diagnose_open_files(4096).level == "ok"
+    assert diagnose_port("h:1", is_free=True).remedy == "start it: toolgate up"
+    assert worst_level([Diagnosis("ok", "", ""), Diagnosis("warning", "", "")]) == "warning"
+    assert worst_level([]) == "ok"
 
 
 @pytest.fixture
@@ -188,14 +188,14 @@ def test_a_scope_over_the_limit_is_a_warning_and_one_that_is_refused_a_problem()
     warned = {"refusal": None, "warnings": ["the scope has 131 tools"]}
     remedy = "see which tools there are and why with `toolgate explain"
 
-    assert judge_scope("task ops", {"refusal": refusal, "warnings": []}) == [
-        Finding("problem", "task ops", "the scope has 131 tools", "narrow it")
+    assert diagnose_scope("task ops", {"refusal": refusal, "warnings": []}) == [
+        Diagnosis("problem", "task ops", "the scope has 131 tools", "narrow it")
     ]
-    assert judge_scope("task ops", warned) == [
-        Finding("warning", "task ops", "the scope has 131 tools", f"{remedy} --task ops`")
+    assert diagnose_scope("task ops", warned) == [
+        Diagnosis("warning", "task ops", "the scope has 131 tools", f"{remedy} --task ops`")
     ]
-    assert judge_scope("scope without a task", warned) == [
-        Finding("warning", "scope without a task", "the scope has 131 tools", f"{remedy}`")
+    assert diagnose_scope("scope without a task", warned) == [
+        Diagnosis("warning", "scope without a task", "the scope has 131 tools", f"{remedy}`")
     ]
 
 
@@ -305,8 +305,8 @@ def test_where_nothing_listens_the_advice_is_to_start(run: Run, data: str) -> No
 def test_tools_that_wait_for_approval_are_found_with_the_way_to_look_at_them() -> None:
     pin = {"server_id": "git", "tools": {"log": "0" * 64}, "waiting": ["log"]}
 
-    assert judge_pin({**pin, "waiting": []}) is None
-    assert judge_pin(pin) == Finding(
+    assert diagnose_pin({**pin, "waiting": []}) is None
+    assert diagnose_pin(pin) == Diagnosis(
         "warning",
         "pin git",
         "1 tool changed or came after approval, and is not offered",

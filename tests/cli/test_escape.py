@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.cli.escape import encode_json, escape_block, escape_line
+from toolgate.cli.render.layout import encode_json, escape_block, escape_line
 
 
 @pytest.mark.parametrize(

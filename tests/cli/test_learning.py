@@ -10,9 +10,9 @@ from tests.cli.answers import decision, explanation
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
 from tests.cli.screen import shown
-from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.failure import CommandError, ExitCode
+from toolgate.cli.options import parse_time
 from toolgate.cli.render.scope import render_explanation
-from toolgate.cli.times import parse_time
 
 DAY_MS: Final = 24 * 3_600_000
 NOON_MS: Final = 1_794_312_000_000  # 2026-11-10T12:00Z
@@ -116,7 +116,7 @@ def test_a_lesson_that_is_not_the_one_that_was_agreed_to_is_not_applied(
 
     ran = run("learn", "review", "--apply", "--require-plan", "p0")
 
-    assert ran.code == Exit.FAILED
+    assert ran.code == ExitCode.FAILED
     assert "not what that plan showed" in ran.err
 
 
@@ -135,7 +135,7 @@ def test_the_task_as_it_should_be_goes_into_a_file(gateway: FakeGateway, run: Ru
 
     assert run("learn", "review", "--out", str(out), "--json").json == lesson()
     assert json.loads(out.read_text("utf-8")) == RECORD
-    assert run("learn", "review", "--out", str(tmp_path / "none" / "x")).code == Exit.USAGE
+    assert run("learn", "review", "--out", str(tmp_path / "none" / "x")).code == ExitCode.USAGE
 
 
 def holder(kind: str, name: str, **fields: Any) -> dict[str, Any]:
@@ -212,7 +212,7 @@ def test_times_in_the_past_are_read_as_people_write_them(text: str, expected: in
 
 @pytest.mark.parametrize("text", ["", "7", "0d", "-1d", "7w", "2026-11-11", "1969-12-31", "999999d", "10.5d"])
 def test_what_is_no_time_in_the_past_is_refused(text: str) -> None:
-    with pytest.raises(CommandFailed, match="no time in the past"):
+    with pytest.raises(CommandError, match="no time in the past"):
         parse_time(text, now_ms=NOON_MS)
 
 

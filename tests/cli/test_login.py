@@ -15,7 +15,7 @@ from tests.cli.fake_gateway import FakeGateway
 from tests.cli.processes import running
 from tests.upstream.oauth.authority import House, house_aside
 from toolgate.cli.client.login_callback import open_callback
-from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.failure import CommandError, ExitCode
 
 LOGIN = "/api/v1/mcp/servers/there/login"
 
@@ -38,7 +38,7 @@ def browser(house: House) -> Callable[[str], bool]:
 
     def open_url(url: str) -> bool:
         redirect_uri = dict(parse_qsl(urlsplit(url).query))["redirect_uri"]
-        back = f"{redirect_uri}?{urlencode(house.authority.agree(url))}"
+        back = f"{redirect_uri}?{urlencode(house.authority.negotiate(url))}"
         threading.Thread(target=visit, args=(back,)).start()
         return True
 
@@ -67,7 +67,7 @@ def test_whoever_agrees_in_the_browser_lets_the_gateway_in(
         after = run("servers", "get", "there")
         ended = run("servers", "logout", "there")
 
-    assert (before.code, "toolgate servers login there" in before.out) == (Exit.FAILED, True)
+    assert (before.code, "toolgate servers login there" in before.out) == (ExitCode.FAILED, True)
     assert (logged_in.code, ended.code) == (0, 0)
     assert f"logged in at {servers.authority.issuer} until " in after.out
     assert "connected" in after.out
@@ -149,7 +149,7 @@ def test_answers_to_something_else_are_passed_over() -> None:
 
 def test_nobody_waits_for_ever() -> None:
     times = iter([0.0, 1_000.0])
-    with open_callback() as callback, pytest.raises(CommandFailed, match="nobody came back"):
+    with open_callback() as callback, pytest.raises(CommandError, match="nobody came back"):
         callback.wait("x", lambda: next(times))
 
 

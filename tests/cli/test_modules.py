@@ -11,7 +11,7 @@ from wasmtime import wat2wasm
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
 from tests.docs.documents import EXAMPLES
-from toolgate.cli.failure import Exit
+from toolgate.cli.failure import ExitCode
 from toolgate.cli.files import modules
 
 GUEST = bytes(
@@ -173,7 +173,7 @@ def test_what_is_no_module_is_not_sent(
     for command in words:
         ran = run(*command)
 
-        assert ran.code == Exit.USAGE
+        assert ran.code == ExitCode.USAGE
         assert said in ran.err
         assert "try:" in ran.err
     assert gateway.asked == []
@@ -193,7 +193,7 @@ def test_the_beginning_of_a_hash_must_mean_one_module(
     )
     ran = run("modules", "delete", prefix)
 
-    assert ran.code == Exit.USAGE
+    assert ran.code == ExitCode.USAGE
     assert said in ran.err
     assert {asked.method for asked in gateway.asked} <= {"GET"}
 

@@ -11,10 +11,9 @@ from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
 from tests.cli.screen import shown
 from tests.package_kit import manifest, pack
-from toolgate.catalog.definitions import check_list
-from toolgate.cli.defaults import DEFAULT_URL
-from toolgate.cli.failure import CommandFailed
-from toolgate.cli.files.packages import Bump, PackageDirectory, bumped
+from toolgate.catalog.definitions import check_tools
+from toolgate.cli.failure import CommandError
+from toolgate.cli.files.packages import PackageDirectory, VersionBump, bump_version
 from toolgate.cli.render.packages import (
     render_install_plan,
     render_installed,
@@ -22,6 +21,7 @@ from toolgate.cli.render.packages import (
     render_packages,
     render_published,
 )
+from toolgate.cli.render.up import DEFAULT_URL
 from toolgate.model.tools import ToolDefinition
 
 EVIL = "\x1b[31mred\u202e"
@@ -29,7 +29,7 @@ EVIL = "\x1b[31mred\u202e"
 
 def tools(*names: str) -> list[ToolDefinition]:
     raws = [json.dumps({"name": name, "inputSchema": {"type": "object"}}).encode() for name in names]
-    return list(check_list("notes", raws)[0].values())
+    return list(check_tools("notes", raws)[0].values())
 
 
 def directory(tmp_path: Path, document: Any) -> Path:
@@ -40,25 +40,25 @@ def directory(tmp_path: Path, document: Any) -> Path:
 @pytest.mark.parametrize(
     ("version", "bump", "expected"),
     [
-        pytest.param("1.2.3", Bump.PATCH, "1.2.4", id="patch"),
-        pytest.param("1.2.3", Bump.MINOR, "1.3.0", id="minor"),
-        pytest.param("1.2.3", Bump.MAJOR, "2.0.0", id="major"),
-        pytest.param("1.2.3-rc.1+build", Bump.PATCH, "1.2.4", id="what follows is left out"),
+        pytest.param("1.2.3", VersionBump.PATCH, "1.2.4", id="patch"),
+        pytest.param("1.2.3", VersionBump.MINOR, "1.3.0", id="minor"),
+        pytest.param("1.2.3", VersionBump.MAJOR, "2.0.0", id="major"),
+        pytest.param("1.2.3-rc.1+build", VersionBump.PATCH, "1.2.4", id="what follows is left out"),
     ],
 )
-def test_the_next_version(version: str, bump: Bump, expected: str) -> None:
-    assert bumped(version, bump) == expected
+def test_the_next_version(version: str, bump: VersionBump, expected: str) -> None:
+    assert bump_version(version, bump) == expected
 
 
 def test_a_version_of_another_form_has_no_next_one() -> None:
-    with pytest.raises(CommandFailed, match=r"1\.2\.3"):
-        bumped("2026-11", Bump.PATCH)
+    with pytest.raises(CommandError, match=r"1\.2\.3"):
+        bump_version("2026-11", VersionBump.PATCH)
 
 
 @pytest.mark.requirement("004-19")
 def test_a_manifest_is_completed_in_place_and_keeps_what_else_it_says(tmp_path: Path) -> None:
     document = {"x-team": "blue", **manifest(), "toolsSummary": ["old"], "tools": [{"broken": True}]}
-    package = PackageDirectory(directory(tmp_path, document), bump=Bump.MINOR)
+    package = PackageDirectory(directory(tmp_path, document), bump=VersionBump.MINOR)
     package.write(package.complete(tools("add", "echo")))
     written = json.loads((tmp_path / "manifest.json").read_text("utf-8"))
 

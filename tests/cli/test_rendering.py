@@ -6,8 +6,8 @@ import pytest
 
 from tests.cli.answers import decision, explanation, health, server, tools
 from tests.cli.screen import shown
+from toolgate.cli.demo.demo import TaskView, render_demo
 from toolgate.cli.render.changes import render_applied, render_lint, render_reload
-from toolgate.cli.render.demo import TaskView, render_demo
 from toolgate.cli.render.records import (
     render_keys,
     render_new_key,

@@ -194,7 +194,7 @@ def test_ctrl_c_cancels_the_run(gateway: FakeGateway, run: Run, monkeypatch: pyt
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("toolgate.cli.live.Screen.line", interrupt)
+    monkeypatch.setattr("toolgate.cli.live.RunScreen.line", interrupt)
     ran = run("run", "sum")
 
     assert ran.code == 130

@@ -12,7 +12,7 @@ from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
 from tests.registry.official import LIST, check_official
 from tests.scenarios.waiting import eventually
-from toolgate.cli.failure import Exit
+from toolgate.cli.failure import ExitCode
 
 NOTES = Path(__file__).parents[2] / "examples" / "notes_server.py"
 
@@ -79,7 +79,7 @@ def test_what_a_skill_cannot_call_is_told_with_the_reason_and_what_may_have_been
     ran = at_gateway("skill", "check", str(file))
     found = at_gateway("skill", "check", str(file), "--json").json["tools"]
 
-    assert ran.code == Exit.FAILED
+    assert ran.code == ExitCode.FAILED
     assert [one["state"] for one in found] == ["callable", "hidden", "missing", "missing", "callable"]
     assert "notes.add_note" in found[2]["nearest"]
     assert found[4]["tokens"] > found[0]["tokens"]
@@ -141,7 +141,7 @@ def test_a_server_is_exported_and_imported_again(at_gateway: Run, tmp_path: Path
 
     assert exported.json["name"] == "toolgate.local/far"
     assert at_gateway("servers", "import", str(tmp_path / "server.json"), "--dry-run").code == 0
-    assert refused.code == Exit.FAILED
+    assert refused.code == ExitCode.FAILED
     at_gateway("servers", "delete", "far")
 
 
@@ -164,7 +164,7 @@ def test_a_catalog_of_docker_is_imported_with_what_it_may_not_decide_left_out(
 def test_a_bundle_is_to_be_installed(run: Run, tmp_path: Path) -> None:
     ran = run("servers", "import", str(tmp_path / "x.mcpb"))
 
-    assert ran.code == Exit.USAGE
+    assert ran.code == ExitCode.USAGE
     assert f"toolgate install {tmp_path / 'x.mcpb'}" in ran.err
 
 
@@ -182,7 +182,7 @@ def test_a_skill_that_is_too_long_for_a_url_is_to_be_a_task(
     refused = run("skill", "url", str(file))
     checked = run("skill", "check", str(file), "--json").json
 
-    assert refused.code == Exit.FAILED
+    assert refused.code == ExitCode.FAILED
     assert "toolgate skill apply" in refused.err
     assert f"{gateway.url}/api/mcp/t/long" in refused.err
     assert [one["state"] for one in checked["tools"]].count("unlisted") == 1
@@ -205,7 +205,7 @@ def test_what_hides_a_tool_or_its_server_is_named(gateway: FakeGateway, run: Run
 
     ran = run("skill", "check", str(file))
 
-    assert ran.code == Exit.FAILED
+    assert ran.code == ExitCode.FAILED
     assert ran.lines[1] == "a.x        -  hidden by key: not_allowed_by_key (ceiling)"
     assert ran.lines[2] == "b.y        -  hidden by key: not_allowed_by_key"
 
@@ -219,5 +219,5 @@ def test_a_manifest_that_cannot_be_read_is_refused_before_anything_is_asked(
 
     for command in ("check", "url", "apply"):
         ran = run("skill", command, str(file))
-        assert ran.code == Exit.USAGE
+        assert ran.code == ExitCode.USAGE
         assert str(file) in ran.err.replace("\n", "")

@@ -11,8 +11,8 @@ from tests.cli.fake_gateway import FakeGateway
 from tests.cli.processes import PROGRAM
 from tests.cli.screen import shown
 from tests.scenarios.waiting import eventually
-from toolgate.cli.frames import happened_between, happened_by_audit, make_frame, makes_calls
-from toolgate.cli.readings import Interval, Reading, interpolate, parse_reading
+from toolgate.cli.frames import make_frame, makes_calls, totals_between, totals_from_audit
+from toolgate.cli.readings import MetricsInterval, MetricsReading, interpolate, parse_reading
 from toolgate.cli.render.top import render_frame
 from toolgate.telemetry import Metrics
 
@@ -36,15 +36,15 @@ def make_metrics(calls: int, *, server_id: str = "git", state: str = "connected"
     return metrics
 
 
-def read(*metrics: Metrics, at_s: float = 0.0) -> Reading:
+def read(*metrics: Metrics, at_s: float = 0.0) -> MetricsReading:
     return parse_reading([one.render().decode() for one in metrics], at_s)
 
 
 def test_a_frame_has_the_rates_of_its_interval_and_fits_80_columns() -> None:
-    interval = Interval(read(make_metrics(20), at_s=10.0), read(make_metrics(60), at_s=12.0))
+    interval = MetricsInterval(read(make_metrics(20), at_s=10.0), read(make_metrics(60), at_s=12.0))
     frame = make_frame(
         interval.after,
-        happened_between(interval),
+        totals_between(interval),
         url="http://127.0.0.1:8080",
         clock="12:00:00",
         nodes=[NODE],
@@ -73,8 +73,8 @@ def test_servers_past_the_height_are_counted_and_long_names_give_way() -> None:
     metrics.gauge(
         "toolgate_calls_in_flight", "", lambda: {one: 0.0 for one, _ in states}, labels=("server_id",)
     )
-    interval = Interval(read(metrics), read(metrics, at_s=2.0))
-    frame = make_frame(interval.after, happened_between(interval), url="http://gate", clock="")
+    interval = MetricsInterval(read(metrics), read(metrics, at_s=2.0))
+    frame = make_frame(interval.after, totals_between(interval), url="http://gate", clock="")
     lines = shown(render_frame(frame, 24))
 
     assert len(lines) <= 24
@@ -86,7 +86,7 @@ def test_servers_past_the_height_are_counted_and_long_names_give_way() -> None:
 def test_processes_add_up_and_a_server_is_shown_at_its_worst() -> None:
     nodes = make_metrics(10), make_metrics(10, state="down")
     before, after = read(*nodes), read(make_metrics(30), make_metrics(10, state="down"), at_s=1.0)
-    frame = make_frame(after, happened_between(Interval(before, after)), url="", clock="")
+    frame = make_frame(after, totals_between(MetricsInterval(before, after)), url="", clock="")
 
     [line] = frame.servers
     assert (line.state, line.calls_per_s, line.in_flight, frame.gauges["toolgate_children"]) == (
@@ -99,9 +99,9 @@ def test_processes_add_up_and_a_server_is_shown_at_its_worst() -> None:
 
 
 def test_a_process_that_began_anew_counts_from_nothing() -> None:
-    interval = Interval(read(make_metrics(50)), read(make_metrics(5), at_s=1.0))
+    interval = MetricsInterval(read(make_metrics(50)), read(make_metrics(5), at_s=1.0))
 
-    assert happened_between(interval).calls["git"] == 5
+    assert totals_between(interval).calls["git"] == 5
 
 
 def test_a_control_shows_what_its_nodes_told_it() -> None:
@@ -115,7 +115,7 @@ def test_a_control_shows_what_its_nodes_told_it() -> None:
     metrics = Metrics()
     metrics.gauge("toolgate_server_state", "", lambda: {("git", "idle"): 1.0}, labels=("server_id", "state"))
     reading = read(metrics)
-    frame = make_frame(reading, happened_by_audit(activity), url="", clock="")
+    frame = make_frame(reading, totals_from_audit(activity), url="", clock="")
 
     [line] = frame.servers
     assert shown(render_frame(frame))[6] == "git     idle      10.0    1.0  7.5 ms       -       -"

@@ -15,7 +15,7 @@ from tests.scenarios import reference
 from tests.scenarios.gateway import ROOT, Gateway, Json, Site, running
 from tests.scenarios.waiting import eventually
 from toolgate.audit.events import AuditEvent, CallRecorded, TokensCounted
-from toolgate.audit.lines import encode_line
+from toolgate.audit.log.lines import encode_line
 from toolgate.cli.demo.repository import make_repository
 from toolgate.cli.demo_kit import DATA, load_servers, load_tasks
 

@@ -179,7 +179,7 @@ def agreeing_at(house: House) -> Callable[[Route], None]:
     def agree(route: Route) -> None:
         url = route.request.url
         (back,) = parse_qs(urlsplit(url).query)["redirect_uri"]
-        location = f"{back}?{urlencode(house.authority.agree(url))}"
+        location = f"{back}?{urlencode(house.authority.negotiate(url))}"
         route.fulfill(status=302, headers={"location": location})
 
     return agree

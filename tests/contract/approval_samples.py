@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-from toolgate.model.approvals import Question
+from toolgate.model.approvals import ApprovalRequest
 
-ASKED = Question(
+ASKED = ApprovalRequest(
     principal="key:ada",
     task_id="support",
     server_id="files",
@@ -19,5 +19,5 @@ ASKED = Question(
 )
 
 
-def question(**changes: Any) -> Question:
+def question(**changes: Any) -> ApprovalRequest:
     return replace(ASKED, **changes)

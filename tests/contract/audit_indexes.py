@@ -9,7 +9,7 @@ from tests.contract.stores import schema_url
 from toolgate.app.audit_index import open_postgres_index
 from toolgate.audit.events import AuditEvent, CallRecorded
 from toolgate.audit.index.index import AuditIndex, open_sqlite_index
-from toolgate.audit.lines import Batch, Line
+from toolgate.audit.log.lines import AuditLine, LineBatch
 
 OpenIndex = Callable[[Path], AbstractAsyncContextManager[AuditIndex]]
 LOG: Final = "ab" * 16
@@ -36,10 +36,10 @@ def call(at_ms: int = 1_000, **fields: Any) -> CallRecorded:
     return CallRecorded(at_ms, **known | {"server_id": "git"} | fields)
 
 
-def batch(*events: AuditEvent, after: int = 0) -> Batch:
+def batch(*events: AuditEvent, after: int = 0) -> LineBatch:
     """Events of a log, numbered from `after` on."""
-    lines = [Line(seq, event) for seq, event in enumerate(events, after + 1)]
-    return Batch(after, after + len(lines), lines)
+    lines = [AuditLine(seq, event) for seq, event in enumerate(events, after + 1)]
+    return LineBatch(after, after + len(lines), lines)
 
 
 async def add(index: AuditIndex, *events: AuditEvent, after: int = 0, node: str = "") -> int:

@@ -12,10 +12,10 @@ from sqlalchemy import Connection
 from tests.contract.links import RELAYING, Ears, Subject
 from tests.contract.object_stores import KINDS, open_bucket, open_objects
 from tests.contract.stores import STORES, Clock, open_postgres
-from toolgate.packages.objects import Objects
+from toolgate.packages.objects import ObjectStore
 from toolgate.registry.invocations.contract import Invocations
 from toolgate.registry.store.contract import Store
-from toolgate.upstream.connection.contract import Link
+from toolgate.upstream.connection.contract import ServerConnection
 
 MINUTE_MS = 60_000
 
@@ -33,7 +33,7 @@ def ears() -> Ears:
 
 
 @pytest.fixture
-async def link(subject: Subject, ears: Ears) -> AsyncIterator[Link]:
+async def link(subject: Subject, ears: Ears) -> AsyncIterator[ServerConnection]:
     link = await subject.opener(subject.record, ears, known_era=None)
     yield link
     await link.aclose()
@@ -46,7 +46,7 @@ def bucket() -> Iterator[dict[str, str]]:
 
 
 @pytest.fixture(params=KINDS)
-def objects(request: pytest.FixtureRequest, tmp_path: Path, bucket: dict[str, str]) -> Objects:
+def objects(request: pytest.FixtureRequest, tmp_path: Path, bucket: dict[str, str]) -> ObjectStore:
     return open_objects(request.param, tmp_path, bucket)
 
 
@@ -87,6 +87,6 @@ async def replicas(
 ) -> AsyncIterator[tuple[Store, Store]]:
     """They hear of each other by notification alone: nothing is looked at again within a test."""
     monkeypatch.setattr("toolgate.registry.store.postgresql._POLL_S", 3_600.0)
-    monkeypatch.setattr("toolgate.registry.invocation_steps.LOOK_AGAIN_S", 3_600.0)
+    monkeypatch.setattr("toolgate.registry.invocations.contract.CLAIM_POLL_S", 3_600.0)
     async with open_postgres(tmp_path, clocks[0]) as one, open_postgres(tmp_path, clocks[1]) as other:
         yield one, other

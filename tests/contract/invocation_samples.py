@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from toolgate.model.invocations import CallMade, Ending, Invocation, LogLine, RunUsage
+from toolgate.model.invocations import Invocation, InvocationCall, InvocationResult, LogLine, RunUsage
 from toolgate.model.principals import Ceiling, Principal
 from toolgate.registry.invocations.contract import Invocations
 
@@ -14,7 +14,7 @@ ADA = Principal(
     default_task="review",
     expires_at_s=2_000_000_000,
 )
-SUCCESS = Ending(
+SUCCESS = InvocationResult(
     state="succeeded",
     ended_by="exit",
     exit_code=0,
@@ -23,11 +23,11 @@ SUCCESS = Ending(
     is_truncated=True,
     usage=RunUsage(fuel=10**12, wall_ms=1_500, memory_bytes=65_536, hostcalls=7, tool_calls=2, model_asks=1),
     calls=(
-        CallMade(server_id="fs", tool="read", code="", ms=3),
-        CallMade(server_id="fs", tool="write", code="mcp_policy_denied", ms=0),
+        InvocationCall(server_id="fs", tool="read", code="", ms=3),
+        InvocationCall(server_id="fs", tool="write", code="mcp_policy_denied", ms=0),
     ),
 )
-STOPPED = Ending(state="crashed", ended_by="node_stopped", message="its node was stopped")
+STOPPED = InvocationResult(state="crashed", ended_by="node_stopped", message="its node was stopped")
 
 
 def invocation(invocation_id: str, task_id: str = "review", **fields: Any) -> Invocation:

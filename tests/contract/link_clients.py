@@ -7,17 +7,17 @@ from typing import Any
 
 import msgspec
 
-from toolgate.upstream.connection.contract import NO_CAPABILITIES, Reply
+from toolgate.upstream.connection.contract import NO_CAPABILITIES, RpcResponse
 
 Json = dict[str, Any]
-ACCEPTED = Reply(result=b'{"action":"accept","content":{"n":1}}')
+ACCEPTED = RpcResponse(result=b'{"action":"accept","content":{"n":1}}')
 
 
-async def accept(_method: str, _params: Json) -> Reply:
+async def accept(_method: str, _params: Json) -> RpcResponse:
     return ACCEPTED
 
 
-async def never(_method: str, _params: Json) -> Reply:
+async def never(_method: str, _params: Json) -> RpcResponse:
     await asyncio.Event().wait()
     raise AssertionError("it waits for ever")
 
@@ -26,7 +26,7 @@ async def never(_method: str, _params: Json) -> Reply:
 class Client:
     """Remembers all it hears."""
 
-    answer: Callable[[str, Json], Awaitable[Reply]] = accept
+    answer: Callable[[str, Json], Awaitable[RpcResponse]] = accept
     principal_id: str = "ada"
     capabilities: bytes = b'{"elicitation":{"form":{}},"sampling":{},"roots":{}}'
     log_level: str = ""
@@ -39,7 +39,7 @@ class Client:
     def notify(self, method: str, params: bytes) -> None:
         self.told.append((method, msgspec.json.decode(params)))
 
-    async def ask(self, method: str, params: bytes) -> Reply:
+    async def ask(self, method: str, params: bytes) -> RpcResponse:
         members: Json = msgspec.json.decode(params)
         self.asked.append((method, members))
         try:
@@ -61,5 +61,5 @@ class SilentClient:
     def notify(self, method: str, params: bytes) -> None:
         raise AssertionError(f"it was told {method}")
 
-    async def ask(self, method: str, params: bytes) -> Reply:
+    async def ask(self, method: str, params: bytes) -> RpcResponse:
         raise AssertionError(f"it was asked {method}")

@@ -1,4 +1,4 @@
-"""Every transport under the contract of `Link`, each with the same server at its other end."""
+"""Every transport under the contract of `ServerConnection`, each with the same server at its other end."""
 
 import asyncio
 import json
@@ -19,14 +19,14 @@ from tests.upstream.faulty_http import STREAM_END, STREAM_HEAD, FaultyHttp, Peer
 from tests.upstream.memory_link import Json, MemoryNet, MemoryServer
 from tests.upstream.memory_link import record as memory_record
 from toolgate.model.servers import HttpEndpoint, ServerRecord, StdioLaunch, Transport
-from toolgate.model.tools import Era
-from toolgate.upstream.connection.contract import Opener, Purpose, Reply, StartFailed
+from toolgate.model.tools import Revision
+from toolgate.upstream.connection.contract import Connector, Purpose, RpcResponse, StartFailed
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
-from toolgate.upstream.sse_legacy import SseLegacyOpener
+from toolgate.upstream.http.sse_legacy import SseLegacyConnector
 from toolgate.upstream.stdio.children import Warden
-from toolgate.upstream.stdio.connector import StdioOpener
-from toolgate.upstream.streamable import StreamableOpener
+from toolgate.upstream.stdio.connector import StdioConnector
+from toolgate.upstream.streamable import StreamableConnector
 
 SECRET = "sk-canary/0123456789"
 """The credential in the records of servers that have one."""
@@ -62,7 +62,7 @@ class Ears:
 class Subject:
     """One transport, and servers to reach by it."""
 
-    opener: Opener
+    opener: Connector
     record: ServerRecord
     """A server that obeys `link_server`."""
     silent: ServerRecord
@@ -73,11 +73,11 @@ class Subject:
     """Connections or children that exist now."""
 
 
-OpenSubject = Callable[[Era], AbstractAsyncContextManager[Subject]]
+OpenSubject = Callable[[Revision], AbstractAsyncContextManager[Subject]]
 
 
 @asynccontextmanager
-async def open_memory(era: Era) -> AsyncIterator[Subject]:
+async def open_memory(era: Revision) -> AsyncIterator[Subject]:
     async def hang() -> None:
         await asyncio.Event().wait()
 
@@ -87,7 +87,7 @@ async def open_memory(era: Era) -> AsyncIterator[Subject]:
     good = MemoryServer(era=era)
     brain = ContractServer(era, _MemoryCarrier(good))
 
-    async def handle(members: Json) -> Reply:
+    async def handle(members: Json) -> RpcResponse:
         params = {**members, "_meta": good.calls[-1].meta}
         answer = brain.answer({"id": 1, "method": "tools/call", "params": params})
         if answer is None:
@@ -97,7 +97,7 @@ async def open_memory(era: Era) -> AsyncIterator[Subject]:
                 brain.stop(len(good.calls))
         assert answer is not None
         parts = {name: _encode(value) for name, value in answer.items()}
-        return Reply(parts.get("result"), parts.get("error"))
+        return RpcResponse(parts.get("result"), parts.get("error"))
 
     tools = ("echo", "meta", "stopped", "announce", "die", "refuse", "hang", "progress")
     good.on_call = dict.fromkeys(tools, handle)
@@ -129,7 +129,7 @@ class _MemoryCarrier:
 
 
 @asynccontextmanager
-async def open_stdio(era: Era) -> AsyncIterator[Subject]:
+async def open_stdio(era: Revision) -> AsyncIterator[Subject]:
     mark = uuid.uuid4().hex
     program = str(Path(__file__).with_name("link_server.py"))
 
@@ -142,7 +142,7 @@ async def open_stdio(era: Era) -> AsyncIterator[Subject]:
     warden = Warden()
     try:
         yield Subject(
-            opener=StdioOpener(warden, Secrets(os.environ)),
+            opener=StdioConnector(warden, Secrets(os.environ)),
             record=launch(sys.executable, era),
             silent=launch(sys.executable, "silent"),
             missing=launch("/nowhere/python"),
@@ -162,21 +162,21 @@ def _command_line(process: Path) -> bytes:
 
 
 @asynccontextmanager
-async def open_http(era: Era) -> AsyncIterator[Subject]:
-    opener = StreamableOpener(Secrets({}), Egress(allow_private=True))
+async def open_http(era: Revision) -> AsyncIterator[Subject]:
+    opener = StreamableConnector(Secrets({}), Egress(allow_private=True))
     async with _open_door(_HttpDoor(era), opener, "streamable_http") as subject:
         yield subject
 
 
 @asynccontextmanager
-async def open_sse(era: Era) -> AsyncIterator[Subject]:
-    opener = SseLegacyOpener(Secrets({}), Egress(allow_private=True))
+async def open_sse(era: Revision) -> AsyncIterator[Subject]:
+    opener = SseLegacyConnector(Secrets({}), Egress(allow_private=True))
     async with _open_door(_SseDoor(era), opener, "http_sse_legacy") as subject:
         yield subject
 
 
 @asynccontextmanager
-async def _open_door(door: "_Door", opener: Opener, transport: Transport) -> AsyncIterator[Subject]:
+async def _open_door(door: "_Door", opener: Connector, transport: Transport) -> AsyncIterator[Subject]:
     async def say_nothing(_: Request, peer: Peer) -> None:
         await peer.gone()
 
@@ -202,7 +202,7 @@ class _Door(ABC):
 
     server: FaultyHttp
 
-    def __init__(self, era: Era) -> None:
+    def __init__(self, era: Revision) -> None:
         self._brain = ContractServer(era, self)
         self._listening: set[Peer] = set()
         self._saying: set[asyncio.Task[None]] = set()
@@ -235,7 +235,7 @@ class _Door(ABC):
 class _HttpDoor(_Door):
     """Streamable HTTP: an answer to each POST, on a stream of its own where there is more to say."""
 
-    def __init__(self, era: Era) -> None:
+    def __init__(self, era: Revision) -> None:
         super().__init__(era)
         self._posts: dict[object, _Post] = {}
 
@@ -324,7 +324,7 @@ class _Post:
 class _SseDoor(_Door):
     """The transport of 2024: answers come on the one stream that a client has opened."""
 
-    def __init__(self, era: Era) -> None:
+    def __init__(self, era: Revision) -> None:
         super().__init__(era)
         self._streams: dict[str, Peer] = {}
         self._stream_of: dict[object, Peer] = {}
@@ -369,7 +369,7 @@ def _encode(value: object) -> bytes:
     return json.dumps(value).encode()
 
 
-SUBJECTS: dict[str, tuple[OpenSubject, Era]] = {
+SUBJECTS: dict[str, tuple[OpenSubject, Revision]] = {
     f"{transport}, {era}": (opens, era)
     for transport, opens in {
         "memory": open_memory,
@@ -377,13 +377,13 @@ SUBJECTS: dict[str, tuple[OpenSubject, Era]] = {
         "http": open_http,
         "sse": open_sse,
     }.items()
-    for era in get_args(Era)
+    for era in get_args(Revision)
 }
 RELAYING = {name: subject for name, subject in SUBJECTS.items() if not name.startswith("memory")}
 """Those that carry what passes between a server and the client behind a request."""
 
 
-def _of(era: Era) -> pytest.MarkDecorator:
+def _of(era: Revision) -> pytest.MarkDecorator:
     names = [name for name, subject in RELAYING.items() if subject[1] == era]
     return pytest.mark.parametrize("subject", names, indirect=True)
 

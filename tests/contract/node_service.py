@@ -10,7 +10,7 @@ import grpc.aio
 import msgspec
 
 from toolgate.errors import Compacted, WatchLagged
-from toolgate.model.revisions import Batch
+from toolgate.model.revisions import ChangeBatch
 from toolgate.proto import node_pb2
 from toolgate.registry.store.contract import Store
 
@@ -69,7 +69,7 @@ class NodeService:
                     try:
                         batch = await asyncio.wait_for(anext(batches), self.bookmark_s)
                     except TimeoutError:
-                        batch = Batch(revision=cursor)
+                        batch = ChangeBatch(revision=cursor)
                     cursor = batch.revision
                     yield _encode_batch(batch)
         except StopAsyncIteration:
@@ -87,7 +87,7 @@ class NodeService:
         return node_pb2.ReportResponse(wanted=self.wanted)
 
 
-def _encode_batch(batch: Batch) -> node_pb2.WatchRecordsResponse:
+def _encode_batch(batch: ChangeBatch) -> node_pb2.WatchRecordsResponse:
     return node_pb2.WatchRecordsResponse(
         revision=batch.revision,
         changes=[

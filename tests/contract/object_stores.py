@@ -10,7 +10,7 @@ from typing import Final
 from moto.server import ThreadedMotoServer
 
 from tests.scenarios.canaries import BUCKET_SECRET
-from toolgate.packages.objects import ObjectInfo, Objects, objects_at
+from toolgate.packages.objects import ObjectInfo, ObjectStore, open_object_store
 
 KINDS: Final = ("directory", "bucket")
 _prefixes: Final = count(1)
@@ -34,16 +34,16 @@ def open_bucket() -> Iterator[dict[str, str]]:
         server.stop()
 
 
-def open_objects(kind: str, directory: Path, environ: dict[str, str]) -> Objects:
+def open_objects(kind: str, directory: Path, environ: dict[str, str]) -> ObjectStore:
     """An empty store."""
     location = str(directory / "objects") if kind == "directory" else f"s3://bucket/test/{next(_prefixes)}"
-    return objects_at(location, environ)
+    return open_object_store(location, environ)
 
 
-class Dying(Objects):
+class Dying(ObjectStore):
     """A store whose process is killed after so many more writes and deletions: no other reaches it."""
 
-    def __init__(self, objects: Objects, left: int) -> None:
+    def __init__(self, objects: ObjectStore, left: int) -> None:
         self._objects = objects
         self.left = left
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.postgres import shared_server
-from toolgate.model.revisions import Batch, Kind, Write
+from toolgate.model.revisions import ChangeBatch, Kind, RecordWrite
 from toolgate.registry.memory import MemoryStore
 from toolgate.registry.store.contract import Store
 from toolgate.registry.store.postgresql import open_postgres_store
@@ -64,17 +64,17 @@ STORES: Final[dict[str, OpenStore]] = {
 DURABLE_STORES: Final = {name: opened for name, opened in STORES.items() if name != "memory"}
 
 
-def put(record_id: str, *, kind: Kind = "server", if_revision: int | None = None, **body: Any) -> Write:
-    return Write(kind=kind, id=record_id, body=body, if_revision=if_revision)
+def put(record_id: str, *, kind: Kind = "server", if_revision: int | None = None, **body: Any) -> RecordWrite:
+    return RecordWrite(kind=kind, id=record_id, body=body, if_revision=if_revision)
 
 
-def delete(record_id: str, *, kind: Kind = "server", if_revision: int | None = None) -> Write:
-    return Write(kind=kind, id=record_id, body=None, if_revision=if_revision)
+def delete(record_id: str, *, kind: Kind = "server", if_revision: int | None = None) -> RecordWrite:
+    return RecordWrite(kind=kind, id=record_id, body=None, if_revision=if_revision)
 
 
-async def read_watch(store: Store, since: int, *, upto: int) -> list[Batch]:
+async def read_watch(store: Store, since: int, *, upto: int) -> list[ChangeBatch]:
     """What a watcher sees, up to and with the bookmark or batch of revision `upto`."""
-    seen: list[Batch] = []
+    seen: list[ChangeBatch] = []
     async with asyncio.timeout(DEADLINE_S), store.watch(since) as batches:
         async for batch in batches:
             seen.append(batch)

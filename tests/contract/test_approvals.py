@@ -11,8 +11,9 @@ from tests.contract.approval_samples import ASKED, question
 from tests.contract.stores import DEADLINE_S, DURABLE_STORES, Clock
 from toolgate.errors import Conflict, NotFound
 from toolgate.model.approvals import CallApproval
-from toolgate.registry.approval_steps import AGREED, DECLINED
 from toolgate.registry.approvals.contract import (
+    AGREED,
+    DECLINED,
     EXPIRES_MS,
     KEEP_CLOSED_MS,
     MAX_PENDING,
@@ -21,8 +22,8 @@ from toolgate.registry.approvals.contract import (
     NOTICE_MS_MOST,
     ROUND_MS,
     Approvals,
-    Said,
-    Verdict,
+    ApprovalVerdict,
+    ElicitedDecision,
 )
 from toolgate.registry.store.contract import Store
 
@@ -48,7 +49,7 @@ async def test_a_question_is_kept_whole_and_waits(approvals: Approvals, lease_cl
     now_ms = lease_clock.now_ms
     verdict = await approvals.ask(ASKED, new_id="a")
 
-    assert verdict == Verdict("asked", "a", now_ms + EXPIRES_MS)
+    assert verdict == ApprovalVerdict("asked", "a", now_ms + EXPIRES_MS)
     assert await approvals.get("a") == CallApproval(
         approval_id="a", question=ASKED, created_ms=now_ms, expires_ms=now_ms + EXPIRES_MS
     )
@@ -199,8 +200,8 @@ async def test_an_id_is_given_once(approvals: Approvals) -> None:
 async def test_one_principal_waits_for_so_many_and_all_for_so_many(
     approvals: Approvals, monkeypatch: pytest.MonkeyPatch, lease_clock: Clock
 ) -> None:
-    monkeypatch.setattr("toolgate.registry.approval_steps.MAX_PENDING_EACH", 2)
-    monkeypatch.setattr("toolgate.registry.approval_steps.MAX_PENDING", 3)
+    monkeypatch.setattr("toolgate.registry.approvals.contract.MAX_PENDING_EACH", 2)
+    monkeypatch.setattr("toolgate.registry.approvals.contract.MAX_PENDING", 3)
     outcomes = [
         (await approvals.ask(question(principal=principal, tool=tool), new_id=f"{principal}{tool}")).outcome
         for principal, tool in ("ax", "ay", "az", "ax", "bx", "by", "cx")
@@ -308,9 +309,9 @@ async def test_what_is_agreed_to_in_place_is_decided_and_used_in_one_step(
 ) -> None:
     await approvals.ask(ASKED, new_id="a")
     lease_clock.now_ms += 1_000
-    settled = await approvals.settle(ASKED, Said("a", is_approved=True), new_id="b")
+    settled = await approvals.settle(ASKED, ElicitedDecision("a", is_approved=True), new_id="b")
     used = await approvals.get("a")
-    replayed = await approvals.settle(ASKED, Said("a", is_approved=True), new_id="c")
+    replayed = await approvals.settle(ASKED, ElicitedDecision("a", is_approved=True), new_id="c")
 
     assert (settled.outcome, settled.approval_id, settled.in_place) == ("granted", "a", True)
     assert used is not None
@@ -321,7 +322,7 @@ async def test_what_is_agreed_to_in_place_is_decided_and_used_in_one_step(
 
 async def test_what_is_declined_in_place_is_told_and_asked_anew_after_that(approvals: Approvals) -> None:
     await approvals.ask(ASKED, new_id="a")
-    settled = await approvals.settle(ASKED, Said("a", is_approved=False), new_id="b")
+    settled = await approvals.settle(ASKED, ElicitedDecision("a", is_approved=False), new_id="b")
     denied = await approvals.get("a")
     after = await approvals.ask(ASKED, new_id="c")
 
@@ -347,8 +348,10 @@ async def test_nobody_answers_the_question_of_another_call(
     approvals: Approvals, change: dict[str, str]
 ) -> None:
     await approvals.ask(ASKED, new_id="a")
-    agreed = await approvals.settle(question(**change), Said("a", is_approved=True), new_id="b")
-    declined = await approvals.settle(question(**change), Said("a", is_approved=False), new_id="c")
+    agreed = await approvals.settle(question(**change), ElicitedDecision("a", is_approved=True), new_id="b")
+    declined = await approvals.settle(
+        question(**change), ElicitedDecision("a", is_approved=False), new_id="c"
+    )
     kept = await approvals.get("a")
 
     assert (agreed.outcome, agreed.approval_id) == ("asked", "b")
@@ -359,7 +362,7 @@ async def test_nobody_answers_the_question_of_another_call(
 
 async def test_who_agrees_in_place_uses_what_others_approved_before(approvals: Approvals) -> None:
     await approved(approvals)
-    settled = await approvals.settle(ASKED, Said("a", is_approved=True), new_id="b")
+    settled = await approvals.settle(ASKED, ElicitedDecision("a", is_approved=True), new_id="b")
     used = await approvals.get("a")
 
     assert (settled.outcome, settled.in_place) == ("granted", False)
@@ -369,7 +372,7 @@ async def test_who_agrees_in_place_uses_what_others_approved_before(approvals: A
 
 async def test_who_declines_in_place_makes_no_call_whatever_others_decided(approvals: Approvals) -> None:
     await approved(approvals)
-    settled = await approvals.settle(ASKED, Said("a", is_approved=False), new_id="b")
+    settled = await approvals.settle(ASKED, ElicitedDecision("a", is_approved=False), new_id="b")
     after = await approvals.get("a")
     again = await approvals.ask(ASKED, new_id="c")
 
@@ -384,8 +387,8 @@ async def test_an_answer_in_place_that_comes_too_late_decides_nothing(
 ) -> None:
     await approvals.ask(ASKED, new_id="a")
     lease_clock.now_ms += EXPIRES_MS
-    declined = await approvals.settle(ASKED, Said("a", is_approved=False), new_id="b")
-    agreed = await approvals.settle(ASKED, Said("a", is_approved=True), new_id="c")
+    declined = await approvals.settle(ASKED, ElicitedDecision("a", is_approved=False), new_id="b")
+    agreed = await approvals.settle(ASKED, ElicitedDecision("a", is_approved=True), new_id="c")
 
     assert (declined.outcome, declined.in_place) == ("denied", False)
     assert (agreed.outcome, agreed.approval_id) == ("asked", "c")
@@ -394,7 +397,7 @@ async def test_an_answer_in_place_that_comes_too_late_decides_nothing(
 async def test_who_agrees_in_place_hears_of_a_denial(approvals: Approvals) -> None:
     await approvals.ask(ASKED, new_id="a")
     await approvals.decide("a", is_approved=False, by="key:bob", reason="no")
-    settled = await approvals.settle(ASKED, Said("a", is_approved=True), new_id="b")
+    settled = await approvals.settle(ASKED, ElicitedDecision("a", is_approved=True), new_id="b")
 
     assert (settled.outcome, settled.reason, settled.in_place) == ("denied", "no", False)
 
@@ -403,7 +406,10 @@ async def test_of_many_who_agree_in_place_at_once_one_makes_the_call(approvals: 
     await approvals.ask(ASKED, new_id="a")
     async with asyncio.timeout(DEADLINE_S):
         verdicts = await asyncio.gather(
-            *(approvals.settle(ASKED, Said("a", is_approved=True), new_id=f"b{n}") for n in range(20))
+            *(
+                approvals.settle(ASKED, ElicitedDecision("a", is_approved=True), new_id=f"b{n}")
+                for n in range(20)
+            )
         )
 
     assert Counter(one.outcome for one in verdicts) == {"granted": 1, "asked": 1, "waiting": 18}

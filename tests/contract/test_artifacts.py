@@ -20,8 +20,8 @@ from toolgate.errors import (
     StorageUnavailable,
 )
 from toolgate.packages import artifacts as module
-from toolgate.packages.artifacts import Artifacts, StoredVersion
-from toolgate.packages.objects import Objects, objects_at
+from toolgate.packages.artifacts import ArtifactStore, PackageVersion
+from toolgate.packages.objects import ObjectStore, open_object_store
 
 pytestmark = pytest.mark.anyio
 
@@ -39,13 +39,13 @@ class Archive:
         self.path = directory / self.sha256
         self.path.write_bytes(content)
 
-    async def put(self, artifacts: Artifacts, package_id: str = "pkg", version: str = "1.0.0") -> None:
+    async def put(self, artifacts: ArtifactStore, package_id: str = "pkg", version: str = "1.0.0") -> None:
         await artifacts.put(package_id, version, self.path, manifest=MANIFEST, sha256=self.sha256)
 
     def stored(
         self, package_id: str = "pkg", version: str = "1.0.0", at_ms: int = 1_000_000
-    ) -> StoredVersion:
-        return StoredVersion(
+    ) -> PackageVersion:
+        return PackageVersion(
             package_id=package_id,
             version=version,
             sha256=self.sha256,
@@ -55,8 +55,8 @@ class Archive:
 
 
 @pytest.fixture
-def artifacts(objects: Objects) -> Artifacts:
-    return Artifacts(objects, clock_ms=Clock())
+def artifacts(objects: ObjectStore) -> ArtifactStore:
+    return ArtifactStore(objects, clock_ms=Clock())
 
 
 @pytest.fixture
@@ -69,11 +69,11 @@ def other(tmp_path: Path) -> Archive:
     return Archive(tmp_path, b"other")
 
 
-async def content_of(artifacts: Artifacts, package_id: str = "pkg", version: str = "1.0.0") -> bytes:
+async def content_of(artifacts: ArtifactStore, package_id: str = "pkg", version: str = "1.0.0") -> bytes:
     return b"".join([piece async for piece in artifacts.read(package_id, version)])
 
 
-async def test_a_version_is_kept_as_it_was_published(artifacts: Artifacts, tmp_path: Path) -> None:
+async def test_a_version_is_kept_as_it_was_published(artifacts: ArtifactStore, tmp_path: Path) -> None:
     archive = Archive(tmp_path, os.urandom(LARGE))
     await archive.put(artifacts)
 
@@ -84,7 +84,7 @@ async def test_a_version_is_kept_as_it_was_published(artifacts: Artifacts, tmp_p
 
 
 async def test_the_same_again_is_fine_and_another_under_its_name_is_not(
-    artifacts: Artifacts, one: Archive, other: Archive
+    artifacts: ArtifactStore, one: Archive, other: Archive
 ) -> None:
     await one.put(artifacts)
     await one.put(artifacts)
@@ -97,10 +97,10 @@ async def test_the_same_again_is_fine_and_another_under_its_name_is_not(
 
 
 async def test_versions_are_listed_by_package_the_newest_first(
-    objects: Objects, one: Archive, other: Archive
+    objects: ObjectStore, one: Archive, other: Archive
 ) -> None:
     clock = Clock()
-    artifacts = Artifacts(objects, clock_ms=clock)
+    artifacts = ArtifactStore(objects, clock_ms=clock)
     await one.put(artifacts, "pkg", "1.0.0+b.1")
     clock.now_ms += 1
     await other.put(artifacts, "pkg", "1.1.0-rc.1")
@@ -113,7 +113,7 @@ async def test_versions_are_listed_by_package_the_newest_first(
 
 
 async def test_fil_3_a_removal_touches_its_own_version_only(
-    artifacts: Artifacts, one: Archive, other: Archive
+    artifacts: ArtifactStore, one: Archive, other: Archive
 ) -> None:
     for package_id, version in (("pkg", "1.0.0"), ("pkg", "1.0.0-1"), ("pkg-evil", "1.0.0")):
         await one.put(artifacts, package_id, version)
@@ -129,7 +129,7 @@ async def test_fil_3_a_removal_touches_its_own_version_only(
     assert await content_of(artifacts) == other.content
 
 
-async def test_what_is_not_there_is_not_found(artifacts: Artifacts) -> None:
+async def test_what_is_not_there_is_not_found(artifacts: ArtifactStore) -> None:
     with pytest.raises(NotFound):
         await artifacts.get("pkg", "1.0.0")
     with pytest.raises(NotFound):
@@ -144,7 +144,7 @@ async def test_what_is_not_there_is_not_found(artifacts: Artifacts) -> None:
     [("..", "1"), ("a/b", "1"), ("pkg", ".."), ("pkg", "1/2"), ("pkg", "../../x"), ("", "1"), ("pkg", "")],
 )
 async def test_fil_3_a_name_that_leads_elsewhere_is_refused(
-    artifacts: Artifacts, one: Archive, package_id: str, version: str
+    artifacts: ArtifactStore, one: Archive, package_id: str, version: str
 ) -> None:
     with pytest.raises(InvalidRecord):
         await one.put(artifacts, package_id, version)
@@ -154,12 +154,12 @@ async def test_fil_3_a_name_that_leads_elsewhere_is_refused(
 
 @pytest.mark.parametrize("writes", range(4))
 async def test_a_put_that_dies_anywhere_leaves_nothing_that_is_seen_and_can_be_done_again(
-    objects: Objects, one: Archive, other: Archive, writes: int
+    objects: ObjectStore, one: Archive, other: Archive, writes: int
 ) -> None:
-    whole = Artifacts(objects, clock_ms=Clock())
+    whole = ArtifactStore(objects, clock_ms=Clock())
     died = writes < 3
     try:
-        await one.put(Artifacts(Dying(objects, writes), clock_ms=Clock()))
+        await one.put(ArtifactStore(Dying(objects, writes), clock_ms=Clock()))
     except Killed:
         assert died
     seen = await whole.versions()
@@ -176,11 +176,11 @@ async def test_a_put_that_dies_anywhere_leaves_nothing_that_is_seen_and_can_be_d
 
 
 @pytest.mark.parametrize("writes", range(1, 3))
-async def test_a_removal_that_dies_leaves_no_version(objects: Objects, one: Archive, writes: int) -> None:
-    whole = Artifacts(objects, clock_ms=Clock())
+async def test_a_removal_that_dies_leaves_no_version(objects: ObjectStore, one: Archive, writes: int) -> None:
+    whole = ArtifactStore(objects, clock_ms=Clock())
     await one.put(whole)
     with pytest.raises(Killed):
-        await Artifacts(Dying(objects, writes), clock_ms=Clock()).remove("pkg", "1.0.0")
+        await ArtifactStore(Dying(objects, writes), clock_ms=Clock()).remove("pkg", "1.0.0")
 
     assert await whole.versions() == []
     await one.put(whole)
@@ -188,10 +188,10 @@ async def test_a_removal_that_dies_leaves_no_version(objects: Objects, one: Arch
 
 
 async def test_of_replicas_that_publish_one_version_at_once_one_wins_whole(
-    objects: Objects, tmp_path: Path
+    objects: ObjectStore, tmp_path: Path
 ) -> None:
     archives = [Archive(tmp_path, os.urandom(200_000)) for _ in range(6)]
-    replicas = [Artifacts(objects, clock_ms=Clock()) for _ in archives]
+    replicas = [ArtifactStore(objects, clock_ms=Clock()) for _ in archives]
     outcomes = await asyncio.gather(
         *(archive.put(replica) for archive, replica in zip(archives, replicas, strict=True)),
         return_exceptions=True,
@@ -206,7 +206,7 @@ async def test_of_replicas_that_publish_one_version_at_once_one_wins_whole(
 
 
 async def test_an_archive_that_was_lost_is_said_to_be_and_comes_back_with_the_next_put(
-    objects: Objects, artifacts: Artifacts, one: Archive
+    objects: ObjectStore, artifacts: ArtifactStore, one: Archive
 ) -> None:
     await one.put(artifacts)
     await objects.delete([info.name for info in await objects.list("packages") if one.sha256 in info.name])
@@ -220,7 +220,7 @@ async def test_an_archive_that_was_lost_is_said_to_be_and_comes_back_with_the_ne
 
 
 async def test_a_damaged_version_and_a_strangers_file_hide_nothing_else(
-    objects: Objects, artifacts: Artifacts, one: Archive
+    objects: ObjectStore, artifacts: ArtifactStore, one: Archive
 ) -> None:
     await one.put(artifacts)
     for name in ("packages/bad/1/version.json", "packages/notes.txt", "packages/A/1/version.json"):
@@ -232,7 +232,7 @@ async def test_a_damaged_version_and_a_strangers_file_hide_nothing_else(
 
 
 async def test_adm_14_a_package_has_so_many_versions_and_no_more(
-    artifacts: Artifacts, one: Archive, monkeypatch: pytest.MonkeyPatch
+    artifacts: ArtifactStore, one: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_VERSIONS", 2)
     for version in ("1", "2", "2"):
@@ -246,7 +246,7 @@ async def test_adm_14_a_package_has_so_many_versions_and_no_more(
 
 async def test_a_directory_is_its_owners_only(tmp_path: Path) -> None:
     """FIL-9"""
-    objects_at(str(tmp_path / "a" / "b"), {})
+    open_object_store(str(tmp_path / "a" / "b"), {})
 
     assert stat.S_IMODE((tmp_path / "a" / "b").stat().st_mode) == 0o700
 
@@ -254,10 +254,10 @@ async def test_a_directory_is_its_owners_only(tmp_path: Path) -> None:
 async def test_a_bucket_that_does_not_answer_or_is_not_there_is_told_without_its_address(
     bucket: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    nobody = objects_at("s3://bucket", bucket | {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"})
-    for objects in (nobody, objects_at("s3://other", bucket)):
+    nobody = open_object_store("s3://bucket", bucket | {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"})
+    for objects in (nobody, open_object_store("s3://other", bucket)):
         with pytest.raises(StorageUnavailable) as raised:
-            await Artifacts(objects, clock_ms=Clock()).versions()
+            await ArtifactStore(objects, clock_ms=Clock()).versions()
 
         assert "127.0.0.1" not in str(raised.value)
     assert "127.0.0.1:9" in caplog.text
@@ -266,11 +266,11 @@ async def test_a_bucket_that_does_not_answer_or_is_not_there_is_told_without_its
 @pytest.mark.parametrize("location", ["gs://bucket/x", "http://host/x", "s3://"])
 def test_a_place_that_is_none_is_refused_at_the_start(location: str) -> None:
     with pytest.raises(StartRefused, match="artifacts"):
-        objects_at(location, {})
+        open_object_store(location, {})
 
 
 def test_a_directory_that_cannot_be_made_is_refused_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
     with pytest.raises(StartRefused, match="cannot keep artifacts"):
-        objects_at(str(tmp_path / "file" / "x"), {})
+        open_object_store(str(tmp_path / "file" / "x"), {})

@@ -23,11 +23,11 @@ from toolgate.audit.events import (
     TokensCounted,
 )
 from toolgate.audit.index import tables
-from toolgate.audit.index.activity import Bucket, CallerCalls, Denials
+from toolgate.audit.index.activity import CallBucket, CallerCalls, Denials
 from toolgate.audit.index.index import AuditIndex, name_log
-from toolgate.audit.lines import Batch, Line
-from toolgate.audit.queries import Filter, KeptEvent
-from toolgate.audit.tokens import DAY_MS, TokenReport, TokenSums
+from toolgate.audit.index.statements import DAY_MS, TokenReport, TokenSums
+from toolgate.audit.index.tables import EventFilter, IndexedEvent
+from toolgate.audit.log.lines import AuditLine, LineBatch
 from toolgate.errors import StartRefused
 
 pytestmark = pytest.mark.anyio
@@ -69,8 +69,8 @@ async def index(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         yield opened
 
 
-async def page(index: AuditIndex, **equals: str) -> list[KeptEvent]:
-    return list(await index.page(Filter(equals=equals), before=None, limit=100))
+async def page(index: AuditIndex, **equals: str) -> list[IndexedEvent]:
+    return list(await index.page(EventFilter(equals=equals), before=None, limit=100))
 
 
 async def test_every_type_of_event_is_read_back_whole_the_newest_first(index: AuditIndex) -> None:
@@ -110,8 +110,8 @@ async def test_events_are_found_by(index: AuditIndex, column: str, value: str, e
 
 async def test_events_are_found_by_time_and_by_all_that_is_asked_for_at_once(index: AuditIndex) -> None:
     await add(index, *EVERY)
-    spring = Filter(since_ms=2, until_ms=5)
-    both = Filter(equals={"principal": "key:ada", "task_id": "t"}, since_ms=5)
+    spring = EventFilter(since_ms=2, until_ms=5)
+    both = EventFilter(equals={"principal": "key:ada", "task_id": "t"}, since_ms=5)
 
     assert times(await index.page(spring, before=None, limit=10)) == [4, 3, 2]
     assert times(await index.page(both, before=None, limit=10)) == [6, 5]
@@ -121,10 +121,10 @@ async def test_pages_follow_each_other_without_gap_or_repetition(index: AuditInd
     """Also of one moment, and while newer events come in."""
     await add(index, *(call(at_ms) for at_ms in (1, 2, 2, 2, 3)))
 
-    first = await index.page(Filter(), before=None, limit=2)
+    first = await index.page(EventFilter(), before=None, limit=2)
     await add(index, call(9), call(0), after=5)
-    second = await index.page(Filter(), before=first[-1].place, limit=2)
-    third = await index.page(Filter(), before=second[-1].place, limit=9)
+    second = await index.page(EventFilter(), before=first[-1].place, limit=2)
+    third = await index.page(EventFilter(), before=second[-1].place, limit=9)
 
     assert [one.seq for one in (*first, *second, *third)] == [5, 4, 3, 2, 1, 7]
 
@@ -134,7 +134,7 @@ async def test_each_event_is_taken_once_however_often_it_is_sent(index: AuditInd
         await add(index, call(1), call(2)),
         await add(index, call(1), call(2)),
         await add(index, call(2), call(3), after=1),
-        await index.add(Batch(0, 0, ()), node="", log=LOG),
+        await index.add(LineBatch(0, 0, ()), node="", log=LOG),
     ]
 
     assert sent == [2, 2, 3, 3]
@@ -159,7 +159,7 @@ async def test_a_piece_that_would_leave_a_gap_is_not_taken(index: AuditIndex) ->
 
 
 async def test_what_a_log_lost_is_no_reason_to_stop(index: AuditIndex) -> None:
-    lost = Batch(1, 9, [Line(9, call(9))])
+    lost = LineBatch(1, 9, [AuditLine(9, call(9))])
     await add(index, call(1))
 
     assert await index.add(lost, node="", log=LOG) == 9
@@ -261,11 +261,11 @@ async def test_what_comes_in_is_followed_in_that_order(index: AuditIndex) -> Non
     await add(index, call(7), call(1, outcome="error"), call(8), after=2)
 
     assert news.is_set()
-    everything = await index.following(Filter(), after=before, limit=10)
-    errors = await index.following(Filter(equals={"outcome": "error"}), after=0, limit=1)
+    everything = await index.following(EventFilter(), after=before, limit=10)
+    errors = await index.following(EventFilter(equals={"outcome": "error"}), after=0, limit=1)
     assert (times(everything.events), everything.position) == ([7, 1, 8], 5)
     assert (times(errors.events), errors.position) == ([9], 2)
-    assert tuple(await index.following(Filter(), after=5, limit=10)) == ((), 5)
+    assert tuple(await index.following(EventFilter(), after=5, limit=10)) == ((), 5)
 
 
 async def test_texts_that_no_database_likes_are_kept_and_found(index: AuditIndex) -> None:
@@ -302,14 +302,14 @@ async def test_calls_are_counted(index: AuditIndex) -> None:
         AdminRecorded(150, "key:ada", "put", "server", "git", 4),
     )
 
-    found: Any = await index.activity(Filter(), since_ms=100, until_ms=300, buckets=4)
+    found: Any = await index.activity(EventFilter(), since_ms=100, until_ms=300, buckets=4)
 
     assert (found.since_ms, found.until_ms, found.bucket_ms) == (100, 300, 50)
     assert found.buckets == [
-        Bucket(100, 18, 0, 0),
-        Bucket(150, 1, 0, 3),
-        Bucket(200, 0, 0, 0),
-        Bucket(250, 2, 2, 0),
+        CallBucket(100, 18, 0, 0),
+        CallBucket(150, 1, 0, 3),
+        CallBucket(200, 0, 0, 0),
+        CallBucket(250, 2, 2, 0),
     ]
     assert found.servers == [
         ("git", 20, 1, pytest.approx(1, rel=0.05), pytest.approx(1, rel=0.05), 250),
@@ -326,10 +326,12 @@ async def test_calls_are_counted(index: AuditIndex) -> None:
 async def test_calls_of_one_server_or_task_are_counted(index: AuditIndex) -> None:
     await add(index, call(1), call(2, server_id="time"), call(3, task_id="t"))
 
-    of_git = await index.activity(Filter(equals={"server_id": "git"}), since_ms=0, until_ms=10, buckets=1)
-    of_task = await index.activity(Filter(equals={"task_id": "t"}), since_ms=0, until_ms=10, buckets=1)
+    of_git = await index.activity(
+        EventFilter(equals={"server_id": "git"}), since_ms=0, until_ms=10, buckets=1
+    )
+    of_task = await index.activity(EventFilter(equals={"task_id": "t"}), since_ms=0, until_ms=10, buckets=1)
 
-    assert (of_git.buckets, of_task.buckets) == ([Bucket(0, 2, 0, 0)], [Bucket(0, 1, 0, 0)])
+    assert (of_git.buckets, of_task.buckets) == ([CallBucket(0, 2, 0, 0)], [CallBucket(0, 1, 0, 0)])
 
 
 @pytest.mark.parametrize("engine", INDEXES)
@@ -419,9 +421,9 @@ async def test_days_and_logs_that_are_too_old_are_forgotten(index: AuditIndex) -
     await index.prune(before_ms=3 * DAY_MS - 1, keep=100)
 
     assert list((await index.tokens(since_ms=0, task_id=None)).days) == [2, 3]
-    assert await index.add(Batch(0, 0, ()), node="", log=LOG) == 4
+    assert await index.add(LineBatch(0, 0, ()), node="", log=LOG) == 4
     await index.prune(before_ms=2**52, keep=100)
-    assert await index.add(Batch(0, 0, ()), node="", log=LOG) == 0
+    assert await index.add(LineBatch(0, 0, ()), node="", log=LOG) == 0
 
 
 _UNDO = (

@@ -8,8 +8,7 @@ import pytest
 from tests.contract.audit_indexes import INDEXES, add, call
 from toolgate.audit.events import AdminRecorded
 from toolgate.audit.index.index import AuditIndex
-from toolgate.audit.tokens import DAY_MS
-from toolgate.audit.usage import Extent, Use
+from toolgate.audit.index.statements import DAY_MS, IndexExtent, ToolUse
 
 pytestmark = pytest.mark.anyio
 
@@ -38,13 +37,17 @@ async def test_what_was_called_and_not_denied_was_used_whatever_came_of_it(index
     everybody = await index.uses("task_id", since_ms=5)
     callers = await index.uses("principal", since_ms=0)
 
-    assert sorted(mine) == [Use("t", "git", "log", 2, 6), Use("t", "git", "old", 0, 2)]
-    assert sorted(everybody) == [Use("", "git", "log", 1, 8), *sorted(mine), Use("u", "git", "log", 0, 3)]
-    assert await index.uses("task_id", since_ms=0, holder="") == [Use("", "git", "log", 1, 8)]
+    assert sorted(mine) == [ToolUse("t", "git", "log", 2, 6), ToolUse("t", "git", "old", 0, 2)]
+    assert sorted(everybody) == [
+        ToolUse("", "git", "log", 1, 8),
+        *sorted(mine),
+        ToolUse("u", "git", "log", 0, 3),
+    ]
+    assert await index.uses("task_id", since_ms=0, holder="") == [ToolUse("", "git", "log", 1, 8)]
     assert sorted(callers) == [
-        Use("key:ada", "git", "log", 4, 8),
-        Use("key:ada", "git", "old", 1, 2),
-        Use("key:eve", "git", "log", 1, 6),
+        ToolUse("key:ada", "git", "log", 4, 8),
+        ToolUse("key:ada", "git", "old", 1, 2),
+        ToolUse("key:eve", "git", "log", 1, 6),
     ]
 
 
@@ -52,9 +55,9 @@ async def test_it_is_known_how_far_back_and_on_which_days_nothing_is_written_dow
     nothing = await index.extent(since_ms=0, until_ms=9 * DAY_MS)
     await add(index, call(2 * DAY_MS + 5), call(2 * DAY_MS + 6), call(5 * DAY_MS), call(9 * DAY_MS))
 
-    assert nothing == Extent(None, 0, 0)
-    assert await index.extent(since_ms=0, until_ms=6 * DAY_MS) == Extent(2 * DAY_MS + 5, 5, 3)
-    assert await index.extent(since_ms=4 * DAY_MS + 1, until_ms=5 * DAY_MS + 1) == Extent(
+    assert nothing == IndexExtent(None, 0, 0)
+    assert await index.extent(since_ms=0, until_ms=6 * DAY_MS) == IndexExtent(2 * DAY_MS + 5, 5, 3)
+    assert await index.extent(since_ms=4 * DAY_MS + 1, until_ms=5 * DAY_MS + 1) == IndexExtent(
         2 * DAY_MS + 5, 2, 1
     )
-    assert await index.extent(since_ms=0, until_ms=DAY_MS) == Extent(2 * DAY_MS + 5, 0, 0)
+    assert await index.extent(since_ms=0, until_ms=DAY_MS) == IndexExtent(2 * DAY_MS + 5, 0, 0)

@@ -16,29 +16,28 @@ from tests.scenarios.soak import rounds
 from tests.scenarios.wires import open_wire
 from tests.upstream.certificates import Authority
 from tests.upstream.memory_link import MemoryNet, pool_of
-from toolgate.audit.log.writer import AuditLog
-from toolgate.audit.sinks import MemorySink
+from toolgate.audit.log.writer import AuditLog, MemorySink
 from toolgate.errors import Compacted, ControlUnavailable, Unauthenticated
 from toolgate.gateway.auth.identity import Identities, hash_key
 from toolgate.gateway.gateway import Gateway
 from toolgate.govern.control import Control
 from toolgate.model.principals import Key
 from toolgate.model.reports import Definitions, NodeReport, ServerReport
-from toolgate.model.revisions import Batch, Write
+from toolgate.model.revisions import ChangeBatch, RecordWrite
 from toolgate.model.snapshot import Snapshot
-from toolgate.policy.limits import Limits
+from toolgate.policy.scope import ScopeLimits
 from toolgate.proto import node_pb2
 from toolgate.registry.memory import MemoryStore
 from toolgate.registry.replication import connection
 from toolgate.registry.replication.connection import (
     ControlAddress,
-    GrpcControlLink,
+    GrpcControlConnection,
     is_plaintext,
     load_system_authorities,
-    open_control_link,
+    open_control_connection,
 )
-from toolgate.registry.replication.state import RegistryState, state_of
-from toolgate.registry.replication.sync import ControlLink, NodeSync, Position, SyncLimits
+from toolgate.registry.replication.state import RegistryState, parse_listing
+from toolgate.registry.replication.sync import ControlConnection, HistoryPosition, NodeSync, SyncLimits
 from toolgate.surfaces.grpc.server import open_grpc_server
 from toolgate.telemetry import Metrics
 
@@ -59,22 +58,22 @@ async def one_loop(anyio_backend: str) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def open_memory(store: MemoryStore) -> AsyncIterator[ControlLink]:
+async def open_memory(store: MemoryStore) -> AsyncIterator[ControlConnection]:
     yield MemoryControl(store)
 
 
 @asynccontextmanager
-async def open_grpc(store: MemoryStore) -> AsyncIterator[ControlLink]:
+async def open_grpc(store: MemoryStore) -> AsyncIterator[ControlConnection]:
     async with serving(NodeService(store)) as target, opened(target) as link:
         yield link
 
 
 @asynccontextmanager
-async def open_control(store: MemoryStore) -> AsyncIterator[ControlLink]:
+async def open_control(store: MemoryStore) -> AsyncIterator[ControlConnection]:
     """gRPC to the real thing."""
     async with pool_of(MemoryNet()) as pool:
         gateway = Gateway(
-            pool, AuditLog(MemorySink()), metrics=Metrics(), limits=Limits(), snapshot=Snapshot()
+            pool, AuditLog(MemorySink()), metrics=Metrics(), limits=ScopeLimits(), snapshot=Snapshot()
         )
         identities = Identities(admin_key=None, trusts_local=False, clock_s=lambda: 0.0)
         identities.apply({"n": Key(key_id="n", sha256=hash_key(KEY), role="node")})
@@ -83,11 +82,11 @@ async def open_control(store: MemoryStore) -> AsyncIterator[ControlLink]:
             yield link
 
 
-def opened(*targets: str, key: str | None = KEY) -> AbstractAsyncContextManager[GrpcControlLink]:
-    return open_control_link(ControlAddress(targets=targets, key=key), jitter=lambda: 0.0)
+def opened(*targets: str, key: str | None = KEY) -> AbstractAsyncContextManager[GrpcControlConnection]:
+    return open_control_connection(ControlAddress(targets=targets, key=key), jitter=lambda: 0.0)
 
 
-OpenLink = Callable[[MemoryStore], AbstractAsyncContextManager[ControlLink]]
+OpenLink = Callable[[MemoryStore], AbstractAsyncContextManager[ControlConnection]]
 LINKS: Final[dict[str, OpenLink]] = {
     "memory": open_memory,
     "grpc": open_grpc,
@@ -105,15 +104,15 @@ def store() -> MemoryStore:
     return MemoryStore(lambda: 0, epoch="e")
 
 
-def task(task_id: str, **config: str) -> Write:
-    return Write(kind="task", id=task_id, body={"task_id": task_id, "config": config})
+def task(task_id: str, **config: str) -> RecordWrite:
+    return RecordWrite(kind="task", id=task_id, body={"task_id": task_id, "config": config})
 
 
 async def seed(store: MemoryStore, *task_ids: str) -> None:
     await store.write([task(one) for one in task_ids], actor="ada")
 
 
-def shown(batch: Batch) -> tuple[int, list[tuple[str, str, object]]]:
+def shown(batch: ChangeBatch) -> tuple[int, list[tuple[str, str, object]]]:
     return batch.revision, [(change.kind, change.id, change.after) for change in batch.changes]
 
 
@@ -123,7 +122,7 @@ async def test_a_listing_is_whole_and_of_one_revision(open_link: OpenLink, store
         listing = await link.list_records()
 
         assert (await link.newest())[:2] == ("e", 1)
-    assert state_of(listing) == state_of(await store.list())
+    assert parse_listing(listing) == parse_listing(await store.list())
     assert (listing.epoch, listing.revision, len(listing.records)) == ("e", 1, 5)
 
 
@@ -141,10 +140,10 @@ async def test_a_watch_replays_bookmarks_and_goes_on_live_one_batch_a_transactio
     async with (
         asyncio.timeout(DEADLINE_S),
         open_link(store) as link,
-        link.watch_records(Position("e", 1)) as batches,
+        link.watch_records(HistoryPosition("e", 1)) as batches,
     ):
         replayed, bookmark = shown(await anext(batches)), shown(await anext(batches))
-        await store.write([task("d", colour="red"), Write(kind="task", id="a", body=None)], actor="ada")
+        await store.write([task("d", colour="red"), RecordWrite(kind="task", id="a", body=None)], actor="ada")
         live = shown(await anext(batches))
 
     empty: dict[str, object] = {"config": {}}
@@ -165,7 +164,7 @@ async def test_wat_3_a_watch_from_before_the_log_or_of_another_epoch_says_to_lis
     async with asyncio.timeout(DEADLINE_S), open_link(store) as link:
         for epoch, since in (("e", 1), ("another", 2)):
             with pytest.raises(Compacted):
-                async with link.watch_records(Position(epoch, since)) as batches:
+                async with link.watch_records(HistoryPosition(epoch, since)) as batches:
                     await anext(batches)
 
 
@@ -179,10 +178,10 @@ async def test_wat_12_a_watch_is_resumed_only_in_the_history_it_saw(kind: str, s
         async with link.watch_records(position) as batches:
             bookmark = await anext(batches)
         with pytest.raises(Compacted):
-            async with link.watch_records(Position("e", 2, "0" * 64)) as batches:
+            async with link.watch_records(HistoryPosition("e", 2, "0" * 64)) as batches:
                 await anext(batches)
 
-    assert position == Position("e", 2, store.digest)
+    assert position == HistoryPosition("e", 2, store.digest)
     assert (listing.digest, bookmark.digest) == (store.digest, store.digest)
 
 
@@ -197,8 +196,8 @@ async def test_a_report_arrives_and_control_says_what_it_wants(
 async def test_a_closed_store_ends_the_watch_with_an_error_that_passes(
     open_link: OpenLink, store: MemoryStore
 ) -> None:
-    async def watch_to_the_end(link: ControlLink) -> None:
-        async with link.watch_records(Position("e", 0)) as batches:
+    async def watch_to_the_end(link: ControlConnection) -> None:
+        async with link.watch_records(HistoryPosition("e", 0)) as batches:
             async for _ in batches:
                 await store.aclose()
         raise ControlUnavailable("it just ended")
@@ -306,7 +305,7 @@ async def test_records_that_are_no_json_are_left_out_and_the_others_served(store
         node_pb2.Record(kind="weather", id="new", body=b'{"is":"new"}'),
     ]
     async with asyncio.timeout(DEADLINE_S), serving(service) as target, opened(target) as link:
-        state = state_of(await link.list_records())
+        state = parse_listing(await link.list_records())
 
     assert (sorted(state.tasks), sorted(state.profiles)) == (["good"], [])
 
@@ -330,7 +329,7 @@ async def test_a_node_turns_from_a_replica_that_is_gone_to_the_next(store: Memor
             following.cancel()
 
     assert lists == (1, 0)
-    assert states[-1] == state_of(await store.list())
+    assert states[-1] == parse_listing(await store.list())
     assert (two.lists, two.watches, sync.status.relists) == (0, 1, 0)
 
 
@@ -350,7 +349,7 @@ async def test_wat_2_a_line_that_is_reset_every_few_events_costs_nothing_but_tim
             for n in range(rounds(suite=100, soak=5_000)):
                 await store.write([task(f"t{n % 7}", n=str(n)), task(f"u{n % 3}")], actor="ada")
                 if n % 5 == 4:
-                    await store.write([Write(kind="task", id=f"t{n % 7}", body=None)], actor="ada")
+                    await store.write([RecordWrite(kind="task", id=f"t{n % 7}", body=None)], actor="ada")
                 if n % 9 == 8:
                     while states[-1].revision < store.revision - 3:
                         await asyncio.sleep(0.001)
@@ -359,7 +358,7 @@ async def test_wat_2_a_line_that_is_reset_every_few_events_costs_nothing_but_tim
                 await asyncio.sleep(0.001)
             following.cancel()
 
-    assert states[-1] == state_of(await store.list())
+    assert states[-1] == parse_listing(await store.list())
     revisions = [state.revision for state in states]
     assert revisions == sorted(set(revisions))  # a list after cuts passes over some; none comes twice
     assert cuts > 5
@@ -463,9 +462,9 @@ async def test_a_line_with_an_authority_is_encrypted_and_the_other_end_must_prov
     ):
         trusting = ControlAddress(targets=(target,), key=KEY, ca=authority.path.read_bytes())
         doubting = ControlAddress(targets=(target,), key=KEY, ca=stranger.path.read_bytes())
-        async with open_control_link(trusting) as link:
+        async with open_control_connection(trusting) as link:
             assert (await link.newest())[:2] == ("e", 0)
-        async with open_control_link(doubting) as link:
+        async with open_control_connection(doubting) as link:
             with pytest.raises(ControlUnavailable):
                 await link.newest()
 

@@ -7,14 +7,14 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from tests.contract.stores import DEADLINE_S, Clock
-from toolgate.app.sessions import SessionEndings, Sync, sync_with
+from toolgate.app.sessions import EndedSessionExchange, SyncEndedSessions, build_store_sync
 from toolgate.errors import ControlUnavailable, UnknownSession
 from toolgate.gateway.scope.caller import Caller
 from toolgate.model.principals import Principal
-from toolgate.model.sessions import EndedSession
+from toolgate.model.reports import EndedSession
 from toolgate.policy.layers import SessionRequest
 from toolgate.registry.store.contract import Store
-from toolgate.surfaces.mcp.session import Sessions
+from toolgate.surfaces.mcp.session import ClientSessions
 
 pytestmark = pytest.mark.anyio
 
@@ -23,13 +23,15 @@ CALLER = Caller(ADA, None, SessionRequest(), None)
 HOUR_MS = 3_600_000
 
 
-def sessions() -> Sessions:
-    return Sessions(b"k" * 32, clock_s=lambda: 1_000.0, wall_s=lambda: 1_000.0)
+def sessions() -> ClientSessions:
+    return ClientSessions(b"k" * 32, clock_s=lambda: 1_000.0, wall_s=lambda: 1_000.0)
 
 
 @asynccontextmanager
-async def following(node: Sessions, sync: Sync, *, every_s: float = 0.01) -> AsyncIterator[None]:
-    task = asyncio.ensure_future(SessionEndings(node, sync, every_s=every_s, retry_s=0.01).run())
+async def following(
+    node: ClientSessions, sync: SyncEndedSessions, *, every_s: float = 0.01
+) -> AsyncIterator[None]:
+    task = asyncio.ensure_future(EndedSessionExchange(node, sync, every_s=every_s, retry_s=0.01).run())
     try:
         yield
     finally:
@@ -74,7 +76,7 @@ async def test_only_the_newest_are_kept(
 
 
 async def test_try_10_a_session_that_is_ended_at_one_node_is_over_at_all(queue_store: Store) -> None:
-    sync = sync_with(queue_store.ended_sessions)
+    sync = build_store_sync(queue_store.ended_sessions)
     here, there, restarted = sessions(), sessions(), sessions()
     async with asyncio.timeout(DEADLINE_S), following(here, sync), following(there, sync):
         session_id = here.issue(CALLER, "2025-11-25")
@@ -82,7 +84,7 @@ async def test_try_10_a_session_that_is_ended_at_one_node_is_over_at_all(queue_s
         here.end(session_id, ADA, everywhere=True)
         while len(there):
             await asyncio.sleep(0.01)
-    await SessionEndings(restarted, sync).sync_once()
+    await EndedSessionExchange(restarted, sync).sync_once()
 
     for node in (here, there, restarted):
         with pytest.raises(UnknownSession):
@@ -97,7 +99,7 @@ async def test_what_ends_while_control_is_away_is_told_later(queue_store: Store)
         failures -= 1
         if failures >= 0:
             raise ControlUnavailable("nobody listens there")
-        return await sync_with(queue_store.ended_sessions)(ended, after_ms)
+        return await build_store_sync(queue_store.ended_sessions)(ended, after_ms)
 
     here = sessions()
     async with asyncio.timeout(DEADLINE_S), following(here, sync):

@@ -24,20 +24,23 @@ from tests.scenarios.ports import own_address
 from tests.scenarios.soak import rounds
 from tests.scenarios.wires import Wire, open_wire
 from tests.upstream.memory_link import MemoryNet, pool_of
-from toolgate.audit.log.writer import AuditLog
-from toolgate.audit.sinks import MemorySink
+from toolgate.audit.log.writer import AuditLog, MemorySink
 from toolgate.errors import StorageUnavailable
 from toolgate.gateway.auth.identity import Identities, hash_key
 from toolgate.gateway.gateway import Gateway
 from toolgate.govern.control import Control
 from toolgate.model.principals import Key
 from toolgate.model.reports import Definitions, NodeReport
-from toolgate.model.revisions import Batch, Listing, Write
+from toolgate.model.revisions import ChangeBatch, RecordList, RecordWrite
 from toolgate.model.snapshot import Snapshot
-from toolgate.policy.limits import Limits
-from toolgate.registry.replication.connection import ControlAddress, GrpcControlLink, open_control_link
-from toolgate.registry.replication.state import RegistryState, state_of, watch_registry
-from toolgate.registry.replication.sync import NodeSync, Position, SyncLimits
+from toolgate.policy.scope import ScopeLimits
+from toolgate.registry.replication.connection import (
+    ControlAddress,
+    GrpcControlConnection,
+    open_control_connection,
+)
+from toolgate.registry.replication.state import RegistryState, parse_listing, watch_registry
+from toolgate.registry.replication.sync import HistoryPosition, NodeSync, SyncLimits
 from toolgate.registry.store.contract import Store
 from toolgate.registry.store.postgresql import open_postgres_store
 from toolgate.registry.store.sqlite import open_sqlite_store
@@ -97,7 +100,7 @@ async def serving(store: Store, address: str) -> AsyncIterator[None]:
     """A control plane over `store`, for nodes."""
     async with pool_of(MemoryNet()) as pool:
         gateway = Gateway(
-            pool, AuditLog(MemorySink()), metrics=Metrics(), limits=Limits(), snapshot=Snapshot()
+            pool, AuditLog(MemorySink()), metrics=Metrics(), limits=ScopeLimits(), snapshot=Snapshot()
         )
         identities = Identities(admin_key=None, trusts_local=False, clock_s=lambda: 0.0)
         identities.apply({"n": Key(key_id="n", sha256=hash_key(KEY), role="node")})
@@ -203,30 +206,30 @@ async def open_sqlite(directory: Path) -> AsyncIterator[Registry]:
 class Pausable:
     """A link whose node stands still, as by SIGSTOP: nothing it was sent is looked at until it goes on."""
 
-    def __init__(self, link: GrpcControlLink) -> None:
+    def __init__(self, link: GrpcControlConnection) -> None:
         self._link = link
         self.going = asyncio.Event()
         self.going.set()
 
-    async def list_records(self) -> Listing:
+    async def list_records(self) -> RecordList:
         listing = await self._link.list_records()
         await self.going.wait()
         return listing
 
-    async def newest(self) -> Position:
+    async def newest(self) -> HistoryPosition:
         found = await self._link.newest()
         await self.going.wait()
         return found
 
     @asynccontextmanager
-    async def watch_records(self, since: Position) -> AsyncIterator[AsyncIterator[Batch]]:
+    async def watch_records(self, since: HistoryPosition) -> AsyncIterator[AsyncIterator[ChangeBatch]]:
         async with self._link.watch_records(since) as batches:
             yield self._held(batches)
 
     async def report(self, report: NodeReport, definitions: Sequence[Definitions]) -> Sequence[str]:
         return await self._link.report(report, definitions)
 
-    async def _held(self, batches: AsyncIterator[Batch]) -> AsyncIterator[Batch]:
+    async def _held(self, batches: AsyncIterator[ChangeBatch]) -> AsyncIterator[ChangeBatch]:
         async for batch in batches:
             await self.going.wait()
             yield batch
@@ -235,7 +238,9 @@ class Pausable:
 class Node:
     """A follower: its state, and what can happen to it."""
 
-    def __init__(self, link: GrpcControlLink, wires: Sequence[Wire], jitter: Callable[[], float]) -> None:
+    def __init__(
+        self, link: GrpcControlConnection, wires: Sequence[Wire], jitter: Callable[[], float]
+    ) -> None:
         self._link = Pausable(link)
         self._wires = wires
         self.state: RegistryState | None = None
@@ -263,7 +268,7 @@ async def following(registry: Registry, jitter: Callable[[], float]) -> AsyncIte
     async with AsyncExitStack() as stack:
         wires = [stack.enter_context(open_wire(target)) for target in registry.addresses]
         address = ControlAddress(targets=tuple(wire.address for wire in wires), key=KEY)
-        link = await stack.enter_async_context(open_control_link(address, jitter=jitter))
+        link = await stack.enter_async_context(open_control_connection(address, jitter=jitter))
         node = Node(link, wires, jitter)
         task = asyncio.ensure_future(node.sync.run())
         try:
@@ -278,7 +283,7 @@ async def written(store: Store, number: int, task_id: str) -> None:
     body = {"task_id": task_id, "display_name": str(number)}
     while True:
         with suppress(StorageUnavailable):
-            await store.write([Write(kind="task", id=task_id, body=body)], actor="ada")
+            await store.write([RecordWrite(kind="task", id=task_id, body=body)], actor="ada")
             return
         await asyncio.sleep(0.02)
 
@@ -286,7 +291,7 @@ async def written(store: Store, number: int, task_id: str) -> None:
 async def listed(store: Store) -> RegistryState:
     while True:
         with suppress(StorageUnavailable):
-            return state_of(await store.list())
+            return parse_listing(await store.list())
         await asyncio.sleep(0.02)
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.contract.invocation_samples import ADA, SUCCESS, begin, claim_ids, found, light, line, make
 from tests.contract.stores import DEADLINE_S, DURABLE_STORES, Clock, OpenStore
 from toolgate.model.principals import Principal
-from toolgate.registry.invocations.contract import KEEP_ENDED_MS, Invocations, Mark
+from toolgate.registry.invocations.contract import KEEP_ENDED_MS, InvocationProgress, Invocations
 from toolgate.registry.store.contract import Store
 
 pytestmark = pytest.mark.anyio
@@ -135,5 +135,8 @@ async def test_how_far_several_have_come_is_seen_at_one_look(queue: Invocations)
     await queue.report("a", 1, lines=[line(1), line(2)])
     await make(queue, "b")
 
-    assert await queue.marks({"a", "b", "none"}) == {"a": Mark("running", 1, 2), "b": Mark("queued", 0, 0)}
+    assert await queue.marks({"a", "b", "none"}) == {
+        "a": InvocationProgress("running", 1, 2),
+        "b": InvocationProgress("queued", 0, 0),
+    }
     assert await queue.marks([]) == {}

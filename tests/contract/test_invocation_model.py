@@ -14,12 +14,12 @@ from tests.contract.invocation_samples import STOPPED, SUCCESS, invocation, line
 from tests.contract.stores import Clock, open_memory, open_sqlite
 from tests.scenarios.soak import rounds
 from toolgate.errors import ToolgateError
-from toolgate.model.invocations import ENDED, Ending, Invocation
+from toolgate.model.invocations import ENDED, Invocation, InvocationResult
 from toolgate.registry.invocations.contract import LEASE_MS, Invocations
 
 IDS = st.sampled_from([f"i{n}" for n in range(4)])
 ATTEMPTS = st.integers(0, 3)
-ENDINGS = st.sampled_from([None, None, SUCCESS, STOPPED, Ending(state="failed", ended_by="trap")])
+ENDINGS = st.sampled_from([None, None, SUCCESS, STOPPED, InvocationResult(state="failed", ended_by="trap")])
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -74,7 +74,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.nodes[attempt_of] = node_id
 
     @rule(invocation_id=IDS, attempt=ATTEMPTS, count=st.integers(0, 2), ending=ENDINGS)
-    def report(self, invocation_id: str, attempt: int, count: int, ending: Ending | None) -> None:
+    def report(self, invocation_id: str, attempt: int, count: int, ending: InvocationResult | None) -> None:
         before = self.both("get", invocation_id)
         lines = self.both("lines", invocation_id)
         verdict = self.both(

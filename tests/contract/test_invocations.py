@@ -18,9 +18,9 @@ from tests.contract.invocation_samples import (
 )
 from tests.contract.stores import DEADLINE_S, DURABLE_STORES, Clock, OpenStore
 from toolgate.errors import Conflict, NotFound, QueueFull, StorageFailed, StorageUnavailable
-from toolgate.model.invocations import MAX_LINE_BYTES, MAX_LOG_BYTES, MAX_LOG_LINES, Ending
+from toolgate.model.invocations import MAX_LINE_BYTES, MAX_LOG_BYTES, MAX_LOG_LINES, InvocationResult
 from toolgate.model.principals import Principal
-from toolgate.registry.invocations.contract import LEASE_MS, MAX_QUEUED, Invocations, Made
+from toolgate.registry.invocations.contract import LEASE_MS, MAX_QUEUED, InvocationCreation, Invocations
 from toolgate.registry.store.contract import Store
 from toolgate.registry.store.sqlite import open_sqlite_store
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.anyio
 async def test_an_invocation_is_read_back_whole(queue: Invocations) -> None:
     new = invocation("a", input=b"\x00\xff{", retries=2, idempotency_key="k")
 
-    assert await queue.create(new) == Made(new, is_new=True)
+    assert await queue.create(new) == InvocationCreation(new, is_new=True)
     assert await queue.get("a") == new
     assert await queue.get("b") is None
 
@@ -43,7 +43,7 @@ async def test_the_same_key_again_is_the_same_invocation(queue: Invocations) -> 
     await claim_ids(queue)
     again = await queue.create(invocation("b", idempotency_key="k", created_ms=2_000))
 
-    assert again == Made(await found(queue, "a"), is_new=False)
+    assert again == InvocationCreation(await found(queue, "a"), is_new=False)
     assert await queue.get("b") is None
 
 
@@ -80,7 +80,7 @@ async def test_a_key_counts_for_one_principal_and_one_task(queue: Invocations) -
 async def test_a_full_queue_takes_no_more_but_knows_its_keys(
     queue: Invocations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolgate.registry.invocation_steps.MAX_QUEUED", 3)
+    monkeypatch.setattr("toolgate.registry.invocations.contract.MAX_QUEUED", 3)
     await queue.create(invocation("a", idempotency_key="k"))
     await make(queue, "b", "c")
 
@@ -153,7 +153,7 @@ async def test_a_claimer_that_waits_in_vain_gets_nothing(queue: Invocations) -> 
 async def test_a_claimer_that_waits_sees_a_lease_end(
     queue: Invocations, lease_clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolgate.registry.invocation_steps.LOOK_AGAIN_S", 0.01)
+    monkeypatch.setattr("toolgate.registry.invocations.contract.CLAIM_POLL_S", 0.01)
     await begin(queue, "a", retries=1)
     async with asyncio.timeout(DEADLINE_S):
         waiting = asyncio.ensure_future(queue.claim("n2", limit=1, wait_s=3_600))
@@ -275,7 +275,7 @@ async def test_a_database_that_was_away_gives_nodes_time_to_be_heard(
         await begin(queue, "a")
         lease_clock.now_ms += 10 * LEASE_MS
         with monkeypatch.context() as away:
-            away.setattr("toolgate.registry.sql_invocations.look", fail)
+            away.setattr("toolgate.registry.invocations.sql.read_queue_state", fail)
             with pytest.raises(StorageUnavailable):
                 await queue.claim("n1", limit=1)
         states = []
@@ -299,7 +299,7 @@ async def test_an_ending_is_kept_whole_and_does_not_change(queue: Invocations, l
     lease_clock.now_ms += 1_500
     assert await queue.report("a", 1, ending=SUCCESS) == "go_on"
     ended = await found(queue, "a")
-    failure = Ending(state="failed", ended_by="trap")
+    failure = InvocationResult(state="failed", ended_by="trap")
 
     assert (ended.state, ended.ending, ended.ended_ms) == ("succeeded", SUCCESS, lease_clock.now_ms)
     assert (ended.started_ms, ended.lease_until_ms) == (lease_clock.now_ms - 1_500, None)
@@ -409,7 +409,7 @@ async def test_the_node_of_one_that_runs_is_told_to_end_it(queue: Invocations) -
     assert (asked.state, asked.is_cancel_asked, asked.input) == ("running", True, b"{}")
     assert await queue.report("a", 1) == "cancel"
     assert await queue.report("a", 1, lines=[line(1)]) == "cancel"
-    await queue.report("a", 1, ending=Ending(state="cancelled", ended_by="cancelled"))
+    await queue.report("a", 1, ending=InvocationResult(state="cancelled", ended_by="cancelled"))
     assert (await found(queue, "a")).state == "cancelled"
 
 
@@ -418,16 +418,20 @@ async def test_the_node_of_one_that_runs_is_told_to_end_it(queue: Invocations) -
     [
         pytest.param(SUCCESS, ("succeeded", "exit"), id="it had ended by itself"),
         pytest.param(
-            Ending(state="failed", ended_by="deadline"), ("failed", "deadline"), id="a limit ended it"
+            InvocationResult(state="failed", ended_by="deadline"),
+            ("failed", "deadline"),
+            id="a limit ended it",
         ),
         pytest.param(STOPPED, ("cancelled", "cancelled"), id="its node stops"),
         pytest.param(
-            Ending(state="cancelled", ended_by="revoked"), ("cancelled", "cancelled"), id="its key is revoked"
+            InvocationResult(state="cancelled", ended_by="revoked"),
+            ("cancelled", "cancelled"),
+            id="its key is revoked",
         ),
     ],
 )
 async def test_an_ending_that_comes_with_a_cancellation(
-    queue: Invocations, ending: Ending, expected: tuple[str, str]
+    queue: Invocations, ending: InvocationResult, expected: tuple[str, str]
 ) -> None:
     await begin(queue, "a", retries=1)
     await queue.cancel("a")

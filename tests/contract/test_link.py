@@ -17,8 +17,8 @@ from toolgate.model.protocol import (
     MODERN_VERSION,
     PROTOCOL_VERSION_KEY,
 )
-from toolgate.model.tools import Era
-from toolgate.upstream.connection.contract import Link, Params, Reply, StartFailed
+from toolgate.model.tools import Revision
+from toolgate.upstream.connection.contract import Params, RpcResponse, ServerConnection, StartFailed
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +37,7 @@ def params(name: str, arguments: Any = None, **members: Any) -> Params:
     return {key: msgspec.Raw(msgspec.json.encode(value)) for key, value in sent.items()}
 
 
-async def ask(link: Link, name: str, *, timeout_s: float = 60.0, **members: Any) -> Any:
+async def ask(link: ServerConnection, name: str, *, timeout_s: float = 60.0, **members: Any) -> Any:
     """The `echo` in the result of a tool."""
     reply = await link.request(CALL, params(name, **members), timeout_s=timeout_s)
     assert reply.result is not None, reply
@@ -51,13 +51,13 @@ async def until(condition: Callable[[], object], *, within_s: float = 60.0) -> N
             await asyncio.sleep(0.01)
 
 
-async def until_stopped(link: Link, *, times: int) -> None:
+async def until_stopped(link: ServerConnection, *, times: int) -> None:
     async with asyncio.timeout(60):
         while await ask(link, "stopped") < times:
             await asyncio.sleep(0.01)
 
 
-async def hanging(link: Link) -> asyncio.Task[Reply]:
+async def hanging(link: ServerConnection) -> asyncio.Task[RpcResponse]:
     """A request that has reached the server, which will never answer it."""
     task = asyncio.create_task(link.request(CALL, params("hang"), timeout_s=60))
     await asyncio.sleep(0)
@@ -65,7 +65,9 @@ async def hanging(link: Link) -> asyncio.Task[Reply]:
     return task
 
 
-async def test_an_opener_gives_a_link_that_knows_its_server(subject: Subject, link: Link, ears: Ears) -> None:
+async def test_an_opener_gives_a_link_that_knows_its_server(
+    subject: Subject, link: ServerConnection, ears: Ears
+) -> None:
     versions = {"legacy": LEGACY_VERSIONS[0], "modern": MODERN_VERSION}
 
     assert link.hello.version == versions[link.hello.era]
@@ -76,9 +78,9 @@ async def test_an_opener_gives_a_link_that_knows_its_server(subject: Subject, li
 
 @pytest.mark.parametrize("known", ["right", "wrong"])
 async def test_an_opener_takes_a_known_era_as_a_hint_only(
-    subject: Subject, link: Link, ears: Ears, known: str
+    subject: Subject, link: ServerConnection, ears: Ears, known: str
 ) -> None:
-    other: Era = "modern" if link.hello.era == "legacy" else "legacy"
+    other: Revision = "modern" if link.hello.era == "legacy" else "legacy"
     era = link.hello.era if known == "right" else other
     again = await subject.opener(subject.record, ears, known_era=era)
     try:
@@ -88,7 +90,7 @@ async def test_an_opener_takes_a_known_era_as_a_hint_only(
         await again.aclose()
 
 
-async def test_a_result_comes_back_as_it_was_sent(link: Link) -> None:
+async def test_a_result_comes_back_as_it_was_sent(link: ServerConnection) -> None:
     arguments = {
         "text": 'line\n"quoted" \\ \u2028 漢字 😀 \x00',
         "number": 12345678901234567890,
@@ -98,20 +100,20 @@ async def test_a_result_comes_back_as_it_was_sent(link: Link) -> None:
     assert await ask(link, "echo", arguments=arguments) == arguments
 
 
-async def test_an_error_of_the_server_is_a_reply(link: Link) -> None:
+async def test_an_error_of_the_server_is_a_reply(link: ServerConnection) -> None:
     reply = await link.request(CALL, params("refuse"), timeout_s=60)
 
     assert reply.result is None
     assert msgspec.json.decode(reply.error or b"") == REFUSAL
 
 
-async def test_answers_find_their_requests(link: Link) -> None:
+async def test_answers_find_their_requests(link: ServerConnection) -> None:
     answers = await asyncio.gather(*(ask(link, "echo", arguments={"n": n}) for n in range(100)))
 
     assert answers == [{"n": n} for n in range(100)]
 
 
-async def test_the_envelope_is_the_one_of_the_era(link: Link) -> None:
+async def test_the_envelope_is_the_one_of_the_era(link: ServerConnection) -> None:
     sent = {"vendor": 1, "progressToken": "mine", PROTOCOL_VERSION_KEY: MODERN_VERSION}
 
     meta = await ask(link, "meta", _meta=sent)
@@ -124,7 +126,9 @@ async def test_the_envelope_is_the_one_of_the_era(link: Link) -> None:
         assert (meta["vendor"], meta.keys(), bare.keys()) == (1, envelope | {"vendor"}, envelope)
 
 
-async def test_chd_3_a_request_times_out_alone_and_the_server_is_told(link: Link, ears: Ears) -> None:
+async def test_chd_3_a_request_times_out_alone_and_the_server_is_told(
+    link: ServerConnection, ears: Ears
+) -> None:
     waiting = asyncio.create_task(ask(link, "hang", timeout_s=0.3))
     echoed = await ask(link, "echo", arguments={"a": 1})
     with pytest.raises(CallTimedOut):
@@ -134,7 +138,7 @@ async def test_chd_3_a_request_times_out_alone_and_the_server_is_told(link: Link
     assert (echoed, ears.closings) == ({"a": 1}, [])
 
 
-async def test_bud_8_a_caller_that_goes_away_stops_the_server(link: Link) -> None:
+async def test_bud_8_a_caller_that_goes_away_stops_the_server(link: ServerConnection) -> None:
     waiting = await hanging(link)
 
     waiting.cancel()
@@ -144,7 +148,7 @@ async def test_bud_8_a_caller_that_goes_away_stops_the_server(link: Link) -> Non
     assert waiting.cancelled()
 
 
-async def test_bud_2_progress_does_not_prolong_a_request(link: Link) -> None:
+async def test_bud_2_progress_does_not_prolong_a_request(link: ServerConnection) -> None:
     loop = asyncio.get_running_loop()
     began_s = loop.time()
 
@@ -154,7 +158,7 @@ async def test_bud_2_progress_does_not_prolong_a_request(link: Link) -> None:
     assert 0.2 < loop.time() - began_s < 30
 
 
-async def test_what_the_server_says_unasked_reaches_the_listener(link: Link, ears: Ears) -> None:
+async def test_what_the_server_says_unasked_reaches_the_listener(link: ServerConnection, ears: Ears) -> None:
     async with asyncio.timeout(60):
         while not ears.notifications:
             await ask(link, "announce")
@@ -164,7 +168,7 @@ async def test_what_the_server_says_unasked_reaches_the_listener(link: Link, ear
 
 
 async def test_chd_4_when_the_server_dies_every_request_fails_and_the_listener_is_told_once(
-    link: Link, ears: Ears
+    link: ServerConnection, ears: Ears
 ) -> None:
     waiting = [await hanging(link) for _ in range(10)]
 
@@ -182,7 +186,7 @@ async def test_chd_4_when_the_server_dies_every_request_fails_and_the_listener_i
 
 
 async def test_a_link_that_was_closed_fails_its_requests_and_tells_nobody(
-    subject: Subject, link: Link, ears: Ears
+    subject: Subject, link: ServerConnection, ears: Ears
 ) -> None:
     waiting = await hanging(link)
 

@@ -11,7 +11,7 @@ from tests.contract.link_clients import Client, Json
 from tests.contract.links import Ears, Subject
 from tests.contract.test_link import CALL, params
 from tests.scenarios.soak import rounds
-from toolgate.upstream.connection.contract import Link
+from toolgate.upstream.connection.contract import ServerConnection
 
 pytestmark = pytest.mark.anyio
 
@@ -64,7 +64,7 @@ class Chatter:
 async def test_chd_11_whatever_a_server_says_meanwhile_its_answer_arrives_and_nothing_fails(
     subject: Subject, caplog: pytest.LogCaptureFixture
 ) -> None:
-    link: Link = await subject.opener(subject.record, Ears(), known_era=None)
+    link: ServerConnection = await subject.opener(subject.record, Ears(), known_era=None)
     chatter = Chatter(seed=1)
     try:
         for number in range(CALLS):

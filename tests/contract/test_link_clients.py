@@ -12,7 +12,7 @@ from tests.contract.test_link import CALL, ask, params, until, until_stopped
 from toolgate.errors import CallTimedOut, InvalidParams, ServerUnavailable
 from toolgate.model.protocol import CLIENT_CAPABILITIES_KEY, LOG_LEVEL_KEY
 from toolgate.upstream.connection import relay
-from toolgate.upstream.connection.contract import Link, Reply
+from toolgate.upstream.connection.contract import RpcResponse, ServerConnection
 
 pytestmark = pytest.mark.anyio
 
@@ -29,7 +29,9 @@ def has_own_streams(subject: Subject) -> bool:
     return subject.record.transport == "streamable_http"
 
 
-async def put(link: Link, name: str, client: Client | None, *, timeout_s: float = 60.0, **sent: Any) -> Any:
+async def put(
+    link: ServerConnection, name: str, client: Client | None, *, timeout_s: float = 60.0, **sent: Any
+) -> Any:
     """The `echo` in the result of a tool that `client` calls; keyword `meta` is its `_meta`."""
     members = {"_meta": sent.pop("meta")} if "meta" in sent else {}
     reply = await link.request(CALL, params(name, sent, **members), timeout_s=timeout_s, client=client)
@@ -41,11 +43,11 @@ def progress(token: object, at: int = 1) -> Json:
     return {"method": PROGRESS, "params": {"progressToken": token, "progress": at, "vendor": [1]}}
 
 
-def putting(link: Link, name: str, client: Client | None, **sent: Any) -> asyncio.Task[Any]:
+def putting(link: ServerConnection, name: str, client: Client | None, **sent: Any) -> asyncio.Task[Any]:
     return asyncio.create_task(put(link, name, client, **sent))
 
 
-async def asking(link: Link, client: Client, *, times: int = 1, **sent: Any) -> asyncio.Task[Any]:
+async def asking(link: ServerConnection, client: Client, *, times: int = 1, **sent: Any) -> asyncio.Task[Any]:
     """A call whose client has been asked, and has not answered yet."""
     before = len(client.asked)
     call = putting(link, "ask", client, questions=[FORM] * times, **sent)
@@ -57,7 +59,9 @@ async def asking(link: Link, client: Client, *, times: int = 1, **sent: Any) -> 
 
 
 @pytest.mark.parametrize("token", ["mine", 7, 'x"é\n', 1.5])
-async def test_progress_reaches_its_client_under_the_client_s_own_token(link: Link, token: object) -> None:
+async def test_progress_reaches_its_client_under_the_client_s_own_token(
+    link: ServerConnection, token: object
+) -> None:
     client = Client()
 
     await put(
@@ -73,7 +77,7 @@ async def test_progress_reaches_its_client_under_the_client_s_own_token(link: Li
     ]
 
 
-async def test_the_same_token_of_two_clients_is_two(link: Link) -> None:
+async def test_the_same_token_of_two_clients_is_two(link: ServerConnection) -> None:
     clients = [Client() for _ in range(20)]
 
     await asyncio.gather(
@@ -89,7 +93,7 @@ async def test_the_same_token_of_two_clients_is_two(link: Link) -> None:
     assert len({meta["progressToken"] for meta in seen}) == 20
 
 
-async def test_progress_under_any_other_token_is_dropped(link: Link) -> None:
+async def test_progress_under_any_other_token_is_dropped(link: ServerConnection) -> None:
     client, without = Client(), Client()
     tokens: list[object] = ["mine", 0, None, "1", 10**6, [1], {}]
     others = [progress(token) for token in tokens]
@@ -104,10 +108,10 @@ async def test_progress_under_any_other_token_is_dropped(link: Link) -> None:
 
 
 async def test_ups_6_a_word_that_is_too_long_reaches_nobody(
-    link: Link, monkeypatch: pytest.MonkeyPatch
+    link: ServerConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And costs its request nothing."""
-    monkeypatch.setattr(relay, "MAX_SAID_BYTES", 200)
+    monkeypatch.setattr(relay, "MAX_NOTIFICATION_BYTES", 200)
     client, long = Client(), {"message": "x" * 200}
     words = [progress("$token"), {"method": LOG, "params": SAID}]
 
@@ -123,7 +127,7 @@ async def test_ups_6_a_word_that_is_too_long_reaches_nobody(
     assert not any("message" in told for _, told in client.told)
 
 
-async def test_a_token_that_is_no_mere_token_is_refused(link: Link) -> None:
+async def test_a_token_that_is_no_mere_token_is_refused(link: ServerConnection) -> None:
     """It would stand in each of a server's words."""
     client = Client()
 
@@ -134,7 +138,7 @@ async def test_a_token_that_is_no_mere_token_is_refused(link: Link) -> None:
     assert [method for method, _ in client.told] == [LOG]  # whose client is meant is certain still
 
 
-async def test_progress_after_the_answer_reaches_nobody(link: Link) -> None:
+async def test_progress_after_the_answer_reaches_nobody(link: ServerConnection) -> None:
     client, other = Client(), Client()
     token = (await put(link, "meta", client, meta={"progressToken": "t"}))["progressToken"]
 
@@ -146,7 +150,7 @@ async def test_progress_after_the_answer_reaches_nobody(link: Link) -> None:
 # Log messages
 
 
-async def test_log_messages_during_a_request_reach_its_client(link: Link, ears: Ears) -> None:
+async def test_log_messages_during_a_request_reach_its_client(link: ServerConnection, ears: Ears) -> None:
     client = Client()
 
     await put(link, "tell", client, messages=[{"method": LOG, "params": SAID}, {"method": LOG, "params": 5}])
@@ -155,7 +159,7 @@ async def test_log_messages_during_a_request_reach_its_client(link: Link, ears: 
 
 
 async def test_log_messages_reach_no_client_where_it_is_not_certain_whose_they_are(
-    link: Link, has_own_streams: bool
+    link: ServerConnection, has_own_streams: bool
 ) -> None:
     waiting, talking = Client(), Client()
     hanging = putting(link, "hang", waiting)
@@ -170,7 +174,7 @@ async def test_log_messages_reach_no_client_where_it_is_not_certain_whose_they_a
     assert waiting.told == ([] if has_own_streams else [(LOG, SAID)])
 
 
-async def test_a_server_is_as_verbose_as_any_client_wants(link: Link) -> None:
+async def test_a_server_is_as_verbose_as_any_client_wants(link: ServerConnection) -> None:
     levels = [
         (await put(link, "level", Client(log_level=level)), await put(link, "meta", Client(log_level=level)))
         for level in ("warning", "error", "debug", "", "nonsense", "info")
@@ -190,12 +194,12 @@ async def test_a_server_is_as_verbose_as_any_client_wants(link: Link) -> None:
 @legacy
 @pytest.mark.parametrize("method", [ELICIT, "sampling/createMessage", "roots/list"])
 @pytest.mark.parametrize(
-    "answer", [ACCEPTED, Reply(error=b'{"code":-32042,"message":"no","data":{"x":[1.50]}}')]
+    "answer", [ACCEPTED, RpcResponse(error=b'{"code":-32042,"message":"no","data":{"x":[1.50]}}')]
 )
 async def test_a_server_s_question_goes_to_the_client_and_its_answer_back_as_it_came(
-    link: Link, method: str, answer: Reply
+    link: ServerConnection, method: str, answer: RpcResponse
 ) -> None:
-    async def reply(_method: str, _params: Json) -> Reply:
+    async def reply(_method: str, _params: Json) -> RpcResponse:
         return answer
 
     client = Client(reply)
@@ -211,12 +215,12 @@ async def test_a_server_s_question_goes_to_the_client_and_its_answer_back_as_it_
 
 
 @legacy
-async def test_answers_find_their_questions_in_any_order(link: Link) -> None:
+async def test_answers_find_their_questions_in_any_order(link: ServerConnection) -> None:
     turns = [asyncio.Event() for _ in range(4)]
 
-    async def in_turn(_method: str, members: Json) -> Reply:
+    async def in_turn(_method: str, members: Json) -> RpcResponse:
         await turns[members["n"]].wait()
-        return Reply(result=b'{"n":%d}' % members["n"])
+        return RpcResponse(result=b'{"n":%d}' % members["n"])
 
     client = Client(in_turn)
     questions = [{"method": ELICIT, "params": {"n": n}} for n in range(4)]
@@ -231,7 +235,7 @@ async def test_answers_find_their_questions_in_any_order(link: Link) -> None:
 
 @legacy
 async def test_two_clients_are_asked_at_once_only_where_each_has_a_stream_of_its_own(
-    link: Link, has_own_streams: bool
+    link: ServerConnection, has_own_streams: bool
 ) -> None:
     waiting, asked = Client(), Client()
     hanging = putting(link, "hang", waiting)
@@ -250,7 +254,7 @@ async def test_two_clients_are_asked_at_once_only_where_each_has_a_stream_of_its
 
 @legacy
 async def test_what_a_server_says_for_somebody_who_has_left_reaches_no_other_principal(
-    link: Link, has_own_streams: bool
+    link: ServerConnection, has_own_streams: bool
 ) -> None:
     """SCO-17: it may not have stopped when it was told to, and on one stream for all nobody can tell."""
     left = putting(link, "hang", Client(principal_id="ada"))
@@ -267,7 +271,7 @@ async def test_what_a_server_says_for_somebody_who_has_left_reaches_no_other_pri
 
 @legacy
 async def test_a_principal_that_was_alone_for_as_long_as_a_call_may_last_is_reached_again(
-    link: Link, monkeypatch: pytest.MonkeyPatch
+    link: ServerConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay, "CALL_CEILING_S", 0.0)
     eve = Client(principal_id="eve")
@@ -279,7 +283,7 @@ async def test_a_principal_that_was_alone_for_as_long_as_a_call_may_last_is_reac
 
 
 @legacy
-async def test_chd_11_a_question_that_nobody_stands_behind_is_refused(link: Link) -> None:
+async def test_chd_11_a_question_that_nobody_stands_behind_is_refused(link: ServerConnection) -> None:
     [nobody] = await put(link, "ask", None, questions=[FORM])
     client = Client()
     odd = [{"method": "no/such", "params": {}}, {"method": ELICIT, "params": []}, {"method": "ping"}]
@@ -290,7 +294,7 @@ async def test_chd_11_a_question_that_nobody_stands_behind_is_refused(link: Link
 
 
 @modern
-async def test_chd_11_a_modern_server_has_no_questions(subject: Subject, link: Link) -> None:
+async def test_chd_11_a_modern_server_has_no_questions(subject: Subject, link: ServerConnection) -> None:
     client = Client()
     if subject.record.transport == "streamable_http":
         with pytest.raises(CallTimedOut):  # there is no way to answer it
@@ -303,16 +307,16 @@ async def test_chd_11_a_modern_server_has_no_questions(subject: Subject, link: L
 
 
 @legacy
-async def test_a_flood_of_questions_is_bounded(link: Link) -> None:
+async def test_a_flood_of_questions_is_bounded(link: ServerConnection) -> None:
     client = Client(never)
     flood = putting(link, "ask", client, questions=[FORM] * 500)
-    await until(lambda: len(client.asked) == relay.MAX_ASKS_EACH)
+    await until(lambda: len(client.asked) == relay.MAX_CLIENT_REQUESTS_PER_CALL)
     echoed = await ask(link, "echo", arguments={"a": 1})
     flood.cancel()
-    await until(lambda: client.cut_off == relay.MAX_ASKS_EACH)
+    await until(lambda: client.cut_off == relay.MAX_CLIENT_REQUESTS_PER_CALL)
     [answer] = await put(link, "ask", Client(), questions=[FORM])
 
-    assert (echoed, len(client.asked)) == ({"a": 1}, relay.MAX_ASKS_EACH)
+    assert (echoed, len(client.asked)) == ({"a": 1}, relay.MAX_CLIENT_REQUESTS_PER_CALL)
     assert "result" in answer
 
 
@@ -320,11 +324,11 @@ async def test_a_flood_of_questions_is_bounded(link: Link) -> None:
 
 
 @legacy
-async def test_the_time_a_client_takes_does_not_count(link: Link) -> None:
+async def test_the_time_a_client_takes_does_not_count(link: ServerConnection) -> None:
     loop = asyncio.get_running_loop()
     answers_s = loop.time() + 2.0
 
-    async def late(_method: str, _params: Json) -> Reply:
+    async def late(_method: str, _params: Json) -> RpcResponse:
         await asyncio.sleep(answers_s - loop.time())
         return ACCEPTED
 
@@ -335,7 +339,7 @@ async def test_the_time_a_client_takes_does_not_count(link: Link) -> None:
 
 @legacy
 async def test_bud_2_the_ceiling_holds_however_long_a_client_thinks(
-    link: Link, monkeypatch: pytest.MonkeyPatch
+    link: ServerConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay, "CALL_CEILING_S", 2.0)
     client = Client(never)
@@ -348,7 +352,9 @@ async def test_bud_2_the_ceiling_holds_however_long_a_client_thinks(
 
 
 @legacy
-async def test_a_server_that_does_nothing_with_an_answer_has_only_the_time_that_was_left(link: Link) -> None:
+async def test_a_server_that_does_nothing_with_an_answer_has_only_the_time_that_was_left(
+    link: ServerConnection,
+) -> None:
     client = Client()
 
     with pytest.raises(CallTimedOut):
@@ -359,11 +365,11 @@ async def test_a_server_that_does_nothing_with_an_answer_has_only_the_time_that_
 
 @legacy
 async def test_a_caller_that_goes_away_is_asked_no_more_and_its_late_answer_reaches_nobody(
-    link: Link,
+    link: ServerConnection,
 ) -> None:
     turn = asyncio.Event()
 
-    async def stubborn(_method: str, _params: Json) -> Reply:
+    async def stubborn(_method: str, _params: Json) -> RpcResponse:
         try:
             await turn.wait()
         except asyncio.CancelledError:
@@ -380,7 +386,7 @@ async def test_a_caller_that_goes_away_is_asked_no_more_and_its_late_answer_reac
 
 
 @legacy
-async def test_a_server_that_dies_asks_no_more(link: Link, ears: Ears) -> None:
+async def test_a_server_that_dies_asks_no_more(link: ServerConnection, ears: Ears) -> None:
     client = Client(never)
     call = await asking(link, client)
 
@@ -393,7 +399,7 @@ async def test_a_server_that_dies_asks_no_more(link: Link, ears: Ears) -> None:
 
 
 @legacy
-async def test_a_link_that_is_closed_asks_no_more(link: Link) -> None:
+async def test_a_link_that_is_closed_asks_no_more(link: ServerConnection) -> None:
     client = Client(never)
     call = await asking(link, client)
 
@@ -405,7 +411,7 @@ async def test_a_link_that_is_closed_asks_no_more(link: Link) -> None:
 
 
 @legacy
-async def test_a_server_may_take_its_question_back(link: Link) -> None:
+async def test_a_server_may_take_its_question_back(link: ServerConnection) -> None:
     client = Client(never)
     call = await asking(link, client)
     number = (await put(link, "asked", None))[0]
@@ -422,7 +428,9 @@ async def test_a_server_may_take_its_question_back(link: Link) -> None:
 # What the server is told of its clients
 
 
-async def test_a_server_hears_what_the_client_can_do(subject: Subject, link: Link, ears: Ears) -> None:
+async def test_a_server_hears_what_the_client_can_do(
+    subject: Subject, link: ServerConnection, ears: Ears
+) -> None:
     can = b'{"roots":{"listChanged":true}}'
     own = await subject.opener(subject.record, ears, known_era=None, capabilities=can)
     try:
@@ -441,7 +449,7 @@ async def test_a_server_hears_what_the_client_can_do(subject: Subject, link: Lin
 # Secrets
 
 
-async def test_what_a_server_says_to_a_client_shows_no_credential(link: Link) -> None:
+async def test_what_a_server_says_to_a_client_shows_no_credential(link: ServerConnection) -> None:
     client = Client()
     told = [
         {"method": LOG, "params": {"level": "info", "data": f"key {SECRET}"}},

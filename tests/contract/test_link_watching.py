@@ -7,18 +7,20 @@ import pytest
 
 from tests.contract.links import Ears, modern
 from tests.contract.test_link import ask, until
-from toolgate.upstream.connection.contract import Link
+from toolgate.upstream.connection.contract import ServerConnection
 
 pytestmark = pytest.mark.anyio
 
 
-async def until_watched(link: Link, *uris: str) -> None:
+async def until_watched(link: ServerConnection, *uris: str) -> None:
     async with asyncio.timeout(60):
         while await ask(link, "watched") != sorted(uris):
             await asyncio.sleep(0.01)
 
 
-async def test_resources_are_watched_as_long_as_somebody_wants_to_know(link: Link, ears: Ears) -> None:
+async def test_resources_are_watched_as_long_as_somebody_wants_to_know(
+    link: ServerConnection, ears: Ears
+) -> None:
     link.watch(frozenset({"file:///a", "x:ü"}))
     await until_watched(link, "file:///a", "x:ü")
     for uris in ({"b:1"}, {"b:2"}, {"file:///a", "b:1"}):
@@ -34,7 +36,7 @@ async def test_resources_are_watched_as_long_as_somebody_wants_to_know(link: Lin
     assert heard == [("notifications/resources/updated", params)]
 
 
-async def test_who_has_a_resource_watched_can_wait_until_the_server_knows(link: Link) -> None:
+async def test_who_has_a_resource_watched_can_wait_until_the_server_knows(link: ServerConnection) -> None:
     for uris in ({"a:1"}, {"a:1", "b:1"}):
         told = link.watch(frozenset(uris))
         assert told is not None
@@ -45,7 +47,7 @@ async def test_who_has_a_resource_watched_can_wait_until_the_server_knows(link: 
 
 
 @modern
-async def test_a_modern_server_is_asked_for_every_kind_of_change_it_announces(link: Link) -> None:
+async def test_a_modern_server_is_asked_for_every_kind_of_change_it_announces(link: ServerConnection) -> None:
     changes = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
     async with asyncio.timeout(60):
         while await ask(link, "filters") != [changes]:
@@ -56,7 +58,9 @@ async def test_a_modern_server_is_asked_for_every_kind_of_change_it_announces(li
 
 
 @pytest.mark.parametrize("kind", ["tools", "prompts", "resources"])
-async def test_changes_of_every_list_reach_the_listener(link: Link, ears: Ears, kind: str) -> None:
+async def test_changes_of_every_list_reach_the_listener(
+    link: ServerConnection, ears: Ears, kind: str
+) -> None:
     method = f"notifications/{kind}/list_changed"
     async with asyncio.timeout(60):
         while not ears.notifications:

@@ -9,8 +9,8 @@ import pytest
 from tests.contract.object_stores import Dying, Killed
 from toolgate.errors import BodyTooLarge, Conflict, InvalidRecord, NotFound
 from toolgate.packages import modules as module
-from toolgate.packages.modules import Modules
-from toolgate.packages.objects import Objects
+from toolgate.packages.modules import ModuleStore
+from toolgate.packages.objects import ObjectStore
 
 pytestmark = pytest.mark.anyio
 
@@ -19,22 +19,22 @@ LARGE: Final = b"\0asm" * (512 * 1024)
 
 
 @pytest.fixture
-def modules(objects: Objects) -> Modules:
-    return Modules(objects)
+def modules(objects: ObjectStore) -> ModuleStore:
+    return ModuleStore(objects)
 
 
-async def put(modules: Modules, directory: Path, content: bytes) -> tuple[str, bool]:
+async def put(modules: ModuleStore, directory: Path, content: bytes) -> tuple[str, bool]:
     sha256 = hashlib.sha256(content).hexdigest()
     path = directory / sha256
     path.write_bytes(content)
     return sha256, await modules.put(path, sha256=sha256)
 
 
-async def read(modules: Modules, sha256: str) -> bytes:
+async def read(modules: ModuleStore, sha256: str) -> bytes:
     return b"".join([piece async for piece in modules.read(sha256)])
 
 
-async def test_what_was_put_is_read_listed_and_removed(modules: Modules, tmp_path: Path) -> None:
+async def test_what_was_put_is_read_listed_and_removed(modules: ModuleStore, tmp_path: Path) -> None:
     small, is_new = await put(modules, tmp_path, b"\0asm")
     large, _ = await put(modules, tmp_path, LARGE)
     content = [await read(modules, small), await read(modules, large)]
@@ -48,7 +48,7 @@ async def test_what_was_put_is_read_listed_and_removed(modules: Modules, tmp_pat
     assert (await modules.get(large)).size == len(LARGE)
 
 
-async def test_the_same_again_is_no_news(modules: Modules, tmp_path: Path) -> None:
+async def test_the_same_again_is_no_news(modules: ModuleStore, tmp_path: Path) -> None:
     sha256, _ = await put(modules, tmp_path, b"\0asm")
     before = await modules.get(sha256)
 
@@ -56,21 +56,21 @@ async def test_the_same_again_is_no_news(modules: Modules, tmp_path: Path) -> No
     assert await modules.list() == [before]
 
 
-async def test_half_of_a_put_is_never_seen(objects: Objects, tmp_path: Path) -> None:
+async def test_half_of_a_put_is_never_seen(objects: ObjectStore, tmp_path: Path) -> None:
     with pytest.raises(Killed):
-        await put(Modules(Dying(objects, left=0)), tmp_path, b"\0asm")
+        await put(ModuleStore(Dying(objects, left=0)), tmp_path, b"\0asm")
 
-    assert await Modules(objects).list() == []
-    assert (await put(Modules(objects), tmp_path, b"\0asm"))[1]
+    assert await ModuleStore(objects).list() == []
+    assert (await put(ModuleStore(objects), tmp_path, b"\0asm"))[1]
 
 
-async def test_one_that_is_not_there_is_not_found(modules: Modules) -> None:
+async def test_one_that_is_not_there_is_not_found(modules: ModuleStore) -> None:
     for asked in (modules.get, modules.remove, lambda sha256: read(modules, sha256)):
         with pytest.raises(NotFound, match="0000"):
             await asked("0" * 64)
 
 
-async def test_a_name_that_leads_elsewhere_reaches_nothing(modules: Modules) -> None:
+async def test_a_name_that_leads_elsewhere_reaches_nothing(modules: ModuleStore) -> None:
     """FIL-3"""
     for name in ("../packages/x", "", "A" * 64, f"{'0' * 64}\n"):
         with pytest.raises(InvalidRecord):
@@ -78,7 +78,7 @@ async def test_a_name_that_leads_elsewhere_reaches_nothing(modules: Modules) -> 
 
 
 async def test_what_others_put_beside_them_is_passed_over(
-    objects: Objects, modules: Modules, tmp_path: Path
+    objects: ObjectStore, modules: ModuleStore, tmp_path: Path
 ) -> None:
     sha256, _ = await put(modules, tmp_path, b"\0asm")
     await objects.put("modules/readme.txt", b"x")
@@ -88,7 +88,7 @@ async def test_what_others_put_beside_them_is_passed_over(
 
 
 async def test_there_are_only_so_many_and_only_so_large(
-    modules: Modules, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    modules: ModuleStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """WAS-2"""
     monkeypatch.setattr(module, "MAX_MODULES", 1)

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.stores import DURABLE_STORES, STORES, Clock, OpenStore
-from toolgate.registry.pinned import MAX_KEPT_BYTES
-from toolgate.registry.store.contract import Store
+from toolgate.registry.store.contract import MAX_KEPT_BYTES, Store
 
 pytestmark = pytest.mark.anyio
 

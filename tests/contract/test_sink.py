@@ -8,10 +8,9 @@ import msgspec
 import pytest
 
 from toolgate.audit.events import AdminRecorded, AuditEvent, CallRecorded
-from toolgate.audit.lines import encode_line, join_lines
 from toolgate.audit.log.files import last_sequence
-from toolgate.audit.log.writer import Sink
-from toolgate.audit.sinks import JsonLinesSink, MemorySink
+from toolgate.audit.log.lines import encode_line, join_lines
+from toolgate.audit.log.writer import AuditSink, JsonLinesSink, MemorySink
 
 CALL = CallRecorded(
     at_ms=1, door="mcp", principal="local", tool="a\nb\x1b[31m", outcome="ok", server_id="git"
@@ -19,7 +18,7 @@ CALL = CallRecorded(
 ADMIN = AdminRecorded(at_ms=2, principal="local", operation="put", kind="server", record_id="git", revision=3)
 
 
-def read_memory(sink: Sink) -> list[dict[str, object]]:
+def read_memory(sink: AuditSink) -> list[dict[str, object]]:
     assert isinstance(sink, MemorySink)
     return [{"seq": number, **msgspec.to_builtins(event)} for number, event in sink.events]
 
@@ -30,14 +29,14 @@ def read_file(path: Path) -> list[dict[str, object]]:
     return [line for line in lines if line["type"] != "seal"]
 
 
-def write(sink: Sink, *events: tuple[int, AuditEvent]) -> None:
+def write(sink: AuditSink, *events: tuple[int, AuditEvent]) -> None:
     sink.write(join_lines([encode_line(number, event) for number, event in events]))
 
 
 @pytest.fixture(params=["memory", "json-lines"])
 def sink_and_reader(
     request: pytest.FixtureRequest, tmp_path: Path
-) -> tuple[Sink, Callable[[], list[dict[str, object]]]]:
+) -> tuple[AuditSink, Callable[[], list[dict[str, object]]]]:
     if request.param == "memory":
         memory = MemorySink()
         return memory, lambda: read_memory(memory)
@@ -46,7 +45,7 @@ def sink_and_reader(
 
 
 def test_events_come_out_as_they_went_in(
-    sink_and_reader: tuple[Sink, Callable[[], list[dict[str, object]]]],
+    sink_and_reader: tuple[AuditSink, Callable[[], list[dict[str, object]]]],
 ) -> None:
     sink, read = sink_and_reader
 

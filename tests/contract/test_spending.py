@@ -6,19 +6,19 @@ from pathlib import Path
 import pytest
 
 from tests.contract.stores import DEADLINE_S, DURABLE_STORES, Clock, open_postgres
-from toolgate.model.quotas import Draw, Drawn, Holder, Usage
-from toolgate.registry.quotas.contract import KEEP_MS, Bank, Spending
+from toolgate.model.quotas import HolderUsage, LeaseGrant, LeaseRequest, QuotaHolder
+from toolgate.registry.quotas.contract import KEEP_MS, QuotaLedger, QuotaSource
 from toolgate.registry.store.contract import Store
 
 pytestmark = pytest.mark.anyio
 
 MINUTE_MS = 60_000
 DAY_MS = 86_400_000
-ADA = Holder("key", "ada")
+ADA = QuotaHolder("key", "ada")
 NOW_MS = 20_000 * DAY_MS + 12_345
 MINUTE = 20_000 * DAY_MS
-PER_MINUTE = Draw(ADA, "calls_per_minute", 30)
-TOKENS = Draw(ADA, "tokens_per_day", 1_000)
+PER_MINUTE = LeaseRequest(ADA, "calls_per_minute", 30)
+TOKENS = LeaseRequest(ADA, "tokens_per_day", 1_000)
 
 
 @pytest.fixture
@@ -28,11 +28,11 @@ def clock(lease_clock: Clock) -> Clock:
 
 
 @pytest.fixture
-def spending(queue_store: Store, clock: Clock) -> Spending:
+def spending(queue_store: Store, clock: Clock) -> QuotaLedger:
     return queue_store.spending
 
 
-async def draw_all(bank: Bank, wanted: Draw) -> list[int]:
+async def draw_all(bank: QuotaSource, wanted: LeaseRequest) -> list[int]:
     """The grants until there are no more."""
     grants = []
     async with asyncio.timeout(DEADLINE_S):
@@ -41,47 +41,47 @@ async def draw_all(bank: Bank, wanted: Draw) -> list[int]:
     return grants
 
 
-async def test_grants_are_small_and_come_to_exactly_the_limit(spending: Spending) -> None:
+async def test_grants_are_small_and_come_to_exactly_the_limit(spending: QuotaLedger) -> None:
     grants = await draw_all(spending, PER_MINUTE)
 
     assert grants == [3, 2, 2, 2, 2, *[1] * 19]
-    assert await spending.draw([PER_MINUTE]) == [Drawn(0, MINUTE, MINUTE_MS - 12_345)]
-    assert await spending.usage() == [Usage(ADA, "calls_per_minute", MINUTE, 30)]
+    assert await spending.draw([PER_MINUTE]) == [LeaseGrant(0, MINUTE, MINUTE_MS - 12_345)]
+    assert await spending.usage() == [HolderUsage(ADA, "calls_per_minute", MINUTE, 30)]
 
 
-async def test_the_next_window_opens_with_all_there_is(spending: Spending, clock: Clock) -> None:
+async def test_the_next_window_opens_with_all_there_is(spending: QuotaLedger, clock: Clock) -> None:
     await draw_all(spending, PER_MINUTE)
     clock.now_ms = MINUTE + MINUTE_MS
 
     assert await spending.usage() == []
-    assert await spending.draw([PER_MINUTE]) == [Drawn(3, MINUTE + MINUTE_MS, MINUTE_MS)]
+    assert await spending.draw([PER_MINUTE]) == [LeaseGrant(3, MINUTE + MINUTE_MS, MINUTE_MS)]
 
 
-async def test_budgets_and_holders_are_counted_apart_and_drawn_on_together(spending: Spending) -> None:
+async def test_budgets_and_holders_are_counted_apart_and_drawn_on_together(spending: QuotaLedger) -> None:
     draws = [
-        Draw(Holder("task", "ada"), "calls_per_minute", 30),
-        Draw(ADA, "calls_per_minute", 20),
-        Draw(ADA, "calls_per_day", 10_000),
-        Draw(ADA, "calls_per_minute", 20),
+        LeaseRequest(QuotaHolder("task", "ada"), "calls_per_minute", 30),
+        LeaseRequest(ADA, "calls_per_minute", 20),
+        LeaseRequest(ADA, "calls_per_day", 10_000),
+        LeaseRequest(ADA, "calls_per_minute", 20),
     ]
 
     drawn = await spending.draw(draws)
 
     assert [one.amount for one in drawn] == [3, 2, 50, 1]
     assert await spending.usage() == [
-        Usage(ADA, "calls_per_day", MINUTE, 50),
-        Usage(ADA, "calls_per_minute", MINUTE, 3),
-        Usage(Holder("task", "ada"), "calls_per_minute", MINUTE, 3),
+        HolderUsage(ADA, "calls_per_day", MINUTE, 50),
+        HolderUsage(ADA, "calls_per_minute", MINUTE, 3),
+        HolderUsage(QuotaHolder("task", "ada"), "calls_per_minute", MINUTE, 3),
     ]
 
 
 async def test_what_is_returned_can_be_granted_again_in_its_own_window_only(
-    spending: Spending, clock: Clock
+    spending: QuotaLedger, clock: Clock
 ) -> None:
     await draw_all(spending, PER_MINUTE)
 
     assert await spending.draw([PER_MINUTE._replace(returned=2, window_ms=MINUTE)]) == [
-        Drawn(0, MINUTE, MINUTE_MS - 12_345)
+        LeaseGrant(0, MINUTE, MINUTE_MS - 12_345)
     ]
     assert await draw_all(spending, PER_MINUTE) == [1, 1]
     clock.now_ms += MINUTE_MS
@@ -92,24 +92,24 @@ async def test_what_is_returned_can_be_granted_again_in_its_own_window_only(
     assert [one.used for one in await spending.usage()] == [0]
 
 
-async def test_tokens_are_counted_as_they_are_reported(spending: Spending, clock: Clock) -> None:
+async def test_tokens_are_counted_as_they_are_reported(spending: QuotaLedger, clock: Clock) -> None:
     left_ms = DAY_MS - 12_345
 
-    assert await spending.draw([TOKENS]) == [Drawn(1_000, MINUTE, left_ms)]
-    assert await spending.draw([TOKENS._replace(spent=400)]) == [Drawn(600, MINUTE, left_ms)]
-    assert await spending.draw([TOKENS._replace(spent=700)]) == [Drawn(-100, MINUTE, left_ms)]
+    assert await spending.draw([TOKENS]) == [LeaseGrant(1_000, MINUTE, left_ms)]
+    assert await spending.draw([TOKENS._replace(spent=400)]) == [LeaseGrant(600, MINUTE, left_ms)]
+    assert await spending.draw([TOKENS._replace(spent=700)]) == [LeaseGrant(-100, MINUTE, left_ms)]
     clock.now_ms += DAY_MS
-    assert await spending.draw([TOKENS]) == [Drawn(1_000, MINUTE + DAY_MS, left_ms)]
+    assert await spending.draw([TOKENS]) == [LeaseGrant(1_000, MINUTE + DAY_MS, left_ms)]
 
 
-async def test_a_limit_that_changes_holds_at_once(spending: Spending) -> None:
+async def test_a_limit_that_changes_holds_at_once(spending: QuotaLedger) -> None:
     await draw_all(spending, PER_MINUTE)
 
     assert await draw_all(spending, PER_MINUTE._replace(limit=20)) == []
     assert await draw_all(spending, PER_MINUTE._replace(limit=32)) == [1, 1]
 
 
-async def test_counts_of_windows_long_over_are_forgotten(spending: Spending, clock: Clock) -> None:
+async def test_counts_of_windows_long_over_are_forgotten(spending: QuotaLedger, clock: Clock) -> None:
     await spending.draw([PER_MINUTE, TOKENS._replace(spent=5)])
     clock.now_ms += KEEP_MS - DAY_MS
     await spending.draw([PER_MINUTE])
@@ -120,7 +120,7 @@ async def test_counts_of_windows_long_over_are_forgotten(spending: Spending, clo
     assert await spending.usage() == []
 
 
-async def test_many_at_once_are_granted_the_limit_together_and_no_more(spending: Spending) -> None:
+async def test_many_at_once_are_granted_the_limit_together_and_no_more(spending: QuotaLedger) -> None:
     async with asyncio.timeout(DEADLINE_S):
         grants = await asyncio.gather(*(draw_all(spending, PER_MINUTE) for _ in range(8)))
 
@@ -137,9 +137,9 @@ async def test_a_restart_keeps_the_count(kind: str, tmp_path: Path, clock: Clock
 
 async def test_replicas_grant_the_limit_together_and_no_more(tmp_path: Path, clock: Clock) -> None:
     """Each draws on two budgets at once, in another order: they stand in line, and nobody waits for ever."""
-    day = Draw(ADA, "calls_per_day", 40)
+    day = LeaseRequest(ADA, "calls_per_day", 40)
 
-    async def draw_both(bank: Bank, draws: list[Draw]) -> int:
+    async def draw_both(bank: QuotaSource, draws: list[LeaseRequest]) -> int:
         total = 0
         while amount := sum(one.amount for one in await bank.draw(draws)):
             total += amount

@@ -10,8 +10,8 @@ import pytest
 
 from tests.contract.stores import DURABLE_STORES, STORES, Clock, OpenStore, delete, put, read_watch
 from toolgate.errors import Compacted, Conflict, InvalidRecord, NotFound, StorageFailed
-from toolgate.model.principals import Choice, choice_id_of
-from toolgate.model.revisions import Change, Listing, Stored, Write
+from toolgate.model.principals import IntegrationChoice, make_choice_id
+from toolgate.model.revisions import RecordChange, RecordList, RecordWrite, StoredRecord
 from toolgate.registry.replication.state import watch_registry
 from toolgate.registry.store.contract import Store
 
@@ -39,7 +39,7 @@ def open_store(request: pytest.FixtureRequest) -> OpenStore:
 
 async def test_an_empty_store_is_at_revision_0_and_lists_nothing(store: Store) -> None:
     assert store.revision == 0
-    assert await store.list() == Listing(epoch=store.epoch, revision=0, records=())
+    assert await store.list() == RecordList(epoch=store.epoch, revision=0, records=())
     assert await store.get("server", "fs") is None
     assert await store.history("server", "fs") == []
 
@@ -56,7 +56,7 @@ async def test_a_write_is_one_revision_and_is_read_back_whole(store: Store, cloc
     }
 
     assert await store.write([put("fs", **body)], actor="ada") == 1
-    assert await store.get("server", "fs") == Stored(
+    assert await store.get("server", "fs") == StoredRecord(
         kind="server", id="fs", body=body, revision=1, updated_at_ms=clock.now_ms, actor="ada"
     )
     assert store.revision == 1
@@ -83,7 +83,7 @@ async def test_ids_are_sorted_by_code_point_whatever_the_engine_thinks(store: St
 
 async def test_a_later_change_to_the_written_dict_changes_nothing(store: Store) -> None:
     body: dict[str, Any] = {"tags": ["a"]}
-    await store.write([Write(kind="server", id="fs", body=body)], actor="ada")
+    await store.write([RecordWrite(kind="server", id="fs", body=body)], actor="ada")
     body["tags"].append("b")
 
     stored = await store.get("server", "fs")
@@ -103,7 +103,7 @@ async def test_a_later_change_to_the_written_dict_changes_nothing(store: Store) 
 )
 async def test_what_is_not_json_is_refused_and_nothing_is_written(store: Store, body: dict[str, Any]) -> None:
     with pytest.raises(InvalidRecord):
-        await store.write([put("ok"), Write(kind="server", id="fs", body=body)], actor="ada")
+        await store.write([put("ok"), RecordWrite(kind="server", id="fs", body=body)], actor="ada")
 
     assert (store.revision, (await store.list()).records) == (0, ())
 
@@ -170,7 +170,7 @@ async def test_a_write_that_changes_nothing_mints_no_revision(store: Store, cloc
     before = await store.list()
     clock.now_ms += 1
 
-    assert await store.write([Write(kind="server", id="fs", body={"b": [2], "a": 1})], actor="bob") == 1
+    assert await store.write([RecordWrite(kind="server", id="fs", body={"b": [2], "a": 1})], actor="bob") == 1
     assert await store.write([], actor="bob") == 1
     assert await store.list() == before
     with pytest.raises(Conflict):
@@ -219,7 +219,7 @@ async def test_history_tells_who_changed_what_and_when_newest_first(store: Store
     history = await store.history("server", "fs", limit=2)
 
     assert list(history) == [
-        Change(
+        RecordChange(
             revision=3,
             kind="server",
             id="fs",
@@ -229,7 +229,7 @@ async def test_history_tells_who_changed_what_and_when_newest_first(store: Store
             before={"n": 2},
             after=None,
         ),
-        Change(
+        RecordChange(
             revision=2,
             kind="server",
             id="fs",
@@ -260,7 +260,7 @@ async def test_sto_7_history_is_in_the_order_of_revisions_whatever_the_clock_doe
 
 
 async def test_one_transaction_may_carry_the_work_of_several_actors(store: Store) -> None:
-    await store.write([put("a"), Write(kind="server", id="b", body={}, actor="bob")], actor="ada")
+    await store.write([put("a"), RecordWrite(kind="server", id="b", body={}, actor="bob")], actor="ada")
 
     assert [(stored.id, stored.actor) for stored in (await store.list()).records] == [
         ("a", "ada"),
@@ -271,9 +271,9 @@ async def test_one_transaction_may_carry_the_work_of_several_actors(store: Store
 
 @pytest.mark.requirement("002-020")
 async def test_what_a_caller_chose_reaches_every_follower_and_goes_when_it_is_reset(store: Store) -> None:
-    choice_id = choice_id_of("oidc:ada@example.com")
+    choice_id = make_choice_id("oidc:ada@example.com")
     body: Any = {"principal": "oidc:ada@example.com", "servers": {"fs": "read_only", "git": "off"}}
-    choice = Choice(
+    choice = IntegrationChoice(
         choice_id=choice_id, principal="oidc:ada@example.com", servers={"fs": "read_only", "git": "off"}
     )
     async with aclosing(watch_registry(store)) as states:

@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 
 from tests.contract.stores import DURABLE_STORES, STORES, Clock, OpenStore, read_watch
 from toolgate.errors import Compacted, Conflict, NotFound, ToolgateError
-from toolgate.model.revisions import Body, Kind, Write
+from toolgate.model.revisions import Body, Kind, RecordWrite
 from toolgate.registry.store.contract import Store
 
 Key = tuple[str, str]
@@ -39,7 +39,7 @@ class Model:
     def revision(self) -> int:
         return len(self.log)
 
-    def write(self, writes: Sequence[Write]) -> type[ToolgateError] | int:
+    def write(self, writes: Sequence[RecordWrite]) -> type[ToolgateError] | int:
         changes: dict[Key, Body | None] = {}
         for write in writes:
             key = (write.kind, write.id)
@@ -73,7 +73,7 @@ KINDS: st.SearchStrategy[Kind] = st.sampled_from(["server", "task"])
 BODIES = st.none() | st.dictionaries(st.sampled_from("xy"), st.integers(0, 2), max_size=2)
 WRITES = st.lists(
     st.builds(
-        Write,
+        RecordWrite,
         kind=KINDS,
         id=st.sampled_from("abc"),
         body=BODIES,
@@ -105,7 +105,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.store = self.runner.run(self.opened.__aenter__())
 
     @rule(writes=WRITES)
-    def write(self, writes: list[Write]) -> None:
+    def write(self, writes: list[RecordWrite]) -> None:
         assert self.attempt(self.store.write(writes, actor="ada")) == self.model.write(writes)
 
     @rule(keep_revisions=st.integers(0, 5))
@@ -130,7 +130,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.store.epoch == epoch
 
     @invariant()
-    def agree(self) -> None:
+    def negotiate(self) -> None:
         listing = self.runner.run(self.store.list())
 
         assert listing.revision == self.store.revision == self.model.revision

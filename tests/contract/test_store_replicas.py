@@ -9,7 +9,7 @@ from tests.contract.stores import DEADLINE_S, Clock, delete, put, read_watch
 from tests.contract.watch_guarantees import events
 from tests.scenarios.soak import rounds
 from toolgate.errors import Compacted, Conflict
-from toolgate.model.revisions import Batch
+from toolgate.model.revisions import ChangeBatch
 from toolgate.registry.store.contract import Store
 
 pytestmark = pytest.mark.anyio
@@ -132,7 +132,7 @@ async def test_wat_4_a_watch_from_what_another_replica_listed_has_no_early_bookm
         for n in range(20):
             listed = await one.write([put("fs", n=n)], actor="ada")
             async with other.watch(listed) as batches:
-                assert await anext(batches) == Batch(revision=listed)
+                assert await anext(batches) == ChangeBatch(revision=listed)
 
 
 async def test_wat_10_a_record_made_again_at_another_replica_is_the_new_one(

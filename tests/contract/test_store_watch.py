@@ -12,7 +12,7 @@ from tests.contract.stores import DEADLINE_S, STORES, Clock, delete, put, read_w
 from tests.contract.watch_guarantees import Committed, broken_guarantees, events
 from tests.scenarios.soak import rounds
 from toolgate.errors import Compacted, WatchLagged
-from toolgate.model.revisions import Batch, Write
+from toolgate.model.revisions import ChangeBatch, RecordWrite
 from toolgate.registry.store.contract import WATCH_BUFFER, Store
 from toolgate.registry.store.watch import PAGE, WatchHub
 
@@ -64,7 +64,7 @@ async def test_wat_6_a_watch_replays_then_bookmarks_then_goes_live(store: Store)
 
 
 async def test_a_watch_of_an_empty_store_begins_with_a_bookmark(store: Store) -> None:
-    assert await read_watch(store, 0, upto=0) == [Batch(revision=0)]
+    assert await read_watch(store, 0, upto=0) == [ChangeBatch(revision=0)]
 
 
 async def test_wat_4_a_watch_from_the_future_is_refused_at_once(store: Store) -> None:
@@ -110,7 +110,7 @@ async def test_wat_12_a_watch_is_resumed_only_in_the_history_it_saw(
 
 async def test_wat_5_a_slow_reader_is_cut_off_and_the_others_are_not(buffer: int, store: Store) -> None:
     async with asyncio.timeout(DEADLINE_S), store.watch(0) as slow, store.watch(0) as fast:
-        assert await anext(slow) == await anext(fast) == Batch(revision=0)
+        assert await anext(slow) == await anext(fast) == ChangeBatch(revision=0)
         seen = []
         for n in range(buffer + 1):
             await store.write([put("fs", n=n)], actor="ada")
@@ -212,11 +212,11 @@ async def test_compaction_of_everything_leaves_a_store_that_works(store: Store) 
     await store.write([put("fs", n=1)], actor="ada")
     await store.compact(keep_revisions=0, keep_ms=0)
 
-    assert await read_watch(store, 1, upto=1) == [Batch(revision=1)]
+    assert await read_watch(store, 1, upto=1) == [ChangeBatch(revision=1)]
     assert await store.write([put("fs", n=2)], actor="ada") == 2
 
 
-async def until_bookmark(batches: AsyncIterator[Batch]) -> None:
+async def until_bookmark(batches: AsyncIterator[ChangeBatch]) -> None:
     while (await anext(batches)).changes:
         pass
 
@@ -242,7 +242,7 @@ class Traffic:
     def __init__(self, store: Store, seed: int) -> None:
         self._store = store
         self._random = random.Random(seed)
-        self.committed: dict[int, list[Write]] = {}
+        self.committed: dict[int, list[RecordWrite]] = {}
         self._alive: set[str] = set()
         self._turn = asyncio.Lock()
 
@@ -266,9 +266,9 @@ class Traffic:
             self.committed[await self._store.write(writes, actor="traffic")] = writes
 
 
-async def follow(store: Store, since: int, last: int, *, rng: random.Random) -> list[Batch]:
+async def follow(store: Store, since: int, last: int, *, rng: random.Random) -> list[ChangeBatch]:
     """A watcher that reads at its own pace and hangs up now and then, to resume from what it has."""
-    seen: list[Batch] = []
+    seen: list[ChangeBatch] = []
     cursor, digest = since, ""
     while cursor < last:
         async with store.watch(cursor, digest) as batches:

@@ -11,8 +11,8 @@ from tests.contract.stores import Clock
 from toolgate.errors import BodyTooLarge, InvalidRecord, InvalidRequest, SessionLimit
 from toolgate.model.packages import MAX_PART_BYTES
 from toolgate.packages import uploads as module
-from toolgate.packages.objects import Objects
-from toolgate.packages.uploads import MAX_AGE_MS, MAX_PARTS, Uploads
+from toolgate.packages.objects import ObjectStore
+from toolgate.packages.uploads import MAX_AGE_MS, MAX_PARTS, UploadStore
 
 pytestmark = pytest.mark.anyio
 
@@ -29,11 +29,11 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def uploads(objects: Objects, tmp_path: Path, clock: Clock) -> Uploads:
-    return Uploads(objects, tmp_path / "work", clock_ms=clock)
+def uploads(objects: ObjectStore, tmp_path: Path, clock: Clock) -> UploadStore:
+    return UploadStore(objects, tmp_path / "work", clock_ms=clock)
 
 
-async def send(uploads: Uploads, principal_id: str = ME, sha256: str = SHA256) -> None:
+async def send(uploads: UploadStore, principal_id: str = ME, sha256: str = SHA256) -> None:
     for number, piece in enumerate(PIECES, start=1):
         await uploads.put_part(principal_id, sha256, number, piece)
 
@@ -43,9 +43,9 @@ def sha256_of(number: int) -> str:
 
 
 async def test_parts_make_the_archive_whichever_replica_takes_them(
-    objects: Objects, tmp_path: Path, clock: Clock
+    objects: ObjectStore, tmp_path: Path, clock: Clock
 ) -> None:
-    replicas = [Uploads(objects, tmp_path / str(number), clock_ms=clock) for number in range(3)]
+    replicas = [UploadStore(objects, tmp_path / str(number), clock_ms=clock) for number in range(3)]
     for number in (3, 1, 2, 2):
         await replicas[number - 1].put_part(ME, SHA256, number, PIECES[number - 1])
     seen = await replicas[0].parts(ME, SHA256)
@@ -56,7 +56,7 @@ async def test_parts_make_the_archive_whichever_replica_takes_them(
     assert await objects.list("uploads") == []
 
 
-async def test_an_upload_is_taken_up_where_it_broke_off(uploads: Uploads) -> None:
+async def test_an_upload_is_taken_up_where_it_broke_off(uploads: UploadStore) -> None:
     await uploads.put_part(ME, SHA256, 1, PIECES[0])
     await uploads.put_part(ME, SHA256, 3, PIECES[2])
     with pytest.raises(InvalidRequest) as raised:
@@ -70,7 +70,7 @@ async def test_an_upload_is_taken_up_where_it_broke_off(uploads: Uploads) -> Non
 
 @pytest.mark.parametrize("parts", [-1, 0, 1, 2, 4, 65, 10**9])
 async def test_a_number_of_parts_that_is_not_that_of_the_upload_makes_nothing(
-    uploads: Uploads, parts: int, tmp_path: Path
+    uploads: UploadStore, parts: int, tmp_path: Path
 ) -> None:
     await send(uploads)
     with pytest.raises(InvalidRequest):
@@ -80,7 +80,7 @@ async def test_a_number_of_parts_that_is_not_that_of_the_upload_makes_nothing(
     assert not list(tmp_path.glob("work/*"))
 
 
-async def test_nobody_sees_finishes_or_discards_the_upload_of_another(uploads: Uploads) -> None:
+async def test_nobody_sees_finishes_or_discards_the_upload_of_another(uploads: UploadStore) -> None:
     await send(uploads)
     await uploads.discard(YOU, SHA256)
     with pytest.raises(InvalidRequest):
@@ -91,7 +91,7 @@ async def test_nobody_sees_finishes_or_discards_the_upload_of_another(uploads: U
 
 
 async def test_parts_that_are_not_what_they_were_sent_as_make_nothing(
-    uploads: Uploads, tmp_path: Path
+    uploads: UploadStore, tmp_path: Path
 ) -> None:
     await send(uploads)
     await uploads.put_part(ME, SHA256, 2, b"x" * 1_000)
@@ -113,7 +113,7 @@ async def test_parts_that_are_not_what_they_were_sent_as_make_nothing(
     ],
 )
 async def test_a_part_that_is_none_is_refused(
-    uploads: Uploads, objects: Objects, number: int, body: bytes, error: type[Exception]
+    uploads: UploadStore, objects: ObjectStore, number: int, body: bytes, error: type[Exception]
 ) -> None:
     with pytest.raises(error):
         await uploads.put_part(ME, SHA256, number, body)
@@ -122,7 +122,7 @@ async def test_a_part_that_is_none_is_refused(
 
 
 @pytest.mark.parametrize("sha256", ["", "../" + "0" * 61, "0" * 63, "A" * 64])
-async def test_fil_3_what_is_no_hash_names_no_upload(uploads: Uploads, sha256: str) -> None:
+async def test_fil_3_what_is_no_hash_names_no_upload(uploads: UploadStore, sha256: str) -> None:
     with pytest.raises(InvalidRecord):
         await uploads.put_part(ME, sha256, 1, b"x")
     with pytest.raises(InvalidRecord):
@@ -130,7 +130,7 @@ async def test_fil_3_what_is_no_hash_names_no_upload(uploads: Uploads, sha256: s
 
 
 async def test_fil_4_no_upload_no_principal_and_not_all_together_take_more_than_they_may(
-    uploads: Uploads, monkeypatch: pytest.MonkeyPatch
+    uploads: UploadStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_ARCHIVE_BYTES", 2_000)
     monkeypatch.setattr(module, "MAX_OWN_BYTES", 4_000)
@@ -150,7 +150,7 @@ async def test_fil_4_no_upload_no_principal_and_not_all_together_take_more_than_
 
 
 async def test_fil_4_parts_that_come_at_once_keep_to_the_bounds_too(
-    uploads: Uploads, objects: Objects, monkeypatch: pytest.MonkeyPatch
+    uploads: UploadStore, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_UPLOADS", 3)
     outcomes = await asyncio.gather(
@@ -162,7 +162,7 @@ async def test_fil_4_parts_that_come_at_once_keep_to_the_bounds_too(
 
 
 async def test_what_lies_for_an_hour_is_forgotten_by_the_next_upload_and_by_a_sweep(
-    uploads: Uploads, objects: Objects, clock: Clock, tmp_path: Path
+    uploads: UploadStore, objects: ObjectStore, clock: Clock, tmp_path: Path
 ) -> None:
     assert MAX_AGE_MS == 3_600_000
     await send(uploads)
@@ -179,7 +179,7 @@ async def test_what_lies_for_an_hour_is_forgotten_by_the_next_upload_and_by_a_sw
 
 
 async def test_no_more_files_are_made_than_are_taken_away(
-    uploads: Uploads, monkeypatch: pytest.MonkeyPatch
+    uploads: UploadStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_ASSEMBLED", 1)
     await send(uploads)
@@ -193,19 +193,21 @@ async def test_no_more_files_are_made_than_are_taken_away(
 
 
 async def test_files_that_an_earlier_process_left_keep_nobody_out(
-    uploads: Uploads, objects: Objects, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    uploads: UploadStore, objects: ObjectStore, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_ASSEMBLED", 1)
     await send(uploads)
     left = await uploads.finish(ME, SHA256, parts=3)
-    later = Uploads(objects, tmp_path / "work", clock_ms=clock)
+    later = UploadStore(objects, tmp_path / "work", clock_ms=clock)
     await send(later)
     made = await later.finish(ME, SHA256, parts=3)
 
     assert (left.exists(), made.exists()) == (False, True)
 
 
-async def test_what_a_stranger_has_put_there_is_passed_over(uploads: Uploads, objects: Objects) -> None:
+async def test_what_a_stranger_has_put_there_is_passed_over(
+    uploads: UploadStore, objects: ObjectStore
+) -> None:
     for name in ("uploads/notes.txt", f"uploads/{'0' * 64}/{'0' * 64}/abc"):
         await objects.put(name, b"x")
     await send(uploads)

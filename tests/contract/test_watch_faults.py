@@ -18,7 +18,7 @@ from tests.contract.watch_guarantees import Committed, broken_guarantees, events
 from tests.postgres import PostgresServer, own_server
 from tests.scenarios.soak import rounds
 from toolgate.errors import Compacted, StorageFailed, StorageUnavailable, WatchLagged
-from toolgate.model.revisions import Batch, Listing, Write
+from toolgate.model.revisions import ChangeBatch, RecordList, RecordWrite
 from toolgate.registry.store.contract import WATCH_BUFFER, Store
 from toolgate.registry.store.postgresql import open_postgres_store
 
@@ -95,7 +95,7 @@ class Traffic:
         self._stage = stage
         self._rng = rng
         self._alive: set[str] = set()
-        self.committed: dict[int, list[Write]] = {}
+        self.committed: dict[int, list[RecordWrite]] = {}
 
     async def run(self, transactions: int) -> None:
         while len(self.committed) < transactions:
@@ -109,7 +109,7 @@ class Traffic:
             if self._rng.random() < 0.3:
                 await asyncio.sleep(0)
 
-    async def _write(self, writes: list[Write]) -> int:
+    async def _write(self, writes: list[RecordWrite]) -> int:
         """Until it is stored, once: where the outcome is unknown, the registry is asked."""
         revision = len(self.committed) + 1
         while True:
@@ -122,7 +122,7 @@ class Traffic:
     def _replica(self) -> Store:
         return self._rng.choice(self._stage.stores)
 
-    def _next(self) -> list[Write]:
+    def _next(self) -> list[RecordWrite]:
         ids = self._rng.sample([f"s{n}" for n in range(20)], self._rng.randint(1, 6))
         gone = {name for name in ids if name in self._alive and self._rng.random() < 0.4}
         self._alive = (self._alive | set(ids)) - gone
@@ -134,7 +134,7 @@ class Segment:
     """What a watcher saw between two listings."""
 
     since: int
-    seen: list[Batch] = field(default_factory=list)
+    seen: list[ChangeBatch] = field(default_factory=list)
 
     def broken_guarantees(self, committed: Committed) -> list[str]:
         """By that part of what was committed which it can be about: the whole of it would take too long."""
@@ -200,7 +200,7 @@ class Watcher:
         return self._rng.choice(self._stage.stores)
 
 
-async def listed(stage: Stage) -> Listing:
+async def listed(stage: Stage) -> RecordList:
     while True:
         with suppress(StorageUnavailable, StorageFailed):
             return await stage.stores[-1].list()

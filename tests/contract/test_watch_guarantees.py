@@ -4,14 +4,14 @@ import pytest
 
 from tests.contract.stores import put
 from tests.contract.watch_guarantees import broken_guarantees
-from toolgate.model.revisions import Batch, Change, Write
+from toolgate.model.revisions import ChangeBatch, RecordChange, RecordWrite
 
-COMMITTED: dict[int, list[Write]] = {1: [put("a"), put("b")], 2: [put("a", n=2)], 3: [put("c")]}
+COMMITTED: dict[int, list[RecordWrite]] = {1: [put("a"), put("b")], 2: [put("a", n=2)], 3: [put("c")]}
 
 
-def batch(revision: int) -> Batch:
+def batch(revision: int) -> ChangeBatch:
     changes = tuple(
-        Change(
+        RecordChange(
             revision=revision,
             kind=write.kind,
             id=write.id,
@@ -23,11 +23,11 @@ def batch(revision: int) -> Batch:
         )
         for write in COMMITTED[revision]
     )
-    return Batch(revision=revision, changes=changes)
+    return ChangeBatch(revision=revision, changes=changes)
 
 
-def bookmark(revision: int) -> Batch:
-    return Batch(revision=revision)
+def bookmark(revision: int) -> ChangeBatch:
+    return ChangeBatch(revision=revision)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def bookmark(revision: int) -> Batch:
         pytest.param([batch(2), batch(1)], 0, ["ordered", "reliable"], id="out of order"),
         pytest.param([batch(1), batch(1)], 0, ["unique", "reliable"], id="twice"),
         pytest.param(
-            [Batch(revision=1, changes=batch(1).changes[:1]), batch(2)],
+            [ChangeBatch(revision=1, changes=batch(1).changes[:1]), batch(2)],
             0,
             ["atomic"],
             id="half a transaction",
@@ -51,5 +51,5 @@ def bookmark(revision: int) -> Batch:
         ),
     ],
 )
-def test_each_breach_has_its_name(seen: list[Batch], since: int, expected: list[str]) -> None:
+def test_each_breach_has_its_name(seen: list[ChangeBatch], since: int, expected: list[str]) -> None:
     assert broken_guarantees(seen, COMMITTED, since=since) == expected

@@ -6,28 +6,28 @@ that began after `since`, whether in one piece or over several resumed watches.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from toolgate.model.revisions import Batch, Write
+from toolgate.model.revisions import ChangeBatch, RecordWrite
 
-Committed = Mapping[int, Sequence[Write]]
+Committed = Mapping[int, Sequence[RecordWrite]]
 
 
-def events(seen: Iterable[Batch]) -> list[Batch]:
+def events(seen: Iterable[ChangeBatch]) -> list[ChangeBatch]:
     return [batch for batch in seen if batch.changes]
 
 
-def is_ordered(seen: Sequence[Batch]) -> bool:
+def is_ordered(seen: Sequence[ChangeBatch]) -> bool:
     """Revisions never decrease, bookmarks included."""
     revisions = [batch.revision for batch in seen]
     return revisions == sorted(revisions)
 
 
-def is_unique(seen: Sequence[Batch]) -> bool:
+def is_unique(seen: Sequence[ChangeBatch]) -> bool:
     """No transaction comes twice, not even to a watcher that resumed."""
     revisions = [batch.revision for batch in events(seen)]
     return len(set(revisions)) == len(revisions)
 
 
-def is_atomic(seen: Sequence[Batch], committed: Committed) -> bool:
+def is_atomic(seen: Sequence[ChangeBatch], committed: Committed) -> bool:
     """A batch holds one whole transaction, as it was written."""
     return all(
         [(change.kind, change.id, change.after) for change in batch.changes]
@@ -37,19 +37,19 @@ def is_atomic(seen: Sequence[Batch], committed: Committed) -> bool:
     )
 
 
-def is_reliable(seen: Sequence[Batch], committed: Committed, *, since: int) -> bool:
+def is_reliable(seen: Sequence[ChangeBatch], committed: Committed, *, since: int) -> bool:
     """Between its start and the last thing it saw, a watcher missed nothing."""
     newest = max((batch.revision for batch in seen), default=since)
     expected = [revision for revision in sorted(committed) if since < revision <= newest]
     return [batch.revision for batch in events(seen)] == expected
 
 
-def is_resumable(seen: Sequence[Batch], *, since: int) -> bool:
+def is_resumable(seen: Sequence[ChangeBatch], *, since: int) -> bool:
     """Nothing at or before the revision one resumes from comes again."""
     return all(batch.revision > since for batch in events(seen))
 
 
-def is_bookmarked(seen: Sequence[Batch], committed: Committed, *, since: int) -> bool:
+def is_bookmarked(seen: Sequence[ChangeBatch], committed: Committed, *, since: int) -> bool:
     """A bookmark R comes after everything up to R, and never runs ahead of what was committed."""
     delivered: set[int] = set()
     for batch in seen:
@@ -62,7 +62,7 @@ def is_bookmarked(seen: Sequence[Batch], committed: Committed, *, since: int) ->
     return True
 
 
-def broken_guarantees(seen: Sequence[Batch], committed: Committed, *, since: int) -> list[str]:
+def broken_guarantees(seen: Sequence[ChangeBatch], committed: Committed, *, since: int) -> list[str]:
     """The names of the promises that do not hold; an empty list is what one wants to see."""
     holds = {
         "ordered": is_ordered(seen),

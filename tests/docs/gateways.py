@@ -16,7 +16,7 @@ from tests.docs.documents import EXAMPLES, ROOT
 from tests.local_model import local_model
 from tests.node import node, node_file
 from tests.scenarios.waiting import eventually
-from toolgate.cli.demo.environment import mark_installed
+from toolgate.cli.demo.environment import write_mark
 from toolgate.cli.demo.repository import make_repository
 from toolgate.cli.demo_kit import LOCK, MODEL_LOCK
 
@@ -45,7 +45,7 @@ def model_gateway(directory: Path, cwd: Path) -> Iterator[Started]:
     """`toolgate up --demo --model` in `cwd`, with everything installed, also what `npx` would get."""
     _install_demo(directory)
     local_model(directory)
-    mark_installed(directory / "model-venv", MODEL_LOCK)
+    write_mark(directory / "model-venv", MODEL_LOCK)
     programs = directory / "bin"
     programs.mkdir()
     server = node_file("@modelcontextprotocol/server-filesystem/dist/index.js")
@@ -60,7 +60,7 @@ def _install_demo(directory: Path) -> None:
     programs.mkdir(parents=True)
     for name in ("python", "mcp-server-git", "mcp-server-time"):
         _write_program(programs / name, f'exec "{Path(sys.prefix, "bin", name)}" "$@"')
-    mark_installed(programs.parent, LOCK)
+    write_mark(programs.parent, LOCK)
 
 
 @contextmanager

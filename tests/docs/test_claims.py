@@ -12,12 +12,12 @@ from tests.docs.documents import ROOT, document
 from tests.protocol.exceptions import EXCEPTIONS, REQUIRED
 from tests.protocol.suite import HANDSHAKE, STATELESS
 from tests.protocol.test_authorization import SUITES
-from toolgate.catalog import members
-from toolgate.model.revisions import Write
+from toolgate.catalog import checks
+from toolgate.model.revisions import RecordWrite
 from toolgate.registry.store.sqlite import open_sqlite_store
 from toolgate.surfaces.http import connection, parsing
-from toolgate.upstream import limits
 from toolgate.upstream.connection import contract
+from toolgate.upstream.connection import contract as limits
 from toolgate.upstream.connection.secrets import BASE_ENVIRONMENT, NETWORK_ENVIRONMENT
 
 SOURCE = ROOT / "src" / "toolgate"
@@ -53,7 +53,7 @@ def test_security_names_the_limits_of_the_code() -> None:
         f"Bodies {connection.MAX_BODY_BYTES // MIB} MiB",
         f"nesting {parsing.MAX_DEPTH}",
         f"lines and events {contract.MAX_MESSAGE_BYTES // MIB} MiB",
-        f"{members.MAX_LISTED:,} tools a server",
+        f"{checks.MAX_DEFINITIONS:,} tools a server",
         f"{limits.CALL_CEILING_S:g} s at most",
     ):
         assert claim in text
@@ -113,7 +113,7 @@ async def test_a_registry_copied_while_it_is_open_and_quiet_is_whole(tmp_path: P
     running, copy = tmp_path / "running" / "registry.db", tmp_path / "copy" / "registry.db"
     body: dict[str, Any] = {"task_id": "review"}
     async with asyncio.timeout(60), open_sqlite_store(running, lambda: 0) as store:
-        await store.write([Write(kind="task", id="review", body=body)], actor="test")
+        await store.write([RecordWrite(kind="task", id="review", body=body)], actor="test")
         shutil.copytree(running.parent, copy.parent, ignore=shutil.ignore_patterns("*.lock"))
 
     async with asyncio.timeout(60), open_sqlite_store(copy, lambda: 0) as store:

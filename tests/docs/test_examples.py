@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from tests.docs.documents import EXAMPLES, ROOT, documents
-from toolgate.catalog.clients import PROGRAMS, Assistant, Door
+from toolgate.catalog.clients import CLIENT_PROGRAMS, ClientKind, GatewayEndpoint
 from toolgate.catalog.skills import parse_skill
 from toolgate.cli.files.records import load_object, load_record
 from toolgate.registry.files.directory import DirectoryScan, scan_directory
@@ -107,9 +107,9 @@ def test_a_settings_file_is_read(path: Path) -> None:
 @pytest.mark.parametrize("path", CLIENTS, ids=name_of)
 def test_the_settings_of_a_client_are_what_connect_writes(path: Path) -> None:
     needs_key = path.stem.endswith("-key")
-    names: dict[str, Assistant] = {str(name): name for name in PROGRAMS}
-    program = PROGRAMS[names[path.stem.removesuffix("-key")]]
-    door = Door(name="review", url=REMOTE if needs_key else LOCAL, needs_key=needs_key)
+    names: dict[str, ClientKind] = {str(name): name for name in CLIENT_PROGRAMS}
+    program = CLIENT_PROGRAMS[names[path.stem.removesuffix("-key")]]
+    door = GatewayEndpoint(name="review", url=REMOTE if needs_key else LOCAL, needs_key=needs_key)
 
     assert json.loads(path.read_text("utf-8")) == program.document(door)
 

@@ -15,7 +15,7 @@ from toolgate.errors.wires import WIRE
 from toolgate.policy.lint import FindingCode
 from toolgate.policy.scope import Reason
 from toolgate.settings import PREFIX, Settings
-from toolgate.surfaces.grpc.server import make_table
+from toolgate.surfaces.grpc.server import list_rpcs
 from toolgate.surfaces.rest.app import ENDPOINTS
 
 FAMILIES = ("Family", "_counters", "_histogram")
@@ -73,7 +73,7 @@ def test_every_rpc_is_documented_with_its_service() -> None:
 
     assert [
         rpc.path
-        for rpc in make_table(with_reflection=True)
+        for rpc in list_rpcs(with_reflection=True)
         if f"### `{rpc.method}`\n" not in services[rpc.service]
     ] == []
 

@@ -12,8 +12,7 @@ from mcp.types import Tool
 
 from tests.contract.approval_samples import question
 from tests.contract.stores import Clock
-from toolgate.audit.log.writer import AuditLog
-from toolgate.audit.sinks import MemorySink
+from toolgate.audit.log.writer import AuditLog, MemorySink
 from toolgate.govern.approval_webhook import ApprovalWebhook, BodySigner
 from toolgate.registry.approvals.contract import NOTICE_MS
 from toolgate.registry.memory_approvals import MemoryApprovals
@@ -128,7 +127,7 @@ async def test_the_receiver_of_the_approval_webhook_denies_at_once_or_takes_note
                 fetcher=Fetcher(Egress(allow_private=True)),
                 own_url=str,
             )
-            await webhook.tell_waiting()
+            await webhook.notify_pending()
             clock.now_ms += NOTICE_MS
         printed = receiver.stdout.readline()
         receiver.kill()

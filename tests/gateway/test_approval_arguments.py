@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate.errors import InvalidArguments
-from toolgate.gateway.approval_arguments import parse_arguments
+from toolgate.gateway.call.approval import parse_approval_arguments
 from toolgate.gateway.redacting import MAX_ENTRIES
 from toolgate.model.approvals import MAX_ARGUMENT_BYTES
 from toolgate.model.json_text import find_deep_clash
-from toolgate.redaction.records import MASK
+from toolgate.redaction.shapes import MASK
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -23,18 +23,18 @@ VALUES = st.recursive(
 
 
 def digest(text: str) -> str:
-    return parse_arguments(msgspec.Raw(text.encode())).digest
+    return parse_approval_arguments(msgspec.Raw(text.encode())).digest
 
 
 def shown(arguments: Any) -> Any:
-    raw = parse_arguments(msgspec.Raw(json.dumps(arguments).encode())).shown
+    raw = parse_approval_arguments(msgspec.Raw(json.dumps(arguments).encode())).shown
     assert len(raw) <= MAX_ARGUMENT_BYTES
     return msgspec.json.decode(raw)
 
 
 def test_order_spaces_and_spellings_of_texts_make_no_difference() -> None:
     assert digest('{"a":1,"b":{"c":"é","d":[1,2]}}') == digest('{ "b": {"d":[1, 2],"c":"\\u00e9"}, "a" : 1}')
-    assert parse_arguments(None) == parse_arguments(msgspec.Raw(b"{}"))
+    assert parse_approval_arguments(None) == parse_approval_arguments(msgspec.Raw(b"{}"))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_numbers_are_not_rounded() -> None:
 def test_what_could_be_read_in_two_ways_is_refused(raw: bytes) -> None:
     """Its server gets the bytes: it might take the other of the two."""
     with pytest.raises(InvalidArguments):
-        parse_arguments(msgspec.Raw(raw))
+        parse_approval_arguments(msgspec.Raw(raw))
 
 
 def test_secrets_are_masked_by_name_and_by_shape() -> None:
@@ -103,7 +103,7 @@ def test_secrets_are_masked_by_name_and_by_shape() -> None:
 def test_numbers_that_a_reader_might_round_are_shown_as_they_are_spelled() -> None:
     raw = b'{"a":1,"b":-2.5,"c":1e400,"d":12345678901234567890,"e":1E2}'
 
-    assert msgspec.json.decode(parse_arguments(msgspec.Raw(raw)).shown) == {
+    assert msgspec.json.decode(parse_approval_arguments(msgspec.Raw(raw)).shown) == {
         "a": 1,
         "b": -2.5,
         "c": "1e400",

@@ -7,8 +7,7 @@ import pytest
 
 from tests.contract.stores import Clock
 from toolgate.audit.events import ApprovalRecorded
-from toolgate.audit.log.writer import AuditLog
-from toolgate.audit.sinks import MemorySink
+from toolgate.audit.log.writer import AuditLog, MemorySink
 from toolgate.errors import (
     ApprovalDenied,
     ApprovalRequired,
@@ -19,13 +18,13 @@ from toolgate.errors import (
     StorageFailed,
     ToolgateError,
 )
-from toolgate.gateway.call.approval import Approving
+from toolgate.gateway.call.approval import ApprovalStage
 from toolgate.gateway.scope.caller import Caller, Trace
 from toolgate.gateway.scope.routes import Route
-from toolgate.model.approvals import Question
+from toolgate.model.approvals import ApprovalRequest
 from toolgate.model.principals import Principal
-from toolgate.policy.scope import Demand
-from toolgate.registry.approvals.contract import EXPIRES_MS, Desk, Verdict
+from toolgate.policy.scope import ApprovalRequirement
+from toolgate.registry.approvals.contract import EXPIRES_MS, ApprovalService, ApprovalVerdict
 from toolgate.registry.memory_approvals import MemoryApprovals
 
 pytestmark = pytest.mark.anyio
@@ -39,19 +38,19 @@ ROUTE = Route(
     rule="allowed_tools `*`",
     label="delete",
     digest="d" * 64,
-    approval=Demand("platform", "approval_policy default: always"),
+    approval=ApprovalRequirement("platform", "approval_policy default: always"),
 )
 
 
 class Gate:
     """A gate over approvals in memory, and what it wrote down."""
 
-    def __init__(self, desk: Desk | None = None, *, console_url: str = "") -> None:
+    def __init__(self, desk: ApprovalService | None = None, *, console_url: str = "") -> None:
         self.sink = MemorySink()
         self._audit = AuditLog(self.sink)
         self.clock = Clock()
         self.approvals = MemoryApprovals(self.clock)
-        self._approving = Approving(self._audit, desk or self.approvals, console_url=console_url)
+        self._approving = ApprovalStage(self._audit, desk or self.approvals, console_url=console_url)
 
     async def call(self, arguments: bytes = b'{"path":"/tmp/x"}', *, caller: Caller = ADA) -> None:
         params = {"arguments": msgspec.Raw(arguments)}
@@ -83,7 +82,7 @@ async def test_a_caller_is_told_what_waits_where_and_until_when() -> None:
     }
     assert f"`toolgate approvals approve {waiting.approval_id}`" in refused.hint
     assert f"`{url}`" in refused.hint
-    assert waiting.question == Question(
+    assert waiting.question == ApprovalRequest(
         principal="key:ada",
         task_id="support",
         server_id="files",
@@ -99,7 +98,7 @@ async def test_a_caller_is_told_what_waits_where_and_until_when() -> None:
 
 async def test_where_control_is_elsewhere_the_page_is_there() -> None:
     class Elsewhere(MemoryApprovals):
-        async def ask(self, question: Question, *, new_id: str) -> Verdict:
+        async def ask(self, question: ApprovalRequest, *, new_id: str) -> ApprovalVerdict:
             verdict = await super().ask(question, new_id=new_id)
             return verdict._replace(console_url="https://control.example")
 
@@ -146,7 +145,7 @@ async def test_a_denial_is_told_with_its_reason() -> None:
 
 
 async def test_too_many_questions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolgate.registry.approval_steps.MAX_PENDING_EACH", 1)
+    monkeypatch.setattr("toolgate.registry.approvals.contract.MAX_PENDING_EACH", 1)
     gate = Gate()
     await gate.refused()
     refused = await gate.refused(b"{}")
@@ -158,7 +157,7 @@ async def test_too_many_questions_are_refused(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("failure", [ControlUnavailable("x"), StorageFailed("x"), InvalidArguments("x")])
 async def test_where_nobody_can_be_asked_nothing_passes(failure: ToolgateError) -> None:
     class Broken(MemoryApprovals):
-        async def ask(self, question: Question, *, new_id: str) -> Verdict:
+        async def ask(self, question: ApprovalRequest, *, new_id: str) -> ApprovalVerdict:
             raise failure
 
     refused = await Gate(Broken(Clock())).refused()
@@ -170,7 +169,7 @@ async def test_a_process_without_a_desk_lets_nothing_pass() -> None:
     params: dict[str, Any] = {}
 
     with pytest.raises(ServerUnavailable):
-        await Approving(AuditLog(MemorySink())).admit(ADA, ROUTE, params, trace=Trace("mcp"))
+        await ApprovalStage(AuditLog(MemorySink())).admit(ADA, ROUTE, params, trace=Trace("mcp"))
 
 
 async def test_nobody_is_asked_about_arguments_that_are_none() -> None:

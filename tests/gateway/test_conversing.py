@@ -9,13 +9,20 @@ import pytest
 
 from tests.surfaces.mcp.house import House, open_house
 from tests.upstream.memory_link import MemoryNet, record
-from toolgate.chat.calls import ToolCall
 from toolgate.chat.client_tools import ToolChoice
-from toolgate.chat.tool_loop import AskModel, Run, ToolLoop
+from toolgate.chat.tool_calls import ToolCall
+from toolgate.chat.tool_loop import AskModel, RunTool, ToolLoop
 from toolgate.errors import ModelTimedOut, ModelUnavailable, NotReady
 from toolgate.gateway.auth.identity import LOCAL_ADMIN
-from toolgate.gateway.chat.tool_loop import Errand, ToolEvent, run_tools
-from toolgate.gateway.conversing import Heard, Outcome, Talk, converse
+from toolgate.gateway.chat.tool_loop import (
+    ChatContext,
+    Dialogue,
+    DialogueOutcome,
+    ModelTurn,
+    ToolEvent,
+    run_dialogue,
+    run_tools,
+)
 from toolgate.gateway.scope.caller import Caller, Trace
 from toolgate.model.chat import ChatBudgets
 
@@ -27,12 +34,12 @@ NAMES = {"echo": "one.echo"}
 class Played:
     """A model that says what it is told to, and the history it would have."""
 
-    def __init__(self, *replies: Heard | Exception) -> None:
+    def __init__(self, *replies: ModelTurn | Exception) -> None:
         self._replies = list(replies)
         self.asked: list[AskModel] = []
         self.results: list[tuple[str, str]] = []
 
-    async def ask(self, action: AskModel) -> Heard:
+    async def ask(self, action: AskModel) -> ModelTurn:
         self.asked.append(action)
         reply = self._replies.pop(0)
         if isinstance(reply, Exception):
@@ -43,16 +50,16 @@ class Played:
         self.results.append((call.call_id, content))
 
 
-def calling(*names: str) -> Heard:
+def calling(*names: str) -> ModelTurn:
     calls = [ToolCall(call_id=f"{name}{at}", name=name, arguments="{}") for at, name in enumerate(names)]
-    return Heard(tuple(calls), has_text=False)
+    return ModelTurn(tuple(calls), has_text=False)
 
 
-SAID = Heard((), has_text=True)
+SAID = ModelTurn((), has_text=True)
 
 
-def errand(*, left_s: float = 10.0, **fields: Any) -> Errand:
-    return Errand(
+def errand(*, left_s: float = 10.0, **fields: Any) -> ChatContext:
+    return ChatContext(
         caller=Caller(LOCAL_ADMIN),
         budgets=ChatBudgets(),
         trace=Trace("chat", request_id="r1"),
@@ -61,11 +68,13 @@ def errand(*, left_s: float = 10.0, **fields: Any) -> Errand:
     )
 
 
-async def drive(house: House, played: Played, *, own: Sequence[str] = (), left_s: float = 10.0) -> Outcome:
-    await house.gateway.settled_view(Caller(LOCAL_ADMIN))
+async def drive(
+    house: House, played: Played, *, own: Sequence[str] = (), left_s: float = 10.0
+) -> DialogueOutcome:
+    await house.gateway.wait_for_view(Caller(LOCAL_ADMIN))
     loop = ToolLoop(names=NAMES, own=frozenset(own), budgets=ChatBudgets(), choice=ToolChoice())
-    talk = Talk(loop=loop, history=played, ask=played.ask, errand=errand(left_s=left_s))
-    return await converse(house.gateway, talk)
+    talk = Dialogue(loop=loop, history=played, ask=played.ask, errand=errand(left_s=left_s))
+    return await run_dialogue(house.gateway, talk)
 
 
 async def test_it_asks_and_runs_until_there_is_an_answer() -> None:
@@ -108,7 +117,7 @@ async def test_a_model_is_not_asked_when_there_is_no_time() -> None:
 
 
 async def test_whoever_may_see_nothing_any_more_has_no_tool_either() -> None:
-    run = Run(call=ToolCall(call_id="a", name="echo", arguments="{}"), name="one.echo", arguments=b"{}")
+    run = RunTool(call=ToolCall(call_id="a", name="echo", arguments="{}"), name="one.echo", arguments=b"{}")
     async with open_house(MemoryNet(), record("one", allowed_tools=("*",))) as house:
         house.gateway.suspend(lambda: NotReady("not now"))
         ((_, content),) = await run_tools(house.gateway, errand(), [run])
@@ -123,9 +132,9 @@ async def test_those_who_follow_hear_of_each_call() -> None:
     async def on_event(event: ToolEvent) -> None:
         heard.append(event)
 
-    run = Run(call=ToolCall(call_id="a", name="echo", arguments="{}"), name="one.echo", arguments=b"{}")
+    run = RunTool(call=ToolCall(call_id="a", name="echo", arguments="{}"), name="one.echo", arguments=b"{}")
     async with open_house(MemoryNet()) as house:
-        await house.gateway.settled_view(Caller(LOCAL_ADMIN))
+        await house.gateway.wait_for_view(Caller(LOCAL_ADMIN))
         await run_tools(house.gateway, errand(on_event=on_event), [run])
 
     assert [(one.event, one.call_id, one.tool, one.ok) for one in heard] == [

@@ -10,15 +10,15 @@ import msgspec
 import pytest
 
 from tests.upstream.memory_link import definition, record
-from toolgate.catalog.definitions import check_list
-from toolgate.catalog.entries import Entry
-from toolgate.catalog.search.find_tools import MAX_DESCRIPTION_CHARS, Search
+from toolgate.catalog.definitions import check_tools
+from toolgate.catalog.search.find_tools import MAX_DESCRIPTION_CHARS, SearchArguments
+from toolgate.catalog.search.index import SearchEntry
 from toolgate.errors import CallTimedOut, ServerBusy
 from toolgate.gateway.scope.caller import Caller
 from toolgate.gateway.scope.view import View
 from toolgate.gateway.search import tool_search
-from toolgate.gateway.search.index import Searching
-from toolgate.gateway.search.tool_search import MAX_WAITING, MAX_WAITING_EACH, Finding
+from toolgate.gateway.search.index import HybridIndex
+from toolgate.gateway.search.tool_search import MAX_WAITING, MAX_WAITING_EACH, ToolSearch
 from toolgate.model.principals import Principal
 from toolgate.model.servers import ServerRecord
 from toolgate.model.snapshot import Snapshot
@@ -34,11 +34,11 @@ ADMIN = Principal(id="admin", role="admin")
 @pytest.fixture(autouse=True)
 def patient_searches(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine a few tools may take seconds to be indexed."""
-    monkeypatch.setattr(tool_search, "INDEXED_S", 60.0)
+    monkeypatch.setattr(tool_search, "INDEX_WAIT_S", 60.0)
 
 
 def offer(server_id: str, *tools: bytes, of: ServerRecord | None = None) -> ServerTools:
-    kept, _ = check_list(server_id, tools)
+    kept, _ = check_tools(server_id, tools)
     return ServerTools(
         record=of or record(server_id, allowed_tools=("*",)), state="ready", tools=kept, features=frozenset()
     )
@@ -62,12 +62,12 @@ def result(members: Mapping[str, msgspec.Raw]) -> Any:
     return msgspec.json.decode(members["structuredContent"])
 
 
-async def found(by: Finding, platform: Snapshot, query: str, **options: Any) -> list[str]:
-    told = await by.search(view(platform), platform, Search(query=query, **options))
+async def found(by: ToolSearch, platform: Snapshot, query: str, **options: Any) -> list[str]:
+    told = await by.search(view(platform), platform, SearchArguments(query=query, **options))
     return [tool["name"] for tool in result(told)["tools"]]
 
 
-class Watched(Searching):
+class Watched(HybridIndex):
     """Notes what is put into it, and where."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Watched(Searching):
         self.puts: list[str] = []
         self.threads: set[int] = set()
 
-    def put(self, group: str, entries: Sequence[Entry]) -> None:
+    def put(self, group: str, entries: Sequence[SearchEntry]) -> None:
         self.puts.append(group)
         self.threads.add(threading.get_ident())
         super().put(group, entries)
@@ -87,7 +87,7 @@ TWO = offer("two", definition("write", description="write a page"))
 
 async def test_only_what_changed_is_indexed_again_and_never_in_the_loops_thread() -> None:
     searching = Watched()
-    by = Finding(searching)
+    by = ToolSearch(searching)
     await found(by, snapshot(ONE, TWO), "page")
     await found(by, snapshot(ONE, TWO), "page")
     other = offer("two", definition("scribble", description="scribble on a page"))
@@ -100,7 +100,7 @@ async def test_only_what_changed_is_indexed_again_and_never_in_the_loops_thread(
 
 async def test_a_server_whose_health_alone_changed_is_not_indexed_again() -> None:
     searching = Watched()
-    by = Finding(searching)
+    by = ToolSearch(searching)
     await found(by, snapshot(ONE), "page")
     stale = ServerTools(record=ONE.record, state="list_failed", tools=ONE.tools, is_stale=True)
 
@@ -110,7 +110,7 @@ async def test_a_server_whose_health_alone_changed_is_not_indexed_again() -> Non
 
 async def test_a_server_that_left_is_not_found() -> None:
     searching = Watched()
-    by = Finding(searching)
+    by = ToolSearch(searching)
     await found(by, snapshot(ONE, TWO), "page")
 
     assert await found(by, snapshot(ONE, serial=2), "page") == ["one.read"]
@@ -122,13 +122,13 @@ async def test_searches_at_once_share_one_catching_up_and_one_that_gives_up_does
     begun, go_on = threading.Event(), threading.Event()
 
     class Slow(Watched):
-        def put(self, group: str, entries: Sequence[Entry]) -> None:
+        def put(self, group: str, entries: Sequence[SearchEntry]) -> None:
             begun.set()
             assert go_on.wait(60)
             super().put(group, entries)
 
     searching = Slow()
-    by = Finding(searching)
+    by = ToolSearch(searching)
     first, *others = (asyncio.create_task(found(by, snapshot(ONE), "page")) for _ in range(3))
     assert await asyncio.to_thread(begun.wait, 5)
     first.cancel()
@@ -147,13 +147,13 @@ async def test_a_search_waits_for_so_long_and_what_it_waited_for_goes_on(
     go_on = threading.Event()
 
     class Slow(Watched):
-        def put(self, group: str, entries: Sequence[Entry]) -> None:
+        def put(self, group: str, entries: Sequence[SearchEntry]) -> None:
             assert go_on.wait(60)
             super().put(group, entries)
 
-    by = Finding(Slow())
+    by = ToolSearch(Slow())
     with monkeypatch.context() as patch:
-        patch.setattr(tool_search, "PATIENCE_S", 0.01)
+        patch.setattr(tool_search, "SEARCH_TIMEOUT_S", 0.01)
         with pytest.raises(CallTimedOut):
             await found(by, snapshot(ONE), "page")
     go_on.set()
@@ -163,13 +163,13 @@ async def test_a_search_waits_for_so_long_and_what_it_waited_for_goes_on(
 
 async def test_a_catching_up_that_fails_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     class Failing(Watched):
-        def put(self, group: str, entries: Sequence[Entry]) -> None:
+        def put(self, group: str, entries: Sequence[SearchEntry]) -> None:
             super().put(group, entries)
             if len(self.puts) == 1:
                 raise MemoryError
 
-    by, platform = Finding(Failing()), snapshot(ONE)
-    told = await by.search(view(platform), platform, Search(query="page"))
+    by, platform = ToolSearch(Failing()), snapshot(ONE)
+    told = await by.search(view(platform), platform, SearchArguments(query="page"))
 
     assert result(told)["note"].startswith("The tools of 1 of 1 servers are still being indexed")
     assert "is not complete" in caplog.text
@@ -182,19 +182,19 @@ async def test_a_search_answers_with_what_is_indexed_and_says_how_much_is_not(
     go_on = threading.Event()
 
     class Slow(Watched):
-        def put(self, group: str, entries: Sequence[Entry]) -> None:
+        def put(self, group: str, entries: Sequence[SearchEntry]) -> None:
             assert group == "one" or go_on.wait(60)
             super().put(group, entries)
 
-    monkeypatch.setattr(tool_search, "SERVERS_AT_ONCE", 1)
-    by, platform = Finding(Slow()), snapshot(ONE, TWO)
+    monkeypatch.setattr(tool_search, "INDEX_BATCH", 1)
+    by, platform = ToolSearch(Slow()), snapshot(ONE, TWO)
     only = view(snapshot(ONE))
-    await by.search(only, platform, Search(query="page"))
+    await by.search(only, platform, SearchArguments(query="page"))
     with monkeypatch.context() as patch:
-        patch.setattr(tool_search, "INDEXED_S", 0.01)
-        early = result(await by.search(view(platform), platform, Search(query="page")))
+        patch.setattr(tool_search, "INDEX_WAIT_S", 0.01)
+        early = result(await by.search(view(platform), platform, SearchArguments(query="page")))
     go_on.set()
-    late = result(await by.search(view(platform), platform, Search(query="page")))
+    late = result(await by.search(view(platform), platform, SearchArguments(query="page")))
 
     assert [tool["name"] for tool in early["tools"]] == ["one.read"]
     assert early["note"] == (
@@ -209,25 +209,25 @@ async def test_a_search_waits_for_the_servers_of_its_caller_and_not_for_all() ->
     many = [offer(f"s{n:03}", definition("read", description="read a page")) for n in range(100)]
 
     class Slow(Watched):
-        def put(self, group: str, entries: Sequence[Entry]) -> None:
+        def put(self, group: str, entries: Sequence[SearchEntry]) -> None:
             super().put(group, entries)
-            assert len(self.puts) < 3 * tool_search.SERVERS_AT_ONCE or go_on.wait(60)
+            assert len(self.puts) < 3 * tool_search.INDEX_BATCH or go_on.wait(60)
 
     searching = Slow()
-    by, platform = Finding(searching), snapshot(*many)
+    by, platform = ToolSearch(searching), snapshot(*many)
     by.prepare(platform)  # the first servers are on their way
-    told = await by.search(view(snapshot(many[99])), platform, Search(query="page"))
+    told = await by.search(view(snapshot(many[99])), platform, SearchArguments(query="page"))
     indexed = len(searching.puts)
     go_on.set()
     await by.settled()
 
     assert [tool["name"] for tool in result(told)["tools"]] == ["s099.read"]
-    assert indexed <= 3 * tool_search.SERVERS_AT_ONCE
+    assert indexed <= 3 * tool_search.INDEX_BATCH
     assert sorted(searching.puts) == [one.record.server_id for one in many]
 
 
 async def test_too_many_searches_are_told_to_come_again() -> None:
-    by, platform = Finding(Searching()), snapshot(ONE)
+    by, platform = ToolSearch(HybridIndex()), snapshot(ONE)
     people = [Principal(id=str(number), role="agent") for number in range(5)]
 
     assert await turned_away(by, platform, people * MAX_WAITING_EACH) == 5 * MAX_WAITING_EACH - MAX_WAITING
@@ -235,15 +235,15 @@ async def test_too_many_searches_are_told_to_come_again() -> None:
 
 
 async def test_too_many_searches_of_one_principal_leave_room_for_others() -> None:
-    by, platform = Finding(Searching()), snapshot(ONE)
+    by, platform = ToolSearch(HybridIndex()), snapshot(ONE)
     other = Principal(id="other", role="agent")
 
     assert await turned_away(by, platform, [*[ADMIN] * (MAX_WAITING_EACH + 3), other]) == 3
 
 
-async def turned_away(by: Finding, platform: Snapshot, callers: Sequence[Principal]) -> int:
+async def turned_away(by: ToolSearch, platform: Snapshot, callers: Sequence[Principal]) -> int:
     """How many of these searches at once are."""
-    searches = [by.search(view(platform, one), platform, Search(query="page")) for one in callers]
+    searches = [by.search(view(platform, one), platform, SearchArguments(query="page")) for one in callers]
     async with asyncio.timeout(60):
         ends = await asyncio.gather(*searches, return_exceptions=True)
     return sum(isinstance(end, ServerBusy) for end in ends)
@@ -251,14 +251,14 @@ async def turned_away(by: Finding, platform: Snapshot, callers: Sequence[Princip
 
 async def test_what_a_view_of_an_older_snapshot_shows_is_what_it_holds() -> None:
     """The index may be ahead: what is said of a tool is what the caller's own view has of it."""
-    by = Finding(Searching())
+    by = ToolSearch(HybridIndex())
     newer = offer(
         "one", definition("read", description="read a page, or all", annotations={"readOnlyHint": True})
     )
     await found(by, snapshot(newer, serial=2), "page")
-    told = await by.search(view(snapshot(ONE)), snapshot(newer, serial=2), Search(query="page"))
+    told = await by.search(view(snapshot(ONE)), snapshot(newer, serial=2), SearchArguments(query="page"))
     reading = await by.search(
-        view(snapshot(ONE)), snapshot(newer, serial=2), Search(query="page", read_only=True)
+        view(snapshot(ONE)), snapshot(newer, serial=2), SearchArguments(query="page", read_only=True)
     )
 
     [tool] = result(told)["tools"]
@@ -267,18 +267,18 @@ async def test_what_a_view_of_an_older_snapshot_shows_is_what_it_holds() -> None
 
 
 async def test_a_server_that_left_meanwhile_passes_no_filter() -> None:
-    by = Finding(Searching())
-    told = await by.search(view(snapshot(ONE)), snapshot(serial=2), Search(server="one"))
+    by = ToolSearch(HybridIndex())
+    told = await by.search(view(snapshot(ONE)), snapshot(serial=2), SearchArguments(server="one"))
 
     assert result(told)["total"] == 0
 
 
 async def test_a_server_that_is_described_otherwise_is_found_by_the_new_words() -> None:
-    by, before = Finding(Searching()), offer("one", definition("a"))
+    by, before = ToolSearch(HybridIndex()), offer("one", definition("a"))
     tagged = replace(before, record=replace(before.record, tags=("spreadsheet",)))
     await found(by, snapshot(before), "spreadsheet")
     told = await by.search(
-        view(snapshot(tagged, serial=2)), snapshot(tagged, serial=2), Search(query="spreadsheet")
+        view(snapshot(tagged, serial=2)), snapshot(tagged, serial=2), SearchArguments(query="spreadsheet")
     )
 
     assert "note" not in result(told)
@@ -286,7 +286,7 @@ async def test_a_server_that_is_described_otherwise_is_found_by_the_new_words() 
 
 async def test_a_server_without_a_category_is_uncategorized_as_in_the_catalog() -> None:
     named = offer("two", definition("b"), of=record("two", allowed_tools=("*",), category="x"))
-    by, platform = Finding(Searching()), snapshot(offer("one", definition("a")), named)
+    by, platform = ToolSearch(HybridIndex()), snapshot(offer("one", definition("a")), named)
 
     assert await found(by, platform, "", category="uncategorized") == ["one.a"]
 
@@ -294,7 +294,7 @@ async def test_a_server_without_a_category_is_uncategorized_as_in_the_catalog() 
 async def test_a_tool_is_shown_with_its_title_and_the_beginning_of_a_long_description() -> None:
     long = offer("one", definition("read", title="Reader", description="page " * 100))
     platform = snapshot(long)
-    told = await Finding(Searching()).search(view(platform), platform, Search(query="page"))
+    told = await ToolSearch(HybridIndex()).search(view(platform), platform, SearchArguments(query="page"))
 
     [tool] = result(told)["tools"]
     assert tool["title"] == "Reader"
@@ -311,7 +311,7 @@ async def test_a_tool_is_found_by_its_title_its_arguments_and_what_its_server_is
         definition("c"),
         of=record("three", allowed_tools=("*",), tags=("spreadsheet",), category="x"),
     )
-    by, platform = Finding(Searching()), snapshot(by_title, by_argument, by_tag)
+    by, platform = ToolSearch(HybridIndex()), snapshot(by_title, by_argument, by_tag)
 
     queries = ("weather", "postal code", "spreadsheet")
     assert [await found(by, platform, query) for query in queries] == [["one.a"], ["two.b"], ["three.c"]]
@@ -326,7 +326,7 @@ async def test_lod_1_a_view_that_is_searched_weighs_more() -> None:
     )
     before = large.size
     for _ in range(2):
-        await Finding(Searching()).search(large, platform, Search(query="page"))
+        await ToolSearch(HybridIndex()).search(large, platform, SearchArguments(query="page"))
 
     assert large.size - before == sum(grown) > 0
     assert len(grown) == 1

@@ -10,22 +10,21 @@ import pytest
 from tests.registry.control_play import MemoryControl
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, pool_of
 from tests.upstream.virtual_time import VIRTUAL, pass_time
-from toolgate.audit.log.writer import AuditLog
-from toolgate.audit.sinks import MemorySink
+from toolgate.audit.log.writer import AuditLog, MemorySink
 from toolgate.errors import NotReady, PolicyStale, ToolgateError, Unauthenticated
 from toolgate.gateway.auth.identity import LOCAL_ADMIN, Identities, hash_key
-from toolgate.gateway.freshness import Freshness
+from toolgate.gateway.cluster.node import StalenessGuard
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.scope.caller import Caller
-from toolgate.gateway.subscriptions.listeners import Changes
-from toolgate.model.revisions import Write
+from toolgate.gateway.subscriptions.listeners import ListenerUpdate
+from toolgate.model.revisions import RecordWrite
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.layers import SessionRequest
-from toolgate.policy.limits import Limits
+from toolgate.policy.scope import ScopeLimits
 from toolgate.registry.memory import MemoryStore
 from toolgate.registry.replication.state import RegistryState
 from toolgate.registry.replication.sync import NodeSync
-from toolgate.surfaces.mcp.binding import Binding
+from toolgate.surfaces.mcp.binding import CallerBinding
 from toolgate.telemetry import Metrics
 
 pytestmark = pytest.mark.anyio
@@ -49,8 +48,8 @@ class Node:
         self.net = net
         self.gateway = gateway
         self.identities = Identities(admin_key=None, trusts_local=False, clock_s=lambda: 0.0)
-        self.identities.await_keys()
-        self.freshness = Freshness(gateway, max_staleness_s=staleness_s)
+        self.identities.wait_for_keys()
+        self.freshness = StalenessGuard(gateway, max_staleness_s=staleness_s)
         self.sync = NodeSync(
             control, apply=self._apply, on_contact=self.freshness.on_contact, jitter=lambda: 0.5
         )
@@ -59,7 +58,7 @@ class Node:
         self.identities.apply(state.keys)
         self.gateway.apply(state)
 
-    async def write(self, *writes: Write) -> None:
+    async def write(self, *writes: RecordWrite) -> None:
         await self.control.store.write(writes, actor="ada")
         await pass_time(0.1)
 
@@ -67,7 +66,7 @@ class Node:
         return {server_id: health.pid for server_id, health in self.gateway.servers.health().items()}
 
     async def tools(self, **asked: Any) -> list[str]:
-        return list((await self.gateway.settled_view(caller(**asked))).routes)
+        return list((await self.gateway.wait_for_view(caller(**asked))).routes)
 
     def refusal(self) -> type[ToolgateError] | None:
         """What a caller that is bound already meets with."""
@@ -78,7 +77,7 @@ class Node:
         return None
 
 
-BOUND = Binding(Caller(LOCAL_ADMIN))
+BOUND = CallerBinding(Caller(LOCAL_ADMIN))
 
 
 @asynccontextmanager
@@ -90,7 +89,7 @@ async def following(control: MemoryControl, *, staleness_s: int | None = None) -
 
     async with pool_of(net, on_change=changed) as pool, asyncio.TaskGroup() as tasks:
         gateway = Gateway(
-            pool, AuditLog(MemorySink()), metrics=Metrics(), limits=Limits(), snapshot=Snapshot()
+            pool, AuditLog(MemorySink()), metrics=Metrics(), limits=ScopeLimits(), snapshot=Snapshot()
         )
         node = Node(control, net, gateway, staleness_s)
         task = tasks.create_task(node.sync.run())
@@ -109,14 +108,14 @@ def caller(**asked: Any) -> Caller:
     return Caller(LOCAL_ADMIN, request=SessionRequest(**asked))
 
 
-def server(server_id: str, *, command: str = "serve", **more: Any) -> Write:
+def server(server_id: str, *, command: str = "serve", **more: Any) -> RecordWrite:
     fields = {"transport": "stdio", "stdio": {"command": command}, "allowed_tools": ["*"], **more}
-    return Write(kind="server", id=server_id, body={"server_id": server_id, **fields})
+    return RecordWrite(kind="server", id=server_id, body={"server_id": server_id, **fields})
 
 
-def key(key_id: str = "ada") -> Write:
+def key(key_id: str = "ada") -> RecordWrite:
     fields = {"sha256": hash_key(SECRET), "role": "agent"}
-    return Write(kind="key", id=key_id, body={"key_id": key_id, **fields})
+    return RecordWrite(kind="key", id=key_id, body={"key_id": key_id, **fields})
 
 
 async def test_a_change_is_told_to_those_whose_list_it_changes_and_to_nobody_else(
@@ -202,13 +201,13 @@ async def test_rep_3_stale_policy_is_refused_where_that_is_set_and_served_at_the
         await pass_time(24)
         within = node.refusal()
         await pass_time(7)
-        past = (node.refusal(), type(node.gateway.obstacle))
+        past = (node.refusal(), type(node.gateway.suspension))
         control.come_back()
         await pass_time(6)
 
         assert (quiet, within) == (None, None)
         assert past == (PolicyStale, PolicyStale)
-        assert (node.refusal(), node.gateway.obstacle) == (None, None)
+        assert (node.refusal(), node.gateway.suspension) == (None, None)
 
 
 async def test_rep_3_without_a_limit_a_node_serves_on_for_ever(control: MemoryControl) -> None:
@@ -232,14 +231,14 @@ async def test_a_list_that_is_refused_for_a_while_has_not_changed(control: Memor
             await pass_time(1)
 
             assert node.refusal() is PolicyStale
-            assert await listener.wait(1) == Changes()
+            assert await listener.wait(1) == ListenerUpdate()
 
 
 async def test_rep_5_a_key_revoked_at_control_is_refused_here(control: MemoryControl) -> None:
     async with following(control) as node:
         await node.write(key())
         known = node.identities.known(f"Bearer {SECRET}")
-        await node.write(Write(kind="key", id="ada", body=None))
+        await node.write(RecordWrite(kind="key", id="ada", body=None))
 
         assert known is not None
         assert node.identities.known(f"Bearer {SECRET}") is None

@@ -8,15 +8,12 @@ from typing import Any
 import pytest
 
 from toolgate.audit.events import CredentialRefused
-from toolgate.audit.log.writer import AuditLog
-from toolgate.audit.sinks import MemorySink
+from toolgate.audit.log.writer import AuditLog, MemorySink
 from toolgate.errors import TooManyAttempts, Unauthenticated
 from toolgate.gateway.auth import failed_attempts as refusals_module
 from toolgate.gateway.auth import identity as identity_module
-from toolgate.gateway.auth.failed_attempts import MAX_WRONG, WINDOW_S, Refusals
-from toolgate.gateway.auth.identity import KEYED_ADMIN, LOCAL_ADMIN, Identities, hash_key
-from toolgate.gateway.roles import reaches
-from toolgate.gateway.tenures import Proof
+from toolgate.gateway.auth.failed_attempts import MAX_ATTEMPTS, WINDOW_S, FailedAttempts
+from toolgate.gateway.auth.identity import KEYED_ADMIN, LOCAL_ADMIN, Identities, Proof, hash_key, reaches
 from toolgate.model.principals import Ceiling, Key, Principal
 
 pytestmark = pytest.mark.anyio
@@ -90,7 +87,7 @@ async def test_adm_7_a_wrong_credential_is_never_anonymous(header: str) -> None:
     assert found.known(header) is None
     with pytest.raises(Unauthenticated):
         await found.admit(header)
-    with pytest.raises(Unauthenticated), found.until_lapsed(header, lambda: None):
+    with pytest.raises(Unauthenticated), found.hold_credential(header, lambda: None):
         pass
 
 
@@ -161,7 +158,7 @@ async def test_what_cannot_be_a_token_is_not_shown_to_the_issuer() -> None:
 )
 async def test_what_rests_on_a_key_is_told_once_when_it_changes(keys: dict[str, Key]) -> None:
     found, told = identities(), []
-    with found.until_lapsed(BEARER, lambda: told.append("ada")):
+    with found.hold_credential(BEARER, lambda: told.append("ada")):
         found.apply({"ada": ADA, "bob": replace(ADA, key_id="bob", sha256=hash_key("b" * 40))})
         assert told == []
         found.apply(keys)
@@ -172,7 +169,7 @@ async def test_what_rests_on_a_key_is_told_once_when_it_changes(keys: dict[str, 
 
 async def test_whoever_is_done_is_not_told_any_more() -> None:
     found, told = identities(), []
-    with found.until_lapsed(BEARER, lambda: told.append("ada")):
+    with found.hold_credential(BEARER, lambda: told.append("ada")):
         pass
     found.apply({})
 
@@ -182,7 +179,7 @@ async def test_whoever_is_done_is_not_told_any_more() -> None:
 @pytest.mark.parametrize("header", [None, "Bearer " + "a" * 32])
 async def test_what_no_change_of_the_registry_can_end_goes_on(header: str | None) -> None:
     found, told = identities(admin_key="a" * 32, trusts_local=True), []
-    with found.until_lapsed(header, lambda: told.append(1)):
+    with found.hold_credential(header, lambda: told.append(1)):
         found.apply({})
 
     assert told == []
@@ -194,7 +191,7 @@ async def test_a_token_outlives_changes_of_the_registry_and_its_place_in_the_mem
     monkeypatch.setattr(identity_module, "MAX_TOKENS", 1)
     found, told = identities(verifier=Verifier()), []
     await found.admit(TOKEN)
-    with found.until_lapsed(TOKEN, lambda: told.append(1)):
+    with found.hold_credential(TOKEN, lambda: told.append(1)):
         await found.admit("Bearer a.b.c")
         found.apply({})
 
@@ -208,8 +205,8 @@ async def test_when_an_issuer_withdraws_a_key_its_tokens_are_verified_anew_and_w
     found = identities(verifier=verifier)
     await found.admit(TOKEN)
     with (
-        found.until_lapsed(TOKEN, lambda: told.append("token")),
-        found.until_lapsed(BEARER, lambda: told.append("key")),
+        found.hold_credential(TOKEN, lambda: told.append("token")),
+        found.hold_credential(BEARER, lambda: told.append("key")),
     ):
         for forget in verifier.forgets:
             forget()
@@ -228,7 +225,7 @@ async def test_what_rests_on_a_credential_that_expires_is_told() -> None:
     def lapse() -> None:
         lapsed.set()
 
-    with found.until_lapsed(TOKEN, lapse):
+    with found.hold_credential(TOKEN, lapse):
         assert not lapsed.is_set()
         clock.now = 51
         async with asyncio.timeout(60):
@@ -241,9 +238,9 @@ async def test_what_rests_on_a_credential_that_expires_is_told() -> None:
 @pytest.mark.parametrize(
     "attempts",
     [
-        pytest.param([("Bearer wrong", "/api/mcp")] * (MAX_WRONG + 1), id="the same at one place"),
+        pytest.param([("Bearer wrong", "/api/mcp")] * (MAX_ATTEMPTS + 1), id="the same at one place"),
         pytest.param(
-            [(f"Bearer {n}", f"/{n}") for n in range(MAX_WRONG + 1)], id="guesses all over the place"
+            [(f"Bearer {n}", f"/{n}") for n in range(MAX_ATTEMPTS + 1)], id="guesses all over the place"
         ),
     ],
 )
@@ -251,7 +248,7 @@ async def test_adm_10_after_twenty_wrong_credentials_a_peer_has_to_wait_and_a_ri
     attempts: list[tuple[str, str]],
 ) -> None:
     clock = Clock(0)
-    found = identities(refusals=Refusals(clock_s=clock))
+    found = identities(refusals=FailedAttempts(clock_s=clock))
     for credential, place in attempts[:-1]:
         with pytest.raises(Unauthenticated):
             await found.admit(credential, peer="192.0.2.1", place=place)
@@ -279,14 +276,14 @@ async def test_adm_7_one_wrong_credential_is_told_so_wherever_it_is_shown() -> N
 async def test_adm_10_no_credential_at_all_is_not_a_wrong_one() -> None:
     found = identities()
 
-    for _ in range(MAX_WRONG * 2):
+    for _ in range(MAX_ATTEMPTS * 2):
         with pytest.raises(Unauthenticated):
             await found.admit(None, peer="192.0.2.1")
 
 
 async def test_adm_10_a_host_does_not_start_anew_with_each_of_its_addresses() -> None:
-    refusals = Refusals(clock_s=Clock(0))
-    for number in range(MAX_WRONG):
+    refusals = FailedAttempts(clock_s=Clock(0))
+    for number in range(MAX_ATTEMPTS):
         refusals.note(f"2001:db8::{number:x}", "Bearer wrong", place="/")
 
     with pytest.raises(TooManyAttempts):
@@ -296,7 +293,7 @@ async def test_adm_10_a_host_does_not_start_anew_with_each_of_its_addresses() ->
 
 def test_adm_10_peers_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refusals_module, "MAX_PEERS", 10)
-    refusals = Refusals(clock_s=Clock(0))
+    refusals = FailedAttempts(clock_s=Clock(0))
 
     for number in range(1_000):
         refusals.note(f"peer {number}", "Bearer wrong", place="/")
@@ -307,14 +304,14 @@ def test_adm_10_peers_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
 async def test_wrong_credentials_are_audited_without_filling_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     sink, clock = MemorySink(), Clock(0)
     audit = AuditLog(sink)
-    found = identities(refusals=Refusals(audit, clock_s=clock))
-    for place in ("/a", "/a", "/b", *("/c",) * MAX_WRONG * 3):
+    found = identities(refusals=FailedAttempts(audit, clock_s=clock))
+    for place in ("/a", "/a", "/b", *("/c",) * MAX_ATTEMPTS * 3):
         with pytest.raises((Unauthenticated, TooManyAttempts)):
             await found.admit("Bearer secret-canary", peer="192.0.2.1", place=place)
     audit.flush()
 
     events = [event for _, event in sink.events if isinstance(event, CredentialRefused)]
-    assert [(event.peer, event.code) for event in events] == [("192.0.2.1", "unauthenticated")] * MAX_WRONG
+    assert [(event.peer, event.code) for event in events] == [("192.0.2.1", "unauthenticated")] * MAX_ATTEMPTS
     assert "canary" not in repr(events)
     monkeypatch.setattr(refusals_module, "MAX_AUDITED", 1)
     clock.now = WINDOW_S
@@ -322,7 +319,7 @@ async def test_wrong_credentials_are_audited_without_filling_the_log(monkeypatch
         with pytest.raises(Unauthenticated):
             await found.admit("Bearer wrong", peer=f"192.0.3.{number}")
     audit.flush()
-    assert len(sink.events) == MAX_WRONG + 1
+    assert len(sink.events) == MAX_ATTEMPTS + 1
 
 
 def test_roles_reach_those_below_them_and_a_node_stands_apart() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.gateway.issuer import jwk_of, rsa_key
 from tests.upstream.virtual_time import VIRTUAL, pass_time
-from toolgate.gateway.jwks import ASK_EVERY_S, FRESH_S, JITTER, RETRY_S, SigningKeys
+from toolgate.gateway.auth.oidc import JITTER, JWKS_RETRY_S, JWKS_TTL_S, MIN_REFRESH_S, SigningKeys
 from toolgate.upstream.http.fetch import FetchFailed
 
 pytestmark = pytest.mark.anyio
@@ -40,11 +40,11 @@ def keys_of(source: Source) -> SigningKeys:
 async def test_keys_are_asked_for_again_and_again_but_not_at_the_same_time_as_everybody_else() -> None:
     source = Source()
     refreshing = asyncio.ensure_future(keys_of(source).keep_fresh())
-    await pass_time(FRESH_S * 50)
+    await pass_time(JWKS_TTL_S * 50)
     refreshing.cancel()
 
     gaps = [later - earlier for earlier, later in zip(source.asked_s, source.asked_s[1:], strict=False)]
-    assert all(FRESH_S * (1 - JITTER) <= gap <= FRESH_S * (1 + JITTER) + 1 for gap in gaps)
+    assert all(JWKS_TTL_S * (1 - JITTER) <= gap <= JWKS_TTL_S * (1 + JITTER) + 1 for gap in gaps)
     assert len(set(gaps)) == len(gaps) > 30
 
 
@@ -54,13 +54,13 @@ async def test_an_issuer_that_is_away_is_asked_sooner_and_its_keys_stay_known() 
     refreshing = asyncio.ensure_future(keys.keep_fresh())
     await pass_time(1)
     source.is_down = True
-    await pass_time(FRESH_S * 2)
+    await pass_time(JWKS_TTL_S * 2)
     failures = len(source.asked_s)
 
-    assert failures > FRESH_S * (1 - JITTER) / (RETRY_S * (1 + JITTER)) / 2
+    assert failures > JWKS_TTL_S * (1 - JITTER) / (JWKS_RETRY_S * (1 + JITTER)) / 2
     assert (keys.find("first") is not None, keys.is_current) == (True, False)
     source.is_down = False
-    await pass_time(RETRY_S * 2)
+    await pass_time(JWKS_RETRY_S * 2)
     assert keys.is_current
     refreshing.cancel()
 
@@ -71,6 +71,6 @@ async def test_however_many_wait_for_a_key_the_issuer_is_asked_once() -> None:
 
     await asyncio.gather(*(keys.refresh() for _ in range(1_000)))
     assert len(source.asked_s) == 1
-    await pass_time(ASK_EVERY_S)
+    await pass_time(MIN_REFRESH_S)
     await asyncio.gather(*(keys.refresh() for _ in range(1_000)))
     assert len(source.asked_s) == 2

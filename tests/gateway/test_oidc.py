@@ -16,9 +16,14 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from tests.gateway.issuer import AUDIENCE, Issuer, forged, jwk_of, rsa_key, serving_issuer
 from toolgate.errors import Forbidden, IssuerUnavailable, StartRefused, Unauthenticated
-from toolgate.gateway.auth.oidc import OidcConfig
-from toolgate.gateway.jwks import ASK_EVERY_S, SigningKeys
-from toolgate.gateway.oidc import OidcVerifier, open_oidc, published_by
+from toolgate.gateway.auth.oidc import (
+    MIN_REFRESH_S,
+    OidcConfig,
+    OidcVerifier,
+    SigningKeys,
+    jwks_source,
+    open_oidc,
+)
 from toolgate.model.principals import Ceiling, Principal
 from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.http.fetch import MAX_DOCUMENT_BYTES, Fetcher
@@ -57,7 +62,7 @@ def config(issuer: Issuer, **fields: Any) -> OidcConfig:
 
 def verifier(issuer: Issuer, clock: Clock | None = None, **fields: Any) -> OidcVerifier:
     settings = config(issuer, **fields)
-    keys = SigningKeys(published_by(settings, FETCHER), clock_s=clock or Clock())
+    keys = SigningKeys(jwks_source(settings, FETCHER), clock_s=clock or Clock())
     return OidcVerifier(settings, keys, clock_s=lambda: NOW)
 
 
@@ -327,7 +332,7 @@ async def test_a_new_key_is_found_and_strangers_do_not_have_the_issuer_asked_ove
         with pytest.raises(Unauthenticated):
             await found.verify(token(issuer, kid="second"))
     assert len(issuer.asked) == asked
-    clock.now += ASK_EVERY_S
+    clock.now += MIN_REFRESH_S
     assert (await found.verify(token(issuer, kid="second"))).principal.id == "oidc:ada"
     assert len(issuer.asked) == asked + 2
 
@@ -338,11 +343,11 @@ async def test_a_key_that_the_issuer_withdrew_is_forgotten(issuer: Issuer, clock
     old = token(issuer)
     await found.verify(old)
     issuer.keys["second"] = rsa_key(number=1)
-    clock.now += ASK_EVERY_S
+    clock.now += MIN_REFRESH_S
     await found.verify(token(issuer, kid="second"))
     assert told == []
     issuer.keys = {"third": rsa_key(number=2), "second": rsa_key(number=1)}
-    clock.now += ASK_EVERY_S
+    clock.now += MIN_REFRESH_S
     await found.verify(token(issuer, kid="third"))
 
     assert told == [2]
@@ -358,7 +363,7 @@ async def test_while_the_issuer_is_away_known_keys_go_on(
     issuer.status = 503
     issuer.keys["second"] = rsa_key(number=1)
     for _ in range(3):
-        clock.now += ASK_EVERY_S
+        clock.now += MIN_REFRESH_S
         with pytest.raises(IssuerUnavailable):
             await found.verify(token(issuer, kid="second"))
 

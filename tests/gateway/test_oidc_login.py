@@ -13,10 +13,14 @@ from tests.gateway.issuer import AUDIENCE, Issuer, serving_issuer
 from toolgate.errors import Forbidden, IssuerUnavailable, TooManyAttempts, Unauthenticated
 from toolgate.gateway.auth import issuer as oidc_login
 from toolgate.gateway.auth.identity import Identities
-from toolgate.gateway.auth.issuer import OidcClient, OidcLogin
-from toolgate.gateway.auth.oidc import OidcConfig
-from toolgate.gateway.issuer import FRESH_S, RETRY_S, IssuerMetadata
-from toolgate.gateway.oidc import open_oidc
+from toolgate.gateway.auth.issuer import (
+    METADATA_RETRY_S,
+    METADATA_TTL_S,
+    IssuerMetadata,
+    OidcClient,
+    OidcLogin,
+)
+from toolgate.gateway.auth.oidc import OidcConfig, open_oidc
 from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.http.fetch import Fetcher
 
@@ -170,13 +174,17 @@ async def test_however_many_ask_the_issuer_is_asked_now_and_then(issuer: Issuer)
         return len(issuer.asked)
 
     issuer.status = 503
-    counts = [await ask(0), await ask(RETRY_S - 1)]
+    counts = [await ask(0), await ask(METADATA_RETRY_S - 1)]
     with pytest.raises(IssuerUnavailable):
         await metadata.read()
     issuer.status = 200
-    counts += [await ask(RETRY_S), await ask(RETRY_S + FRESH_S - 1), await ask(RETRY_S + FRESH_S)]
+    counts += [
+        await ask(METADATA_RETRY_S),
+        await ask(METADATA_RETRY_S + METADATA_TTL_S - 1),
+        await ask(METADATA_RETRY_S + METADATA_TTL_S),
+    ]
     issuer.status = 503
-    known = await ask(RETRY_S + 2 * FRESH_S)
+    known = await ask(METADATA_RETRY_S + 2 * METADATA_TTL_S)
 
     assert counts == [1, 1, 2, 2, 3]
     assert known == 4
@@ -186,7 +194,7 @@ async def test_however_many_ask_the_issuer_is_asked_now_and_then(issuer: Issuer)
 async def test_more_codes_at_once_than_there_is_room_for_are_turned_away(
     issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(oidc_login, "MAX_AT_ONCE", 2)
+    monkeypatch.setattr(oidc_login, "MAX_CONCURRENT_LOGINS", 2)
     async with logging_in(issuer) as login:
         tries = [login.redeem(agreed(issuer), code_verifier=VERIFIER, redirect_uri=BACK) for _ in range(3)]
         first, second, third = await asyncio.gather(*tries, return_exceptions=True)

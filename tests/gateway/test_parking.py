@@ -15,12 +15,11 @@ from toolgate.gateway.call.parked_calls import (
     MAX_PARKED_BYTES_EACH,
     MAX_PARKED_EACH,
     ParkableCall,
-    Parking,
-    Waiting,
+    ParkedCalls,
+    PendingInput,
 )
-from toolgate.upstream.connection.contract import ClientSide, Reply
-from toolgate.upstream.limits import CALL_CEILING_S
-from toolgate.upstream.pool.pool import Answer
+from toolgate.upstream.connection.contract import CALL_CEILING_S, ClientChannel, RpcResponse
+from toolgate.upstream.pool.pool import ServerResponse
 
 pytestmark = pytest.mark.anyio
 
@@ -41,43 +40,47 @@ def ignore(method: str, params: bytes) -> None:
     """Nobody listens."""
 
 
-async def ask_times(asked: ClientSide, times: int = 1) -> Answer:
+async def ask_times(asked: ClientChannel, times: int = 1) -> ServerResponse:
     """A call whose server asks one question after the other, and answers with the answers."""
     replies = [await asked.ask(*ASK) for _ in range(times)]
-    return Answer(Reply(result=b"[%b]" % b",".join(reply.result or b"null" for reply in replies)), "legacy")
+    return ServerResponse(
+        RpcResponse(result=b"[%b]" % b",".join(reply.result or b"null" for reply in replies)), "legacy"
+    )
 
 
-async def run(parking: Parking, work: Coroutine[Any, Any, Answer], call: ParkableCall) -> Waiting:
+async def run(
+    parking: ParkedCalls, work: Coroutine[Any, Any, ServerResponse], call: ParkableCall
+) -> PendingInput:
     waiting = await parking.run(call, work, ignore)
-    assert isinstance(waiting, Waiting)
+    assert isinstance(waiting, PendingInput)
     return waiting
 
 
-def answers(waiting: Waiting, value: object) -> dict[str, msgspec.Raw]:
+def answers(waiting: PendingInput, value: object) -> dict[str, msgspec.Raw]:
     return {key: msgspec.Raw(json.dumps(value).encode()) for key in waiting.questions}
 
 
 async def test_a_call_whose_server_asks_nothing_is_never_parked() -> None:
-    parking, call = Parking(), client()
+    parking, call = ParkedCalls(), client()
 
     answer = await parking.run(call, ask_times(call, 0), ignore)
 
-    assert (answer, len(parking)) == (Answer(Reply(result=b"[]"), "legacy"), 0)
+    assert (answer, len(parking)) == (ServerResponse(RpcResponse(result=b"[]"), "legacy"), 0)
 
 
 async def test_a_question_comes_out_and_its_answer_goes_in() -> None:
-    parking, call = Parking(), client()
+    parking, call = ParkedCalls(), client()
 
     waiting = await run(parking, ask_times(call), call)
     (asked,) = waiting.questions.values()
     answer = await parking.resume(waiting.handle, "ada", answers(waiting, {"action": "accept"}), ignore)
 
     assert (asked.method, asked.params) == ASK
-    assert answer == Answer(Reply(result=b'[{"action": "accept"}]'), "legacy")
+    assert answer == ServerResponse(RpcResponse(result=b'[{"action": "accept"}]'), "legacy")
 
 
 async def test_a_handle_is_good_for_once_and_for_its_own_principal() -> None:
-    parking, call = Parking(), client()
+    parking, call = ParkedCalls(), client()
     waiting = await run(parking, ask_times(call), call)
 
     with pytest.raises(InputStateRefused):
@@ -89,7 +92,7 @@ async def test_a_handle_is_good_for_once_and_for_its_own_principal() -> None:
 
 async def test_who_brings_no_answer_is_asked_again_and_not_for_ever() -> None:
     """UPS-13"""
-    parking, call = Parking(), client()
+    parking, call = ParkedCalls(), client()
     waiting: Any = await run(parking, ask_times(call), call)
     for _ in range(MAX_ROUNDS - 1):
         waiting = await parking.resume(waiting.handle, "ada", {"unasked": msgspec.Raw(b"1")}, ignore)
@@ -100,10 +103,10 @@ async def test_who_brings_no_answer_is_asked_again_and_not_for_ever() -> None:
 
 
 async def test_a_client_that_cannot_be_asked_ends_the_call() -> None:
-    parking, call = Parking(), client(capabilities=b'{"roots":{}}')
+    parking, call = ParkedCalls(), client(capabilities=b'{"roots":{}}')
     ended = asyncio.Event()
 
-    async def work() -> Answer:
+    async def work() -> ServerResponse:
         try:
             await call.ask(*ASK)
             await asyncio.Event().wait()
@@ -122,10 +125,10 @@ async def test_what_no_client_is_asked_is_refused_to_the_server() -> None:
 
 
 async def test_a_client_that_leaves_takes_its_call_along() -> None:
-    parking, call = Parking(), client()
+    parking, call = ParkedCalls(), client()
     begun, cancelled = asyncio.Event(), asyncio.Event()
 
-    async def work() -> Answer:
+    async def work() -> ServerResponse:
         begun.set()
         try:
             await asyncio.Event().wait()
@@ -142,17 +145,17 @@ async def test_a_client_that_leaves_takes_its_call_along() -> None:
 
 
 async def test_what_a_server_says_is_heard_only_while_the_client_is_there() -> None:
-    parking, call = Parking(), client()
+    parking, call = ParkedCalls(), client()
     heard: list[str] = []
 
-    async def work() -> Answer:
+    async def work() -> ServerResponse:
         call.notify("before", b"{}")
         await call.ask(*ASK)
         call.notify("after", b"{}")
-        return Answer(Reply(result=b"{}"), "legacy")
+        return ServerResponse(RpcResponse(result=b"{}"), "legacy")
 
     waiting = await parking.run(call, work(), lambda method, _: heard.append(method))
-    assert isinstance(waiting, Waiting)
+    assert isinstance(waiting, PendingInput)
     call.notify("nobody there", b"{}")
     await parking.resume(
         waiting.handle, "ada", answers(waiting, 1), lambda method, _: heard.append(f"{method}!")
@@ -162,26 +165,26 @@ async def test_what_a_server_says_is_heard_only_while_the_client_is_there() -> N
 
 
 async def test_a_call_that_ends_while_it_is_parked_still_has_its_answer() -> None:
-    parking, call = Parking(), client()
+    parking, call = ParkedCalls(), client()
     given_up = asyncio.Event()
 
-    async def work() -> Answer:
+    async def work() -> ServerResponse:
         asking = asyncio.ensure_future(call.ask(*ASK))
         await given_up.wait()
         asking.cancel()
-        return Answer(Reply(result=b'"without you"'), "legacy")
+        return ServerResponse(RpcResponse(result=b'"without you"'), "legacy")
 
     waiting = await run(parking, work(), call)
     given_up.set()
     await pass_time(1)
 
-    assert await parking.resume(waiting.handle, "ada", {}, ignore) == Answer(
-        Reply(result=b'"without you"'), "legacy"
+    assert await parking.resume(waiting.handle, "ada", {}, ignore) == ServerResponse(
+        RpcResponse(result=b'"without you"'), "legacy"
     )
 
 
 async def test_one_principal_cannot_park_without_end() -> None:
-    parking = Parking()
+    parking = ParkedCalls()
     for _ in range(MAX_PARKED_EACH):
         call = client()
         await run(parking, ask_times(call), call)
@@ -196,7 +199,7 @@ async def test_one_principal_cannot_park_without_end() -> None:
 
 
 async def test_what_waits_is_bounded_in_bytes_too() -> None:
-    parking, quarter = Parking(), MAX_PARKED_BYTES_EACH // 4
+    parking, quarter = ParkedCalls(), MAX_PARKED_BYTES_EACH // 4
     waiting = []
     for _ in range(4):
         call = client(size=quarter)
@@ -215,7 +218,7 @@ async def test_what_waits_is_bounded_in_bytes_too() -> None:
 
 
 async def test_a_call_nobody_comes_back_for_is_given_up() -> None:
-    parking, call = Parking(), client()
+    parking, call = ParkedCalls(), client()
     waiting = await run(parking, ask_times(call), call)
 
     await pass_time(CALL_CEILING_S + 1)

@@ -5,13 +5,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from toolgate.errors import SessionLimit
-from toolgate.gateway.places import Places
 from toolgate.gateway.subscriptions.listeners import MAX_OPEN
+from toolgate.gateway.subscriptions.resources import FairSlots
 
 LIMITS = Path(__file__).parents[2] / "docs" / "reference" / "limits.md"
 
 
-def take_all(places: Places, principal_id: str) -> int:
+def take_all(places: FairSlots, principal_id: str) -> int:
     """How many it gets before it is refused."""
     before = len(places)
     with suppress(SessionLimit):
@@ -26,7 +26,7 @@ def test_one_caller_gets_as_many_event_streams_as_the_page_of_limits_says() -> N
     )
     assert row is not None
     most, filled, share = (int(one.replace(",", "")) for one in row.groups())
-    places = Places("event streams")
+    places = FairSlots("event streams")
 
     first, second = take_all(places, "one"), take_all(places, "two")
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from toolgate.audit.events import UNSEEN
-from toolgate.gateway.approval_arguments import parse_arguments
+from toolgate.audit.events import NO_ARGUMENTS
+from toolgate.gateway.call.approval import parse_approval_arguments
 from toolgate.gateway.redacting import (
     BUILT_IN,
     MAX_AUDITED_BYTES,
@@ -19,7 +19,8 @@ from toolgate.gateway.redacting import (
     redaction_of,
 )
 from toolgate.model.servers import RedactionRules
-from toolgate.redaction.records import MASK, redact_text
+from toolgate.redaction.records import redact_text
+from toolgate.redaction.shapes import MASK
 
 CANARY: Final = "canary-4711"
 PLATFORM: Final = RedactionRules(hide=("ssn", "*_note"))
@@ -84,7 +85,7 @@ def test_plain_arguments_are_written_down_as_they_were_sent() -> None:
     raw = b'{ "path":"/tmp/x", "author": "ada@x.org", "url":"https://host/a@b", "n": [1.50, "C:\\\\temp"] }'
 
     assert line(raw) == raw
-    assert BUILT_IN.shown(None) is UNSEEN
+    assert BUILT_IN.shown(None) is NO_ARGUMENTS
 
 
 def test_what_goes_by_the_name_of_a_secret_is_masked_whole() -> None:
@@ -107,7 +108,10 @@ def test_the_installation_hides_names_at_any_depth_and_no_server_shows_them() ->
     hidden = {"a": [{"SSN": MASK, "Sick_Note": MASK}], "patient_id": MASK, "key": "user:1"}
 
     assert audited(arguments, RULED) == hidden
-    assert json.loads(parse_arguments(msgspec.Raw(json.dumps(arguments).encode()), RULED).shown) == hidden
+    assert (
+        json.loads(parse_approval_arguments(msgspec.Raw(json.dumps(arguments).encode()), RULED).shown)
+        == hidden
+    )
     assert audited({"text": f'{{"ssn": "{CANARY}"}} ssn={CANARY}'}, RULED) == {
         "text": f'{{"ssn": "{MASK}"}} ssn={MASK}'
     }
@@ -160,7 +164,7 @@ def test_a_secret_is_known_by_what_is_said_of_it_beside_it(arguments: Any) -> No
     """SEC-1"""
     assert CANARY not in json.dumps(audited(arguments))
     raw = msgspec.Raw(json.dumps(arguments).encode())
-    assert CANARY.encode() not in parse_arguments(raw, BUILT_IN).shown
+    assert CANARY.encode() not in parse_approval_arguments(raw, BUILT_IN).shown
 
 
 @pytest.mark.parametrize("who", ["platform", "server"])
@@ -168,8 +172,8 @@ def test_arguments_that_are_not_to_be_written_down_are_not_but_people_see_them(w
     none = RedactionRules(arguments="none")
     redaction = Redaction(**({"platform": RedactionRules(), "server": RedactionRules()} | {who: none}))
 
-    assert redaction.shown(msgspec.Raw(b'{"a":1}')) is UNSEEN
-    assert parse_arguments(msgspec.Raw(b'{"a":1}'), redaction).shown == b'{"a":1}'
+    assert redaction.shown(msgspec.Raw(b'{"a":1}')) is NO_ARGUMENTS
+    assert parse_approval_arguments(msgspec.Raw(b'{"a":1}'), redaction).shown == b'{"a":1}'
 
 
 @pytest.mark.parametrize(
@@ -319,8 +323,8 @@ def test_no_more_is_searched_for_secrets_than_could_be_shown_without_them() -> N
     few = json.dumps({"a": keys[:30]}).encode()
     many = json.dumps({f"a{n}": keys for n in range(20)}).encode()
 
-    assert json.loads(parse_arguments(msgspec.Raw(few)).shown) == {"a": [MASK] * 30}
-    assert b"too many to be shown" in parse_arguments(msgspec.Raw(many)).shown
+    assert json.loads(parse_approval_arguments(msgspec.Raw(few)).shown) == {"a": [MASK] * 30}
+    assert b"too many to be shown" in parse_approval_arguments(msgspec.Raw(many)).shown
 
 
 def test_a_name_that_stands_twice_is_told() -> None:

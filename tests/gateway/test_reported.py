@@ -18,10 +18,10 @@ from toolgate.model.reports import LOST_AFTER_MS, Definitions, NodeReport, Serve
 from toolgate.model.servers import Transport
 from toolgate.model.tools import ServerTools
 from toolgate.registry.memory import MemoryStore
-from toolgate.registry.reports import Reports
-from toolgate.upstream.connection.contract import Opener
+from toolgate.registry.store.contract import Reports
+from toolgate.upstream.connection.contract import Connector
 from toolgate.upstream.pool.health import ServerHealth
-from toolgate.upstream.pool.pool import Load
+from toolgate.upstream.pool.pool import PoolLoad
 
 pytestmark = pytest.mark.anyio
 
@@ -116,7 +116,7 @@ async def open_house(net: MemoryNet | None = None, reports: Reports | None = Non
     """A control with the servers `one` and `two`."""
     told = FlakyReports(reports or MemoryStore(now_ms).reports)
     changed: list[str] = []
-    openers: dict[Transport, Opener] = {} if net is None else {"stdio": net.open}
+    openers: dict[Transport, Connector] = {} if net is None else {"stdio": net.open}
     async with ReportedServers(told, openers, on_change=changed.append, clock_ms=now_ms) as servers:
         servers.apply({"one": record("one"), "two": record("two")})
         yield House(servers, told, changed)
@@ -129,7 +129,7 @@ async def test_a_server_nobody_reported_is_pending() -> None:
 
         assert servers.tools() == {"one": ServerTools(record=one), "two": ServerTools(record=two)}
         assert servers.health() == {"one": ServerHealth(state="idle"), "two": ServerHealth(state="idle")}
-        assert servers.load() == Load(states={key: one.state for key, one in servers.health().items()})
+        assert servers.load() == PoolLoad(states={key: one.state for key, one in servers.health().items()})
 
 
 async def test_tools_are_the_definitions_a_node_has_sent_each_checked_again() -> None:

@@ -11,12 +11,12 @@ import pytest
 from tests.registry.control_play import MemoryControl
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, pool_of, record
 from tests.upstream.virtual_time import VIRTUAL, pass_time
-from toolgate.catalog.definitions import check_list
-from toolgate.catalog.lists import Lists, digest_lists
+from toolgate.catalog.definitions import check_tools
+from toolgate.catalog.listings import ServerLists, digest_lists
 from toolgate.errors import ServerUnavailable
 from toolgate.gateway.cluster import node as reporting
-from toolgate.gateway.cluster.drift import Drifted
-from toolgate.gateway.cluster.node import Reporter
+from toolgate.gateway.cluster.drift import DriftedTool
+from toolgate.gateway.cluster.node import NodeReporter
 from toolgate.model.reports import Definitions, NodeReport, ServerReport
 from toolgate.model.servers import ServerRecord
 from toolgate.registry.memory import MemoryStore
@@ -52,8 +52,8 @@ class Node:
 
     def __init__(self, control: MemoryControl, pool: Pool) -> None:
         self.pool = pool
-        self.drifted: list[Drifted] = []
-        self.reporter = Reporter(
+        self.drifted: list[DriftedTool] = []
+        self.reporter = NodeReporter(
             control, pool, itself=ITSELF, status=lambda: CURRENT, drifted=lambda: self.drifted
         )
 
@@ -79,7 +79,7 @@ async def reporting_node(
 
 
 def digest_of(*raws: bytes) -> str:
-    return digest_lists(Lists(*check_list("one", raws)))
+    return digest_lists(ServerLists(*check_tools("one", raws)))
 
 
 async def test_a_report_says_who_the_node_is_and_how_each_server_fares(control: MemoryControl) -> None:
@@ -115,9 +115,12 @@ async def test_ups_9_a_report_says_what_changed_after_approval_as_long_as_no_rec
     control: MemoryControl,
 ) -> None:
     async with reporting_node(control, MemoryNet(), record(), record("two")) as node:
-        node.drifted = [Drifted("one", "echo", "0" * 64, "1" * 64), Drifted("gone", "x", "0" * 64, "1" * 64)]
+        node.drifted = [
+            DriftedTool("one", "echo", "0" * 64, "1" * 64),
+            DriftedTool("gone", "x", "0" * 64, "1" * 64),
+        ]
         node.reporter.on_change()
-        await pass_time(reporting.SETTLE_S)
+        await pass_time(reporting.DEBOUNCE_S)
 
     changed = [
         {server.server_id: server.changed for server in report.servers} for report, _ in control.reports

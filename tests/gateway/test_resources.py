@@ -9,19 +9,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from toolgate.catalog.definitions import check_list
+from toolgate.catalog.definitions import check_tools
 from toolgate.catalog.listings import check_prompts, check_resources, check_templates
 from toolgate.errors import InvalidParams, MethodNotFound, UnknownPrompt, UnknownResource
 from toolgate.gateway.auth.identity import LOCAL_ADMIN
-from toolgate.gateway.call.targets import find_wanted
+from toolgate.gateway.call.targets import find_target
 from toolgate.gateway.scope.caller import Caller
 from toolgate.gateway.scope.resources import alias_of
-from toolgate.gateway.scope.view import View
-from toolgate.gateway.views import Views
+from toolgate.gateway.scope.view import View, ViewCache
 from toolgate.model.names import ToolRef
 from toolgate.model.servers import ServerRecord
 from toolgate.model.snapshot import Snapshot
-from toolgate.model.tools import Era, ListKind, ServerTools
+from toolgate.model.tools import ListKind, Revision, ServerTools
 from toolgate.policy.compose import compose, decide_one
 from toolgate.policy.layers import SessionRequest
 from toolgate.policy.scope import Decision
@@ -47,7 +46,7 @@ def server(
     return ServerTools(
         record=ServerRecord(server_id=server_id, transport="stdio", allowed_tools=allowed),
         state="ready",
-        tools=check_list(server_id, spelled("name", tools))[0],
+        tools=check_tools(server_id, spelled("name", tools))[0],
         prompts=check_prompts(server_id, spelled("name", prompts))[0],
         resources=check_resources(server_id, spelled("uri", resources))[0],
         templates=check_templates(server_id, spelled("uriTemplate", templates))[0],
@@ -66,7 +65,7 @@ def view_of(
         return decide_one(platform, ceiling, task=None, request=caller.request, ref=ref)
 
     scope = compose(platform, ceiling, task=None, request=caller.request)
-    return View(caller, scope, platform, page_size=2, decide=decide, on_growth=Views().on_growth)
+    return View(caller, scope, platform, page_size=2, decide=decide, on_growth=ViewCache().on_growth)
 
 
 def found(view: View, uri: str) -> str | None:
@@ -75,7 +74,7 @@ def found(view: View, uri: str) -> str | None:
     return None if route is None else str(ToolRef(route.server_id, route.name))
 
 
-def listed(view: View, kind: ListKind, era: Era = "modern") -> list[str]:
+def listed(view: View, kind: ListKind, era: Revision = "modern") -> list[str]:
     member = {"templates": "resourceTemplates"}.get(kind, kind)
     key = {"resources": "uri", "templates": "uriTemplate"}.get(kind, "name")
     names: list[str] = []
@@ -89,7 +88,7 @@ def listed(view: View, kind: ListKind, era: Era = "modern") -> list[str]:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_each_list_is_paged_and_shows_what_the_scope_admits(era: Era) -> None:
+def test_each_list_is_paged_and_shows_what_the_scope_admits(era: Revision) -> None:
     view = view_of(
         server("fs", tools=["read"], prompts=["c", "a", "b"], resources=["f:/2", "f:/1", "f:/3"]),
         server("git", prompts=["a"], templates=["g:/{x}"], resources=["g:/1"]),
@@ -214,7 +213,7 @@ def test_callers_without_a_session_share_state_only_with_themselves() -> None:
 def wanted(view: View, method: str, **params: Any) -> dict[str, Any]:
     """What goes on to the server."""
     raw = {key: msgspec.Raw(msgspec.json.encode(value)) for key, value in params.items()}
-    route = find_wanted(view, method, raw).route
+    route = find_target(view, method, raw).route
     assert route is not None
     return {"to": route.server_id, **{key: msgspec.json.decode(value) for key, value in raw.items()}}
 
@@ -265,7 +264,7 @@ def test_sco_22_what_is_not_there_and_what_is_hidden_answer_alike(
 ) -> None:
     raw = {key: msgspec.Raw(msgspec.json.encode(value)) for key, value in params.items()}
 
-    missing = find_wanted(VIEW, method, raw)
+    missing = find_target(VIEW, method, raw)
 
     assert (missing.route, missing.name, str(missing.unknown)) == (None, name, str(error))
     assert type(missing.unknown) is type(error)
@@ -292,14 +291,14 @@ def test_params_that_name_nothing_are_invalid(method: str, params: dict[str, Any
     raw = {key: msgspec.Raw(msgspec.json.encode(value)) for key, value in params.items()}
 
     with pytest.raises(InvalidParams) as caught:
-        find_wanted(VIEW, method, raw)
+        find_target(VIEW, method, raw)
 
     assert str(caught.value) == message
 
 
 def test_no_other_method_is_carried() -> None:
     with pytest.raises(MethodNotFound, match="no method `tasks/get`"):
-        find_wanted(VIEW, "tasks/get", {})
+        find_target(VIEW, "tasks/get", {})
 
 
 @pytest.mark.parametrize("template", ["file:///pub/{x}", "file:///{+x}", "other:///{x}"])

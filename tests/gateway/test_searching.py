@@ -11,20 +11,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from toolgate.catalog.entries import Entry
-from toolgate.catalog.search.index import SearchIndex
+from toolgate.catalog.search.index import SearchEntry, SearchIndex
 from toolgate.errors import StartRefused
-from toolgate.gateway.embedding import Embedder, Vectors
-from toolgate.gateway.search.index import Searching, open_meaning
-from toolgate.gateway.search.semantic import BATCH, Meaning
-from toolgate.gateway.vectors import VectorCache
+from toolgate.gateway.search.index import HybridIndex, open_semantic_search
+from toolgate.gateway.search.semantic import BATCH, Embedder, SemanticSearch, VectorCache, Vectors
 
 pytestmark = pytest.mark.anyio
 
 
-def tool(key: str, description: str) -> Entry:
+def tool(key: str, description: str) -> SearchEntry:
     server, _, name = key.partition(".")
-    return Entry(key=key, name=name, server=server, server_name=server, description=description)
+    return SearchEntry(key=key, name=name, server=server, server_name=server, description=description)
 
 
 TOOLS = [
@@ -51,7 +48,7 @@ TOOLS = [
 ]
 
 
-def put_all(searching: Searching | SearchIndex, entries: Sequence[Entry] = TOOLS) -> None:
+def put_all(searching: HybridIndex | SearchIndex, entries: Sequence[SearchEntry] = TOOLS) -> None:
     for server in dict.fromkeys(entry.server for entry in entries):
         searching.put(server, [entry for entry in entries if entry.server == server])
 
@@ -63,12 +60,12 @@ def model_directory() -> Path:
     return Path(spec.submodule_search_locations[0]) / "model"
 
 
-async def embedded(meaning: Meaning) -> None:
+async def embedded(meaning: SemanticSearch) -> None:
     """All that was put until now has its vectors."""
     await asyncio.wrap_future(meaning.background.submit(lambda: None))
 
 
-async def found(searching: Searching, query: str, within: frozenset[str] | None = None) -> list[str]:
+async def found(searching: HybridIndex, query: str, within: frozenset[str] | None = None) -> list[str]:
     return [hit.key for hit in await searching.search(query, limit=3, within=within)]
 
 
@@ -97,9 +94,9 @@ class Letters:
 
 
 @asynccontextmanager
-async def letters_meaning(directory: Path) -> AsyncIterator[tuple[Letters, Meaning]]:
+async def letters_meaning(directory: Path) -> AsyncIterator[tuple[Letters, SemanticSearch]]:
     letters = Letters()
-    meaning = Meaning(letters, VectorCache(directory / "vectors", "letters"))
+    meaning = SemanticSearch(letters, VectorCache(directory / "vectors", "letters"))
     try:
         yield letters, meaning
     finally:
@@ -108,8 +105,8 @@ async def letters_meaning(directory: Path) -> AsyncIterator[tuple[Letters, Meani
 
 
 async def test_without_a_model_it_is_the_index_of_words(tmp_path: Path) -> None:
-    async with open_meaning(None, vectors=tmp_path / "vectors") as meaning:
-        searching, index = Searching(meaning), SearchIndex()
+    async with open_semantic_search(None, vectors=tmp_path / "vectors") as meaning:
+        searching, index = HybridIndex(meaning), SearchIndex()
     put_all(searching)
     put_all(index)
     within = frozenset({"files.read_file", "mail.send"})
@@ -123,9 +120,9 @@ async def test_without_a_model_it_is_the_index_of_words(tmp_path: Path) -> None:
 
 async def test_with_a_model_tools_are_found_by_what_is_meant(tmp_path: Path) -> None:
     """The real model: none of these queries shares a word with the tool it means."""
-    async with open_meaning(model_directory(), vectors=tmp_path / "vectors") as meaning:
+    async with open_semantic_search(model_directory(), vectors=tmp_path / "vectors") as meaning:
         assert meaning is not None
-        searching, words = Searching(meaning), Searching()
+        searching, words = HybridIndex(meaning), HybridIndex()
         put_all(searching)
         put_all(words)
         await embedded(meaning)
@@ -160,7 +157,7 @@ def test_the_model_is_the_one_that_it_should_be() -> None:
 async def test_what_has_no_vector_yet_is_found_by_words(tmp_path: Path) -> None:
     async with letters_meaning(tmp_path) as (letters, meaning):
         letters.may_go_on.clear()
-        searching = Searching(meaning)
+        searching = HybridIndex(meaning)
         searching.put("a", [tool("a.b", "zzzz")])
         searching.put("c", [tool("c.d", "slow qqqqqqqqqqqqqqqq")])
         await asyncio.to_thread(letters.has_begun.wait, 5)
@@ -175,9 +172,9 @@ async def test_what_has_no_vector_yet_is_found_by_words(tmp_path: Path) -> None:
 async def test_a_search_does_not_wait_for_a_slow_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolgate.gateway.search.index.PATIENCE_S", 0.01)
+    monkeypatch.setattr("toolgate.gateway.search.index.SEMANTIC_TIMEOUT_S", 0.01)
     async with letters_meaning(tmp_path) as (letters, meaning):
-        searching = Searching(meaning)
+        searching = HybridIndex(meaning)
         put_all(searching)
         letters.may_go_on.clear()
 
@@ -186,7 +183,7 @@ async def test_a_search_does_not_wait_for_a_slow_model(
 
 async def test_a_group_that_changes_or_goes_is_not_found_by_what_it_meant(tmp_path: Path) -> None:
     async with letters_meaning(tmp_path) as (_, meaning):
-        searching = Searching(meaning)
+        searching = HybridIndex(meaning)
         searching.put("a", [tool("a.old", "xxxx")])
         searching.put("b", [tool("b.gone", "xxxx")])
         await embedded(meaning)
@@ -203,7 +200,7 @@ async def test_a_group_that_changes_or_goes_is_not_found_by_what_it_meant(tmp_pa
 
 async def test_vectors_nobody_wants_any_more_are_not_made(tmp_path: Path) -> None:
     async with letters_meaning(tmp_path) as (letters, meaning):
-        searching = Searching(meaning)
+        searching = HybridIndex(meaning)
         letters.may_go_on.clear()
         searching.put("a", [tool(f"a.t{number}", f"slow {number}") for number in range(5 * BATCH)])
         await asyncio.to_thread(letters.has_begun.wait, 5)
@@ -218,7 +215,7 @@ async def test_texts_that_were_embedded_before_are_not_again(tmp_path: Path) -> 
     made: list[int] = []
     for _ in range(2):
         async with letters_meaning(tmp_path) as (letters, meaning):
-            searching = Searching(meaning)
+            searching = HybridIndex(meaning)
             put_all(searching)
             put_all(searching)
             await embedded(meaning)
@@ -235,7 +232,7 @@ async def test_what_cannot_be_embedded_is_found_by_words(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with letters_meaning(tmp_path) as (_, meaning):
-        searching = Searching(meaning)
+        searching = HybridIndex(meaning)
         searching.put("a", [tool("a.bad", "a file")])
         searching.put("b", [])
         await embedded(meaning)
@@ -246,7 +243,7 @@ async def test_what_cannot_be_embedded_is_found_by_words(
 
 async def test_after_the_end_nothing_is_made(tmp_path: Path) -> None:
     async with letters_meaning(tmp_path) as (letters, meaning):
-        searching = Searching(meaning)
+        searching = HybridIndex(meaning)
         letters.may_go_on.clear()
         searching.put("a", [tool(f"a.t{number}", f"slow {number}") for number in range(5 * BATCH)])
         await asyncio.to_thread(letters.has_begun.wait, 5)
@@ -279,17 +276,17 @@ async def test_a_directory_without_a_model_is_refused(
     prepare(directory)
 
     with pytest.raises(StartRefused, match="cannot load a model from") as refused:
-        async with open_meaning(directory, vectors=tmp_path / "vectors"):
+        async with open_semantic_search(directory, vectors=tmp_path / "vectors"):
             pytest.fail("opened")
     assert "docs/guides/search.md" in refused.value.hint
 
 
 async def test_a_model_without_the_extra_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("toolgate.gateway.search.semantic", "toolgate.gateway.embedding"):
+    for name in ("toolgate.gateway.search.semantic", "toolgate.gateway.search.semantic"):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "numpy", None)
 
     with pytest.raises(StartRefused, match="`numpy` is not installed") as refused:
-        async with open_meaning(tmp_path, vectors=tmp_path / "vectors"):
+        async with open_semantic_search(tmp_path, vectors=tmp_path / "vectors"):
             pytest.fail("opened")
     assert "toolgate[semantic]" in refused.value.hint

@@ -8,9 +8,8 @@ import pytest
 
 from toolgate.errors import BudgetExceeded, ControlUnavailable, ServerBusy, ServerUnavailable
 from toolgate.gateway.call import quota as spending_module
-from toolgate.gateway.call.quota import Spending
-from toolgate.gateway.purses import Overdraft, Ticket
-from toolgate.model.quotas import Allowance, Draw, Drawn, Holder, TimeBudgets
+from toolgate.gateway.call.quota import ExceededQuota, QuotaLeases, QuotaReservation
+from toolgate.model.quotas import HolderQuotas, LeaseGrant, LeaseRequest, QuotaHolder, Quotas
 from toolgate.registry.memory_spending import MemorySpending
 from toolgate.telemetry import Metrics
 
@@ -18,10 +17,10 @@ pytestmark = pytest.mark.anyio
 
 DAY_MS = 86_400_000
 BEGIN_MS = 20_000 * DAY_MS
-ADA = Holder("key", "ada")
-TEAM = Holder("task", "team")
-PER_MINUTE = (Allowance(ADA, TimeBudgets(calls_per_minute=30)),)
-TOKENS = (Allowance(ADA, TimeBudgets(tokens_per_day=1_000)),)
+ADA = QuotaHolder("key", "ada")
+TEAM = QuotaHolder("task", "team")
+PER_MINUTE = (HolderQuotas(ADA, Quotas(calls_per_minute=30)),)
+TOKENS = (HolderQuotas(ADA, Quotas(tokens_per_day=1_000)),)
 
 
 class Clock:
@@ -42,14 +41,14 @@ class CountingBank:
 
     def __init__(self, clock: Clock) -> None:
         self.memory = MemorySpending(clock.now_ms)
-        self.draws: list[Draw] = []
+        self.lease_requests: list[LeaseRequest] = []
         self.is_reached = True
         self.lag_s = 0.0
         self._clock = clock
 
-    async def draw(self, draws: Sequence[Draw]) -> Sequence[Drawn]:
+    async def draw(self, draws: Sequence[LeaseRequest]) -> Sequence[LeaseGrant]:
         await asyncio.sleep(0)
-        self.draws += draws
+        self.lease_requests += draws
         if not self.is_reached:
             raise ControlUnavailable("control cannot be reached")
         drawn = await self.memory.draw(draws)
@@ -70,13 +69,13 @@ def bank(clock: Clock) -> CountingBank:
     return CountingBank(clock)
 
 
-def a_node(bank: CountingBank | None, clock: Clock) -> Spending:
-    return Spending(bank, metrics=Metrics(), clock_s=clock)
+def a_node(bank: CountingBank | None, clock: Clock) -> QuotaLeases:
+    return QuotaLeases(bank, metrics=Metrics(), clock_s=clock)
 
 
-async def admitted(node: Spending, allowances: Sequence[Allowance], *, tries: int) -> int:
+async def admitted(node: QuotaLeases, allowances: Sequence[HolderQuotas], *, tries: int) -> int:
     """How many of so many calls pass."""
-    return sum([isinstance(await node.admit(allowances), Ticket) for _ in range(tries)])
+    return sum([isinstance(await node.admit(allowances), QuotaReservation) for _ in range(tries)])
 
 
 async def test_all_nodes_together_pass_exactly_what_the_budget_allows(
@@ -93,11 +92,11 @@ async def test_all_nodes_together_pass_exactly_what_the_budget_allows(
 
 async def test_those_who_come_at_once_ask_once(bank: CountingBank, clock: Clock) -> None:
     node = a_node(bank, clock)
-    allowances = (Allowance(ADA, TimeBudgets(calls_per_day=1_000)),)
+    allowances = (HolderQuotas(ADA, Quotas(calls_per_day=1_000)),)
     passed = await asyncio.gather(*(node.admit(allowances) for _ in range(50)))
 
-    assert Counter(map(type, passed)) == {Ticket: 50}
-    assert len(bank.draws) == 1
+    assert Counter(map(type, passed)) == {QuotaReservation: 50}
+    assert len(bank.lease_requests) == 1
 
 
 async def test_what_is_used_up_is_told_with_when_it_opens_again_and_opens_then(
@@ -108,7 +107,7 @@ async def test_what_is_used_up_is_told_with_when_it_opens_again_and_opens_then(
     assert await admitted(node, PER_MINUTE, tries=31) == 30
 
     refused = await node.admit(PER_MINUTE)
-    assert refused == Overdraft(ADA, "calls_per_minute", 30, retry_after_s=40)
+    assert refused == ExceededQuota(ADA, "calls_per_minute", 30, retry_after_s=40)
     error = refused.error()
     assert isinstance(error, ServerBusy)
     assert error.data == {
@@ -123,12 +122,12 @@ async def test_what_is_used_up_is_told_with_when_it_opens_again_and_opens_then(
 
 async def test_a_day_that_is_used_up_is_an_error_of_its_own(bank: CountingBank, clock: Clock) -> None:
     node = a_node(bank, clock)
-    allowances = (Allowance(TEAM, TimeBudgets(calls_per_minute=2, calls_per_day=1)),)
+    allowances = (HolderQuotas(TEAM, Quotas(calls_per_minute=2, calls_per_day=1)),)
     clock.now_s = 59.0
     assert await admitted(node, allowances, tries=1) == 1
 
     refused = await node.admit(allowances)
-    assert isinstance(refused, Overdraft)
+    assert isinstance(refused, ExceededQuota)
     assert (refused.budget, refused.rule) == ("calls_per_day", "mcp.budgets: calls_per_day = 1")
     error = refused.error()
     assert isinstance(error, BudgetExceeded)
@@ -139,15 +138,15 @@ async def test_refusals_are_counted_and_a_flood_of_them_does_not_reach_the_bank(
     bank: CountingBank, clock: Clock
 ) -> None:
     metrics = Metrics()
-    node = Spending(bank, metrics=metrics, clock_s=clock)
+    node = QuotaLeases(bank, metrics=metrics, clock_s=clock)
     await admitted(node, PER_MINUTE, tries=30)
-    bank.draws.clear()
+    bank.lease_requests.clear()
     assert await admitted(node, PER_MINUTE, tries=100) == 0
-    asked = len(bank.draws)
+    asked = len(bank.lease_requests)
     clock.now_s += 1.0
     await node.admit(PER_MINUTE)
 
-    assert (asked, len(bank.draws)) == (1, 2)
+    assert (asked, len(bank.lease_requests)) == (1, 2)
     assert metrics.budget_refusals == {"calls_per_minute": 101}
 
 
@@ -155,19 +154,19 @@ async def test_a_budget_that_is_raised_is_open_at_once(bank: CountingBank, clock
     node = a_node(bank, clock)
     await admitted(node, PER_MINUTE, tries=31)
 
-    assert await admitted(node, (Allowance(ADA, TimeBudgets(calls_per_minute=32)),), tries=9) == 2
+    assert await admitted(node, (HolderQuotas(ADA, Quotas(calls_per_minute=32)),), tries=9) == 2
 
 
 async def test_a_budget_that_is_lowered_holds_at_once(bank: CountingBank, clock: Clock) -> None:
     """What was granted of the larger one is worth nothing."""
     node = a_node(bank, clock)
-    large = (Allowance(ADA, TimeBudgets(calls_per_day=500, tokens_per_day=500)),)
-    small = (Allowance(ADA, TimeBudgets(calls_per_day=1, tokens_per_day=500)),)
+    large = (HolderQuotas(ADA, Quotas(calls_per_day=500, tokens_per_day=500)),)
+    small = (HolderQuotas(ADA, Quotas(calls_per_day=1, tokens_per_day=500)),)
     assert await admitted(node, large, tries=1) == 1
     assert await admitted(node, small, tries=5) == 0
 
     node.spent(large, 100)
-    fewer_tokens = (Allowance(ADA, TimeBudgets(tokens_per_day=100)),)
+    fewer_tokens = (HolderQuotas(ADA, Quotas(tokens_per_day=100)),)
     assert await admitted(node, fewer_tokens, tries=5) == 0
 
 
@@ -176,12 +175,12 @@ async def test_a_call_takes_of_the_key_and_of_the_task_or_of_neither(
 ) -> None:
     node = a_node(bank, clock)
     both = (
-        Allowance(ADA, TimeBudgets(calls_per_day=100)),
-        Allowance(TEAM, TimeBudgets(calls_per_minute=2)),
+        HolderQuotas(ADA, Quotas(calls_per_day=100)),
+        HolderQuotas(TEAM, Quotas(calls_per_minute=2)),
     )
     assert await admitted(node, both, tries=5) == 2
     refused = await node.admit(both)
-    assert isinstance(refused, Overdraft)
+    assert isinstance(refused, ExceededQuota)
     assert refused.holder == TEAM
 
     alone = (both[0],)
@@ -191,7 +190,7 @@ async def test_a_call_takes_of_the_key_and_of_the_task_or_of_neither(
 async def test_a_call_that_is_not_made_is_given_back_once(bank: CountingBank, clock: Clock) -> None:
     node = a_node(bank, clock)
     ticket = await node.admit(PER_MINUTE)
-    assert isinstance(ticket, Ticket)
+    assert isinstance(ticket, QuotaReservation)
     ticket.give_back()
     ticket.give_back()
 
@@ -203,7 +202,7 @@ async def test_a_call_of_an_older_window_is_not_given_back_to_a_newer(
 ) -> None:
     node = a_node(bank, clock)
     ticket = await node.admit(PER_MINUTE)
-    assert isinstance(ticket, Ticket)
+    assert isinstance(ticket, QuotaReservation)
     clock.now_s = 60.0
     assert await admitted(node, PER_MINUTE, tries=1) == 1
     ticket.give_back()
@@ -228,7 +227,7 @@ async def test_a_window_that_ends_while_it_is_asked_for_is_asked_for_again(
     clock.now_s, bank.lag_s = 59.5, 0.7
 
     assert await admitted(node, PER_MINUTE, tries=1) == 1
-    assert len(bank.draws) == 2
+    assert len(bank.lease_requests) == 2
     bank.lag_s = 61.0
     clock.now_s = 120.0
     with pytest.raises(ServerUnavailable):
@@ -243,11 +242,11 @@ async def test_where_nobody_can_be_asked_only_what_was_granted_passes(
     bank.is_reached = False
     assert await admitted(node, PER_MINUTE, tries=2) == 2
 
-    bank.draws.clear()
+    bank.lease_requests.clear()
     for _ in range(5):
         with pytest.raises(ServerUnavailable):
             await node.admit(PER_MINUTE)
-    assert len(bank.draws) == 1
+    assert len(bank.lease_requests) == 1
     bank.is_reached = True
     clock.now_s += 1.0
     assert await admitted(node, PER_MINUTE, tries=1) == 1
@@ -262,7 +261,7 @@ async def test_a_call_that_is_cancelled_while_it_asks_gives_back_what_it_had(
     bank: CountingBank, clock: Clock
 ) -> None:
     node = a_node(bank, clock)
-    both = (PER_MINUTE[0], Allowance(TEAM, TimeBudgets(calls_per_day=100)))
+    both = (PER_MINUTE[0], HolderQuotas(TEAM, Quotas(calls_per_day=100)))
     await node.admit(PER_MINUTE)
     asking = asyncio.create_task(node.admit(both))
     await asyncio.sleep(0)
@@ -279,11 +278,11 @@ async def test_tokens_are_stopped_at_everywhere_once_they_are_used_up(
     assert await admitted(other, TOKENS, tries=3) == 3
     assert await admitted(node, TOKENS, tries=1) == 1
     node.spent(TOKENS, 1_200)
-    assert isinstance(await node.admit(TOKENS), Overdraft)
+    assert isinstance(await node.admit(TOKENS), ExceededQuota)
     clock.now_s += 1.0
 
     refused = await other.admit(TOKENS)
-    assert isinstance(refused, Overdraft)
+    assert isinstance(refused, ExceededQuota)
     assert refused.budget == "tokens_per_day"
     with pytest.raises(BudgetExceeded) as told:
         await other.check_tokens(TOKENS)
@@ -311,7 +310,7 @@ async def test_tokens_are_reported_once_also_when_the_bank_was_away(bank: Counti
 
 async def test_a_node_that_ends_reports_and_hands_back_what_it_has(bank: CountingBank, clock: Clock) -> None:
     node = a_node(bank, clock)
-    allowances = (Allowance(ADA, TimeBudgets(100, 1_000, 500)),)
+    allowances = (HolderQuotas(ADA, Quotas(100, 1_000, 500)),)
     async with node.running():
         assert await admitted(node, allowances, tries=4) == 4
         node.spent(allowances, 9)
@@ -360,10 +359,10 @@ async def test_tokens_are_reported_while_a_node_runs_also_after_a_failure(
 async def test_holders_that_are_idle_are_forgotten_when_there_are_many(
     bank: CountingBank, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spending_module, "_MANY_ACCOUNTS", 3)
+    monkeypatch.setattr(spending_module, "_MAX_ACCOUNTS", 3)
     node = a_node(bank, clock)
     for number in range(20):
-        await node.admit((Allowance(Holder("key", f"k{number}"), TimeBudgets(calls_per_minute=9)),))
+        await node.admit((HolderQuotas(QuotaHolder("key", f"k{number}"), Quotas(calls_per_minute=9)),))
         clock.now_s += 31.0
 
     assert len(node._accounts) <= 3

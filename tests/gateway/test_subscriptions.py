@@ -9,11 +9,10 @@ import pytest
 from toolgate.errors import NotFound, SessionLimit
 from toolgate.gateway.auth.identity import LOCAL_ADMIN
 from toolgate.gateway.scope.caller import Caller
-from toolgate.gateway.scope.view import View
+from toolgate.gateway.scope.view import View, ViewCache
 from toolgate.gateway.subscriptions import listeners as subscriptions_module
-from toolgate.gateway.subscriptions.listeners import Changes, Subscriptions
-from toolgate.gateway.subscriptions.resources import MAX_TOLD, Watch
-from toolgate.gateway.views import Views
+from toolgate.gateway.subscriptions.listeners import ListenerUpdate, Subscriptions
+from toolgate.gateway.subscriptions.resources import MAX_NOTIFIED, ResourceWatch
 from toolgate.model.names import ToolRef
 from toolgate.model.principals import Principal
 from toolgate.model.snapshot import Snapshot
@@ -30,7 +29,7 @@ def empty_view(caller: Caller) -> View:
     def decide(_ref: ToolRef) -> Decision:
         raise AssertionError
 
-    return View(caller, Scope(), Snapshot(), page_size=10, decide=decide, on_growth=Views().on_growth)
+    return View(caller, Scope(), Snapshot(), page_size=10, decide=decide, on_growth=ViewCache().on_growth)
 
 
 async def test_lod_1_the_loop_has_its_turn_while_thousands_of_views_are_compiled() -> None:
@@ -80,7 +79,7 @@ async def test_who_comes_after_the_end_ends_at_once() -> None:
     subscriptions = Subscriptions(empty_view)
     with subscriptions.open(Caller(LOCAL_ADMIN)) as before:
         subscriptions.close()
-        assert await before.wait(5) == Changes()
+        assert await before.wait(5) == ListenerUpdate()
         with subscriptions.open(Caller(LOCAL_ADMIN)) as after:
             assert (before.is_over, after.is_over) == (True, True)
 
@@ -95,14 +94,14 @@ async def test_where_nobody_listens_nobody_is_told() -> None:
 async def test_a_listener_that_saw_another_picture_is_told_what_differs() -> None:
     subscriptions = Subscriptions(empty_view)
     with subscriptions.open(Caller(LOCAL_ADMIN)) as listener:
-        seen = listener.picture
+        seen = listener.seen
         listener.catch_up({**seen, "prompts": b"other"})
         told = await listener.wait(5)
         listener.change({**seen, "tools": b"now"})
         listener.change(seen)  # and back again before anybody was told
 
-        assert told == Changes(("prompts",))
-        assert await listener.wait(0) == Changes()
+        assert told == ListenerUpdate(("prompts",))
+        assert await listener.wait(0) == ListenerUpdate()
 
 
 async def test_who_sees_nothing_any_more_is_told_that_all_lists_changed() -> None:
@@ -110,7 +109,7 @@ async def test_who_sees_nothing_any_more_is_told_that_all_lists_changed() -> Non
     with subscriptions.open(Caller(LOCAL_ADMIN)) as listener:
         listener.change({})
 
-        assert await listener.wait(5) == Changes(("prompts", "resources", "templates", "tools"))
+        assert await listener.wait(5) == ListenerUpdate(("prompts", "resources", "templates", "tools"))
 
 
 async def test_a_listener_whose_scope_is_refused_hears_of_no_resource_any_more() -> None:
@@ -122,14 +121,14 @@ async def test_a_listener_whose_scope_is_refused_hears_of_no_resource_any_more()
         return empty_view(caller)
 
     subscriptions = Subscriptions(view)
-    watch = Watch("ada")
-    for number in range(MAX_TOLD + 1):
+    watch = ResourceWatch("ada")
+    for number in range(MAX_NOTIFIED + 1):
         subscriptions.watches.add(watch, f"x:{number}", server_id="one", uri=f"x:{number}")
         subscriptions.watches.on_updated("one", f"x:{number}")
     with subscriptions.open(Caller(LOCAL_ADMIN), watch=watch) as listener:
         is_refused = True
 
-        assert await listener.wait(5) == Changes()
-        assert watch.has_news  # one was too many at once
-        assert await listener.wait(5) == Changes()
-        assert not watch.has_news
+        assert await listener.wait(5) == ListenerUpdate()
+        assert watch.has_updates  # one was too many at once
+        assert await listener.wait(5) == ListenerUpdate()
+        assert not watch.has_updates

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from toolgate.catalog.tokens import estimate_tokens
+from toolgate.catalog.definitions import estimate_tokens
 from toolgate.gateway.scope.token_counts import MEDIA_TOKENS, PER_BYTES, TOKENS, estimate_result
-from toolgate.upstream.connection.contract import Reply
+from toolgate.upstream.connection.contract import RpcResponse
 
 PROSE = "The gateway lists what a task may use, and calls go through the same table. "
 LISTING = msgspec.json.encode([{"path": f"src/{n}.py", "size": 17 * n, "is_open": True} for n in range(9)])
 
 
-def result(**members: object) -> Reply:
-    return Reply(msgspec.json.encode(members))
+def result(**members: object) -> RpcResponse:
+    return RpcResponse(msgspec.json.encode(members))
 
 
 def text(said: str) -> dict[str, str]:
@@ -47,11 +47,11 @@ def test_an_estimate_is_near_what_the_definitions_are_counted_by(said: str) -> N
         ),
         pytest.param(result(content="x" * 33), 10, id="content that is none"),
         pytest.param(result(messages=["x" * 31]), 10, id="a prompt"),
-        pytest.param(Reply(error=b'{"code":-1}'), 0, id="an error"),
+        pytest.param(RpcResponse(error=b'{"code":-1}'), 0, id="an error"),
     ],
 )
-def test_what_a_result_costs(reply: Reply, expected: int) -> None:
-    assert estimate_result(Reply(members=reply.members) if reply.members else reply) == expected
+def test_what_a_result_costs(reply: RpcResponse, expected: int) -> None:
+    assert estimate_result(RpcResponse(members=reply.members) if reply.members else reply) == expected
 
 
 @given(
@@ -71,5 +71,5 @@ def test_a_text_alone_costs_what_it_does_among_others(blocks: list[dict[str, str
     content = json.dumps(blocks, separators=(", ", ": ") if is_spaced else (",", ":")).encode()
     quoted = sum(len(json.dumps(block["text"])) for block in blocks if "text" in block)
 
-    reply = Reply(members={"content": msgspec.Raw(content)})
+    reply = RpcResponse(members={"content": msgspec.Raw(content)})
     assert estimate_result(reply) == quoted * TOKENS // PER_BYTES

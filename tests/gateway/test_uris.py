@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.gateway.uris import plain_uri
+from toolgate.gateway.scope.resources import normalize_uri
 
 PLAIN = "file:///etc/passwd"
 
@@ -25,7 +25,7 @@ PLAIN = "file:///etc/passwd"
     ],
 )
 def test_sco_2_one_resource_has_one_plain_form(uri: str) -> None:
-    assert plain_uri(uri) == PLAIN
+    assert normalize_uri(uri) == PLAIN
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_sco_2_one_resource_has_one_plain_form(uri: str) -> None:
     ["docs://a", "docs:a/b", "a", "docs://a?q=1/2#x", "fetch://http://host/a", "note:///…/a..b/.c/", "a:{x}"],
 )
 def test_what_is_plain_stays_as_it_is(uri: str) -> None:
-    assert plain_uri(uri) == uri
+    assert normalize_uri(uri) == uri
 
 
 @pytest.mark.parametrize(
@@ -57,11 +57,11 @@ def test_what_is_plain_stays_as_it_is(uri: str) -> None:
     ],
 )
 def test_sco_2_what_leads_upwards_or_hides_its_end_has_no_plain_form(uri: str) -> None:
-    assert plain_uri(uri) is None
+    assert normalize_uri(uri) is None
 
 
 @given(st.text("a:/.%2eE5c?\\", max_size=20))
 def test_a_plain_form_is_as_plain_as_can_be(uri: str) -> None:
-    plain = plain_uri(uri)
+    plain = normalize_uri(uri)
 
-    assert plain is None or plain_uri(plain) == plain
+    assert plain is None or normalize_uri(plain) == plain

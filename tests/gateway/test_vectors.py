@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from toolgate.gateway.vectors import VectorCache
+from toolgate.gateway.search.semantic import VectorCache
 
 
 @pytest.fixture

@@ -5,8 +5,7 @@ import weakref
 
 from toolgate.gateway.auth.identity import LOCAL_ADMIN
 from toolgate.gateway.scope.caller import Caller
-from toolgate.gateway.scope.view import View
-from toolgate.gateway.views import Views
+from toolgate.gateway.scope.view import View, ViewCache
 from toolgate.model.names import ToolRef
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.layers import SessionRequest
@@ -23,7 +22,7 @@ def no_decision(ref: ToolRef) -> Decision:
     raise AssertionError(f"nobody asked about {ref}")
 
 
-def add(views: Views, caller: Caller) -> View:
+def add(views: ViewCache, caller: Caller) -> View:
     scope = Scope()
     view = View(caller, scope, Snapshot(), page_size=10, decide=no_decision, on_growth=views.on_growth)
     views.add(view)
@@ -31,7 +30,7 @@ def add(views: Views, caller: Caller) -> View:
 
 
 def test_lod_1_the_oldest_views_go_when_all_weigh_too_much() -> None:
-    views = Views(max_bytes=5_000)
+    views = ViewCache(max_bytes=5_000)
     callers = [asking_for(f"tool_{number}") for number in range(100)]
     for caller in callers:
         add(views, caller)
@@ -41,7 +40,7 @@ def test_lod_1_the_oldest_views_go_when_all_weigh_too_much() -> None:
 
 
 def test_lod_1_a_long_request_weighs_more_than_a_short_one() -> None:
-    views = Views()
+    views = ViewCache()
 
     short, long = add(views, asking_for("a")), add(views, asking_for(*map(str, range(1_000))))
 
@@ -49,7 +48,7 @@ def test_lod_1_a_long_request_weighs_more_than_a_short_one() -> None:
 
 
 def test_lod_1_a_view_that_has_encoded_its_list_weighs_what_the_list_does() -> None:
-    views = Views()
+    views = ViewCache()
     view = add(views, asking_for("a"))
     before = views.size
 
@@ -61,7 +60,7 @@ def test_lod_1_a_view_that_has_encoded_its_list_weighs_what_the_list_does() -> N
 
 
 def test_lod_1_pages_from_cursors_that_callers_make_up_are_not_kept() -> None:
-    views = Views()
+    views = ViewCache()
     view = add(views, asking_for("a"))
     before = views.size
     for number in range(100):
@@ -71,7 +70,7 @@ def test_lod_1_pages_from_cursors_that_callers_make_up_are_not_kept() -> None:
 
 
 def test_a_view_that_was_dropped_is_gone_and_does_not_count_when_it_grows() -> None:
-    views = Views()
+    views = ViewCache()
     dropped = add(views, asking_for("a"))
     views.clear()
 

@@ -6,8 +6,8 @@ import pytest
 
 from toolgate.errors import SessionLimit
 from toolgate.gateway.subscriptions import resources as watches_module
-from toolgate.gateway.subscriptions.resources import MAX_TOLD, Watch, Watches
-from toolgate.upstream.connection.contract import Told
+from toolgate.gateway.subscriptions.resources import MAX_NOTIFIED, ResourceWatch, ResourceWatches
+from toolgate.upstream.connection.contract import Acknowledgement
 
 pytestmark = pytest.mark.anyio
 
@@ -18,10 +18,10 @@ class Servers:
     def __init__(self) -> None:
         self.told: dict[str, frozenset[str]] = {}
         self.times = 0
-        self.known: dict[str, Told] = {}
+        self.known: dict[str, Acknowledgement] = {}
         """When a server knows of it, where that is not at once."""
 
-    def watch(self, server_id: str, uris: frozenset[str]) -> Told:
+    def watch(self, server_id: str, uris: frozenset[str]) -> Acknowledgement:
         self.told[server_id] = uris
         self.times += 1
         return self.known.get(server_id)
@@ -29,8 +29,8 @@ class Servers:
 
 async def test_servers_are_told_of_what_all_want_together_and_once_for_many() -> None:
     servers = Servers()
-    watches = Watches(servers.watch)
-    ada, bob = Watch("ada"), Watch("bob")
+    watches = ResourceWatches(servers.watch)
+    ada, bob = ResourceWatch("ada"), ResourceWatch("bob")
     for number in range(100):
         watches.add(ada, f"x:{number}", server_id="one", uri=f"x:{number}")
     watches.add(bob, "x:0", server_id="one", uri="x:0")
@@ -51,9 +51,9 @@ async def test_servers_are_told_of_what_all_want_together_and_once_for_many() ->
 async def test_who_watches_can_wait_until_the_server_knows() -> None:
     servers, known = Servers(), asyncio.get_running_loop().create_future()
     servers.known["slow"] = known
-    watches = Watches(servers.watch)
+    watches = ResourceWatches(servers.watch)
     for server_id in ("quick", "slow"):
-        watches.add(Watch("ada"), "x:0", server_id=server_id, uri="x:0")
+        watches.add(ResourceWatch("ada"), "x:0", server_id=server_id, uri="x:0")
     await watches.settle(["quick", "none"])
     waiting = asyncio.ensure_future(watches.settle(["quick", "slow"]))
     for _ in range(5):
@@ -65,19 +65,19 @@ async def test_who_watches_can_wait_until_the_server_knows() -> None:
 
 
 async def test_a_server_that_does_not_answer_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watches_module, "SETTLE_S", 0.0)
+    monkeypatch.setattr(watches_module, "SUBSCRIBE_WAIT_S", 0.0)
     servers = Servers()
     servers.known["mute"] = asyncio.get_running_loop().create_future()
-    watches = Watches(servers.watch)
-    watches.add(Watch("ada"), "x:0", server_id="mute", uri="x:0")
+    watches = ResourceWatches(servers.watch)
+    watches.add(ResourceWatch("ada"), "x:0", server_id="mute", uri="x:0")
     await watches.settle(["mute"])
 
     assert servers.told == {"mute": frozenset({"x:0"})}
 
 
 async def test_updates_reach_those_who_watch_under_the_names_they_know() -> None:
-    watches = Watches(Servers().watch)
-    ada, bob = Watch("ada"), Watch("bob")
+    watches = ResourceWatches(Servers().watch)
+    ada, bob = ResourceWatch("ada"), ResourceWatch("bob")
     woken: list[str] = []
     ada.listener = lambda: woken.append("ada")
     watches.add(ada, "file:///a", server_id="one", uri="file:///a")
@@ -93,7 +93,7 @@ async def test_updates_reach_those_who_watch_under_the_names_they_know() -> None
 
     assert sorted(ada.take()) == ["alias", "file:///a"]
     assert set(woken) == {"ada"}
-    assert (bob.has_news, ada.has_news, ada.take()) == (False, False, [])
+    assert (bob.has_updates, ada.has_updates, ada.take()) == (False, False, [])
 
 
 @pytest.mark.parametrize(
@@ -107,49 +107,49 @@ async def test_updates_reach_those_who_watch_under_the_names_they_know() -> None
     ],
 )
 async def test_a_part_of_what_is_watched_counts_as_it(updated: str, is_told: bool) -> None:
-    watches = Watches(Servers().watch)
-    watch = Watch("ada")
+    watches = ResourceWatches(Servers().watch)
+    watch = ResourceWatch("ada")
     watches.add(watch, "file:///dir", server_id="one", uri="file:///dir")
     watches.on_updated("one", updated)
 
-    assert watch.has_news == is_told
+    assert watch.has_updates == is_told
 
 
 async def test_what_is_not_watched_any_more_is_not_told() -> None:
-    watches = Watches(Servers().watch)
-    watch = Watch("ada")
+    watches = ResourceWatches(Servers().watch)
+    watch = ResourceWatch("ada")
     watches.add(watch, "x:1", server_id="one", uri="x:1")
     watches.on_updated("one", "x:1")
     watches.add(watch, "x:1", server_id="two", uri="x:1")  # it means another server's now
     watches.on_updated("one", "x:1")
 
-    assert not watch.has_news
+    assert not watch.has_updates
     assert len(watches) == 1
 
 
 async def test_many_updates_are_taken_in_turns() -> None:
-    watches = Watches(Servers().watch)
-    watch = Watch("ada")
-    for number in range(MAX_TOLD + 1):
+    watches = ResourceWatches(Servers().watch)
+    watch = ResourceWatch("ada")
+    for number in range(MAX_NOTIFIED + 1):
         watches.add(watch, f"x:{number}", server_id="one", uri=f"x:{number}")
         watches.on_updated("one", f"x:{number}")
 
-    assert watch.take() == [f"x:{number}" for number in range(MAX_TOLD)]
-    assert watch.take() == [f"x:{MAX_TOLD}"]
+    assert watch.take() == [f"x:{number}" for number in range(MAX_NOTIFIED)]
+    assert watch.take() == [f"x:{MAX_NOTIFIED}"]
 
 
 async def test_one_client_and_all_together_have_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watches_module, "MAX_EACH", 9)
+    monkeypatch.setattr(watches_module, "MAX_WATCHED_EACH", 9)
     monkeypatch.setattr(watches_module, "MAX_WATCHED", 10)
-    watches = Watches(Servers().watch)
-    ada, again, bob = Watch("ada"), Watch("ada"), Watch("bob")
+    watches = ResourceWatches(Servers().watch)
+    ada, again, bob = ResourceWatch("ada"), ResourceWatch("ada"), ResourceWatch("bob")
     for number in range(8):
         watches.add(ada, f"x:{number}", server_id="one", uri=f"x:{number}")
 
     with pytest.raises(SessionLimit, match="you hold 8 watched resources, and what is left is for others"):
         watches.add(again, "x:9", server_id="one", uri="x:9")
     watches.add(bob, "x:9", server_id="one", uri="x:9")
-    monkeypatch.setattr(watches_module, "MAX_EACH", 1)
+    monkeypatch.setattr(watches_module, "MAX_WATCHED_EACH", 1)
     with pytest.raises(SessionLimit, match="you watch 1 resources here already"):
         watches.add(bob, "x:10", server_id="one", uri="x:10")
     assert len(watches) == 9

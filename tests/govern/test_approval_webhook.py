@@ -14,8 +14,7 @@ from tests.contract.approval_samples import ASKED, question
 from tests.contract.stores import Clock
 from tests.upstream.faulty_http import FaultyHttp, Peer, Request, Script
 from toolgate.audit.events import ApprovalRecorded
-from toolgate.audit.log.writer import AuditLog
-from toolgate.audit.sinks import MemorySink
+from toolgate.audit.log.writer import AuditLog, MemorySink
 from toolgate.errors import Conflict, NotFound, StorageUnavailable
 from toolgate.govern.approval_webhook import ApprovalWebhook, BodySigner, DecisionBody
 from toolgate.model.approvals import CallApproval
@@ -79,7 +78,7 @@ async def test_a_receiver_is_told_all_it_needs_under_our_signature() -> None:
     approvals = asked_at(clock)
     await approvals.ask(ASKED, new_id="a")
     async with FaultyHttp(answering(b"")) as server:
-        told = await Receiver(server.url, approvals, clock).webhook.tell_waiting()
+        told = await Receiver(server.url, approvals, clock).webhook.notify_pending()
     (request,) = server.requests
     mac = hmac.new(SECRET.encode(), b"%d." % NOW_S + request.body, hashlib.sha256).hexdigest()
 
@@ -120,7 +119,7 @@ async def test_a_receiver_may_decide_in_its_answer(decision: Any, expected: tupl
     await approvals.ask(ASKED, new_id="a")
     async with FaultyHttp(answering(decision)) as server:
         receiver = Receiver(server.url, approvals, clock)
-        await receiver.webhook.tell_waiting()
+        await receiver.webhook.notify_pending()
     after = await known(approvals)
     verdict = await approvals.ask(ASKED, new_id="b")
 
@@ -155,9 +154,9 @@ async def test_an_answer_that_is_no_decision_is_none_and_the_receiver_was_told(a
     await approvals.ask(ASKED, new_id="a")
     async with FaultyHttp(answering(answer)) as server:
         receiver = Receiver(server.url, approvals, clock)
-        await receiver.webhook.tell_waiting()
+        await receiver.webhook.notify_pending()
         clock.now_ms += NOTICE_MS
-        await receiver.webhook.tell_waiting()
+        await receiver.webhook.notify_pending()
 
     assert (await known(approvals)).state == "pending"
     assert len(server.requests) == 1
@@ -191,10 +190,10 @@ async def test_a_receiver_that_fails_decides_nothing_and_is_told_again(
     async with FaultyHttp(script) as server:
         receiver = Receiver(f"{server.url}?token=canary", approvals, clock)
         with caplog.at_level(logging.DEBUG):
-            told = [await receiver.webhook.tell_waiting()]
-            told.append(await receiver.webhook.tell_waiting())
+            told = [await receiver.webhook.notify_pending()]
+            told.append(await receiver.webhook.notify_pending())
             clock.now_ms += NOTICE_MS
-            told.append(await receiver.webhook.tell_waiting())
+            told.append(await receiver.webhook.notify_pending())
 
     assert told == [1, 0, 1]
     assert (await known(approvals)).state == "pending"
@@ -208,8 +207,8 @@ async def test_egress_rules_hold_for_the_receiver() -> None:
     approvals = asked_at(clock)
     await approvals.ask(ASKED, new_id="a")
     async with FaultyHttp(answering({"decision": "approved"})) as server:
-        await Receiver(server.url, approvals, clock, private=False).webhook.tell_waiting()
-        await Receiver("http://192.0.2.1/", approvals, clock).webhook.tell_waiting()
+        await Receiver(server.url, approvals, clock, private=False).webhook.notify_pending()
+        await Receiver("http://192.0.2.1/", approvals, clock).webhook.notify_pending()
 
     assert server.requests == []
     assert (await known(approvals)).state == "pending"
@@ -226,16 +225,16 @@ async def test_of_several_replicas_one_tells_of_a_question_and_another_if_that_o
         await never.wait()
 
     async with FaultyHttp(answering(b"")) as server, FaultyHttp(hang) as silent:
-        dying = asyncio.create_task(Receiver(silent.url, approvals, clock).webhook.tell_waiting())
+        dying = asyncio.create_task(Receiver(silent.url, approvals, clock).webhook.notify_pending())
         async with asyncio.timeout(60):
             while len(silent.requests) < 3:
                 await asyncio.sleep(0)
         others = [Receiver(server.url, approvals, clock) for _ in range(2)]
-        at_once = [await one.webhook.tell_waiting() for one in others]
+        at_once = [await one.webhook.notify_pending() for one in others]
         dying.cancel()
         await asyncio.wait([dying])
         clock.now_ms += NOTICE_MS
-        after = await asyncio.gather(*(one.webhook.tell_waiting() for one in others))
+        after = await asyncio.gather(*(one.webhook.notify_pending() for one in others))
         never.set()
 
     assert at_once == [0, 0]
@@ -283,7 +282,7 @@ async def test_a_decision_that_comes_too_late_changes_nothing() -> None:
 
     async with FaultyHttp(late) as server:
         receiver = Receiver(server.url, approvals, clock)
-        await receiver.webhook.tell_waiting()
+        await receiver.webhook.notify_pending()
         with pytest.raises(Conflict):
             await receiver.webhook.decide("a", DecisionBody(decision="approved"))
         with pytest.raises(NotFound):
@@ -328,7 +327,7 @@ async def test_arguments_are_sent_as_people_see_them() -> None:
     approvals = asked_at(clock)
     await approvals.ask(replace(ASKED, arguments=b'{"password":"***","n":1.10}', task_id=""), new_id="a")
     async with FaultyHttp(answering(b"")) as server:
-        await Receiver(server.url, approvals, clock).webhook.tell_waiting()
+        await Receiver(server.url, approvals, clock).webhook.notify_pending()
     (request,) = server.requests
 
     assert b'"arguments":{"password":"***","n":1.10}' in request.body

@@ -13,10 +13,10 @@ import pytest
 from tests.surfaces.rest_house import NOW_MS, RestHouse, open_rest, stdio
 from tests.upstream.memory_link import MemoryNet, definition
 from toolgate.errors import ServerUnavailable
-from toolgate.gateway.search.index import Searching
-from toolgate.govern.catalog_projection import CatalogKeeper
+from toolgate.gateway.search.index import HybridIndex
+from toolgate.govern.catalog_projection import CatalogProjection
 from toolgate.model.packages import ALL_TOOLS, CatalogRow
-from toolgate.model.revisions import Write
+from toolgate.model.revisions import RecordWrite
 from toolgate.registry.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
@@ -33,19 +33,19 @@ def net_of(**servers: tuple[bytes, ...]) -> MemoryNet:
     return net
 
 
-def keeper_of(house: RestHouse) -> CatalogKeeper:
+def keeper_of(house: RestHouse) -> CatalogProjection:
     assert house.control.keeper is not None
     return house.control.keeper
 
 
-async def until(keeper: CatalogKeeper, shown: dict[str, list[str]]) -> None:
+async def until(keeper: CatalogProjection, shown: dict[str, list[str]]) -> None:
     """Returns when the catalog shows these tools of these packages."""
     async with asyncio.timeout(DEADLINE_S):
         while names(keeper) != shown:
             await asyncio.sleep(0)
 
 
-def names(keeper: CatalogKeeper) -> dict[str, list[str]]:
+def names(keeper: CatalogProjection) -> dict[str, list[str]]:
     return {package_id: [row.tool_name for row in rows] for package_id, rows in keeper.rows.items()}
 
 
@@ -57,21 +57,21 @@ async def _fails(_members: Any) -> Any:
     raise ServerUnavailable("not today")
 
 
-def put(body: dict[str, Any]) -> Write:
-    return Write(kind="server", id=body["server_id"], body=body)
+def put(body: dict[str, Any]) -> RecordWrite:
+    return RecordWrite(kind="server", id=body["server_id"], body=body)
 
 
 async def copied(store: MemoryStore) -> MemoryStore:
     """Records and catalog in a new store, as a restart finds them."""
     copy = MemoryStore(lambda: NOW_MS)
     records = (await store.list()).records
-    await copy.write([Write(kind=one.kind, id=one.id, body=one.body) for one in records], actor="copy")
+    await copy.write([RecordWrite(kind=one.kind, id=one.id, body=one.body) for one in records], actor="copy")
     for package_id, made_from in (await store.catalog.made_from()).items():
         await copy.catalog.replace(package_id, await store.catalog.rows(package_id), made_from=made_from)
     return copy
 
 
-async def found(keeper: CatalogKeeper, words: str) -> list[str]:
+async def found(keeper: CatalogProjection, words: str) -> list[str]:
     return [hit.key for hit in await keeper.searching.search(words, limit=10)]
 
 
@@ -80,10 +80,10 @@ async def rows_of(house: RestHouse, package_id: str) -> list[CatalogRow]:
 
 
 @asynccontextmanager
-async def open_other(house: RestHouse) -> AsyncIterator[CatalogKeeper]:
+async def open_other(house: RestHouse) -> AsyncIterator[CatalogProjection]:
     """A second keeper of the same table, as after a restart or on another replica."""
-    other = CatalogKeeper(
-        house.store, house.control.gateway, searching=Searching(), clock_ms=lambda: NOW_MS + 5
+    other = CatalogProjection(
+        house.store, house.control.gateway, searching=HybridIndex(), clock_ms=lambda: NOW_MS + 5
     )
     async with other:
         yield other
@@ -248,7 +248,9 @@ def manifest(version: str, *tools: bytes, **members: Any) -> bytes:
     return msgspec.json.encode({**head, "tools": declared, **members})
 
 
-async def publish(house: RestHouse, directory: Path, version: str, content: bytes) -> tuple[Write, Write]:
+async def publish(
+    house: RestHouse, directory: Path, version: str, content: bytes
+) -> tuple[RecordWrite, RecordWrite]:
     """Keep a version of the package `fs`; the records that install it."""
     assert house.control.artifacts is not None
     archive = directory / "archive"
@@ -258,7 +260,7 @@ async def publish(house: RestHouse, directory: Path, version: str, content: byte
     ref = {"version": version, "sha256": sha256}
     source = "manifest" if b'"tools":[{' in content else "summary"
     package = {"package_id": "fs", **ref, "name": "Files", "schema_version": "v2", "source": source}
-    return put(stdio("fs", package=ref)), Write(kind="package", id="fs", body=package)
+    return put(stdio("fs", package=ref)), RecordWrite(kind="package", id="fs", body=package)
 
 
 @pytest.mark.requirement("004-20")
@@ -273,7 +275,7 @@ async def test_an_installed_package_is_in_the_catalog_before_its_server_was_ever
             await publish(house, tmp_path, "1.0.0", manifest("1.0.0", READ, WRITE, category="disk")),
             actor="ada",
         )
-        await keeper.package_changed("fs")
+        await keeper.refresh_package("fs")
 
         assert names(keeper) == {"fs": ["read", "write"]}
         assert [(row.source, row.schema_version) for row in keeper.rows["fs"]] == [("manifest", "v2")] * 2
@@ -286,7 +288,7 @@ async def test_an_installed_package_is_in_the_catalog_before_its_server_was_ever
         await house.store.write(
             await publish(house, tmp_path, "2.0.0", msgspec.json.encode(document)), actor="ada"
         )
-        await keeper.package_changed("fs")
+        await keeper.refresh_package("fs")
         assert [(row.tool_name, row.source) for row in keeper.rows["fs"]] == [("move", "summary")]
 
 
@@ -322,9 +324,9 @@ async def test_an_uninstalled_package_leaves_the_catalog_at_once(tmp_path: Path)
     async with open_rest(net_of(fs=(READ,))) as house:
         await house.store.write(await publish(house, tmp_path, "1.0.0", manifest("1.0.0", READ)), actor="ada")
         await house.cataloged()
-        removal = [Write(kind=kind, id="fs", body=None) for kind in ("server", "package")]
+        removal = [RecordWrite(kind=kind, id="fs", body=None) for kind in ("server", "package")]
         await house.store.write(removal, actor="ada")
-        await keeper_of(house).package_changed("fs")
+        await keeper_of(house).refresh_package("fs")
 
         assert names(keeper_of(house)) == {}
         assert await rows_of(house, "fs") == []
@@ -339,9 +341,9 @@ async def test_a_package_without_its_manifest_is_shown_as_unknown(tmp_path: Path
         await house.control.artifacts.remove("fs", "1.0.0")
         server, package = writes
         assert package.body is not None
-        unknown = Write(kind="package", id="fs", body={**package.body, "source": "summary"})
+        unknown = RecordWrite(kind="package", id="fs", body={**package.body, "source": "summary"})
         await house.store.write([server, unknown], actor="ada")
-        await keeper_of(house).package_changed("fs")
+        await keeper_of(house).refresh_package("fs")
 
         assert names(keeper_of(house)) == {"fs": [ALL_TOOLS]}
 

@@ -17,9 +17,9 @@ import pytest
 from tests.scenarios.soak import rounds
 from tests.surfaces.rest_house import open_rest, stdio
 from tests.upstream.memory_link import MemoryNet, definition
-from toolgate.gateway.search.index import Searching
-from toolgate.govern.catalog import Wanted, search, visible
-from toolgate.govern.catalog_projection import CatalogKeeper
+from toolgate.gateway.search.index import HybridIndex
+from toolgate.govern.catalog import CatalogQuery, find_visible, search_catalog
+from toolgate.govern.catalog_projection import CatalogProjection
 from toolgate.govern.control import Control
 from toolgate.model.principals import Principal
 from toolgate.registry.store.sqlite import open_sqlite_store
@@ -78,7 +78,7 @@ async def test_the_catalog_takes_in_and_finds_thousands_of_tools(tmp_path: Path)
         await house.seed(server=[stdio(server_id) for server_id in ids])
         await house.cataloged()
         # All is listed by now, and to be taken into an empty table.
-        keeper = CatalogKeeper(store, house.control.gateway, searching=Searching(), clock_ms=lambda: 0)
+        keeper = CatalogProjection(store, house.control.gateway, searching=HybridIndex(), clock_ms=lambda: 0)
         async with measuring(f"{SERVERS * TOOLS} tools taken in"), keeper:
             for server_id in ids:
                 await keeper.make(server_id)
@@ -92,7 +92,9 @@ async def _search(control: Control) -> None:
     for _ in range(200):
         words = " ".join(chance.choices(WORDS, k=4))
         began_s = time.perf_counter()
-        found = await search(control, await visible(control, Principal(id="a", role="agent")), Wanted(words))
+        found = await search_catalog(
+            control, await find_visible(control, Principal(id="a", role="agent")), CatalogQuery(words)
+        )
         times_s.append(time.perf_counter() - began_s)
         assert len(found) > TOOLS
     ordered = sorted(times_s)

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from toolgate.errors import Forbidden
-from toolgate.govern.changes.permissions import check_grant, check_removal, check_writer
+from toolgate.govern.changes.permissions import check_grant, check_removal, check_writer_role
 from toolgate.model.principals import Ceiling, Principal, Role
-from toolgate.model.quotas import TimeBudgets
+from toolgate.model.quotas import Quotas
 from toolgate.model.revisions import Kind
 from toolgate.registry.records.codec import parse_record
 
@@ -45,7 +45,7 @@ def test_each_kind_has_the_least_role_that_may_write_it(role: Role, writable: se
     found = set()
     for kind in kinds:
         try:
-            check_writer(actor(role), kind)
+            check_writer_role(actor(role), kind)
         except Forbidden:
             continue
         found.add(kind)
@@ -190,7 +190,7 @@ def test_who_is_bound_removes_only_what_it_is_bound_to() -> None:
 
 
 def test_adm_8_a_key_with_budgets_makes_none_that_may_use_more() -> None:
-    bound = Principal(id="key:k", role="admin", budgets=TimeBudgets(calls_per_day=5))
+    bound = Principal(id="key:k", role="admin", budgets=Quotas(calls_per_day=5))
     check_grant(bound, key(role="agent", budgets={"calls_per_day": 5}))
 
     for budgets in ({}, {"calls_per_day": 6}, {"calls_per_minute": 1}):

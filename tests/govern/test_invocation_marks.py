@@ -7,13 +7,13 @@ import pytest
 
 from tests.contract.invocation_samples import SUCCESS, begin, line, make
 from toolgate.errors import StorageUnavailable
-from toolgate.govern.invocation_marks import InvocationMarks
-from toolgate.registry.invocations.contract import Mark
+from toolgate.govern.invocation_marks import InvocationPoller
+from toolgate.registry.invocations.contract import InvocationProgress
 from toolgate.registry.memory_invocations import MemoryInvocations
 
 pytestmark = pytest.mark.anyio
 
-RUNNING = Mark("running", 1, 0)
+RUNNING = InvocationProgress("running", 1, 0)
 
 
 class CountedInvocations(MemoryInvocations):
@@ -24,7 +24,7 @@ class CountedInvocations(MemoryInvocations):
         self.looks: list[int] = []
         self.is_away = False
 
-    async def marks(self, ids: Collection[str]) -> Mapping[str, Mark]:
+    async def marks(self, ids: Collection[str]) -> Mapping[str, InvocationProgress]:
         self.looks.append(len(ids))
         if self.is_away:
             raise StorageUnavailable("the database is away")
@@ -32,10 +32,10 @@ class CountedInvocations(MemoryInvocations):
 
 
 async def waiting(
-    marks: InvocationMarks, queue: CountedInvocations, *ids: str
-) -> list[asyncio.Task[Mark | None]]:
+    marks: InvocationPoller, queue: CountedInvocations, *ids: str
+) -> list[asyncio.Task[InvocationProgress | None]]:
     """Those who wait for each of them to move on, once they do."""
-    tasks = [asyncio.ensure_future(marks.moved(queue, one, RUNNING)) for one in ids]
+    tasks = [asyncio.ensure_future(marks.wait_for_change(queue, one, RUNNING)) for one in ids]
     async with asyncio.timeout(60):
         while len(queue.looks) <= len(ids):  # each looks first, then one of them for all
             await asyncio.sleep(0)
@@ -43,7 +43,7 @@ async def waiting(
 
 
 async def test_many_who_wait_are_one_question() -> None:
-    queue, marks = CountedInvocations(), InvocationMarks()
+    queue, marks = CountedInvocations(), InvocationPoller()
     ids = [str(n) for n in range(50)]
     for one in ids:
         await begin(queue, one)
@@ -53,22 +53,22 @@ async def test_many_who_wait_are_one_question() -> None:
     async with asyncio.timeout(60):
         moved = await asyncio.gather(*tasks)
 
-    assert moved == [Mark("succeeded", 1, 0)] * 50
+    assert moved == [InvocationProgress("succeeded", 1, 0)] * 50
     assert queue.looks == [1] * 50 + [50] * (len(queue.looks) - 50)
     assert len(queue.looks) < 55
 
 
 async def test_what_has_moved_already_is_told_at_once() -> None:
-    queue, marks = CountedInvocations(), InvocationMarks()
+    queue, marks = CountedInvocations(), InvocationPoller()
     await make(queue, "a")
 
-    assert await marks.moved(queue, "a", None) == Mark("queued", 0, 0)
-    assert await marks.moved(queue, "a", RUNNING) == Mark("queued", 0, 0)
-    assert await marks.moved(queue, "none", RUNNING) is None
+    assert await marks.wait_for_change(queue, "a", None) == InvocationProgress("queued", 0, 0)
+    assert await marks.wait_for_change(queue, "a", RUNNING) == InvocationProgress("queued", 0, 0)
+    assert await marks.wait_for_change(queue, "none", RUNNING) is None
 
 
 async def test_a_new_line_is_news_and_what_happens_to_others_is_not() -> None:
-    queue, marks = CountedInvocations(), InvocationMarks()
+    queue, marks = CountedInvocations(), InvocationPoller()
     await begin(queue, "a")
     await begin(queue, "b")
     (task,) = await waiting(marks, queue, "a")
@@ -80,11 +80,11 @@ async def test_a_new_line_is_news_and_what_happens_to_others_is_not() -> None:
         await queue.report("a", 1, lines=[line(1)])
         moved = await task
 
-    assert (is_told, moved) == (False, Mark("running", 1, 1))
+    assert (is_told, moved) == (False, InvocationProgress("running", 1, 1))
 
 
 async def test_a_queue_that_fails_fails_those_who_wait_and_nobody_later() -> None:
-    queue, marks = CountedInvocations(), InvocationMarks()
+    queue, marks = CountedInvocations(), InvocationPoller()
     await begin(queue, "a")
     tasks = await waiting(marks, queue, "a")
     queue.is_away = True
@@ -94,11 +94,11 @@ async def test_a_queue_that_fails_fails_those_who_wait_and_nobody_later() -> Non
     queue.is_away = False
 
     assert [type(one) for one in failed] == [StorageUnavailable]
-    assert await marks.moved(queue, "a", None) == RUNNING
+    assert await marks.wait_for_change(queue, "a", None) == RUNNING
 
 
 async def test_nobody_looks_once_nobody_waits() -> None:
-    queue, marks = CountedInvocations(), InvocationMarks()
+    queue, marks = CountedInvocations(), InvocationPoller()
     await begin(queue, "a")
     (task,) = await waiting(marks, queue, "a")
     task.cancel()

@@ -12,9 +12,15 @@ from tests.surfaces.mcp.house import open_house
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record
 from toolgate.errors import InvalidRequest, StorageFailed
 from toolgate.govern import quarantine
-from toolgate.govern.quarantine import ATTEMPTS, changed_after, keep_pins, record_changed, rolled_back
-from toolgate.model.pins import Pin
-from toolgate.model.revisions import Kind, Stored, Write
+from toolgate.govern.quarantine import (
+    ATTEMPTS,
+    follow_pins,
+    merge_quarantined,
+    record_quarantined,
+    roll_back_pin,
+)
+from toolgate.model.revisions import Kind, RecordWrite, StoredRecord
+from toolgate.model.snapshot import Pin
 from toolgate.registry.memory import MemoryStore
 
 A, B, C = "a" * 64, "b" * 64, "c" * 64
@@ -38,7 +44,7 @@ HELD = {"server_id": "git", "tools": {"log": A, "push": A}, "changed": {"log": B
     ],
 )
 def test_only_an_approval_lets_a_changed_tool_go(sent: dict[str, Any], expected: Any) -> None:
-    assert changed_after(HELD, sent).get("changed") == expected
+    assert merge_quarantined(HELD, sent).get("changed") == expected
 
 
 @given(
@@ -50,25 +56,27 @@ def test_only_an_approval_lets_a_changed_tool_go(sent: dict[str, Any], expected:
 def test_whoever_does_not_speak_of_a_tool_keeps_it_where_it_is(
     was: dict[str, str], held: dict[str, str], now: dict[str, str], told: dict[str, str]
 ) -> None:
-    after = changed_after({"tools": was, "changed": held}, {"tools": now, "changed": told}).get("changed", {})
+    after = merge_quarantined({"tools": was, "changed": held}, {"tools": now, "changed": told}).get(
+        "changed", {}
+    )
 
     assert {tool for tool in held if tool in now and now[tool] == was.get(tool)} <= after.keys()
     assert told.items() <= after.items()
     assert after.keys() <= held.keys() | told.keys()
 
 
-def stored(body: dict[str, Any]) -> Stored:
-    return Stored(kind="pin", id="git", body=body, revision=3, updated_at_ms=0)
+def stored(body: dict[str, Any]) -> StoredRecord:
+    return StoredRecord(kind="pin", id="git", body=body, revision=3, updated_at_ms=0)
 
 
 def test_a_rollback_approves_of_nothing() -> None:
     then = {"server_id": "git", "tools": {"log": C}}
 
-    assert rolled_back(stored(HELD), then) == {**then, "changed": {"log": B}}
-    assert rolled_back(None, then) == {**then, "changed": {}}
-    assert rolled_back(stored({"server_id": "git"}), None) is None
+    assert roll_back_pin(stored(HELD), then) == {**then, "changed": {"log": B}}
+    assert roll_back_pin(None, then) == {**then, "changed": {}}
+    assert roll_back_pin(stored({"server_id": "git"}), None) is None
     with pytest.raises(InvalidRequest, match="1 changed tools would be offered"):
-        rolled_back(stored(HELD), None)
+        roll_back_pin(stored(HELD), None)
 
 
 # What is written by the gateway itself
@@ -78,7 +86,7 @@ def test_a_rollback_approves_of_nothing() -> None:
 async def store() -> AsyncIterator[MemoryStore]:
     opened = MemoryStore(lambda: 0)
     body = {"server_id": "git", "tools": {"log": A, "push": A}, "from_a_newer_version": 1}
-    await opened.write([Write(kind="pin", id="git", body=body)], actor="ada")
+    await opened.write([RecordWrite(kind="pin", id="git", body=body)], actor="ada")
     yield opened
     await opened.aclose()
 
@@ -93,7 +101,9 @@ async def pin(store: MemoryStore) -> tuple[dict[str, Any], str]:
 async def test_what_was_found_is_added_once_and_touches_nothing_else(store: MemoryStore) -> None:
     before, _ = await pin(store)
     for found in (B, C, B):
-        await record_changed(store, {"git": {"log": found, "other": B, "push": A}, "gone": {"x": B}}, seen=9)
+        await record_quarantined(
+            store, {"git": {"log": found, "other": B, "push": A}, "gone": {"x": B}}, seen=9
+        )
 
     assert await pin(store) == ({**before, "changed": {"log": B}}, "toolgate")
     assert store.revision == 2
@@ -101,7 +111,7 @@ async def test_what_was_found_is_added_once_and_touches_nothing_else(store: Memo
 
 @pytest.mark.anyio
 async def test_what_was_found_before_the_pin_was_written_is_left_alone(store: MemoryStore) -> None:
-    await record_changed(store, {"git": {"log": B}}, seen=0)
+    await record_quarantined(store, {"git": {"log": B}}, seen=0)
 
     assert (await pin(store))[1] == "ada"
 
@@ -109,9 +119,9 @@ async def test_what_was_found_before_the_pin_was_written_is_left_alone(store: Me
 @pytest.mark.anyio
 async def test_writers_that_meet_lose_nothing_of_each_other(store: MemoryStore) -> None:
     await asyncio.gather(
-        record_changed(store, {"git": {"log": B}}, seen=9),
-        record_changed(store, {"git": {"push": C}}, seen=9),
-        store.write([Write(kind="pin", id="other", body={"server_id": "other"})], actor="ada"),
+        record_quarantined(store, {"git": {"log": B}}, seen=9),
+        record_quarantined(store, {"git": {"push": C}}, seen=9),
+        store.write([RecordWrite(kind="pin", id="other", body={"server_id": "other"})], actor="ada"),
     )
 
     assert (await pin(store))[0]["changed"] == {"log": B, "push": C}
@@ -124,17 +134,17 @@ class Contended(MemoryStore):
     failures = 0
 
     async def write(
-        self, writes: Sequence[Write], *, actor: str, if_store_revision: int | None = None
+        self, writes: Sequence[RecordWrite], *, actor: str, if_store_revision: int | None = None
     ) -> int:
         if actor == "toolgate" and self.conflicts:
             self.conflicts -= 1
             before = await self.get("pin", "git")
             assert before is not None
             body = {**before.body, "tools": {**before.body["tools"], f"new{self.conflicts}": A}}
-            await super().write([Write(kind="pin", id="git", body=body)], actor="ada")
+            await super().write([RecordWrite(kind="pin", id="git", body=body)], actor="ada")
         return await super().write(writes, actor=actor, if_store_revision=if_store_revision)
 
-    async def get(self, kind: Kind, record_id: str) -> Stored | None:
+    async def get(self, kind: Kind, record_id: str) -> StoredRecord | None:
         if self.failures:
             self.failures -= 1
             raise StorageFailed("the disk is full") if self.failures % 2 else ValueError("a bug")
@@ -144,7 +154,7 @@ class Contended(MemoryStore):
 async def contended() -> Contended:
     opened = Contended(lambda: 0)
     await opened.write(
-        [Write(kind="pin", id="git", body={"server_id": "git", "tools": {"log": A}})], actor="ada"
+        [RecordWrite(kind="pin", id="git", body={"server_id": "git", "tools": {"log": A}})], actor="ada"
     )
     return opened
 
@@ -156,7 +166,7 @@ async def test_a_pin_that_others_write_meanwhile_is_tried_again_a_bounded_number
 ) -> None:
     store = await contended()
     store.conflicts = conflicts
-    await record_changed(store, {"git": {"log": B}}, seen=1_000)
+    await record_quarantined(store, {"git": {"log": B}}, seen=1_000)
     body, _ = await pin(store)
 
     assert (body.get("changed", {}), len(body["tools"])) == (expected, 1 + conflicts)
@@ -171,7 +181,7 @@ async def test_what_cannot_be_stored_is_stored_later(monkeypatch: pytest.MonkeyP
     async with open_house(net, record("git", allowed_tools=("*",))) as house, asyncio.TaskGroup() as tasks:
         house.apply(pins={"git": Pin(server_id="git", tools={"log": A})})
         store.failures = 4
-        keeping = tasks.create_task(keep_pins(store, house.gateway))
+        keeping = tasks.create_task(follow_pins(store, house.gateway))
         async with asyncio.timeout(60):
             while "changed" not in (await MemoryStore.get(store, "pin", "git")).body:  # type: ignore[union-attr]
                 await asyncio.sleep(0)

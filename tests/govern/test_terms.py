@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from toolgate.errors import InvalidRecord, PlanRequired
-from toolgate.govern.operator_policy import Terms, check_plan, check_terms
+from toolgate.govern.operator_policy import OperatorPolicy, check_operator_policy, check_plan
 from toolgate.registry.records.codec import parse_record
 from toolgate.upstream.http.egress import Egress
 
@@ -38,13 +38,13 @@ def test_a_server_is_started_by_an_allowed_command_only(
     patterns: tuple[str, ...], command: str, is_allowed: bool
 ) -> None:
     record = server(stdio={"command": command})
-    terms = Terms(allowed_commands=patterns)
+    terms = OperatorPolicy(allowed_commands=patterns)
 
     if is_allowed:
-        check_terms(terms, record)
+        check_operator_policy(terms, record)
     else:
         with pytest.raises(InvalidRecord, match=r"stdio\.command"):
-            check_terms(terms, record)
+            check_operator_policy(terms, record)
 
 
 @pytest.mark.parametrize(
@@ -64,21 +64,21 @@ def test_a_package_runs_a_program_of_its_own_only_where_that_is_allowed(
     patterns: tuple[str, ...], command: str, is_allowed: bool
 ) -> None:
     ref = {"version": "1.0.0", "sha256": "0" * 64}
-    terms = Terms(allowed_commands=patterns)
+    terms = OperatorPolicy(allowed_commands=patterns)
 
     if is_allowed:
-        check_terms(terms, server(stdio={"command": command}, package=ref))
+        check_operator_policy(terms, server(stdio={"command": command}, package=ref))
     else:
         with pytest.raises(InvalidRecord, match=r"stdio\.command"):
-            check_terms(terms, server(stdio={"command": command}, package=ref))
+            check_operator_policy(terms, server(stdio={"command": command}, package=ref))
 
 
 def test_a_program_in_a_package_is_nothing_for_a_server_without_one() -> None:
     """It would be found from the working directory, which the record names."""
-    terms = Terms(allowed_commands=("./*",))
+    terms = OperatorPolicy(allowed_commands=("./*",))
 
     with pytest.raises(InvalidRecord, match=r"stdio\.command"):
-        check_terms(terms, server(stdio={"command": "./sh", "cwd": "/bin"}))
+        check_operator_policy(terms, server(stdio={"command": "./sh", "cwd": "/bin"}))
 
 
 @pytest.mark.parametrize("name", ["PATH", "LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT"])
@@ -86,8 +86,8 @@ def test_a_variable_that_makes_another_program_of_an_allowed_one_is_refused(name
     record = server(stdio={"command": "npx", "env": {name: "/tmp/evil"}})
 
     with pytest.raises(InvalidRecord, match=rf"stdio\.env\.{name}"):
-        check_terms(Terms(allowed_commands=("npx",)), record)
-    check_terms(Terms(allowed_commands=("*",)), record)
+        check_operator_policy(OperatorPolicy(allowed_commands=("npx",)), record)
+    check_operator_policy(OperatorPolicy(allowed_commands=("*",)), record)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_variable_that_makes_another_program_of_an_allowed_one_is_refused(name
 )
 def test_ssr_1_a_private_address_in_any_spelling_is_not_stored_where_private_egress_is_off(url: str) -> None:
     with pytest.raises(InvalidRecord):
-        check_terms(Terms(egress=Egress(allow_private=False)), server(http={"url": url}))
+        check_operator_policy(OperatorPolicy(egress=Egress(allow_private=False)), server(http={"url": url}))
 
 
 def test_ssr_1_an_authorization_server_must_be_where_servers_may_be() -> None:
@@ -115,24 +115,26 @@ def test_ssr_1_an_authorization_server_must_be_where_servers_may_be() -> None:
         "client_id": "toolgate",
         "issuer": "https://login.example.org",
     }
-    terms = Terms(egress=Egress(allow_private=False, allowed_hosts=["*.example.com"]))
+    terms = OperatorPolicy(egress=Egress(allow_private=False, allowed_hosts=["*.example.com"]))
 
     with pytest.raises(InvalidRecord, match=r"http\.oauth\.issuer.*allowed_upstream_hosts"):
-        check_terms(terms, server(http={"url": "https://a.example.com/mcp", "oauth": oauth}))
+        check_operator_policy(terms, server(http={"url": "https://a.example.com/mcp", "oauth": oauth}))
     with pytest.raises(InvalidRecord, match=r"http\.url.*allowed_upstream_hosts"):
-        check_terms(terms, server(http={"url": "https://a.example.org/mcp"}))
+        check_operator_policy(terms, server(http={"url": "https://a.example.org/mcp"}))
 
 
 def test_an_address_behind_a_reference_is_left_to_the_moment_of_connecting() -> None:
-    check_terms(Terms(egress=Egress(allow_private=False)), server(http={"url": "https://${ENV:HOST}/mcp"}))
+    check_operator_policy(
+        OperatorPolicy(egress=Egress(allow_private=False)), server(http={"url": "https://${ENV:HOST}/mcp"})
+    )
 
 
 def test_a_plan_is_demanded_of_what_a_plan_can_show() -> None:
-    terms = Terms(requires_plan=True)
+    terms = OperatorPolicy(requires_plan=True)
 
     for kind in ("server", "task", "profile"):
         with pytest.raises(PlanRequired):
             check_plan(terms, kind, None)
         check_plan(terms, kind, "some plan")
     check_plan(terms, "key", None)
-    check_plan(Terms(), "task", None)
+    check_plan(OperatorPolicy(), "task", None)

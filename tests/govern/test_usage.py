@@ -5,9 +5,9 @@ from functools import partial
 import pytest
 
 from tests.policy.worlds import offer, snapshot
-from toolgate.audit.usage import Use
+from toolgate.audit.index.statements import ToolUse
 from toolgate.gateway.scope.resources import decide_unlisted
-from toolgate.govern.usage import Used, by_name, plainly
+from toolgate.govern.audit import ToolUsage, group_by_tool, with_plain_uris
 from toolgate.model.names import MAX_AUDITED_NAME, ToolRef
 from toolgate.model.principals import Ceiling
 from toolgate.policy.compose import decide_one
@@ -18,8 +18,8 @@ PLATFORM = snapshot(offer("fs", "read", allowed=("*", "resource:*")))
 TASK = TaskPolicy(task_id="t", enabled=True, default=("fs",))
 
 
-def audited(name: str, calls: int = 1, last_ms: int = 5, holder: str = "t") -> Use:
-    return Use(holder, "fs", name[:MAX_AUDITED_NAME], calls, last_ms)
+def audited(name: str, calls: int = 1, last_ms: int = 5, holder: str = "t") -> ToolUse:
+    return ToolUse(holder, "fs", name[:MAX_AUDITED_NAME], calls, last_ms)
 
 
 @pytest.mark.parametrize(
@@ -32,8 +32,8 @@ def audited(name: str, calls: int = 1, last_ms: int = 5, holder: str = "t") -> U
     ],
 )
 def test_a_resource_that_was_read_once_can_be_read_again_however_its_uri_was_written(uri: str) -> None:
-    used = by_name([audited(f"resource:{uri}")])
-    lesson = learn(PLATFORM, TASK, set(plainly(used)))
+    used = group_by_tool([audited(f"resource:{uri}")])
+    lesson = learn(PLATFORM, TASK, set(with_plain_uris(used)))
     decide = partial(decide_one, PLATFORM, Ceiling(), task=lesson.policy, request=SessionRequest())
 
     def allows(read: str) -> bool:
@@ -47,4 +47,7 @@ def test_a_resource_that_was_read_once_can_be_read_again_however_its_uri_was_wri
 def test_uses_of_several_holders_are_added_up() -> None:
     uses = [audited("read", 2, 5), audited("read", 1, 9, holder="u"), audited("write", 0, 3)]
 
-    assert by_name(uses) == {ToolRef("fs", "read"): Used(3, 9), ToolRef("fs", "write"): Used(0, 3)}
+    assert group_by_tool(uses) == {
+        ToolRef("fs", "read"): ToolUsage(3, 9),
+        ToolRef("fs", "write"): ToolUsage(0, 3),
+    }

@@ -15,10 +15,10 @@ from tests.upstream.memory_link import Handler, Json, MemoryNet, MemoryServer, d
 from tests.upstream.scripted_model import Reply as Said
 from tests.upstream.scripted_model import ScriptedModel, calls, scripted_model, text
 from tests.wasm.wat import job
-from toolgate.model.invocations import Ending, LogLine
+from toolgate.model.invocations import InvocationResult, LogLine
 from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
-from toolgate.upstream.connection.contract import Reply
-from toolgate.wasm.slots import Run, Slots
+from toolgate.upstream.connection.contract import RpcResponse
+from toolgate.wasm.slots import GuestRun, Slots
 
 pytestmark = pytest.mark.anyio
 
@@ -30,7 +30,7 @@ LARGE = "x" * 100_000
 class Ran:
     """What one run of an example left."""
 
-    def __init__(self, ending: Ending, log: list[LogLine]) -> None:
+    def __init__(self, ending: InvocationResult, log: list[LogLine]) -> None:
         self.code = ending.exit_code
         self.out = ending.stdout.decode()
         self.err = ending.stderr.decode()
@@ -38,7 +38,7 @@ class Ran:
 
 
 async def run(house: TaskHouse, name: str, *args: str, given: str = "", directory: Path) -> Ran:
-    one = Run(
+    one = GuestRun(
         job(
             compiled(example(name), directory),
             house.context(),
@@ -53,21 +53,21 @@ async def run(house: TaskHouse, name: str, *args: str, given: str = "", director
     return Ran(ending, one.output.take())
 
 
-async def list_files(_: Json) -> Reply:
+async def list_files(_: Json) -> RpcResponse:
     names = sorted(Path(path).name for path in FILES)
-    return Reply(result=text_result("\n".join(["[DIR] old", *(f"[FILE] {name}" for name in names)])))
+    return RpcResponse(result=text_result("\n".join(["[DIR] old", *(f"[FILE] {name}" for name in names)])))
 
 
-async def read_file(params: Json) -> Reply:
-    return Reply(result=text_result(FILES[params["arguments"]["path"]]))
+async def read_file(params: Json) -> RpcResponse:
+    return RpcResponse(result=text_result(FILES[params["arguments"]["path"]]))
 
 
-async def tell_time(params: Json) -> Reply:
-    return Reply(result=text_result(f"at {params['arguments']['timezone']}"))
+async def tell_time(params: Json) -> RpcResponse:
+    return RpcResponse(result=text_result(f"at {params['arguments']['timezone']}"))
 
 
-async def tell_much(_: Json) -> Reply:
-    return Reply(result=text_result(LARGE))
+async def tell_much(_: Json) -> RpcResponse:
+    return RpcResponse(result=text_result(LARGE))
 
 
 def servers() -> MemoryNet:
@@ -174,7 +174,7 @@ async def test_a_c_guest_narrows_its_descriptor(tmp_path: Path) -> None:
     module = compiled(build(source, "--target=wasm32-wasi"), tmp_path)
     async with house() as opened, Slots(ALL_FUNCTIONS, max_guests=1) as slots:
         args = ("task", "files", "read_text_file", "list_directory")
-        ending = await slots.run(Run(job(module, opened.context(), args=args)))
+        ending = await slots.run(GuestRun(job(module, opened.context(), args=args)))
 
     assert ending.stdout.decode().splitlines() == [
         "narrow 0",

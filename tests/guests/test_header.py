@@ -7,10 +7,9 @@ import pytest
 
 from tests.guests.built import EXAMPLES, ROOT, build, compiled, example, imports
 from tests.wasm.wat import job
-from toolgate.wasm.abi import SPEAR
-from toolgate.wasm.faults import Errno
+from toolgate.wasm.abi import SPEAR, Errno
 from toolgate.wasm.signatures import ABI_SIGNATURES
-from toolgate.wasm.slots import Run, Slots
+from toolgate.wasm.slots import GuestRun, Slots
 from toolgate.wasm.wasi import WASI_FUNCTIONS
 
 pytestmark = pytest.mark.anyio
@@ -93,7 +92,7 @@ async def test_values_are_found_in_json(probe: Path) -> None:
     found = []
     async with Slots(WASI_FUNCTIONS, max_guests=1) as slots:
         for json, path, _ in cases:
-            ending = await slots.run(Run(job(probe, None, args=("probe", path), input_=json.encode())))
+            ending = await slots.run(GuestRun(job(probe, None, args=("probe", path), input_=json.encode())))
             assert ending.exit_code == 0, ending
             found.append(ending.stdout.decode())
 
@@ -103,6 +102,6 @@ async def test_values_are_found_in_json(probe: Path) -> None:
 async def test_text_is_quoted_as_json_has_it(probe: Path) -> None:
     words = 'a "b" \\ \n\x01 ä€😀'
     async with Slots(WASI_FUNCTIONS, max_guests=1) as slots:
-        ending = await slots.run(Run(job(probe, None, args=("probe", "quote"), input_=words.encode())))
+        ending = await slots.run(GuestRun(job(probe, None, args=("probe", "quote"), input_=words.encode())))
 
     assert ending.stdout.decode() == '"a \\"b\\" \\\\ \\u000a\\u0001 ä€😀" 0 -9223372036854775808'

@@ -8,7 +8,7 @@ import pytest
 from tests.guests.built import build
 from tests.wasm.wat import job
 from toolgate.wasm.compiling import compile_module
-from toolgate.wasm.slots import Run, Slots
+from toolgate.wasm.slots import GuestRun, Slots
 from toolgate.wasm.wasi import WASI_FUNCTIONS
 
 pytestmark = pytest.mark.anyio
@@ -44,7 +44,7 @@ async def test_a_c_program_has_streams_and_time_and_no_files(tmp_path: Path) -> 
     await compile_module(module, target)
     async with Slots[None](WASI_FUNCTIONS, max_guests=1) as slots:
         ending = await slots.run(
-            Run(job(target, None, args=("probe", "a b"), env={"COLOUR": "blue"}, input_=b"one\ntwo"))
+            GuestRun(job(target, None, args=("probe", "a b"), env={"COLOUR": "blue"}, input_=b"one\ntwo"))
         )
 
     assert ending.stdout.decode() == SAID

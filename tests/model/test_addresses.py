@@ -2,7 +2,7 @@
 
 import pytest
 
-from toolgate.model.addresses import is_loopback, parse_address, parse_origin
+from toolgate.model.http import is_loopback, parse_address, parse_origin
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.model.http import shape_of
+from toolgate.model.http import parse_head_shape
 
 HEAD = b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nAccept: */*\r\n\r\n"
 
 
 def located(head: bytes, data: bytes) -> tuple[int, int] | None:
-    shape = shape_of(head)
+    shape = parse_head_shape(head)
     assert shape is not None
     return shape.locate(data)
 
@@ -46,13 +46,13 @@ def test_a_head_is_known_by_all_but_its_length(data: bytes, expected: tuple[int,
     ],
 )
 def test_a_head_without_one_plain_length_has_no_shape(head: bytes) -> None:
-    assert shape_of(head) is None
+    assert parse_head_shape(head) is None
 
 
 @given(st.binary(max_size=60), st.integers(0, 10**8 - 1), st.integers(0, 10**8 - 1))
 def test_heads_of_one_shape_differ_in_their_length_alone(extra: bytes, length: int, other: int) -> None:
     head = b"HTTP/1.1 200 OK\r\nX: %b\r\ncontent-length: %d\r\n\r\n"
-    shape = shape_of(head % (extra, length))
+    shape = parse_head_shape(head % (extra, length))
     if shape is not None:
         assert shape.locate(head % (extra, other)) == (len(head % (extra, other)), other)
         assert shape.locate((head % (extra, other)).replace(b"200", b"201", 1)) is None

@@ -2,7 +2,14 @@
 
 import pytest
 
-from toolgate.model.json_text import MAX_FOLDED, KnownNames, ambiguous, find_clash, find_deep_clash, fold_name
+from toolgate.model.json_text import (
+    MAX_FOLDED,
+    KnownNames,
+    describe_ambiguity,
+    find_clash,
+    find_deep_clash,
+    fold_name,
+)
 
 LONG = "\u200b" * MAX_FOLDED + "name"
 KNOWN = KnownNames("name", "arguments", "id", prefixes=("mcp.",))
@@ -105,6 +112,6 @@ def test_a_clash_is_found_at_any_depth() -> None:
 
 
 def test_what_is_said_of_it_shows_what_cannot_be_seen() -> None:
-    said = ambiguous("na\u200bme", "`params`")
+    said = describe_ambiguity("na\u200bme", "`params`")
 
     assert said == "member `na\\u200bme` of `params` can be read as another member"

@@ -15,7 +15,7 @@ from toolgate.model.names import (
     parse_task_id,
     parse_upstream_id,
     parse_version,
-    server_id_like,
+    slugify_server_id,
 )
 
 
@@ -28,12 +28,12 @@ def test_a_server_id_is_itself(text: str) -> None:
     ("text", "expected"), [("GitHub (work)", "github-work"), ("a" * 39 + "-b", "a" * 39), ("天气", "")]
 )
 def test_a_server_id_is_made_of_any_name(text: str, expected: str) -> None:
-    assert server_id_like(text) == expected
+    assert slugify_server_id(text) == expected
 
 
 @given(st.text())
 def test_what_is_made_of_a_name_is_a_server_id_or_nothing(text: str) -> None:
-    made = server_id_like(text)
+    made = slugify_server_id(text)
 
     assert not made or parse_server_id(made) == made
 

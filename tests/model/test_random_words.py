@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from toolgate.redaction.random_words import looks_random, random_spans, suspects
+from toolgate.redaction.random_words import find_suspects, looks_random, random_spans
 
 LETTERS: Final = string.ascii_letters + string.digits
 ALPHABETS: Final[Sequence[tuple[str, str, int, float]]] = (
@@ -103,4 +103,4 @@ def test_what_is_short_a_path_or_the_version_of_a_package_is_not_random(word: st
     ],
 )
 def test_short_words_and_parts_of_urls_are_suspects(text: str, found: list[str]) -> None:
-    assert [*suspects(text)] == found
+    assert [*find_suspects(text)] == found

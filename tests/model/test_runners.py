@@ -2,8 +2,14 @@
 
 import pytest
 
-from toolgate.model.runners import describe_download, runner_of, start_timeout_of
-from toolgate.model.servers import HttpEndpoint, ServerRecord, StdioLaunch
+from toolgate.model.servers import (
+    HttpEndpoint,
+    ServerRecord,
+    StdioLaunch,
+    choose_start_timeout,
+    describe_download,
+    find_runner,
+)
 
 
 def starting(line: str, **fields: int) -> ServerRecord:
@@ -49,16 +55,16 @@ def script(shell: str, *words: str) -> ServerRecord:
     ids=lambda one: None if isinstance(one, ServerRecord) else str(one),
 )
 def test_a_package_runner_is_known_by_its_command(record: ServerRecord, runner: str | None) -> None:
-    assert runner_of(record) == runner
+    assert find_runner(record) == runner
 
 
 def test_a_start_may_take_what_the_record_says_else_what_its_command_needs() -> None:
     times = [
-        start_timeout_of(starting("npx x", start_timeout_s=20), 10.0),
-        start_timeout_of(starting("npx x"), 10.0),
-        start_timeout_of(starting("serve", start_timeout_s=20), 10.0),
-        start_timeout_of(starting("serve"), 10.0),
-        start_timeout_of(starting("npx x"), 600.0),
+        choose_start_timeout(starting("npx x", start_timeout_s=20), 10.0),
+        choose_start_timeout(starting("npx x"), 10.0),
+        choose_start_timeout(starting("serve", start_timeout_s=20), 10.0),
+        choose_start_timeout(starting("serve"), 10.0),
+        choose_start_timeout(starting("npx x"), 600.0),
     ]
 
     assert times == [20.0, 300.0, 20.0, 10.0, 600.0]

@@ -5,8 +5,8 @@ from dataclasses import FrozenInstanceError, replace
 import pytest
 
 from toolgate.model.principals import Ceiling, Key, Principal
-from toolgate.model.revisions import Batch
-from toolgate.model.servers import Budgets, HttpEndpoint, ServerRecord, StdioLaunch
+from toolgate.model.revisions import ChangeBatch
+from toolgate.model.servers import HttpEndpoint, ServerBudgets, ServerRecord, StdioLaunch
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import ENVIRONMENTS, Profile, Selection, Task
 from toolgate.model.tools import ServerTools
@@ -16,7 +16,7 @@ RECORD = ServerRecord(server_id="fs", transport="stdio", stdio=StdioLaunch(comma
 
 def test_a_server_allows_no_tool_until_it_is_told() -> None:
     assert RECORD.allowed_tools == ()
-    assert RECORD.budgets == Budgets(
+    assert RECORD.budgets == ServerBudgets(
         tool_timeout_ms=30_000, max_concurrency=16, max_tool_output_bytes=1_048_576
     )
 
@@ -32,7 +32,7 @@ def test_a_server_allows_no_tool_until_it_is_told() -> None:
         ),
         pytest.param(replace(RECORD, sharing="per_session"), True, id="sharing"),
         pytest.param(replace(RECORD, allowed_tools=("*",), tags=("a",), enabled=False), False, id="policy"),
-        pytest.param(replace(RECORD, budgets=Budgets(tool_timeout_ms=1)), False, id="budgets"),
+        pytest.param(replace(RECORD, budgets=ServerBudgets(tool_timeout_ms=1)), False, id="budgets"),
     ],
 )
 def test_only_what_a_connection_depends_on_reconnects_a_server(
@@ -71,7 +71,7 @@ def test_a_fresh_node_serves_nothing() -> None:
 
 
 def test_a_batch_without_changes_is_a_bookmark() -> None:
-    assert Batch(revision=7).changes == ()
+    assert ChangeBatch(revision=7).changes == ()
 
 
 def test_a_task_has_no_tools_until_its_config_says_so() -> None:

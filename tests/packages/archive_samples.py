@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 from toolgate.catalog.definitions import check_definition
 from toolgate.model.tools import ToolDefinition
-from toolgate.packages.archive import Inspected, normalise
+from toolgate.packages.archive import ArchiveSummary, normalize_archive
 
 TOOL: dict[str, Any] = {
     "name": "create_workbook",
@@ -34,9 +34,9 @@ MANIFEST: dict[str, Any] = {
 }
 
 
-def inspect_archive(source: BinaryIO) -> Inspected:
+def inspect_archive(source: BinaryIO) -> ArchiveSummary:
     """As an upload is, and nothing kept of it."""
-    return normalise(source, io.BytesIO())
+    return normalize_archive(source, io.BytesIO())
 
 
 def encoded(document: object) -> bytes:

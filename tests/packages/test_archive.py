@@ -20,7 +20,7 @@ from tests.packages.archive_samples import (
     zip_of,
 )
 from toolgate.errors import BodyTooLarge, InvalidRecord
-from toolgate.packages.archive import Inspected, unpack_archive
+from toolgate.packages.archive import ArchiveSummary, unpack_archive
 from toolgate.packages.manifest import MAX_MANIFEST_BYTES
 from toolgate.packages.tar_reader import MAX_EXTENSION_BYTES
 
@@ -75,7 +75,7 @@ def refused(content: bytes, tmp_path: Path) -> str:
 def test_a_good_archive_is_inspected_and_unpacked(content: bytes, tmp_path: Path) -> None:
     unpack_archive(io.BytesIO(content), tmp_path / "package")
 
-    assert inspect_archive(io.BytesIO(content)) == Inspected(
+    assert inspect_archive(io.BytesIO(content)) == ArchiveSummary(
         manifest=FILES["manifest.json"], files=3, unpacked_bytes=sum(map(len, FILES.values()))
     )
     found = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}

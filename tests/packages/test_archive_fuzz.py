@@ -19,7 +19,7 @@ from tests.packages.archive_samples import (
 )
 from toolgate.errors import BodyTooLarge, InvalidRecord
 from toolgate.packages.archive import unpack_archive
-from toolgate.packages.entries import Entry, Ledger, parse_path
+from toolgate.packages.entries import ArchiveEntry, ArchiveLedger, parse_path
 
 WHOLE = {"tar": good_tar(), "zip": good_zip(), "streamed": good_zip(0)}
 PARTS = st.sampled_from(["a", "A", "b", "..", ".", "", "lib", "读", "e\u0301", "\u00e9", "c:", "x\\y", "~"])
@@ -90,10 +90,10 @@ def test_a_path_that_passes_stays_below_and_is_one_spelling(name: str) -> None:
 
 @given(names=st.lists(st.sampled_from(["a", "A", "b", "a/b", "A/b", "a/b/c", "b/c"]), max_size=6))
 def test_of_what_a_ledger_has_no_two_are_one_without_regard_to_case(names: list[str]) -> None:
-    ledger, taken = Ledger(), []
+    ledger, taken = ArchiveLedger(), []
     for name in names:
         try:
-            ledger.enter(Entry(path=name))
+            ledger.enter(ArchiveEntry(path=name))
         except InvalidRecord:
             break
         taken.append(name)

@@ -7,20 +7,20 @@ import msgspec
 import pytest
 
 from tests.packages.archive_samples import MANIFEST, TOOL, definition, encoded
-from toolgate.catalog.members import MAX_LISTED
+from toolgate.catalog.checks import MAX_DEFINITIONS
 from toolgate.catalog.rows import DeclaredTool
 from toolgate.errors import BodyTooLarge, InvalidRecord
 from toolgate.model.packages import PackageRef
 from toolgate.packages.manifest import (
     MAX_MANIFEST_BYTES,
     Manifest,
+    build_manifest_schema,
+    build_server_body,
     encode_manifest,
-    manifest_schema,
     parse_manifest,
-    server_body,
-    with_tools,
+    replace_tools,
 )
-from toolgate.registry.problems import MAX_PROBLEMS
+from toolgate.registry.records.body import MAX_PROBLEMS
 from toolgate.registry.records.codec import parse_server
 
 REF = PackageRef(version="1.2.0", sha256="0" * 64)
@@ -179,7 +179,7 @@ def test_a_name_or_version_that_leads_elsewhere_is_refused(field: str, text: str
 def test_a_manifest_is_bounded() -> None:
     with pytest.raises(BodyTooLarge):
         parse_manifest(b" " * (MAX_MANIFEST_BYTES + 1))
-    tools = [{"name": f"t{number}", "inputSchema": {}} for number in range(MAX_LISTED + 1)]
+    tools = [{"name": f"t{number}", "inputSchema": {}} for number in range(MAX_DEFINITIONS + 1)]
     assert [place for place, _ in problems(tools=tools)] == ["tools"]
     assert len(problems(tools=[{}] * 5_000)) == MAX_PROBLEMS
     assert len(problems(**{f"odd{number}": 1 for number in range(5_000)})) == MAX_PROBLEMS
@@ -200,18 +200,18 @@ def test_what_is_no_json_object_is_refused(content: bytes) -> None:
 
 
 def test_its_server_is_a_valid_record() -> None:
-    record = parse_server(server_body(parse_manifest(encoded(MANIFEST)), REF))
+    record = parse_server(build_server_body(parse_manifest(encoded(MANIFEST)), REF))
 
     assert (record.server_id, record.display_name, record.category) == ("excel-tools", "Excel 工具集", "数据")
     assert (record.tags, record.package, record.allowed_tools) == (("excel", "电子表格"), REF, ())
-    remote = parse_server(server_body(parse_manifest(encoded(manifest(run=URL))), REF))
+    remote = parse_server(build_server_body(parse_manifest(encoded(manifest(run=URL))), REF))
     assert remote.http is not None
     assert (remote.transport, remote.http.url) == ("streamable_http", "https://mcp.example.com/mcp")
 
 
 def test_without_a_way_to_run_it_there_is_no_server() -> None:
     with pytest.raises(InvalidRecord, match="does not say how to run it"):
-        server_body(Manifest(id="a", version="1"), REF)
+        build_server_body(Manifest(id="a", version="1"), REF)
 
 
 @pytest.mark.requirement("004-19")
@@ -219,14 +219,14 @@ def test_tools_that_a_server_listed_become_its_declarations() -> None:
     draft = parse_manifest(encoded(manifest(tools=...)))
     tool = definition(annotations={"readOnlyHint": True}, title="新建", _meta={"a": 1})
 
-    published = parse_manifest(encode_manifest(with_tools(draft, [tool])))
+    published = parse_manifest(encode_manifest(replace_tools(draft, [tool])))
 
     assert (published.source, [one.digest for one in published.tools]) == ("manifest", [tool.digest])
     assert msgspec.json.decode(published.tools[0].raw)["_meta"] == {"a": 1}
 
 
 def test_the_published_schema_takes_what_the_gateway_takes_and_no_slips() -> None:
-    schema = manifest_schema()
+    schema = build_manifest_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     validator = jsonschema.Draft202012Validator(schema)
 

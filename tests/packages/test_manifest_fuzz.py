@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests.packages.archive_samples import MANIFEST, TOOL, encoded
 from toolgate.errors import InvalidRecord
 from toolgate.model.packages import PackageRef
-from toolgate.packages.foreign_manifests import convert_mcpb, is_mcpb
-from toolgate.packages.manifest import Manifest, encode_manifest, parse_manifest, server_body
+from toolgate.packages.foreign_manifests import convert_bundle, is_bundle_manifest
+from toolgate.packages.manifest import Manifest, build_server_body, encode_manifest, parse_manifest
 from toolgate.registry.records.codec import parse_server
 
 WORDS = st.sampled_from(
@@ -51,7 +51,7 @@ DOCUMENTS = st.dictionaries(KEYS, VALUES, max_size=8)
 def read(document: object) -> Manifest | None:
     try:
         content = encoded(document)
-        return parse_manifest(convert_mcpb(content) if is_mcpb(content) else content)
+        return parse_manifest(convert_bundle(content) if is_bundle_manifest(content) else content)
     except InvalidRecord:
         return None
 
@@ -63,7 +63,7 @@ def test_a_manifest_is_read_or_refused(changes: dict[str, Any], is_whole: bool) 
     if manifest is None or not manifest.run:
         return
 
-    parse_server(server_body(manifest, PackageRef(version=manifest.version, sha256="0" * 64)))
+    parse_server(build_server_body(manifest, PackageRef(version=manifest.version, sha256="0" * 64)))
     again = parse_manifest(encode_manifest(manifest))
     assert [tool.digest for tool in again.tools] == [tool.digest for tool in manifest.tools]
     assert (again.id, again.version, again.run) == (manifest.id, manifest.version, manifest.run)

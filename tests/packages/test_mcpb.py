@@ -12,10 +12,10 @@ import pytest
 from tests.packages.archive_samples import encoded, good_tar, inspect_archive
 from toolgate.errors import InvalidRecord
 from toolgate.model.packages import PackageRef
-from toolgate.packages.archive import normalise, unpack_archive
-from toolgate.packages.foreign_manifests import convert_mcpb, is_mcpb
-from toolgate.packages.manifest import Manifest, parse_manifest, server_body
-from toolgate.packages.opener import launch_within
+from toolgate.packages.archive import normalize_archive, unpack_archive
+from toolgate.packages.connector import resolve_launch
+from toolgate.packages.foreign_manifests import convert_bundle, is_bundle_manifest
+from toolgate.packages.manifest import Manifest, build_server_body, parse_manifest
 from toolgate.registry.records.codec import parse_server
 
 BUNDLE: dict[str, Any] = {
@@ -45,7 +45,7 @@ BUNDLE: dict[str, Any] = {
 
 
 def converted(**members: Any) -> Manifest:
-    return parse_manifest(convert_mcpb(encoded(BUNDLE | members)))
+    return parse_manifest(convert_bundle(encoded(BUNDLE | members)))
 
 
 def launch(config: dict[str, Any] | None = None, **members: Any) -> Any:
@@ -85,7 +85,7 @@ def test_a_bundle_is_a_package() -> None:
             },
         },
     }
-    parse_server(server_body(manifest, PackageRef(version="1.0.0", sha256="0" * 64)))
+    parse_server(build_server_body(manifest, PackageRef(version="1.0.0", sha256="0" * 64)))
 
 
 @pytest.mark.parametrize("version", ["0.1", "0.2", "0.3", "0.4"])
@@ -93,7 +93,7 @@ def test_a_bundle_is_a_package() -> None:
 def test_all_versions_are_read(field: str, version: str) -> None:
     bundle = {name: value for name, value in BUNDLE.items() if name != "manifest_version"}
 
-    assert parse_manifest(convert_mcpb(encoded(bundle | {field: version}))).id == "my-mcp-extension"
+    assert parse_manifest(convert_bundle(encoded(bundle | {field: version}))).id == "my-mcp-extension"
 
 
 @pytest.mark.parametrize(
@@ -203,12 +203,12 @@ def test_a_name_that_begins_with_a_digit_is_still_a_variable() -> None:
     "content", [b"", b"[]", b"\xff", b"{", b'{"manifestSchemaVersion": "v2", "manifest_version": 1}']
 )
 def test_what_is_no_manifest_of_a_bundle_is_not_taken_for_one(content: bytes) -> None:
-    assert not is_mcpb(content)
+    assert not is_bundle_manifest(content)
 
 
 def test_a_manifest_with_a_number_that_nobody_can_hold_is_refused() -> None:
     with pytest.raises(InvalidRecord, match="cannot be read"):
-        convert_mcpb(b'{"manifest_version": "0.3", "x": 1e9999}')
+        convert_bundle(b'{"manifest_version": "0.3", "x": 1e9999}')
 
 
 BINARY = {"command": "${__dirname}/server/tool", "args": ["${__dirname}/data"]}
@@ -232,8 +232,8 @@ def bundle(manifest: dict[str, Any] = BUNDLE) -> bytes:
 def test_a_bundle_is_kept_as_an_archive_of_ours(tmp_path: Path) -> None:
     target, again = io.BytesIO(), io.BytesIO()
 
-    inspected = normalise(io.BytesIO(bundle()), target)
-    normalise(io.BytesIO(bundle()), again)
+    inspected = normalize_archive(io.BytesIO(bundle()), target)
+    normalize_archive(io.BytesIO(bundle()), again)
     unpack_archive(target, tmp_path / "package")
 
     assert target.getvalue() == again.getvalue()
@@ -248,13 +248,13 @@ def test_a_bundle_is_kept_as_an_archive_of_ours(tmp_path: Path) -> None:
 def test_a_program_of_a_bundle_runs_from_its_files(tmp_path: Path) -> None:
     server = {"type": "binary", "entry_point": "server/tool", "mcp_config": BINARY}
     target = io.BytesIO()
-    inspected = normalise(io.BytesIO(bundle(BUNDLE | {"server": server})), target)
+    inspected = normalize_archive(io.BytesIO(bundle(BUNDLE | {"server": server})), target)
     unpack_archive(target, tmp_path / "package")
-    body = server_body(parse_manifest(inspected.manifest), PackageRef(version="1.0.0", sha256="0" * 64))
+    body = build_server_body(parse_manifest(inspected.manifest), PackageRef(version="1.0.0", sha256="0" * 64))
 
     launch = parse_server(body).stdio
     assert launch is not None
-    within = launch_within(launch, tmp_path / "package")
+    within = resolve_launch(launch, tmp_path / "package")
     ran = subprocess.run([within.command, *within.args], cwd=within.cwd, capture_output=True, check=True)
 
     assert ran.stdout.decode() == f"{tmp_path}/package {tmp_path}/package/data\n"
@@ -263,6 +263,6 @@ def test_a_program_of_a_bundle_runs_from_its_files(tmp_path: Path) -> None:
 def test_an_archive_of_ours_is_kept_byte_for_byte() -> None:
     target = io.BytesIO()
 
-    normalise(io.BytesIO(good_tar()), target)
+    normalize_archive(io.BytesIO(good_tar()), target)
 
     assert target.getvalue() == good_tar()

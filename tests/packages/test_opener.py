@@ -14,9 +14,8 @@ from tests.packages.archive_samples import tar_of
 from tests.packages.test_unpacked import ref_of
 from toolgate.model.packages import PackageRef
 from toolgate.model.servers import ServerRecord, StdioLaunch
-from toolgate.packages.connector import UnpackedPackages
-from toolgate.packages.opener import PackagedOpener, launch_within
-from toolgate.upstream.connection.contract import Link, LinkListener, StartFailed
+from toolgate.packages.connector import PackageCache, PackageConnector, resolve_launch
+from toolgate.upstream.connection.contract import ConnectionListener, ServerConnection, StartFailed
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +31,7 @@ def test_the_directory_stands_in_arguments_variables_and_cwd_and_nowhere_else() 
         cwd="${PACKAGE_DIR}/run",
     )
 
-    assert launch_within(launch, DIRECTORY) == StdioLaunch(
+    assert resolve_launch(launch, DIRECTORY) == StdioLaunch(
         command="${PACKAGE_DIR}python3",
         args=("-u", "/cache/abc/a:/cache/abc/b", "${ENV:HOME}"),
         env={"PYTHONPATH": "/cache/abc/lib", "${PACKAGE_DIR}": "x"},
@@ -50,7 +49,7 @@ def test_the_directory_stands_in_arguments_variables_and_cwd_and_nowhere_else() 
     ],
 )
 def test_a_package_runs_where_its_files_are(cwd: str | None, expected: str) -> None:
-    assert launch_within(StdioLaunch(command="python3", cwd=cwd), DIRECTORY).cwd == expected
+    assert resolve_launch(StdioLaunch(command="python3", cwd=cwd), DIRECTORY).cwd == expected
 
 
 @pytest.mark.parametrize(
@@ -64,12 +63,12 @@ def test_a_package_runs_where_its_files_are(cwd: str | None, expected: str) -> N
     ],
 )
 def test_a_relative_command_is_a_program_of_the_package(command: str, expected: str) -> None:
-    assert launch_within(StdioLaunch(command=command), DIRECTORY).command == expected
+    assert resolve_launch(StdioLaunch(command=command), DIRECTORY).command == expected
 
 
 def test_no_command_leads_out_of_the_package() -> None:
     with pytest.raises(StartFailed, match="leads out") as raised:
-        launch_within(StdioLaunch(command="./../../bin/sh"), DIRECTORY)
+        resolve_launch(StdioLaunch(command="./../../bin/sh"), DIRECTORY)
 
     assert raised.value.fatal
 
@@ -81,7 +80,7 @@ async def test_only_a_server_of_a_package_is_given_one(tmp_path: Path) -> None:
         assert package_id == "pkg"
         yield tar_of([])
 
-    async def opener(record: ServerRecord, listener: LinkListener, **_: object) -> Link:
+    async def opener(record: ServerRecord, listener: ConnectionListener, **_: object) -> ServerConnection:
         opened.append(record)
         raise StartFailed("enough")
 
@@ -89,11 +88,11 @@ async def test_only_a_server_of_a_package_is_given_one(tmp_path: Path) -> None:
         server_id="pkg", transport="stdio", stdio=StdioLaunch(command="./server", args=("${PACKAGE_DIR}",))
     )
     packaged = replace(plain, package=ref_of(tar_of([])))
-    async with asyncio.timeout(60), UnpackedPackages(tmp_path, fetch, named=lambda: None) as packages:
+    async with asyncio.timeout(60), PackageCache(tmp_path, fetch, named=lambda: None) as packages:
         directory = await packages.open("pkg", ref_of(tar_of([])))
         for record in (plain, packaged):
             with pytest.raises(StartFailed, match="enough"):
-                await PackagedOpener(opener, packages)(record, Ears(), known_era=None)
+                await PackageConnector(opener, packages)(record, Ears(), known_era=None)
 
     launch = StdioLaunch(
         command=f"{directory}/server", args=(str(directory),), env=MappingProxyType({}), cwd=str(directory)

@@ -10,8 +10,8 @@ import pytest
 from tests.packages.archive_samples import FILES, inspect_archive
 from toolgate.errors import BodyTooLarge, InvalidRecord
 from toolgate.packages.archive import pack_directory, unpack_archive
-from toolgate.packages.entries import Entry
-from toolgate.packages.packing import gather
+from toolgate.packages.entries import ArchiveEntry
+from toolgate.packages.packing import list_package_files
 
 MANIFEST = FILES["manifest.json"]
 
@@ -32,7 +32,7 @@ def packed(directory: Path, manifest: bytes = MANIFEST) -> bytes:
 
 
 def names(directory: Path) -> list[str]:
-    return [entry.path for entry, _ in gather(directory)]
+    return [entry.path for entry, _ in list_package_files(directory)]
 
 
 def test_what_was_packed_is_what_is_unpacked(project: Path, tmp_path: Path) -> None:
@@ -105,8 +105,8 @@ def test_an_ignore_file_is_bounded_and_has_no_exceptions(project: Path) -> None:
 def test_a_link_to_a_file_in_the_directory_is_packed_as_that_file(project: Path) -> None:
     (project / "main.py").symlink_to("server.py")
 
-    assert [entry for entry, _ in gather(project) if entry.path == "main.py"] == [
-        Entry(path="main.py", size=len(FILES["server.py"]))
+    assert [entry for entry, _ in list_package_files(project) if entry.path == "main.py"] == [
+        ArchiveEntry(path="main.py", size=len(FILES["server.py"]))
     ]
 
 
@@ -151,17 +151,17 @@ def test_a_directory_past_the_limits_is_refused(project: Path) -> None:
 def test_a_file_that_changes_while_it_is_packed_is_noticed(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = [(Entry(path="server.py", size=size), project / "server.py") for size in (1, 10_000)]
+    found = [(ArchiveEntry(path="server.py", size=size), project / "server.py") for size in (1, 10_000)]
     for one in found:
-        monkeypatch.setattr("toolgate.packages.archive.gather", lambda _, one=one: iter([one]))
+        monkeypatch.setattr("toolgate.packages.archive.list_package_files", lambda _, one=one: iter([one]))
 
         with pytest.raises(InvalidRecord, match="changed while it was packed"):
             packed(project)
 
 
 def test_a_file_that_cannot_be_read_is_told(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = (Entry(path="lib", size=1), project / "lib")
-    monkeypatch.setattr("toolgate.packages.archive.gather", lambda _: iter([found]))
+    found = (ArchiveEntry(path="lib", size=1), project / "lib")
+    monkeypatch.setattr("toolgate.packages.archive.list_package_files", lambda _: iter([found]))
 
     with pytest.raises(InvalidRecord, match="`lib` cannot be read: Is a directory"):
         packed(project)
@@ -170,7 +170,7 @@ def test_a_file_that_cannot_be_read_is_told(project: Path, monkeypatch: pytest.M
 def test_an_archive_that_would_be_too_large_is_refused(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolgate.packages.tar_writer.MAX_ARCHIVE_BYTES", 100)
+    monkeypatch.setattr("toolgate.packages.packing.MAX_ARCHIVE_BYTES", 100)
 
     with pytest.raises(BodyTooLarge, match="would be larger than 100"):
         packed(project)

@@ -7,7 +7,7 @@ import pytest
 from tests.packages.archive_samples import TOOL, definition, encoded
 from toolgate.errors import InvalidRecord
 from toolgate.model.packages import PackageRef
-from toolgate.packages.manifest import Manifest, parse_manifest, server_body
+from toolgate.packages.manifest import Manifest, build_server_body, parse_manifest
 from toolgate.registry.records.codec import parse_server
 
 SUMMARY = {"create_workbook": "创建", "read_sheet": ""}
@@ -88,7 +88,7 @@ def test_an_empty_list_leads_on_to_the_summary() -> None:
     ],
 )
 def test_how_an_old_package_is_run(members: dict[str, Any], command: str, args: list[str]) -> None:
-    record = parse_server(server_body(old(**members), PackageRef(version="0.0.0", sha256="0" * 64)))
+    record = parse_server(build_server_body(old(**members), PackageRef(version="0.0.0", sha256="0" * 64)))
 
     assert record.stdio is not None
     assert (record.stdio.command, list(record.stdio.args)) == (command, args)

@@ -15,7 +15,7 @@ from tests.packages.archive_samples import FILES, tar_of
 from toolgate.errors import ControlUnavailable, NotFound
 from toolgate.model.packages import PackageRef
 from toolgate.packages import connector as module
-from toolgate.packages.connector import SWEEP_EVERY_S, UNUSED_S, UnpackedPackages
+from toolgate.packages.connector import SWEEP_EVERY_S, UNUSED_S, PackageCache
 from toolgate.upstream.connection.contract import StartFailed
 
 pytestmark = pytest.mark.anyio
@@ -58,8 +58,8 @@ class World:
         self.named: Collection[str] | None = ()
         self.now_s = 0.0
 
-    def open(self, boot_id: str = BOOT) -> UnpackedPackages:
-        return UnpackedPackages(
+    def open(self, boot_id: str = BOOT) -> PackageCache:
+        return PackageCache(
             self.directory,
             self.source.fetch,
             named=lambda: self.named,
@@ -78,13 +78,13 @@ def world(tmp_path: Path) -> World:
 
 
 @pytest.fixture
-async def packages(world: World) -> AsyncIterator[UnpackedPackages]:
+async def packages(world: World) -> AsyncIterator[PackageCache]:
     async with asyncio.timeout(DEADLINE_S), world.open() as packages:
         yield packages
 
 
 async def test_a_package_is_unpacked_once_and_found_from_then_on(
-    world: World, packages: UnpackedPackages
+    world: World, packages: PackageCache
 ) -> None:
     ref = ref_of(ARCHIVE)
     path = await packages.open("pkg", ref)
@@ -108,14 +108,14 @@ async def test_a_directory_means_the_same_wherever_a_program_is_started(
     assert path == tmp_path / "cache" / BOOT / ref_of(ARCHIVE).sha256
 
 
-async def test_starts_at_the_same_time_share_one_unpacking(world: World, packages: UnpackedPackages) -> None:
+async def test_starts_at_the_same_time_share_one_unpacking(world: World, packages: PackageCache) -> None:
     paths = await asyncio.gather(*(packages.open("pkg", ref_of(ARCHIVE)) for _ in range(20)))
 
     assert len(set(paths)) == 1
     assert len(world.source.asked) == 1
 
 
-async def test_whoever_gives_up_does_not_end_it_for_others(world: World, packages: UnpackedPackages) -> None:
+async def test_whoever_gives_up_does_not_end_it_for_others(world: World, packages: PackageCache) -> None:
     world.source.may_go_on.clear()
     ref = ref_of(ARCHIVE)
     impatient, patient = (asyncio.create_task(packages.open("pkg", ref)) for _ in range(2))
@@ -130,11 +130,11 @@ async def test_whoever_gives_up_does_not_end_it_for_others(world: World, package
 
 
 async def test_a_start_that_takes_too_long_says_why_and_the_next_one_finds_it_done(
-    world: World, packages: UnpackedPackages, monkeypatch: pytest.MonkeyPatch
+    world: World, packages: PackageCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.source.may_go_on.clear()
     with monkeypatch.context() as hurried:
-        hurried.setattr(module, "PATIENCE_S", 0.001)
+        hurried.setattr(module, "UNPACK_TIMEOUT_S", 0.001)
         with pytest.raises(StartFailed, match="still being fetched") as raised:
             await packages.open("pkg", ref_of(ARCHIVE))
     world.source.may_go_on.set()
@@ -145,7 +145,7 @@ async def test_a_start_that_takes_too_long_says_why_and_the_next_one_finds_it_do
 
 
 async def test_what_is_not_the_archive_that_was_installed_is_not_run(
-    world: World, packages: UnpackedPackages
+    world: World, packages: PackageCache
 ) -> None:
     world.source.content = tar_of([]) + b"\0"
     with pytest.raises(StartFailed, match="its hash differs"):
@@ -173,7 +173,7 @@ async def test_what_is_not_the_archive_that_was_installed_is_not_run(
     ],
 )
 async def test_a_start_fails_with_the_reason_and_can_be_tried_again(
-    world: World, packages: UnpackedPackages, failure: Exception, said: str
+    world: World, packages: PackageCache, failure: Exception, said: str
 ) -> None:
     world.source.failure = failure
     with pytest.raises(StartFailed) as raised:
@@ -185,7 +185,7 @@ async def test_a_start_fails_with_the_reason_and_can_be_tried_again(
     assert (await packages.open("pkg", ref_of(ARCHIVE))).is_dir()
 
 
-async def test_fil_2_an_archive_that_is_none_makes_nothing(world: World, packages: UnpackedPackages) -> None:
+async def test_fil_2_an_archive_that_is_none_makes_nothing(world: World, packages: PackageCache) -> None:
     world.source.content = b"no archive at all"
     with pytest.raises(StartFailed, match="its package cannot be had"):
         await packages.open("pkg", ref_of(world.source.content))
@@ -194,7 +194,7 @@ async def test_fil_2_an_archive_that_is_none_makes_nothing(world: World, package
 
 
 async def test_fil_4_a_source_that_never_ends_is_cut_off(
-    world: World, packages: UnpackedPackages, monkeypatch: pytest.MonkeyPatch
+    world: World, packages: PackageCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_ARCHIVE_BYTES", len(ARCHIVE) - 1)
     with pytest.raises(StartFailed, match="more than"):
@@ -207,7 +207,7 @@ async def test_fil_4_a_source_that_never_ends_is_cut_off(
     "spoil", [Path.touch, lambda path: path.symlink_to("/tmp")], ids=["a file", "a link"]
 )
 async def test_what_has_the_name_and_is_no_directory_is_replaced(
-    world: World, packages: UnpackedPackages, spoil: Callable[[Path], None]
+    world: World, packages: PackageCache, spoil: Callable[[Path], None]
 ) -> None:
     ref = ref_of(ARCHIVE)
     path = world.directory / BOOT / ref.sha256
@@ -231,7 +231,7 @@ async def test_what_another_boot_has_left_is_not_trusted_and_goes(world: World) 
 
 
 async def test_what_no_record_names_goes_when_it_was_not_used_for_a_while(
-    world: World, packages: UnpackedPackages
+    world: World, packages: PackageCache
 ) -> None:
     used = await packages.open("pkg", ref_of(ARCHIVE))
     leftover = world.directory / BOOT / ".new-of-a-process-that-was-killed"
@@ -287,7 +287,7 @@ asyncio.run(main())
 
 
 async def test_what_a_killed_process_had_half_unpacked_is_never_taken_for_whole(
-    world: World, packages: UnpackedPackages, tmp_path: Path
+    world: World, packages: PackageCache, tmp_path: Path
 ) -> None:
     archive, ref = tmp_path / "archive", ref_of(ARCHIVE)
     archive.write_bytes(ARCHIVE)
@@ -307,7 +307,7 @@ async def test_what_a_killed_process_had_half_unpacked_is_never_taken_for_whole(
 
 
 async def test_the_boot_is_told_from_others_by_the_kernel(tmp_path: Path) -> None:
-    async with UnpackedPackages(tmp_path, Source().fetch, named=lambda: None) as packages:
+    async with PackageCache(tmp_path, Source().fetch, named=lambda: None) as packages:
         path = await packages.open("pkg", ref_of(ARCHIVE))
 
     assert path.parent.name == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -319,7 +319,7 @@ async def test_where_the_kernel_does_not_say_no_process_trusts_another(
 ) -> None:
     monkeypatch.setattr(module, "BOOT_ID", tmp_path / "nothing")
     for _ in range(2):
-        async with UnpackedPackages(tmp_path, Source().fetch, named=lambda: None) as packages:
+        async with PackageCache(tmp_path, Source().fetch, named=lambda: None) as packages:
             await packages.open("pkg", ref_of(ARCHIVE))
 
     assert len(list(tmp_path.glob(f"*/{ref_of(ARCHIVE).sha256}"))) == 2

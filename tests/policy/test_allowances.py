@@ -5,22 +5,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate.model.principals import Principal
-from toolgate.model.quotas import MAX_CALLS, Allowance, BudgetName, Count, Draw, Drawn, Holder, TimeBudgets
-from toolgate.policy.allowances import (
+from toolgate.model.quotas import (
+    MAX_CALLS,
+    HolderQuotas,
+    LeaseGrant,
+    LeaseRequest,
+    QuotaCount,
+    QuotaHolder,
+    QuotaName,
+    Quotas,
+)
+from toolgate.policy.admission import (
     MAX_GRANT,
-    Window,
-    allowances_of,
-    draw,
-    grant,
+    QuotaWindow,
+    collect_quotas,
+    grant_lease,
     is_narrower,
-    limits_of,
+    list_limits,
+    size_lease,
     window_at,
 )
 from toolgate.policy.layers import TaskPolicy
 
 DAY_MS = 86_400_000
-ADA = Holder("key", "ada")
-TIGHT = TimeBudgets(calls_per_minute=1)
+ADA = QuotaHolder("key", "ada")
+TIGHT = Quotas(calls_per_minute=1)
 
 
 @pytest.mark.parametrize(
@@ -28,31 +37,31 @@ TIGHT = TimeBudgets(calls_per_minute=1)
     [
         pytest.param(None, None, (), id="nobody has one"),
         pytest.param(None, TaskPolicy(task_id="t"), (), id="the task has none"),
-        pytest.param(TIGHT, None, (Allowance(ADA, TIGHT),), id="the key's"),
+        pytest.param(TIGHT, None, (HolderQuotas(ADA, TIGHT),), id="the key's"),
         pytest.param(
             None,
             TaskPolicy(task_id="t", budgets=TIGHT),
-            (Allowance(Holder("task", "t"), TIGHT),),
+            (HolderQuotas(QuotaHolder("task", "t"), TIGHT),),
             id="the task's",
         ),
         pytest.param(
             TIGHT,
             TaskPolicy(task_id="t", budgets=TIGHT),
-            (Allowance(ADA, TIGHT), Allowance(Holder("task", "t"), TIGHT)),
+            (HolderQuotas(ADA, TIGHT), HolderQuotas(QuotaHolder("task", "t"), TIGHT)),
             id="both",
         ),
     ],
 )
 def test_bud_6_every_layer_that_sets_a_budget_applies(
-    own: TimeBudgets | None, task: TaskPolicy | None, expected: tuple[Allowance, ...]
+    own: Quotas | None, task: TaskPolicy | None, expected: tuple[HolderQuotas, ...]
 ) -> None:
     principal = Principal(id="key:ada", role="agent", budgets=own)
 
-    assert allowances_of(principal, task) == expected
+    assert collect_quotas(principal, task) == expected
 
 
 def test_only_budgets_that_are_set_limit_anything() -> None:
-    assert limits_of(TimeBudgets(calls_per_day=3, tokens_per_day=9)) == {
+    assert list_limits(Quotas(calls_per_day=3, tokens_per_day=9)) == {
         "calls_per_day": 3,
         "tokens_per_day": 9,
     }
@@ -61,20 +70,22 @@ def test_only_budgets_that_are_set_limit_anything() -> None:
 @pytest.mark.parametrize(
     ("budget", "now_ms", "expected"),
     [
-        ("calls_per_minute", 0, Window(0, 60_000)),
-        ("calls_per_minute", 59_999, Window(0, 60_000)),
-        ("calls_per_minute", 60_000, Window(60_000, 120_000)),
-        ("calls_per_day", DAY_MS - 1, Window(0, DAY_MS)),
-        ("tokens_per_day", DAY_MS, Window(DAY_MS, 2 * DAY_MS)),
+        ("calls_per_minute", 0, QuotaWindow(0, 60_000)),
+        ("calls_per_minute", 59_999, QuotaWindow(0, 60_000)),
+        ("calls_per_minute", 60_000, QuotaWindow(60_000, 120_000)),
+        ("calls_per_day", DAY_MS - 1, QuotaWindow(0, DAY_MS)),
+        ("tokens_per_day", DAY_MS, QuotaWindow(DAY_MS, 2 * DAY_MS)),
     ],
 )
-def test_windows_are_the_minutes_and_days_of_utc(budget: BudgetName, now_ms: int, expected: Window) -> None:
+def test_windows_are_the_minutes_and_days_of_utc(
+    budget: QuotaName, now_ms: int, expected: QuotaWindow
+) -> None:
     assert window_at(budget, now_ms) == expected
 
 
 @given(limit=st.integers(1, MAX_CALLS), used=st.integers(0, MAX_CALLS))
 def test_a_grant_is_small_and_never_more_than_is_left(limit: int, used: int) -> None:
-    granted = grant(limit, used)
+    granted = size_lease(limit, used)
 
     assert 0 <= granted <= min(max(limit - used, 0), MAX_GRANT)
     assert (granted > 0) == (used < limit)
@@ -87,45 +98,50 @@ def test_a_grant_is_small_and_never_more_than_is_left(limit: int, used: int) -> 
 )
 def test_within_no_window_is_more_granted_than_the_limit(limit: int, steps: list[tuple[int, int]]) -> None:
     """Whatever is returned, and however time goes by."""
-    count, now_ms = Count(), 0
+    count, now_ms = QuotaCount(), 0
     held: dict[int, int] = {}
     for returned, passed_ms in steps:
         now_ms += passed_ms
         window_ms = window_at("calls_per_minute", now_ms).begins_ms
         back = min(returned, held.get(window_ms, 0))
-        wanted = Draw(ADA, "calls_per_minute", limit, returned=back, window_ms=window_ms)
-        count, drawn = draw(count, wanted, now_ms)
+        wanted = LeaseRequest(ADA, "calls_per_minute", limit, returned=back, window_ms=window_ms)
+        count, drawn = grant_lease(count, wanted, now_ms)
         held[window_ms] = held.get(window_ms, 0) + drawn.amount - back
 
         assert held[window_ms] == count.used <= limit
 
 
 def test_a_clock_that_is_put_back_opens_no_budget_a_second_time() -> None:
-    wanted = Draw(ADA, "calls_per_day", 5)
-    used_up = Count(2 * DAY_MS, 5)
+    wanted = LeaseRequest(ADA, "calls_per_day", 5)
+    used_up = QuotaCount(2 * DAY_MS, 5)
 
-    assert draw(used_up, wanted, 2 * DAY_MS - 10) == (used_up, Drawn(0, 2 * DAY_MS, DAY_MS + 10))
-    assert draw(used_up, wanted, DAY_MS - 10)[1].amount == 1  # it was wrong for long, and is right by now
+    assert grant_lease(used_up, wanted, 2 * DAY_MS - 10) == (used_up, LeaseGrant(0, 2 * DAY_MS, DAY_MS + 10))
+    assert (
+        grant_lease(used_up, wanted, DAY_MS - 10)[1].amount == 1
+    )  # it was wrong for long, and is right by now
 
 
 def test_what_is_returned_of_another_window_counts_for_nothing() -> None:
-    wanted = Draw(ADA, "calls_per_day", 9, returned=2, window_ms=0)
+    wanted = LeaseRequest(ADA, "calls_per_day", 9, returned=2, window_ms=0)
 
-    assert draw(Count(DAY_MS, 5), wanted, DAY_MS + 1) == (Count(DAY_MS, 5), Drawn(0, DAY_MS, DAY_MS - 1))
+    assert grant_lease(QuotaCount(DAY_MS, 5), wanted, DAY_MS + 1) == (
+        QuotaCount(DAY_MS, 5),
+        LeaseGrant(0, DAY_MS, DAY_MS - 1),
+    )
 
 
 @pytest.mark.parametrize(
     ("budgets", "bounds", "expected"),
     [
-        pytest.param(None, TimeBudgets(calls_per_day=5), False, id="nothing is bounded"),
-        pytest.param(TimeBudgets(calls_per_day=5), TimeBudgets(calls_per_day=5), True, id="as large"),
-        pytest.param(TimeBudgets(calls_per_day=6), TimeBudgets(calls_per_day=5), False, id="larger"),
-        pytest.param(TimeBudgets(1, 5, 9), TimeBudgets(calls_per_day=5), True, id="more of them"),
-        pytest.param(TimeBudgets(calls_per_minute=1), TimeBudgets(calls_per_day=5), False, id="another"),
-        pytest.param(None, TimeBudgets(), True, id="no bounds"),
+        pytest.param(None, Quotas(calls_per_day=5), False, id="nothing is bounded"),
+        pytest.param(Quotas(calls_per_day=5), Quotas(calls_per_day=5), True, id="as large"),
+        pytest.param(Quotas(calls_per_day=6), Quotas(calls_per_day=5), False, id="larger"),
+        pytest.param(Quotas(1, 5, 9), Quotas(calls_per_day=5), True, id="more of them"),
+        pytest.param(Quotas(calls_per_minute=1), Quotas(calls_per_day=5), False, id="another"),
+        pytest.param(None, Quotas(), True, id="no bounds"),
     ],
 )
 def test_adm_8_budgets_are_narrower_where_each_bound_is_kept(
-    budgets: TimeBudgets | None, bounds: TimeBudgets, expected: bool
+    budgets: Quotas | None, bounds: Quotas, expected: bool
 ) -> None:
     assert is_narrower(budgets, bounds) == expected

@@ -14,10 +14,10 @@ from toolgate.model.principals import Ceiling
 from toolgate.model.servers import Approval, ApprovalPolicy
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Task
-from toolgate.policy.admission import needed_approvals
+from toolgate.policy.admission import find_requirements
 from toolgate.policy.compose import compose
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
-from toolgate.policy.scope import Demand
+from toolgate.policy.scope import ApprovalRequirement
 
 NOT_READ_ONLY = "policy, and the tool is not marked as read-only"
 TOOLS = refs("fs/delete", "fs/read", "fs/write", "git/log")
@@ -36,8 +36,8 @@ def platform(default: Approval = "never", **per_tool: Approval) -> Snapshot:
     return snapshot(replace(fs, record=record, tools=MappingProxyType(tools)), offer("git", "log"))
 
 
-def found(world: Snapshot, by_task: Approval = "never") -> Mapping[str, Demand]:
-    return {str(ref): demand for ref, demand in needed_approvals(world, TOOLS, by_task=by_task).items()}
+def found(world: Snapshot, by_task: Approval = "never") -> Mapping[str, ApprovalRequirement]:
+    return {str(ref): demand for ref, demand in find_requirements(world, TOOLS, by_task=by_task).items()}
 
 
 @pytest.mark.requirement("002-011", "002-026")
@@ -86,12 +86,16 @@ def test_a_task_asks_for_more_and_never_for_less(
 
 def test_each_says_by_which_layer_and_rule() -> None:
     assert found(platform("policy", delete="always", r_any="always")) == {
-        "fs/delete": Demand("platform", "approval_policy per_tool `delete`: always"),
-        "fs/read": Demand("platform", "approval_policy per_tool `r*`: always"),
-        "fs/write": Demand("platform", f"approval_policy default: {NOT_READ_ONLY}"),
+        "fs/delete": ApprovalRequirement("platform", "approval_policy per_tool `delete`: always"),
+        "fs/read": ApprovalRequirement("platform", "approval_policy per_tool `r*`: always"),
+        "fs/write": ApprovalRequirement("platform", f"approval_policy default: {NOT_READ_ONLY}"),
     }
-    assert found(platform(), "policy")["git/log"] == Demand("task", f"mcp.approval_policy: {NOT_READ_ONLY}")
-    assert found(platform("policy"), "always")["fs/write"] == Demand("task", "mcp.approval_policy: always")
+    assert found(platform(), "policy")["git/log"] == ApprovalRequirement(
+        "task", f"mcp.approval_policy: {NOT_READ_ONLY}"
+    )
+    assert found(platform("policy"), "always")["fs/write"] == ApprovalRequirement(
+        "task", "mcp.approval_policy: always"
+    )
 
 
 def test_a_scope_has_them_and_lists_what_it_lists_anyway() -> None:
@@ -99,7 +103,9 @@ def test_a_scope_has_them_and_lists_what_it_lists_anyway() -> None:
     scope = compose(platform(), Ceiling(), task=task, request=SessionRequest())
 
     assert scope.tools == refs("fs/delete", "fs/read")
-    assert scope.approvals == dict.fromkeys(scope.tools, Demand("task", "mcp.approval_policy: always"))
+    assert scope.approvals == dict.fromkeys(
+        scope.tools, ApprovalRequirement("task", "mcp.approval_policy: always")
+    )
     plain = compose(platform(delete="always"), Ceiling(), task=None, request=SessionRequest())
     assert list(plain.approvals) == [ToolRef("fs", "delete")]
 

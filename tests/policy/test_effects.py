@@ -15,22 +15,21 @@ from tests.scenarios.soak import rounds
 from toolgate.errors import InvalidRecord
 from toolgate.model.effects import HINTS, UNSTATED, read_effects
 from toolgate.model.names import ToolRef
-from toolgate.model.pins import Pin
 from toolgate.model.principals import Ceiling, Key
 from toolgate.model.servers import Approval, ApprovalPolicy
-from toolgate.model.snapshot import Snapshot
+from toolgate.model.snapshot import Pin, Snapshot
 from toolgate.model.tasks import Profile, Selection
 from toolgate.model.tools import ServerTools
-from toolgate.policy.admission import needed_approvals
+from toolgate.policy.admission import find_requirements
 from toolgate.policy.compose import compose
 from toolgate.policy.explain import explain
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_tools_selection
 from toolgate.policy.learn import learn
 from toolgate.policy.lint import lint_all
-from toolgate.policy.offers import approved_effects, matching, may_hold
 from toolgate.policy.patterns import Patterns, effect_of, parse_pattern
 from toolgate.policy.plan import plan
-from toolgate.policy.reach import is_in_ceiling, key_reach
+from toolgate.policy.reach import compute_key_reach, is_in_ceiling
+from toolgate.policy.rules import can_match, find_matching, read_approved_effects
 from toolgate.policy.scope import Scope
 
 FEW = settings(max_examples=rounds(suite=8, soak=17_000), database=None)
@@ -119,7 +118,7 @@ def test_an_allow_pattern_matches_only_what_a_definition_states(
         seen(request=SessionRequest(tools=parse_tools_selection(patterns))),
         seen(request=SessionRequest(allow=patterns)),
         seen(request=SessionRequest(profile="p"), profiles=(by_profile,)),
-        tuple(matching(snapshot(FS), Patterns.of(patterns), is_deny=False)),
+        tuple(find_matching(snapshot(FS), Patterns.of(patterns), is_deny=False)),
     ]
 
     assert found == [tuple(ToolRef("fs", name) for name in expected)] * len(found)
@@ -176,9 +175,11 @@ def test_annotations_that_change_after_approval_do_not_change_the_decision() -> 
     assert [(one.tool, one.allowed, one.rule) for one in found.tools] == [
         ("write", False, "pin: its definition is not the approved one")
     ]
-    assert approved_effects(drifted, pin, "write") is UNSTATED
-    assert approved_effects(drifted, Pin(server_id="fs", tools={"write": "new"}), "write") == tool.effects
-    assert list(matching(platform, Patterns.of(["@read_only"]), is_deny=False)) == []
+    assert read_approved_effects(drifted, pin, "write") is UNSTATED
+    assert (
+        read_approved_effects(drifted, Pin(server_id="fs", tools={"write": "new"}), "write") == tool.effects
+    )
+    assert list(find_matching(platform, Patterns.of(["@read_only"]), is_deny=False)) == []
 
 
 def test_an_approver_whose_ceiling_has_an_effect_judges_calls_within_it() -> None:
@@ -263,7 +264,7 @@ def test_approvals_by_effect_ask_for_more_where_a_definition_does_not_say(
 ) -> None:
     platform = snapshot(server)
     tools = refs(*(f"fs/{name}" for name in sorted(FS.tools)))
-    found = needed_approvals(platform, tools)
+    found = find_requirements(platform, tools)
 
     assert [ref.name for ref in found] == expected
     assert all("definition" in one.rule or "default" in one.rule for one in found.values())
@@ -340,15 +341,15 @@ def test_lint_finds_effects_that_no_definition_states(
 def test_a_server_that_was_not_listed_may_hold_any_effect() -> None:
     slow = offer("slow", state="pending")
 
-    assert may_hold(slow, Patterns.of(["@read_only"]), is_deny=False)
-    assert not may_hold(MUTE, Patterns.of(["@read_only"]), is_deny=False)
-    assert may_hold(MUTE, Patterns.of(["@read_only"]), is_deny=True)
+    assert can_match(slow, Patterns.of(["@read_only"]), is_deny=False)
+    assert not can_match(MUTE, Patterns.of(["@read_only"]), is_deny=False)
+    assert can_match(MUTE, Patterns.of(["@read_only"]), is_deny=True)
     broken = offer("bad", quarantined={"x": "no schema", "prompt:y": "no name"})
-    assert may_hold(broken, Patterns.of(["@destructive"]), is_deny=True)
+    assert can_match(broken, Patterns.of(["@destructive"]), is_deny=True)
 
 
 def test_a_key_reaches_what_its_effects_let_through() -> None:
-    assert key_reach(snapshot(FS, MUTE), Ceiling(allow=("@read_only",))) == set(refs("fs/read"))
+    assert compute_key_reach(snapshot(FS, MUTE), Ceiling(allow=("@read_only",))) == set(refs("fs/read"))
 
 
 def test_learning_keeps_what_the_effects_of_a_task_let_through_and_no_more() -> None:
@@ -458,7 +459,7 @@ def test_a_definition_that_says_less_never_takes_an_approval_away() -> None:
         tool = replace(FS.tools["read"], effects=read_effects(said))
         record = replace(FS.record, approval_policy=ApprovalPolicy(default=default, per_tool=asked))
         platform = snapshot(replace(FS, record=record, tools={"read": tool}))
-        return bool(needed_approvals(platform, refs("fs/read")))
+        return bool(find_requirements(platform, refs("fs/read")))
 
     for (default, asked), said in product(rules, hints[::4]):
         less = said | {"openWorldHint": None}

@@ -1,6 +1,6 @@
 """What a scope leaves out: counted whole, and named within a bound."""
 
-from toolgate.policy.exclusions import MAX_NAMED, summarize_exclusions
+from toolgate.policy.explain import MAX_EXCLUSIONS, summarize_exclusions
 from toolgate.policy.scope import Decision, Reason
 
 
@@ -24,12 +24,12 @@ def test_whole_servers_are_named_before_single_tools() -> None:
 
 
 def test_as_many_are_named_as_the_bound_says_and_all_are_counted() -> None:
-    tools = [decision("a", f"t{n}", Reason.DENIED_BY_TASK) for n in range(2 * MAX_NAMED)]
-    servers = [decision(f"s{n}", None, Reason.LIST_FAILED) for n in range(MAX_NAMED)]
+    tools = [decision("a", f"t{n}", Reason.DENIED_BY_TASK) for n in range(2 * MAX_EXCLUSIONS)]
+    servers = [decision(f"s{n}", None, Reason.LIST_FAILED) for n in range(MAX_EXCLUSIONS)]
 
-    assert len(summarize_exclusions(tools).named) == MAX_NAMED
+    assert len(summarize_exclusions(tools).named) == MAX_EXCLUSIONS
     assert summarize_exclusions([*tools, *servers]).named == tuple(servers)
-    assert summarize_exclusions([*tools, *servers]).count == 3 * MAX_NAMED
+    assert summarize_exclusions([*tools, *servers]).count == 3 * MAX_EXCLUSIONS
 
 
 def test_the_fingerprint_follows_what_is_excluded_and_why_and_not_the_wording() -> None:

@@ -7,8 +7,7 @@ from toolgate.model.principals import Ceiling
 from toolgate.policy.compose import compose
 from toolgate.policy.explain import Explanation, explain
 from toolgate.policy.layers import SessionRequest, TaskPolicy
-from toolgate.policy.limits import Limits
-from toolgate.policy.scope import Decision, Reason
+from toolgate.policy.scope import Decision, Reason, ScopeLimits
 
 PLATFORM = snapshot(
     offer("fs", "read", "write", allowed=("read",)),
@@ -71,7 +70,7 @@ def test_a_scope_refused_for_its_size_is_explained_by_what_the_rules_admit() -> 
         Ceiling(),
         task=None,
         request=SessionRequest(),
-        limits=Limits(max_tools=1, on_too_many="refuse"),
+        limits=ScopeLimits(max_tools=1, on_too_many="refuse"),
     )
 
     assert explanation.scope.refusal is not None

@@ -10,7 +10,7 @@ from tests.policy.worlds import offer, snapshot
 from toolgate.model.servers import ApprovalPolicy
 from toolgate.model.tasks import Task
 from toolgate.model.tools import ServerTools
-from toolgate.policy.guards import lifted_guards
+from toolgate.policy.admission import find_weakened_guards
 
 
 def task(**config: Any) -> Task:
@@ -55,9 +55,9 @@ def server(policy: ApprovalPolicy) -> ServerTools:
     ],
 )
 def test_what_a_change_of_a_task_lifts(before: Task, after: Task, expected: list[str]) -> None:
-    assert [*lifted_guards(snapshot(tasks=(before,)), snapshot(tasks=(after,)))] == expected
+    assert [*find_weakened_guards(snapshot(tasks=(before,)), snapshot(tasks=(after,)))] == expected
     same = snapshot(server(ApprovalPolicy()), tasks=(before,))
-    assert [*lifted_guards(same, same)] == []
+    assert [*find_weakened_guards(same, same)] == []
 
 
 @pytest.mark.parametrize(
@@ -87,6 +87,6 @@ def test_what_a_change_of_a_task_lifts(before: Task, after: Task, expected: list
 def test_what_a_change_of_a_server_lifts(
     before: ApprovalPolicy, after: ApprovalPolicy, expected: list[str]
 ) -> None:
-    told = [*lifted_guards(snapshot(server(before)), snapshot(server(after)))]
+    told = [*find_weakened_guards(snapshot(server(before)), snapshot(server(after)))]
 
     assert told == [f"server `s`, `approval_policy`: {what}" for what in expected]

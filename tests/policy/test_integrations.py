@@ -13,15 +13,14 @@ from tests.policy.worlds import SERVERS, Maker, World, offer, snapshot
 from tests.scenarios.soak import rounds
 from toolgate.model.effects import read_effects
 from toolgate.model.names import kind_of
-from toolgate.model.principals import Ceiling, Choice, IntegrationState, Principal, choice_id_of
+from toolgate.model.principals import Ceiling, IntegrationChoice, IntegrationState, Principal, make_choice_id
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import ServerTools
 from toolgate.policy.compose import compose, decide_one
 from toolgate.policy.explain import explain
-from toolgate.policy.integrations import ALL_ON, Integrations, integrations_of
 from toolgate.policy.layers import SessionRequest, TaskPolicy
-from toolgate.policy.limits import NO_LIMITS
-from toolgate.policy.scope import Reason, Scope
+from toolgate.policy.resolve import ALL_ON, Integrations, read_integrations
+from toolgate.policy.scope import NO_LIMITS, Reason, Scope
 
 READ_ONLY = read_effects({"readOnlyHint": True})
 STATES: tuple[IntegrationState, ...] = ("off", "read_only", "on")
@@ -148,23 +147,25 @@ def principal(default: IntegrationState) -> Principal:
 
 
 def chosen_by(principal_id: str, servers: Mapping[str, IntegrationState], **more: bool) -> Snapshot:
-    choice = Choice(choice_id=choice_id_of(principal_id), principal=principal_id, servers=servers, **more)
+    choice = IntegrationChoice(
+        choice_id=make_choice_id(principal_id), principal=principal_id, servers=servers, **more
+    )
     return Snapshot(choices={choice.choice_id: choice})
 
 
 def test_a_caller_has_its_own_choices_over_the_default_of_its_key_and_nobody_elses() -> None:
     own = chosen_by("key:ada", {"git": "off"})
 
-    assert integrations_of(own, principal("on")) == Integrations("on", {"git": "off"})
-    assert integrations_of(chosen_by("key:bob", {"git": "off"}), principal("on")) is ALL_ON
-    assert integrations_of(Snapshot(), principal("on")) is ALL_ON
-    assert integrations_of(Snapshot(), principal("read_only")) == Integrations("read_only")
+    assert read_integrations(own, principal("on")) == Integrations("on", {"git": "off"})
+    assert read_integrations(chosen_by("key:bob", {"git": "off"}), principal("on")) is ALL_ON
+    assert read_integrations(Snapshot(), principal("on")) is ALL_ON
+    assert read_integrations(Snapshot(), principal("read_only")) == Integrations("read_only")
 
 
 def test_a_choice_that_cannot_be_read_switches_everything_off() -> None:
     damaged = chosen_by("key:ada", {}, is_readable=False)
 
-    assert integrations_of(damaged, principal("on")) == Integrations("off")
+    assert read_integrations(damaged, principal("on")) == Integrations("off")
 
 
 @settings(max_examples=rounds(suite=30, soak=17_000), database=None)

@@ -12,18 +12,17 @@ from tests.policy.worlds import KIND_PATTERNS, OTHERS, PATTERNS, TOOLS, offer, r
 from toolgate.errors import InvalidParams, InvalidRecord
 from toolgate.model.effects import UNSTATED
 from toolgate.model.names import ToolRef, kind_of
-from toolgate.model.pins import Pin
 from toolgate.model.principals import Ceiling
+from toolgate.model.snapshot import Pin
 from toolgate.model.tools import ServerTools
 from toolgate.policy.compose import compose, decide_one
 from toolgate.policy.explain import explain
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_tools_selection
-from toolgate.policy.limits import Limits
 from toolgate.policy.lint import lint
-from toolgate.policy.offers import registered
 from toolgate.policy.patterns import MAX_KIND_PATTERN, Patterns, parse_pattern
 from toolgate.policy.plan import plan
-from toolgate.policy.scope import Decision, Reason, Scope
+from toolgate.policy.rules import count_registered
+from toolgate.policy.scope import Decision, Reason, Scope, ScopeLimits
 
 OPEN = Ceiling()
 ASK = SessionRequest()
@@ -192,9 +191,11 @@ def test_a_request_for_tools_names_tools(item: str) -> None:
 def test_limits_count_tools_only() -> None:
     platform = snapshot(offer("fs", *ALL, allowed=EVERYTHING))
 
-    fits = compose(platform, OPEN, task=None, request=ASK, limits=Limits(max_tools=1, on_too_many="refuse"))
+    fits = compose(
+        platform, OPEN, task=None, request=ASK, limits=ScopeLimits(max_tools=1, on_too_many="refuse")
+    )
     too_large = compose(
-        platform, OPEN, task=None, request=ASK, limits=Limits(max_tools=0, on_too_many="refuse")
+        platform, OPEN, task=None, request=ASK, limits=ScopeLimits(max_tools=0, on_too_many="refuse")
     )
 
     assert fits.refusal is None
@@ -224,7 +225,7 @@ def test_a_refused_listing_is_hidden_with_its_reason() -> None:
         Reason.INVALID_DEFINITION,
         "definition: it has no name",
     )
-    assert registered(platform).tools == 1
+    assert count_registered(platform).tools == 1
 
 
 def test_a_server_known_for_its_prompts_alone_stays_when_its_tools_cannot_be_listed() -> None:

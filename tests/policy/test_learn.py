@@ -15,7 +15,7 @@ from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Profile, Selection, Task
 from toolgate.policy.compose import compose
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
-from toolgate.policy.learn import MAX_NAMED, Lesson, encode_lesson, learn
+from toolgate.policy.learn import MAX_NAMED_OF_KIND, Lesson, encode_lesson, learn
 from toolgate.policy.patterns import MAX_LISTED, MAX_PATTERN
 from toolgate.policy.resolve import bind_task
 
@@ -85,7 +85,7 @@ def test_a_lesson_names_each_tool_and_prompt_and_keeps_what_the_task_says_otherw
     assert lesson.policy == replace(
         TASK, default=("git",), allow=("git/git_log", "mail/send", "prompt:git/review")
     )
-    assert (lesson.anew, lesson.refused, lesson.gone, lesson.dropped) == ((), (), (), ())
+    assert (lesson.newly_allowed, lesson.refused, lesson.gone, lesson.dropped) == ((), (), (), ())
 
 
 def test_servers_of_which_nothing_was_used_may_still_be_named() -> None:
@@ -154,7 +154,7 @@ def test_rules_that_were_not_enforced_and_would_deny_what_was_used_are_left_out(
         deny=("prune_*",),
         allow=("git/git_commit", "mail/purge"),
     )
-    assert lesson.anew == refs("git/git_commit", "mail/purge")
+    assert lesson.newly_allowed == refs("git/git_commit", "mail/purge")
     assert lesson.dropped == (
         "mcp.tool_denylist `purge`",
         "mcp.profile `p`",
@@ -176,7 +176,7 @@ def test_a_disabled_task_is_learned_and_stays_disabled() -> None:
 
 
 def test_too_many_resources_to_name_are_all_of_their_server() -> None:
-    uris = [f"file:///{number}" for number in range(MAX_NAMED + 1)]
+    uris = [f"file:///{number}" for number in range(MAX_NAMED_OF_KIND + 1)]
     platform = snapshot(
         offer("files", "read", allowed=("*", "resource:*")), offer("few", "x", allowed=("*", "resource:*"))
     )
@@ -189,7 +189,7 @@ def test_too_many_resources_to_name_are_all_of_their_server() -> None:
 
 
 def test_too_many_resources_to_name_are_never_more_than_the_task_had() -> None:
-    used = [ToolRef("docs", f"resource:pub:/{number}") for number in range(MAX_NAMED + 1)]
+    used = [ToolRef("docs", f"resource:pub:/{number}") for number in range(MAX_NAMED_OF_KIND + 1)]
     platform = snapshot(offer("docs", allowed=("resource:*",)))
     allow = ("resource:docs/priv:/1", "resource:docs/pub:*")
     task = TaskPolicy(task_id="t", enabled=True, default=("docs",), allow=allow)

@@ -8,26 +8,27 @@ from tests.policy.worlds import TOKENS, offer, refs, snapshot
 from toolgate.model.principals import Ceiling
 from toolgate.policy.compose import compose
 from toolgate.policy.layers import SessionRequest, TaskPolicy
-from toolgate.policy.limits import NO_LIMITS, Limits
-from toolgate.policy.scope import Refusal, Scope
+from toolgate.policy.scope import NO_LIMITS, Refusal, Scope, ScopeLimits
 
 PLATFORM = snapshot(offer("fs", "list", "read", "write"))
 TOOLS = refs("fs/list", "fs/read", "fs/write")
 HINT = "narrow it with `?tools=`, `?servers=`, a task or a profile, or search it with `?mode=find`"
 
 
-def scope_within(limits: Limits, request: SessionRequest | None = None) -> Scope:
+def scope_within(limits: ScopeLimits, request: SessionRequest | None = None) -> Scope:
     return compose(PLATFORM, Ceiling(), task=None, request=request or SessionRequest(), limits=limits)
 
 
 def test_the_limits_unless_set_otherwise() -> None:
-    assert Limits() == Limits(max_tools=128, max_definition_tokens=None, on_too_many="find")
+    assert ScopeLimits() == ScopeLimits(max_tools=128, max_definition_tokens=None, on_too_many="find")
 
 
 @pytest.mark.parametrize(
-    "limits", [Limits(max_tools=3), Limits(max_definition_tokens=3 * TOKENS)], ids=["tools", "tokens"]
+    "limits",
+    [ScopeLimits(max_tools=3), ScopeLimits(max_definition_tokens=3 * TOKENS)],
+    ids=["tools", "tokens"],
 )
-def test_a_scope_may_be_as_large_as_its_limit(limits: Limits) -> None:
+def test_a_scope_may_be_as_large_as_its_limit(limits: ScopeLimits) -> None:
     scope = scope_within(limits)
 
     assert (scope.tools, scope.tokens, scope.refusal, scope.is_searchable) == (TOOLS, 3 * TOKENS, None, False)
@@ -37,20 +38,22 @@ def test_a_scope_may_be_as_large_as_its_limit(limits: Limits) -> None:
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
-        pytest.param(Limits(max_tools=1), "the scope has 3 tools, 2 more than `max_tools` 1", id="tools"),
         pytest.param(
-            Limits(max_definition_tokens=25),
+            ScopeLimits(max_tools=1), "the scope has 3 tools, 2 more than `max_tools` 1", id="tools"
+        ),
+        pytest.param(
+            ScopeLimits(max_definition_tokens=25),
             "the scope has definitions of 30 tokens, 5 more than `max_definition_tokens` 25",
             id="tokens",
         ),
         pytest.param(
-            Limits(max_tools=2, max_definition_tokens=25),
+            ScopeLimits(max_tools=2, max_definition_tokens=25),
             "the scope has 3 tools, 1 more than `max_tools` 2",
             id="both",
         ),
     ],
 )
-def test_a_larger_scope_is_refused_whole_and_says_by_how_much(limits: Limits, message: str) -> None:
+def test_a_larger_scope_is_refused_whole_and_says_by_how_much(limits: ScopeLimits, message: str) -> None:
     scope = scope_within(replace(limits, on_too_many="refuse"))
 
     assert scope.refusal == Refusal(code="too_many_tools", message=message, hint=HINT)
@@ -59,13 +62,13 @@ def test_a_larger_scope_is_refused_whole_and_says_by_how_much(limits: Limits, me
 
 
 def test_a_scope_refused_for_its_size_still_shows_what_the_rules_admit() -> None:
-    scope = scope_within(Limits(max_tools=1, on_too_many="refuse"))
+    scope = scope_within(ScopeLimits(max_tools=1, on_too_many="refuse"))
 
     assert scope.admitted == set(TOOLS)
 
 
 def test_a_larger_scope_is_made_searchable_loses_nothing_and_says_how_to_narrow_it() -> None:
-    scope = scope_within(Limits(max_tools=1))
+    scope = scope_within(ScopeLimits(max_tools=1))
 
     assert (scope.tools, scope.refusal, scope.is_searchable) == (TOOLS, None, True)
     assert scope.servers == ("fs",)
@@ -86,7 +89,7 @@ def test_without_limits_no_scope_is_too_large() -> None:
 
 
 def test_a_narrower_request_brings_a_scope_under_its_limit() -> None:
-    scope = scope_within(Limits(max_tools=1), SessionRequest(tools=("fs/read",)))
+    scope = scope_within(ScopeLimits(max_tools=1), SessionRequest(tools=("fs/read",)))
 
     assert (scope.tools, scope.refusal) == (refs("fs/read"), None)
 
@@ -94,7 +97,11 @@ def test_a_narrower_request_brings_a_scope_under_its_limit() -> None:
 def test_a_request_the_task_refuses_is_refused_for_that_and_not_for_its_size() -> None:
     task = TaskPolicy(task_id="t", enabled=True, default=("fs",))
     scope = compose(
-        PLATFORM, Ceiling(), task=task, request=SessionRequest(servers=("git",)), limits=Limits(max_tools=0)
+        PLATFORM,
+        Ceiling(),
+        task=task,
+        request=SessionRequest(servers=("git",)),
+        limits=ScopeLimits(max_tools=0),
     )
 
     assert scope.refusal is not None

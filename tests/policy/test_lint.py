@@ -6,10 +6,10 @@ import pytest
 
 from tests.policy.worlds import offer, snapshot
 from toolgate.model.principals import Ceiling, Key
-from toolgate.model.quotas import TimeBudgets
+from toolgate.model.quotas import Quotas
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Environment, Profile, Selection, Task
-from toolgate.policy.lint import Finding, FindingCode, lint, lint_all
+from toolgate.policy.lint import FindingCode, LintFinding, lint, lint_all
 
 SERVERS = (
     offer("fs", "read", "write", tags=("local",)),
@@ -38,16 +38,16 @@ def with_key(ceiling: Ceiling, default_task: str | None = None) -> Snapshot:
     return snapshot(*SERVERS, keys=(key,), tasks=(Task(task_id="t"), Task(task_id="u")))
 
 
-def in_task(code: FindingCode, rule: str, subject: str, message: str) -> Finding:
-    return Finding(code=code, kind="task", id="t", rule=rule, subject=subject, message=message)
+def in_task(code: FindingCode, rule: str, subject: str, message: str) -> LintFinding:
+    return LintFinding(code=code, kind="task", id="t", rule=rule, subject=subject, message=message)
 
 
-def in_profile(code: FindingCode, rule: str, subject: str, message: str) -> Finding:
-    return Finding(code=code, kind="profile", id="p", rule=rule, subject=subject, message=message)
+def in_profile(code: FindingCode, rule: str, subject: str, message: str) -> LintFinding:
+    return LintFinding(code=code, kind="profile", id="p", rule=rule, subject=subject, message=message)
 
 
-def in_key(code: FindingCode, rule: str, subject: str, message: str) -> Finding:
-    return Finding(code=code, kind="key", id="k", rule=rule, subject=subject, message=message)
+def in_key(code: FindingCode, rule: str, subject: str, message: str) -> LintFinding:
+    return LintFinding(code=code, kind="key", id="k", rule=rule, subject=subject, message=message)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_allowed_tools_that_match_nothing_are_found(allowed: tuple[str, ...], ex
     findings = lint(snapshot(offer("fs", "read", allowed=allowed)))
 
     assert findings == tuple(
-        Finding(
+        LintFinding(
             code="matches_nothing",
             kind="server",
             id="fs",
@@ -218,7 +218,7 @@ def test_a_server_that_has_not_listed_its_tools_is_not_said_to_lack_any() -> Non
         ),
     ],
 )
-def test_a_rule_that_does_nothing_is_found(platform: Snapshot, expected: Finding) -> None:
+def test_a_rule_that_does_nothing_is_found(platform: Snapshot, expected: LintFinding) -> None:
     assert lint(platform) == (expected,)
 
 
@@ -254,7 +254,7 @@ def test_findings_are_sorted_by_record_and_rule() -> None:
 def test_a_budget_that_another_is_always_used_up_before_is_found(
     budgets: dict[str, int], subject: str | None
 ) -> None:
-    key = Key(key_id="k", sha256="", role="agent", budgets=TimeBudgets(**budgets))
+    key = Key(key_id="k", sha256="", role="agent", budgets=Quotas(**budgets))
     of_key = lint(snapshot(*SERVERS, keys=(key,)))
     of_task = lint(with_task(budgets=budgets))
 

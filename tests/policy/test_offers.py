@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from tests.policy.worlds import offer, refs, snapshot
 from toolgate.model.effects import UNSTATED
 from toolgate.model.names import ToolRef
-from toolgate.policy.offers import matching, offered_names
 from toolgate.policy.patterns import Patterns
+from toolgate.policy.rules import find_matching, list_names
 
 PLATFORM = snapshot(
     offer("notes", "add", "log", allowed=()),
@@ -32,7 +32,7 @@ PLATFORM = snapshot(
 def test_all_that_is_registered_is_found_whatever_is_allowed_of_it(
     patterns: list[str], expected: list[str]
 ) -> None:
-    assert tuple(matching(PLATFORM, Patterns.of(patterns), is_deny=False)) == refs(*expected)
+    assert tuple(find_matching(PLATFORM, Patterns.of(patterns), is_deny=False)) == refs(*expected)
 
 
 words = st.text("git/*?prlo", min_size=1, max_size=8)
@@ -42,9 +42,9 @@ words = st.text("git/*?prlo", min_size=1, max_size=8)
 def test_exactly_what_rules_would_match_is_found(texts: list[str]) -> None:
     patterns = Patterns.of(texts)
     every = sorted(
-        ToolRef(server_id, name) for server_id, one in PLATFORM.servers.items() for name in offered_names(one)
+        ToolRef(server_id, name) for server_id, one in PLATFORM.servers.items() for name in list_names(one)
     )
 
-    assert list(matching(PLATFORM, patterns, is_deny=False)) == [
+    assert list(find_matching(PLATFORM, patterns, is_deny=False)) == [
         ref for ref in every if patterns.first_match(ref, effects=UNSTATED, is_deny=False) is not None
     ]

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from tests.policy.worlds import offer, refs, snapshot
 from toolgate.model.names import ToolRef
-from toolgate.model.pins import Pin
 from toolgate.model.principals import Ceiling
-from toolgate.model.snapshot import Snapshot
+from toolgate.model.snapshot import Pin, Snapshot
 from toolgate.policy.compose import compose, decide_one
 from toolgate.policy.layers import SessionRequest
 from toolgate.policy.scope import Reason, Scope

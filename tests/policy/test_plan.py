@@ -8,9 +8,8 @@ import pytest
 from tests.policy.worlds import offer, refs, snapshot
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Profile, Selection, Task
-from toolgate.policy.limits import Limits
 from toolgate.policy.plan import Plan, TaskChange, plan
-from toolgate.policy.scope import Refusal
+from toolgate.policy.scope import Refusal, ScopeLimits
 
 
 def task(task_id: str, *servers: str, **config: object) -> Task:
@@ -96,7 +95,7 @@ def test_a_change_to_a_profile_shows_in_the_tasks_that_use_it() -> None:
 
 def test_a_change_that_makes_a_scope_too_large_shows_the_refusal_and_what_came_in() -> None:
     change = plan(
-        BEFORE, snapshot(FS_OPEN, GIT, tasks=TASKS), limits=Limits(max_tools=2, on_too_many="refuse")
+        BEFORE, snapshot(FS_OPEN, GIT, tasks=TASKS), limits=ScopeLimits(max_tools=2, on_too_many="refuse")
     ).changes[1]
 
     assert change == TaskChange(

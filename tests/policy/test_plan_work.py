@@ -13,17 +13,16 @@ from tests.policy.test_properties import seeds
 from tests.policy.worlds import ALL_PATTERNS, GHOST, SERVERS, TAGS, Maker, offer, snapshot
 from tests.scenarios.soak import rounds
 from toolgate.errors import InvalidRecord
-from toolgate.model.pins import Pin
 from toolgate.model.principals import Ceiling
-from toolgate.model.snapshot import Snapshot
+from toolgate.model.snapshot import Pin, Snapshot
 from toolgate.model.tasks import Task
 from toolgate.policy import plan as planning
 from toolgate.policy.compose import compose
 from toolgate.policy.layers import SessionRequest, parse_task_policy
-from toolgate.policy.limits import Limits
 from toolgate.policy.plan import Planner, TaskChange
+from toolgate.policy.scope import ScopeLimits
 
-REFUSING = Limits(max_tools=128, on_too_many="refuse")
+REFUSING = ScopeLimits(max_tools=128, on_too_many="refuse")
 CHANGES_PER_EXAMPLE = 20
 
 
@@ -35,7 +34,7 @@ def task(task_id: str, **config: Any) -> Task:
 # The same as composing everything
 
 
-def side(platform: Snapshot, task_id: str | None, limits: Limits) -> tuple[Any, ...]:
+def side(platform: Snapshot, task_id: str | None, limits: ScopeLimits) -> tuple[Any, ...]:
     """What callers get and could get, the refusal and the problem, by composing all of it."""
     nothing: frozenset[Any] = frozenset()
     if task_id is not None and task_id not in platform.tasks:
@@ -51,7 +50,7 @@ def side(platform: Snapshot, task_id: str | None, limits: Limits) -> tuple[Any, 
     return frozenset(scope.refs), scope.admitted | widest.admitted, scope.refusal, None
 
 
-def expected(before: Snapshot, after: Snapshot, limits: Limits) -> list[TaskChange]:
+def expected(before: Snapshot, after: Snapshot, limits: ScopeLimits) -> list[TaskChange]:
     changes = []
     for task_id in (None, *sorted(before.tasks.keys() | after.tasks.keys())):
         old, new = side(before, task_id, limits), side(after, task_id, limits)
@@ -123,7 +122,7 @@ class Changes:
 def test_a_plan_says_what_composing_everything_says(seed: int) -> None:
     changes, planner, chance = Changes(seed), Planner(), Random(seed)
     platform = changes.start()
-    limits = Limits(
+    limits = ScopeLimits(
         max_tools=chance.choice((1, 3, 6, 128)),
         max_definition_tokens=chance.choice((None, None, 40)),
         on_too_many=chance.choice(("refuse", "refuse", "find")),
@@ -155,8 +154,8 @@ def narrowed(platform: Snapshot, server_id: str) -> Snapshot:
     return replace(platform, servers=MappingProxyType({**platform.servers, server_id: changed}))
 
 
-@pytest.mark.parametrize("limits", [Limits(), REFUSING], ids=["find", "refuse"])
-def test_a_plan_of_one_server_composes_that_server_alone(limits: Limits) -> None:
+@pytest.mark.parametrize("limits", [ScopeLimits(), REFUSING], ids=["find", "refuse"])
+def test_a_plan_of_one_server_composes_that_server_alone(limits: ScopeLimits) -> None:
     before, planner = platform_of(100), Planner()
     planner.plan(before, narrowed(before, "s000"), limits=limits)
     already = planner.composed

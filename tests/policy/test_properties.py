@@ -24,7 +24,7 @@ from toolgate.policy.compose import compose, decide_one
 from toolgate.policy.explain import Explanation, explain
 from toolgate.policy.layers import parse_task_policy
 from toolgate.policy.patterns import Patterns
-from toolgate.policy.rules import compiled
+from toolgate.policy.rules import compile_stored
 from toolgate.policy.scope import Decision, Scope
 
 CASES_PER_EXAMPLE = 60
@@ -103,7 +103,7 @@ def test_sco_3_the_order_of_lists_and_repeats_in_them_do_not_matter(seed: int) -
 @given(seeds)
 def test_sco_3_the_same_input_gives_the_same_output(seed: int) -> None:
     first = [scope_of(world) for _, world in worlds(seed)]
-    compiled.cache_clear()
+    compile_stored.cache_clear()
 
     assert [scope_of(world) for _, world in worlds(seed)] == first
 

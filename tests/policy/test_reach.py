@@ -7,8 +7,8 @@ from toolgate.model.names import ToolRef
 from toolgate.model.principals import Ceiling, Principal
 from toolgate.model.tasks import Profile, Rollout, Selection, Task
 from toolgate.policy.layers import parse_task_policy
-from toolgate.policy.reach import key_reach, own_scopes, task_reach
-from toolgate.policy.unused import Grant, UnusedTool, weigh_grant
+from toolgate.policy.learn import GrantUse, UnusedTool, weigh_grant
+from toolgate.policy.reach import compose_caller_scopes, compute_key_reach, compute_task_reach
 
 REVIEW = Task(
     task_id="review",
@@ -29,29 +29,31 @@ REACHED = frozenset(refs("git/log", "git/prompt:review", "mail/send"))
 
 
 def test_a_task_reaches_what_requests_may_name_too() -> None:
-    assert task_reach(PLATFORM, parse_task_policy(REVIEW)) == REACHED
+    assert compute_task_reach(PLATFORM, parse_task_policy(REVIEW)) == REACHED
 
 
 def test_a_task_that_is_not_enforced_reaches_everything() -> None:
     task = replace(parse_task_policy(REVIEW), enforced=False)
 
-    assert task_reach(PLATFORM, task) == REACHED | set(refs("time/now"))
+    assert compute_task_reach(PLATFORM, task) == REACHED | set(refs("time/now"))
 
 
 def test_a_key_reaches_what_its_tasks_do_within_its_ceiling() -> None:
     tasks = ("review", "broken", "unwritten")
 
-    assert key_reach(PLATFORM, Ceiling()) == REACHED | set(refs("time/now"))
-    assert key_reach(PLATFORM, Ceiling(tasks=tasks)) == REACHED
-    assert key_reach(PLATFORM, Ceiling(tasks=tasks, servers=("mail", "time"))) == set(refs("mail/send"))
-    assert key_reach(PLATFORM, Ceiling(tasks=())) == frozenset()
+    assert compute_key_reach(PLATFORM, Ceiling()) == REACHED | set(refs("time/now"))
+    assert compute_key_reach(PLATFORM, Ceiling(tasks=tasks)) == REACHED
+    assert compute_key_reach(PLATFORM, Ceiling(tasks=tasks, servers=("mail", "time"))) == set(
+        refs("mail/send")
+    )
+    assert compute_key_reach(PLATFORM, Ceiling(tasks=())) == frozenset()
 
 
 def test_a_grant_is_weighed_by_the_tools_that_are_not_used() -> None:
     send = ToolRef("mail", "send")
     grant = weigh_grant(PLATFORM, REACHED, used=set(refs("git/log")), last_ms={send: 5})
 
-    assert grant == Grant(2, (UnusedTool(send, TOKENS, 5),))
+    assert grant == GrantUse(2, (UnusedTool(send, TOKENS, 5),))
     assert grant.unused_tokens == TOKENS
 
 
@@ -65,8 +67,8 @@ def test_a_caller_reaches_what_its_own_versions_of_profiles_have() -> None:
 
     def own(ceiling: Ceiling) -> set[ToolRef]:
         caller = Principal(id="key:ada", role="agent", ceiling=ceiling)
-        return {ref for scope in own_scopes(platform, caller) for ref in scope.admitted}
+        return {ref for scope in compose_caller_scopes(platform, caller) for ref in scope.admitted}
 
-    assert key_reach(platform, bound) == set(refs("mail/send", "time/now"))
+    assert compute_key_reach(platform, bound) == set(refs("mail/send", "time/now"))
     assert own(bound) == set(refs("time/now"))
     assert own(free) == set(refs("mail/send"))

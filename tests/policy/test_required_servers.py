@@ -8,8 +8,8 @@ from tests.policy.worlds import offer, snapshot
 from toolgate.model.principals import Ceiling
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.compose import compose
-from toolgate.policy.integrations import ALL_ON, Integrations
 from toolgate.policy.layers import SessionRequest, TaskPolicy
+from toolgate.policy.resolve import ALL_ON, Integrations
 from toolgate.policy.scope import Refusal
 
 OPEN = Ceiling()

@@ -18,16 +18,16 @@ from toolgate.policy.layers import SessionRequest, parse_task_policy
 from toolgate.policy.learn import learn
 from toolgate.policy.lint import lint
 from toolgate.policy.plan import Planner, TaskChange, plan
-from toolgate.policy.reach import BOUNDLESS, task_reach
+from toolgate.policy.reach import NO_CEILING, compute_task_reach
 from toolgate.policy.rollouts import (
     BUCKETS,
     Cohort,
-    bucket_of,
-    candidates_of,
-    cohorts_of,
+    draw_bucket,
+    draw_side,
     draw_versions,
-    side_of,
-    version_in,
+    find_candidates,
+    find_version,
+    split_cohorts,
 )
 from toolgate.policy.scope import ProfileVersion
 
@@ -57,7 +57,7 @@ def platform(profile: Profile, *tasks: Task) -> Snapshot:
 
 def having(profile: Profile, callers: list[str] = CALLERS) -> set[str]:
     """The callers that have the candidate."""
-    return {one for one in callers if side_of(profile, principal_id=one, task_id="") == "candidate"}
+    return {one for one in callers if draw_side(profile, principal_id=one, task_id="") == "candidate"}
 
 
 @pytest.mark.requirement("000-38")
@@ -85,7 +85,7 @@ def test_another_version_draws_independently() -> None:
 
 
 def test_the_draw_is_the_same_in_every_process() -> None:
-    drawn = [bucket_of("code-review", 5, one) for one in ("caller:local", "caller:key:ci", "task:nightly")]
+    drawn = [draw_bucket("code-review", 5, one) for one in ("caller:local", "caller:key:ci", "task:nightly")]
 
     # Written down: callers would change sides if a release drew differently.
     assert drawn == [4415, 3233, 8405]
@@ -94,16 +94,16 @@ def test_the_draw_is_the_same_in_every_process() -> None:
 @FEW
 @given(st.text(max_size=40), st.integers(1, 2**31 - 1), st.text(st.characters(), max_size=80))
 def test_every_name_draws_a_number_and_draws_it_again(profile: str, version: int, subject: str) -> None:
-    number = bucket_of(profile, version, subject)
+    number = draw_bucket(profile, version, subject)
 
     assert 0 <= number < BUCKETS
-    assert bucket_of(profile, version, subject) == number
+    assert draw_bucket(profile, version, subject) == number
 
 
 def test_by_task_all_callers_of_a_task_are_on_one_side() -> None:
     profile = rolled_out(50, by="task")
     sides = {
-        task_id: {side_of(profile, principal_id=one, task_id=task_id) for one in CALLERS[:20]}
+        task_id: {draw_side(profile, principal_id=one, task_id=task_id) for one in CALLERS[:20]}
         for task_id in map(str, range(50))
     }
 
@@ -116,7 +116,7 @@ def scope_for(
 ) -> tuple[object, ...]:
     task = None if request.profile else parse_task_policy(REVIEW)
     drawn = draw_versions(platform(profile), principal_id, task=task, request=request)
-    scope = compose(drawn, BOUNDLESS, task=task, request=request)
+    scope = compose(drawn, NO_CEILING, task=task, request=request)
     return scope.tools, scope.profiles
 
 
@@ -148,20 +148,20 @@ def test_explain_names_version_side_and_share() -> None:
     drawn = draw_versions(
         platform(rolled_out(100)), "key:a", task=parse_task_policy(REVIEW), request=ASKS_NOTHING
     )
-    found = explain(drawn, BOUNDLESS, task=parse_task_policy(REVIEW), request=ASKS_NOTHING)
+    found = explain(drawn, NO_CEILING, task=parse_task_policy(REVIEW), request=ASKS_NOTHING)
     stable = explain(
-        platform(rolled_out(30, by="task")), BOUNDLESS, task=parse_task_policy(REVIEW), request=ASKS_NOTHING
+        platform(rolled_out(30, by="task")), NO_CEILING, task=parse_task_policy(REVIEW), request=ASKS_NOTHING
     )
 
     assert [str(one) for one in found.scope.profiles] == ["p@2"]
     assert [one.rule for one in stable.servers] == ["mcp.profile `p` version 1 (stable)"]
-    assert version_in(drawn, "absent") is None
+    assert find_version(drawn, "absent") is None
 
 
 def test_a_task_that_is_not_enforced_has_no_part_in_a_rollout() -> None:
     lax = Task(task_id="review", config={**REVIEW.config, "mcp.enforce": "false"})
     scope = compose(
-        platform(rolled_out(50), lax), BOUNDLESS, task=parse_task_policy(lax), request=ASKS_NOTHING
+        platform(rolled_out(50), lax), NO_CEILING, task=parse_task_policy(lax), request=ASKS_NOTHING
     )
 
     assert scope.profiles == ()
@@ -209,18 +209,18 @@ def test_a_change_of_a_server_shows_for_those_whose_version_has_it() -> None:
 
 
 def test_cohorts_of_one_rollout_nest_and_those_of_two_cross() -> None:
-    assert cohorts_of(rolled_out(10), rolled_out(50), "t") == (
+    assert split_cohorts(rolled_out(10), rolled_out(50), "t") == (
         Cohort("stable", "stable", 50),
         Cohort("stable", "candidate", 40),
         Cohort("candidate", "candidate", 10),
     )
-    assert cohorts_of(rolled_out(10), rolled_out(50, version=3), "t") == (
+    assert split_cohorts(rolled_out(10), rolled_out(50, version=3), "t") == (
         Cohort("stable", "stable", 45),
         Cohort("stable", "candidate", 45),
         Cohort("candidate", "stable", 5),
         Cohort("candidate", "candidate", 5),
     )
-    assert cohorts_of(None, None, "t") == (Cohort("stable", "stable", 100),)
+    assert split_cohorts(None, None, "t") == (Cohort("stable", "stable", 100),)
 
 
 def test_lint_looks_at_the_candidate_too() -> None:
@@ -253,9 +253,9 @@ def test_reach_and_learning_know_both_versions_while_one_is_rolled_out() -> None
     task = parse_task_policy(REVIEW)
     both = refs("fs/read", "git/log")
 
-    assert task_reach(platform(rolled_out(10)), task) == frozenset(both)
-    assert task_reach(platform(STABLE), task) == frozenset(refs("fs/read"))
-    assert task_reach(platform(rolled_out(100, by="task")), task) == frozenset(both)
+    assert compute_task_reach(platform(rolled_out(10)), task) == frozenset(both)
+    assert compute_task_reach(platform(STABLE), task) == frozenset(refs("fs/read"))
+    assert compute_task_reach(platform(rolled_out(100, by="task")), task) == frozenset(both)
     assert learn(platform(rolled_out(10)), task, both).kept == both
     assert learn(platform(STABLE), task, both).kept == refs("fs/read")
 
@@ -269,16 +269,16 @@ def test_the_candidates_of_a_caller_are_those_it_has_under_every_task() -> None:
         )
     )
 
-    assert candidates_of(mixed, "key:a") == {"p"}
+    assert find_candidates(mixed, "key:a") == {"p"}
 
 
 def test_a_rollout_never_goes_past_the_task_and_the_key() -> None:
     config = {**REVIEW.config, "mcp.allowed_server_ids": json.dumps(["fs"])}
     task = parse_task_policy(Task(task_id="review", config=config))
     drawn = draw_versions(platform(rolled_out(100)), "key:a", task=task, request=ASKS_NOTHING)
-    ceiling = replace(BOUNDLESS, servers=("fs",))
+    ceiling = replace(NO_CEILING, servers=("fs",))
 
-    assert compose(drawn, BOUNDLESS, task=task, request=ASKS_NOTHING).tools == refs("fs/read")
+    assert compose(drawn, NO_CEILING, task=task, request=ASKS_NOTHING).tools == refs("fs/read")
     assert compose(drawn, ceiling, task=parse_task_policy(REVIEW), request=ASKS_NOTHING).tools == refs(
         "fs/read"
     )

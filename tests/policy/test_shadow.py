@@ -14,10 +14,9 @@ from toolgate.model.principals import Ceiling
 from toolgate.model.tasks import Task
 from toolgate.policy.compose import compose, decide_one
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
-from toolgate.policy.limits import Limits
 from toolgate.policy.lint import lint
 from toolgate.policy.plan import plan
-from toolgate.policy.scope import Decision, Scope
+from toolgate.policy.scope import Decision, Scope, ScopeLimits
 
 PLATFORM = snapshot(
     offer("git", "git_log", "git_commit", "prompt:review", allowed=("*", "prompt:*")), offer("mail", "send")
@@ -133,7 +132,7 @@ def test_the_limits_of_a_scope_hold_in_any_case() -> None:
         Ceiling(),
         task=TASK,
         request=SessionRequest(),
-        limits=Limits(max_tools=2, on_too_many="refuse"),
+        limits=ScopeLimits(max_tools=2, on_too_many="refuse"),
     )
 
     assert scope.refusal is not None

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from toolgate.errors import InvalidRecord
-from toolgate.model.quotas import TimeBudgets
+from toolgate.model.quotas import Quotas
 from toolgate.model.tasks import Selection, Task
 from toolgate.policy.layers import TaskPolicy, parse_task_policy
 from toolgate.policy.patterns import MAX_LISTED, MAX_LISTED_WILDCARDS
@@ -266,15 +266,15 @@ def test_deeply_nested_text_is_refused_like_any_other() -> None:
     ("text", "expected"),
     [
         pytest.param("{}", None, id="none"),
-        pytest.param('{"calls_per_minute": 60}', TimeBudgets(calls_per_minute=60), id="one"),
+        pytest.param('{"calls_per_minute": 60}', Quotas(calls_per_minute=60), id="one"),
         pytest.param(
             '{"calls_per_minute": 1, "calls_per_day": 2, "tokens_per_day": 1000000000000}',
-            TimeBudgets(1, 2, 10**12),
+            Quotas(1, 2, 10**12),
             id="all",
         ),
     ],
 )
-def test_budgets_over_time_are_read(text: str, expected: TimeBudgets | None) -> None:
+def test_budgets_over_time_are_read(text: str, expected: Quotas | None) -> None:
     assert parse(budgets=text) == TaskPolicy(task_id="t", budgets=expected)
 
 

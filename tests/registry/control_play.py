@@ -1,4 +1,4 @@
-"""Control in memory, by the contract of `ControlLink`: does what a test tells it, remembers what it saw."""
+"""Control in memory, by the contract of `ControlConnection`: does what a test says, remembers what it saw."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -7,8 +7,8 @@ from typing import Final
 
 from toolgate.errors import Compacted, ControlUnavailable, ToolgateError
 from toolgate.model.reports import Definitions, NodeReport
-from toolgate.model.revisions import Batch, Listing
-from toolgate.registry.replication.sync import Position
+from toolgate.model.revisions import ChangeBatch, RecordList
+from toolgate.registry.replication.sync import HistoryPosition
 from toolgate.registry.store.contract import Store
 
 BOOKMARK_EVERY_S: Final = 5.0
@@ -26,7 +26,7 @@ class MemoryControl:
         """What every attempt to watch fails with."""
         self.is_mute = False
         """Watches say nothing, not even bookmarks."""
-        self.edit: Callable[[Batch], Batch] = lambda batch: batch
+        self.edit: Callable[[ChangeBatch], ChangeBatch] = lambda batch: batch
         """What becomes of a batch on its way."""
         self.delay_s = 0.0
         """How long a batch is on its way."""
@@ -40,18 +40,18 @@ class MemoryControl:
         self.reports: list[tuple[NodeReport, tuple[Definitions, ...]]] = []
         self._open: set[_Watching] = set()
 
-    async def list_records(self) -> Listing:
+    async def list_records(self) -> RecordList:
         self.lists_s.append(_now_s())
         self._check()
         return await self.store.list()
 
-    async def newest(self) -> Position:
+    async def newest(self) -> HistoryPosition:
         self.polls_s.append(_now_s())
         self._check()
-        return Position(self.store.epoch, self.store.revision, self.store.digest)
+        return HistoryPosition(self.store.epoch, self.store.revision, self.store.digest)
 
     @asynccontextmanager
-    async def watch_records(self, since: Position) -> AsyncIterator[AsyncIterator[Batch]]:
+    async def watch_records(self, since: HistoryPosition) -> AsyncIterator[AsyncIterator[ChangeBatch]]:
         self.watches.append((_now_s(), since.revision))
         self._check()
         if self.watch_failure is not None:
@@ -91,8 +91,8 @@ class MemoryControl:
             raise self.failure
 
 
-class _Watching(AsyncIterator[Batch]):
-    def __init__(self, control: MemoryControl, batches: AsyncIterator[Batch], since: int) -> None:
+class _Watching(AsyncIterator[ChangeBatch]):
+    def __init__(self, control: MemoryControl, batches: AsyncIterator[ChangeBatch], since: int) -> None:
         self._control = control
         self._batches = batches
         self._cursor = since
@@ -104,7 +104,7 @@ class _Watching(AsyncIterator[Batch]):
         if self._patience is not None and not self._patience.expired():
             self._patience.reschedule(_now_s())
 
-    async def __anext__(self) -> Batch:
+    async def __anext__(self) -> ChangeBatch:
         batch = await self._next()
         while batch is None:  # nothing is known of a revision that is still to come
             batch = await self._next()
@@ -112,7 +112,7 @@ class _Watching(AsyncIterator[Batch]):
             await asyncio.sleep(self._control.delay_s)
         return self._control.edit(batch)
 
-    async def _next(self) -> Batch | None:
+    async def _next(self) -> ChangeBatch | None:
         patience_s = None if self._control.is_mute else BOOKMARK_EVERY_S
         try:
             async with asyncio.timeout(0 if self._is_cut else patience_s) as self._patience:
@@ -122,7 +122,9 @@ class _Watching(AsyncIterator[Batch]):
         except TimeoutError:
             if self._is_cut:
                 raise ControlUnavailable("the connection was reset") from None
-            return Batch(revision=self._cursor) if self._cursor <= self._control.store.revision else None
+            return (
+                ChangeBatch(revision=self._cursor) if self._cursor <= self._control.store.revision else None
+            )
         finally:
             self._patience = None
         self._cursor = batch.revision

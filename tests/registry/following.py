@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager, suppress
 from tests.registry.control_play import MemoryControl
 from tests.registry.server_files import body
 from tests.upstream.virtual_time import pass_time
-from toolgate.model.revisions import Write
+from toolgate.model.revisions import RecordWrite
 from toolgate.registry.memory import MemoryStore
-from toolgate.registry.replication.state import RegistryState, state_of
+from toolgate.registry.replication.state import RegistryState, parse_listing
 from toolgate.registry.replication.sync import NodeSync, SyncStatus
 
 
@@ -52,18 +52,18 @@ async def following(control: MemoryControl, *, jitter: float = 1.0) -> AsyncIter
             await task
 
 
-def server(server_id: str, **more: object) -> Write:
-    return Write(kind="server", id=server_id, body=body(server_id, **more))
+def server(server_id: str, **more: object) -> RecordWrite:
+    return RecordWrite(kind="server", id=server_id, body=body(server_id, **more))
 
 
-def delete(server_id: str) -> Write:
-    return Write(kind="server", id=server_id, body=None)
+def delete(server_id: str) -> RecordWrite:
+    return RecordWrite(kind="server", id=server_id, body=None)
 
 
-async def write(store: MemoryStore, *writes: Write) -> None:
+async def write(store: MemoryStore, *writes: RecordWrite) -> None:
     await store.write(writes, actor="ada")
     await pass_time(0.001)
 
 
 async def listed(store: MemoryStore) -> RegistryState:
-    return state_of(await store.list())
+    return parse_listing(await store.list())

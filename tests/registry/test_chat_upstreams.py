@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from tests.contract.stores import Clock
 from toolgate.errors import InvalidRecord
 from toolgate.model.chat import ChatBudgets, ChatUpstream
-from toolgate.model.revisions import Write
+from toolgate.model.revisions import RecordWrite
 from toolgate.registry.memory import MemoryStore
 from toolgate.registry.records.codec import encode_record, parse_record
-from toolgate.registry.replication.state import state_of
+from toolgate.registry.replication.state import parse_listing
 from toolgate.registry.store.portable import import_store
 from toolgate.registry.store.sqlite import open_sqlite_store
 
@@ -74,11 +74,11 @@ def test_an_older_program_reads_what_it_knows_and_a_writer_must_know_it_all() ->
 async def test_a_chat_upstream_moves_with_its_history_from_one_registry_into_another(tmp_path: Path) -> None:
     store, file = MemoryStore(Clock()), tmp_path / "export.jsonl"
     for body in ({**encode_record(FULL), "enabled": True}, encode_record(FULL)):
-        await store.write([Write(kind="chat_upstream", id="azure", body=body)], actor="ada")
+        await store.write([RecordWrite(kind="chat_upstream", id="azure", body=body)], actor="ada")
     await store.export(file)
     import_store(file, tmp_path / "registry.db")
     async with open_sqlite_store(tmp_path / "registry.db", Clock()) as moved:
-        state = state_of(await moved.list())
+        state = parse_listing(await moved.list())
         history = await moved.history("chat_upstream", "azure", limit=5)
 
     assert state.chat_upstreams == {"azure": FULL}

@@ -9,7 +9,7 @@ import pytest
 
 from tests.registry.server_files import body, save
 from toolgate.errors import NotFound
-from toolgate.model.servers import Budgets, ServerRecord, StdioLaunch
+from toolgate.model.servers import ServerBudgets, ServerRecord, StdioLaunch
 from toolgate.registry.files.directory import (
     DirectoryScan,
     FileProblem,
@@ -90,7 +90,7 @@ max_tool_output_bytes = 65536
             stdio=StdioLaunch(command="uvx", args=("xxx@latest",)),
             tool_namespace="mcp.fs",
             allowed_tools=("read_*", "search_*"),
-            budgets=Budgets(tool_timeout_ms=8000, max_concurrency=8, max_tool_output_bytes=65536),
+            budgets=ServerBudgets(tool_timeout_ms=8000, max_concurrency=8, max_tool_output_bytes=65536),
         )
     ]
 

@@ -2,10 +2,10 @@
 
 from pydantic import BaseModel, Field, create_model
 
-from toolgate.registry.records.body import Documented
+from toolgate.registry.records.body import FieldDescriptions
 
 
-class Parent(Documented, BaseModel):
+class Parent(FieldDescriptions, BaseModel):
     kept: int
     """Under the field,
     over two lines."""
@@ -15,14 +15,14 @@ class Parent(Documented, BaseModel):
     renamed: int = Field(alias="other")
     """Of one with an alias."""
 
-    anew: int
+    newly_allowed: int
     """Of the parent's."""
 
 
 class Child(Parent):
-    anew: int
+    newly_allowed: int
 
-    said: int = Field(description="In words of its own.")
+    start_records: int = Field(description="In words of its own.")
     """Not this."""
 
 

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, create_engine, inspect
 from tests.contract.stores import DEADLINE_S, Clock, execute, put, read_watch
 from tests.postgres import shared_server
 from toolgate.errors import Compacted, StartRefused
-from toolgate.model.revisions import Change, Listing, Stored
+from toolgate.model.revisions import RecordChange, RecordList, StoredRecord
 from toolgate.registry.database.tables import SCHEMA_VERSION, create_tables
 from toolgate.registry.migrations import upgrade
 from toolgate.registry.store.contract import Store
@@ -25,11 +25,11 @@ from toolgate.registry.store.engines import open_store
 pytestmark = pytest.mark.anyio
 
 RELEASE_0_1 = (Path(__file__).parent / "release_0_1.sql").read_text()
-LISTING = Listing(
+LISTING = RecordList(
     epoch="",
     revision=3,
     records=(
-        Stored(
+        StoredRecord(
             kind="server",
             id="fs",
             body={"server_id": "fs", "n": 2},
@@ -39,7 +39,7 @@ LISTING = Listing(
         ),
     ),
 )
-DELETED = Change(
+DELETED = RecordChange(
     revision=3,
     kind="task",
     id="review",

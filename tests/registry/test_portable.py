@@ -15,7 +15,7 @@ from tests.contract.stores import DEADLINE_S, STORES, Clock, delete, put, read_w
 from tests.postgres import shared_server
 from toolgate.errors import Compacted, ImportRefused, StartRefused, StorageFailed
 from toolgate.model.reports import NodeReport
-from toolgate.model.revisions import Batch, Listing
+from toolgate.model.revisions import ChangeBatch, RecordList
 from toolgate.registry.store.contract import Store
 from toolgate.registry.store.engines import open_store
 from toolgate.registry.store.export import check_export
@@ -186,7 +186,7 @@ async def test_a_registry_somebody_runs_on_takes_no_import(tmp_path: Path, expor
 async def test_replicas_notice_an_import_and_their_watchers_list_again(export: Path) -> None:
     url = shared_server().create_schema()
     async with asyncio.timeout(DEADLINE_S), open_store(url, Clock()) as store, store.watch(0) as batches:
-        assert await anext(batches) == Batch(revision=0)
+        assert await anext(batches) == ChangeBatch(revision=0)
         await asyncio.to_thread(import_store, export, url)
         with pytest.raises(Compacted):
             await anext(batches)
@@ -324,4 +324,4 @@ async def test_a_file_that_changes_while_it_is_imported_is_not_imported(
     with pytest.raises(ImportRefused, match="checksum"):
         import_store(export, target)
     async with open_store(target, Clock()) as store:
-        assert await store.list() == Listing(epoch=store.epoch, revision=0, records=())
+        assert await store.list() == RecordList(epoch=store.epoch, revision=0, records=())

@@ -14,13 +14,13 @@ from sqlalchemy import Connection, insert, text
 from tests.contract.stores import DEADLINE_S, Clock, put
 from tests.postgres import PostgresServer, own_server, shared_server
 from toolgate.errors import Compacted, InvalidRecord, StartRefused, StorageFailed, StorageUnavailable
-from toolgate.model.revisions import Batch, Change
+from toolgate.model.revisions import ChangeBatch, RecordChange
 from toolgate.registry.database.tables import CHANGES, change_row, lock_head, store_head
 from toolgate.registry.store.postgresql import PostgresStore, open_postgres_store
 
 pytestmark = pytest.mark.anyio
 
-CHANGE = Change(
+CHANGE = RecordChange(
     revision=1, kind="server", id="x", operation="put", actor="ada", at_ms=0, before=None, after={}
 )
 
@@ -212,7 +212,7 @@ async def test_sto_4_a_damaged_log_line_ends_the_watchers_and_not_the_store(stor
         store_head(connection, replace(lock_head(connection), revision=1))
 
     async with asyncio.timeout(DEADLINE_S), store.watch(0) as batches:
-        assert await anext(batches) == Batch(revision=0)
+        assert await anext(batches) == ChangeBatch(revision=0)
         await store._transactions.change(spoil, then=lambda _: None)
         with pytest.raises(Compacted):
             await anext(batches)

@@ -14,7 +14,7 @@ from tests.postgres import PostgresServer, own_server
 from tests.scenarios.soak import rounds
 from tests.scenarios.wires import open_wire
 from toolgate.errors import Compacted, StartRefused, StorageUnavailable
-from toolgate.model.revisions import Batch
+from toolgate.model.revisions import ChangeBatch
 from toolgate.registry.store import postgresql
 from toolgate.registry.store.postgresql import PostgresStore, open_postgres_store
 
@@ -55,8 +55,8 @@ async def becomes_current(store: PostgresStore, expected: bool) -> None:
         await asyncio.sleep(0)
 
 
-async def read(batches: AsyncIterator[Batch], upto: int) -> list[Batch]:
-    seen: list[Batch] = []
+async def read(batches: AsyncIterator[ChangeBatch], upto: int) -> list[ChangeBatch]:
+    seen: list[ChangeBatch] = []
     while not seen or seen[-1].revision < upto:
         seen.append(await anext(batches))
     return seen
@@ -195,7 +195,7 @@ async def test_a_replica_that_was_cut_off_catches_up(
         open_postgres_store(lone_role, Clock()) as lone,
         lone.watch(0) as batches,
     ):
-        assert await anext(batches) == Batch(revision=0)
+        assert await anext(batches) == ChangeBatch(revision=0)
         cut_off(server)
         for n in range(600):
             await store.write([put("fs", n=n)], actor="ada")
@@ -212,7 +212,7 @@ async def test_wat_3_a_replica_that_missed_what_was_compacted_ends_its_watchers(
 ) -> None:
     async with asyncio.timeout(DEADLINE_S), open_postgres_store(lone_role, Clock()) as lone:
         async with lone.watch(0) as batches:
-            assert await anext(batches) == Batch(revision=0)
+            assert await anext(batches) == ChangeBatch(revision=0)
             cut_off(server)
             for n in range(5):
                 await store.write([put("fs", n=n)], actor="ada")
@@ -236,7 +236,7 @@ async def test_a_database_restored_from_a_backup_ends_every_watcher(url: str, st
         for n in range(2, 5):
             await store.write([put("fs", n=n)], actor="ada")
         async with asyncio.timeout(DEADLINE_S), store.watch(4) as batches:
-            assert await anext(batches) == Batch(revision=4)
+            assert await anext(batches) == ChangeBatch(revision=4)
             with admin.transaction():
                 for table in tables:
                     admin.execute(f"DELETE FROM {table}")

@@ -6,21 +6,19 @@ import pytest
 
 from tests.growth import grows_with_length
 from toolgate.errors import InvalidRecord
-from toolgate.model.principals import choice_id_of
+from toolgate.model.principals import make_choice_id
 from toolgate.model.revisions import Kind
 from toolgate.model.servers import (
     ApprovalPolicy,
-    Budgets,
     HttpEndpoint,
     RedactionRules,
+    ServerBudgets,
     ServerRecord,
     StdioLaunch,
 )
-from toolgate.registry.profile_bodies import ProfileBody
 from toolgate.registry.records.codec import Record, encode_record, parse_record, parse_server, unknown_fields
-from toolgate.registry.records.policy_bodies import MAX_CHOICES, KeyBody
+from toolgate.registry.records.policy_bodies import MAX_CHOICES, KeyBody, ProfileBody, TaskBody
 from toolgate.registry.records.server_bodies import ServerBody
-from toolgate.registry.task_bodies import TaskBody
 
 STDIO: dict[str, Any] = {"server_id": "fs", "transport": "stdio", "stdio": {"command": "mcp-fs"}}
 HTTP: dict[str, Any] = {
@@ -81,7 +79,7 @@ def test_a_full_server_is_read_field_by_field() -> None:
         tool_namespace="mcp.git",
         allowed_tools=("read_*", "git-lab_2/list_?"),
         approval_policy=ApprovalPolicy(default="policy", per_tool={"push": "always"}),
-        budgets=Budgets(tool_timeout_ms=100, max_concurrency=1, max_tool_output_bytes=1024),
+        budgets=ServerBudgets(tool_timeout_ms=100, max_concurrency=1, max_tool_output_bytes=1024),
         redaction=RedactionRules(hide=("ssn", "*_note"), show=("key",), arguments="none"),
         tags=("code", "内部"),
         category="dev/tools",
@@ -106,7 +104,7 @@ def test_a_short_server_has_every_default_and_allows_no_tool() -> None:
 def test_a_budget_given_in_part_never_means_zero_for_the_rest() -> None:
     record = parse_server(changed(STDIO, "budgets", {"max_concurrency": 2}))
 
-    assert record.budgets == Budgets(
+    assert record.budgets == ServerBudgets(
         tool_timeout_ms=30_000, max_concurrency=2, max_tool_output_bytes=1_048_576
     )
 
@@ -356,7 +354,7 @@ def test_a_lenient_reading_is_lenient_about_nothing_else() -> None:
         ("key", {"key_id": "k", "sha256": "0" * 64, "role": "agent", "ceiling": {"servers": []}}),
         ("key", {"key_id": "k", "sha256": "0" * 64, "role": "agent", "budgets": {"calls_per_day": 5}}),
         ("key", {"key_id": "k", "sha256": "0" * 64, "role": "agent", "integrations": "off"}),
-        ("choice", {"choice_id": choice_id_of("local"), "principal": "local", "servers": {"fs": "off"}}),
+        ("choice", {"choice_id": make_choice_id("local"), "principal": "local", "servers": {"fs": "off"}}),
     ],
 )
 def test_the_shortest_body_goes_through_a_record_and_back(kind: Kind, body: dict[str, Any]) -> None:
@@ -379,7 +377,7 @@ def test_the_shortest_body_goes_through_a_record_and_back(kind: Kind, body: dict
     ids=lambda change: str(change)[:40],
 )
 def test_a_choice_is_of_one_principal_and_bounded(change: dict[str, Any]) -> None:
-    choice_id = choice_id_of("key:ada")
+    choice_id = make_choice_id("key:ada")
     body = {"choice_id": choice_id, "principal": "key:ada", "servers": {"fs": "read_only"}}
     parse_record("choice", choice_id, body)
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.growth import grows_with_length
 from toolgate.redaction.records import (
-    hidden_fields,
+    list_hidden_fields,
     redact_command,
     redact_record,
     redact_server,
@@ -162,8 +162,12 @@ def test_the_fields_that_hold_a_secret_themselves_are_named() -> None:
         },
     }
 
-    assert hidden_fields("server", body) == ["stdio.args[1]", "stdio.env.API_KEY", "stdio.env.DEFAULT_KEY"]
-    assert hidden_fields(
+    assert list_hidden_fields("server", body) == [
+        "stdio.args[1]",
+        "stdio.env.API_KEY",
+        "stdio.env.DEFAULT_KEY",
+    ]
+    assert list_hidden_fields(
         "server", {"http": {"url": "https://u:p@h/", "headers": {"X-Token": "hunter2"}}}
     ) == [
         "http.url",

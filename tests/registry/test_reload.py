@@ -10,12 +10,11 @@ import pytest
 from tests.contract.stores import Clock, delete
 from tests.registry.server_files import body, save
 from toolgate.errors import InvalidRecord, NotFound
-from toolgate.model.revisions import Write
+from toolgate.model.revisions import RecordWrite
 from toolgate.registry.files.directory import FileProblem
-from toolgate.registry.files.reload import DirectoryLoader
+from toolgate.registry.files.reload import DirectoryLoader, ReloadReport
 from toolgate.registry.memory import MemoryStore
 from toolgate.registry.records.diff import FieldDiff, RecordDiff
-from toolgate.registry.reload_plan import ReloadReport
 from toolgate.registry.store.contract import Store
 
 pytestmark = pytest.mark.anyio
@@ -42,7 +41,7 @@ async def titles(store: Store) -> dict[str, str]:
 
 
 async def write_by_api(store: Store, server_id: str, **more: object) -> None:
-    await store.write([Write(kind="server", id=server_id, body=body(server_id, **more))], actor="ada")
+    await store.write([RecordWrite(kind="server", id=server_id, body=body(server_id, **more))], actor="ada")
 
 
 def added(server_id: str) -> RecordDiff:
@@ -161,7 +160,7 @@ async def test_while_its_file_is_there_the_file_decides(store: MemoryStore, dire
 
 
 async def test_other_kinds_are_left_alone(store: MemoryStore, directory: Path) -> None:
-    await store.write([Write(kind="task", id="fs", body={"task_id": "fs"})], actor="directory:fs.json")
+    await store.write([RecordWrite(kind="task", id="fs", body={"task_id": "fs"})], actor="directory:fs.json")
 
     await DirectoryLoader(store, directory).reload()
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.contract.stores import DEADLINE_S, Clock
 from tests.registry.server_files import body, save
-from toolgate.model.revisions import Batch
+from toolgate.model.revisions import ChangeBatch
 from toolgate.registry.files.reload import DirectoryLoader
 from toolgate.registry.memory import MemoryStore
 from toolgate.registry.store.contract import Store
@@ -39,7 +39,7 @@ async def until_logged(text: str, caplog: pytest.LogCaptureFixture) -> None:
 
 
 @asynccontextmanager
-async def watching(store: Store, loader: DirectoryLoader) -> AsyncIterator[AsyncIterator[Batch]]:
+async def watching(store: Store, loader: DirectoryLoader) -> AsyncIterator[AsyncIterator[ChangeBatch]]:
     """The loader follows its files; what is given is what the store's watchers see of it."""
     await loader.reload()
     async with asyncio.timeout(DEADLINE_S), store.watch(store.revision) as batches:

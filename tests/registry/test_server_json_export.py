@@ -11,10 +11,12 @@ from tests.registry.official import SERVER, check_official
 from toolgate.errors import InvalidRecord
 from toolgate.redaction.records import redact_server
 from toolgate.registry.interchange.imports import parse_imports
+from toolgate.registry.interchange.server_json import PublishedIdentity, encode_server_json
 from toolgate.registry.records.codec import parse_server
-from toolgate.registry.server_json_export import Identity, encode_server_json
 
-IDENTITY = Identity(name="com.example/weather", version="1.2.0", title="Weather", description="It rains.")
+IDENTITY = PublishedIdentity(
+    name="com.example/weather", version="1.2.0", title="Weather", description="It rains."
+)
 SECRET = "hunter2-hunter2"
 
 
@@ -186,7 +188,7 @@ def test_what_nobody_else_could_start_is_refused(body: dict[str, Any]) -> None:
 
 
 def test_titles_and_descriptions_fit_the_official_limits() -> None:
-    long = Identity(name="com.example/weather", version="1", title="t" * 300)
+    long = PublishedIdentity(name="com.example/weather", version="1", title="t" * 300)
     found = encode_server_json(long, stdio("npx", "-y", "weather"))
 
     check_official(SERVER, found)

@@ -10,7 +10,7 @@ import pytest
 from tests.contract.stores import DEADLINE_S, Clock, delete
 from tests.registry.server_files import body
 from toolgate.model.principals import Key
-from toolgate.model.revisions import Write
+from toolgate.model.revisions import RecordWrite
 from toolgate.model.tasks import Profile, Task
 from toolgate.registry.memory import MemoryStore
 from toolgate.registry.records.codec import parse_server
@@ -28,8 +28,8 @@ def store() -> MemoryStore:
     return MemoryStore(Clock(), epoch="e")
 
 
-def server(server_id: str, **more: object) -> Write:
-    return Write(kind="server", id=server_id, body=body(server_id, **more))
+def server(server_id: str, **more: object) -> RecordWrite:
+    return RecordWrite(kind="server", id=server_id, body=body(server_id, **more))
 
 
 async def test_the_current_state_comes_first_then_one_after_each_transaction(store: MemoryStore) -> None:
@@ -37,9 +37,9 @@ async def test_the_current_state_comes_first_then_one_after_each_transaction(sto
     await store.write(
         [
             server("fs"),
-            Write(kind="task", id="t", body={"task_id": "t"}),
-            Write(kind="profile", id="p", body={"profile_id": "p"}),
-            Write(kind="key", id="ci", body=key),
+            RecordWrite(kind="task", id="t", body={"task_id": "t"}),
+            RecordWrite(kind="profile", id="p", body={"profile_id": "p"}),
+            RecordWrite(kind="key", id="ci", body=key),
         ],
         actor="ada",
     )
@@ -64,13 +64,15 @@ async def test_the_current_state_comes_first_then_one_after_each_transaction(sto
 async def test_a_record_that_does_not_parse_is_left_out_and_reported(
     store: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    wrong = Write(kind="server", id="bad", body={"server_id": "bad", "stdio": {"env": {"TOKEN": "c4n4ry"}}})
+    wrong = RecordWrite(
+        kind="server", id="bad", body={"server_id": "bad", "stdio": {"env": {"TOKEN": "c4n4ry"}}}
+    )
     await store.write([server("fs"), wrong], actor="ada")
 
     with caplog.at_level(logging.WARNING):
         async with asyncio.timeout(DEADLINE_S), aclosing(watch_registry(store)) as states:
             first = await anext(states)
-            await store.write([Write(kind="server", id="fs", body={"server_id": "fs"})], actor="ada")
+            await store.write([RecordWrite(kind="server", id="fs", body={"server_id": "fs"})], actor="ada")
             second = await anext(states)
 
     assert (first.servers, second.servers) == ({"fs": FS}, {})

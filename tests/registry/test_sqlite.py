@@ -18,7 +18,7 @@ import pytest
 from tests.contract.stores import Clock, execute, put
 from tests.scenarios.soak import rounds
 from toolgate.errors import StartRefused, StorageFailed
-from toolgate.model.revisions import Listing
+from toolgate.model.revisions import RecordList
 from toolgate.registry.database.statements import CHANGES_AT_ONCE, read_batches
 from toolgate.registry.store.engines import open_database
 from toolgate.registry.store.sqlite import SqliteStore, open_sqlite_store
@@ -29,7 +29,7 @@ WRITER = """
 import asyncio, sys
 from pathlib import Path
 from toolgate.model.revisions import Write
-from toolgate.registry.sqlite import open_sqlite_store
+from toolgate.registry.store.sqlite import open_sqlite_store
 
 async def main():
     async with open_sqlite_store(Path(sys.argv[1]), lambda: 0) as store:
@@ -63,7 +63,7 @@ def running_writer(path: Path) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-async def fill(path: Path, count: int = 30) -> Listing:
+async def fill(path: Path, count: int = 30) -> RecordList:
     """A closed store with some records, as it lists them."""
     async with open_sqlite_store(path, Clock()) as store:
         for n in range(count):
@@ -71,14 +71,14 @@ async def fill(path: Path, count: int = 30) -> Listing:
         return await store.list()
 
 
-async def opened_listing(path: Path) -> Listing:
+async def opened_listing(path: Path) -> RecordList:
     async with open_sqlite_store(path, Clock()) as store:
         return await store.list()
 
 
 def test_what_only_others_need_is_not_loaded() -> None:
     """Alembic, the driver of PostgreSQL and gRPC each take longer to load than the rest of a start."""
-    code = "import sys, toolgate.registry.engines; print(*sys.modules)"
+    code = "import sys, toolgate.registry.store.engines; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert {"alembic", "psycopg", "grpc"} & set(loaded.stdout.split()) == set()
@@ -388,7 +388,7 @@ import asyncio, resource, sys
 from pathlib import Path
 from toolgate.errors import StorageFailed
 from toolgate.model.revisions import Write
-from toolgate.registry.sqlite import open_sqlite_store
+from toolgate.registry.store.sqlite import open_sqlite_store
 
 async def attempt(store, n):
     try:

@@ -30,7 +30,7 @@ import asyncio, sys
 from pathlib import Path
 from toolgate.errors import StorageFailed
 from toolgate.model.revisions import Write
-from toolgate.registry.sqlite import open_sqlite_store
+from toolgate.registry.store.sqlite import open_sqlite_store
 
 async def main(path, writes):
     async with open_sqlite_store(Path(path), lambda: 0) as store:
@@ -181,7 +181,7 @@ import asyncio, os, sys
 from pathlib import Path
 from toolgate.errors import StorageFailed
 from toolgate.model.revisions import Write
-from toolgate.registry.sqlite import open_sqlite_store
+from toolgate.registry.store.sqlite import open_sqlite_store
 
 def big(n):
     return [Write(kind="server", id=f"s{n}", body={"text": os.urandom(10_000).hex()})]

@@ -10,8 +10,8 @@ from tests.registry.control_play import MemoryControl
 from tests.registry.following import delete, following, listed, server, write
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.errors import Unauthenticated
-from toolgate.model.pins import Pin
-from toolgate.model.revisions import Batch, Stored, Write
+from toolgate.model.revisions import ChangeBatch, RecordWrite, StoredRecord
+from toolgate.model.snapshot import Pin
 from toolgate.registry.memory import MemoryStore
 from toolgate.registry.records.transaction import RecordKey
 from toolgate.registry.replication.sync import DEFAULT_LIMITS, Backoff, SyncStatus
@@ -293,7 +293,7 @@ async def test_what_is_replayed_does_not_prove_the_state_current_before_it_is_ov
     async with following(control) as node:
         contacts, seen = node.contacts, []
 
-        def noted(batch: Batch) -> Batch:
+        def noted(batch: ChangeBatch) -> ChangeBatch:
             seen.append((batch.revision, len(batch.changes), node.contacts - contacts))
             return batch
 
@@ -310,7 +310,7 @@ async def test_what_is_replayed_does_not_prove_the_state_current_before_it_is_ov
 async def test_a_revision_that_is_skipped_is_cause_to_list(
     store: MemoryStore, control: MemoryControl
 ) -> None:
-    def skipping(batch: Batch) -> Batch:
+    def skipping(batch: ChangeBatch) -> ChangeBatch:
         return replace(batch, revision=0, changes=()) if batch.revision == 2 else batch
 
     control.edit = skipping
@@ -326,7 +326,7 @@ async def test_a_revision_that_is_skipped_is_cause_to_list(
 async def test_a_bookmark_of_what_was_not_delivered_is_cause_to_list(
     store: MemoryStore, control: MemoryControl
 ) -> None:
-    def emptied(batch: Batch) -> Batch:
+    def emptied(batch: ChangeBatch) -> ChangeBatch:
         return replace(batch, changes=())
 
     async with following(control) as node:
@@ -342,15 +342,17 @@ async def test_rep_6_unknown_kinds_and_records_that_cannot_be_read_do_not_stop_t
     store: MemoryStore, control: MemoryControl
 ) -> None:
     newer: Any = "weather"
-    strange = Stored(kind=newer, id="x", body={"is": "new"}, revision=1, updated_at_ms=0)
+    strange = StoredRecord(kind=newer, id="x", body={"is": "new"}, revision=1, updated_at_ms=0)
     store._records[RecordKey(newer, "x")] = strange
-    wrong = Write(kind="server", id="bad", body={"server_id": "bad"})
-    open_pin = Write(kind="pin", id="fs", body={"server_id": "other"})
-    open_choice = Write(kind="choice", id="a" * 64, body={"principal": "key:ada", "servers": {"fs": "new"}})
+    wrong = RecordWrite(kind="server", id="bad", body={"server_id": "bad"})
+    open_pin = RecordWrite(kind="pin", id="fs", body={"server_id": "other"})
+    open_choice = RecordWrite(
+        kind="choice", id="a" * 64, body={"principal": "key:ada", "servers": {"fs": "new"}}
+    )
     await store.write([server("fs", colour="red"), wrong, open_pin, open_choice], actor="ada")
 
     async with following(control) as node:
-        await write(store, Write(kind=newer, id="y", body={"is": "newer"}), server("git"))
+        await write(store, RecordWrite(kind=newer, id="y", body={"is": "newer"}), server("git"))
 
         assert sorted(node.state.servers) == ["fs", "git"]
         assert node.state.pins == {"fs": Pin(server_id="fs")}

@@ -10,9 +10,9 @@ import pytest
 from tests.registry.control_play import MemoryControl
 from tests.registry.following import following, listed, server
 from tests.upstream.virtual_time import VIRTUAL, pass_time
-from toolgate.model.revisions import Batch, Listing
+from toolgate.model.revisions import ChangeBatch, RecordList
 from toolgate.registry.memory import MemoryStore
-from toolgate.registry.replication.sync import Position
+from toolgate.registry.replication.sync import HistoryPosition
 
 pytestmark = pytest.mark.anyio
 
@@ -58,7 +58,7 @@ async def test_try_3_a_bookmark_of_another_history_ends_the_watch() -> None:
     forked = await store_of("a", "kept")
     async with following(control, jitter=0.0) as node:
         control.store = forked
-        control.edit = lambda batch: Batch(revision=batch.revision, digest=forked.digest)
+        control.edit = lambda batch: ChangeBatch(revision=batch.revision, digest=forked.digest)
         await pass_time(10)
 
         assert node.state == await listed(forked)
@@ -79,15 +79,15 @@ async def test_a_control_without_digests_is_followed_by_its_epoch_and_revisions(
     class Earlier(MemoryControl):
         """Of a release that tells none."""
 
-        async def list_records(self) -> Listing:
+        async def list_records(self) -> RecordList:
             listing = await super().list_records()
-            return Listing(epoch=listing.epoch, revision=listing.revision, records=listing.records)
+            return RecordList(epoch=listing.epoch, revision=listing.revision, records=listing.records)
 
-        async def newest(self) -> Position:
-            return Position(*(await super().newest())[:2])
+        async def newest(self) -> HistoryPosition:
+            return HistoryPosition(*(await super().newest())[:2])
 
     control = Earlier(await store_of("a"))
-    control.edit = lambda batch: Batch(revision=batch.revision, changes=batch.changes)
+    control.edit = lambda batch: ChangeBatch(revision=batch.revision, changes=batch.changes)
     async with following(control) as node:
         control.cut()
         await control.store.write([server("git")], actor="ada")
@@ -104,12 +104,12 @@ class Replicas(MemoryControl):
         super().__init__(stores[0])
         self._stores = cycle(stores)
 
-    async def list_records(self) -> Listing:
+    async def list_records(self) -> RecordList:
         self.store = next(self._stores)
         return await super().list_records()
 
     @asynccontextmanager
-    async def watch_records(self, since: Position) -> AsyncIterator[AsyncIterator[Batch]]:
+    async def watch_records(self, since: HistoryPosition) -> AsyncIterator[AsyncIterator[ChangeBatch]]:
         self.store = next(self._stores)
         async with super().watch_records(since) as batches:
             yield batches

@@ -10,9 +10,9 @@ from tests.registry.control_play import MemoryControl
 from tests.registry.following import following, listed, server, write
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.errors import ControlUnavailable
-from toolgate.model.revisions import Batch
+from toolgate.model.revisions import ChangeBatch
 from toolgate.registry.memory import MemoryStore
-from toolgate.registry.replication.sync import Position
+from toolgate.registry.replication.sync import HistoryPosition
 
 pytestmark = pytest.mark.anyio
 
@@ -38,7 +38,7 @@ async def test_what_a_poll_found_is_not_forgotten_for_a_batch_that_comes_at_the_
     class Restored(MemoryControl):
         """Is another one from the first poll on; the watch that is open gets one more batch just then."""
 
-        async def newest(self) -> Position:
+        async def newest(self) -> HistoryPosition:
             await store.write([server("fs")], actor="ada")
             self.store = MemoryStore(lambda: 0, epoch="second")
             return await super().newest()
@@ -55,12 +55,12 @@ async def test_a_poll_may_find_something_while_the_watch_is_being_given_up(store
     class Lingering(MemoryControl):
         """Takes its time to answer, and to close."""
 
-        async def newest(self) -> Position:
+        async def newest(self) -> HistoryPosition:
             await pass_time(0.5)
             return await super().newest()
 
         @asynccontextmanager
-        async def watch_records(self, since: Position) -> AsyncIterator[AsyncIterator[Batch]]:
+        async def watch_records(self, since: HistoryPosition) -> AsyncIterator[AsyncIterator[ChangeBatch]]:
             async with super().watch_records(since) as batches:
                 try:
                     yield batches
@@ -86,7 +86,7 @@ async def test_a_poll_that_fails_or_is_outrun_by_a_listing_changes_nothing(store
     class Slow(MemoryControl):
         """The first poll fails; during the second one, control is restored and listed anew."""
 
-        async def newest(self) -> Position:
+        async def newest(self) -> HistoryPosition:
             if not self.polls_s:
                 await super().newest()
                 raise ControlUnavailable("not now")
@@ -109,7 +109,7 @@ async def test_a_poll_finds_what_the_watch_does_not_deliver(
     store: MemoryStore, control: MemoryControl
 ) -> None:
     async with following(control, jitter=0.0) as node:
-        control.edit = lambda batch: Batch(revision=0)
+        control.edit = lambda batch: ChangeBatch(revision=0)
         await write(store, server("fs"))
         await pass_time(29)
         before = sorted(node.state.servers)

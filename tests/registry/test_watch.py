@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack
 import pytest
 
 from toolgate.errors import Compacted
-from toolgate.model.revisions import Batch
-from toolgate.registry.store.watch import REPLAYS, Start, WatchHub
+from toolgate.model.revisions import ChangeBatch
+from toolgate.registry.store.watch import REPLAYS, LogStart, WatchHub
 
 pytestmark = pytest.mark.anyio
 
@@ -21,11 +21,11 @@ class Log:
         self.answer = asyncio.Event()
         self.readers = 0
 
-    async def read(self, after: int, upto: int) -> Sequence[Batch]:
+    async def read(self, after: int, upto: int) -> Sequence[ChangeBatch]:
         self.readers += 1
         self.asked.set()
         await self.answer.wait()
-        return [Batch(revision=revision) for revision in range(after + 1, upto + 1)]
+        return [ChangeBatch(revision=revision) for revision in range(after + 1, upto + 1)]
 
     async def read_digest(self, revision: int) -> str:
         return f"digest of {revision}"
@@ -33,11 +33,11 @@ class Log:
 
 async def test_a_page_of_a_history_that_was_replaced_meanwhile_is_not_delivered() -> None:
     log = Log()
-    hub = WatchHub(log.read, log.read_digest, start=Start(revision=5))
+    hub = WatchHub(log.read, log.read_digest, start=LogStart(revision=5))
     async with asyncio.timeout(60), hub.watch(0) as batches:
         reading = asyncio.ensure_future(anext(batches))
         await log.asked.wait()
-        hub.restart(Start(revision=7))
+        hub.restart(LogStart(revision=7))
         log.answer.set()
 
         with pytest.raises(Compacted):
@@ -45,22 +45,22 @@ async def test_a_page_of_a_history_that_was_replaced_meanwhile_is_not_delivered(
 
 
 async def test_a_watcher_that_waits_is_woken_by_another_history() -> None:
-    hub = WatchHub(Log().read, Log().read_digest, start=Start(revision=5))
+    hub = WatchHub(Log().read, Log().read_digest, start=LogStart(revision=5))
     async with asyncio.timeout(60), hub.watch(5) as live:
-        assert await anext(live) == Batch(revision=5)
+        assert await anext(live) == ChangeBatch(revision=5)
         waiting = asyncio.ensure_future(anext(live))
         await asyncio.sleep(0)
-        hub.restart(Start(revision=20))
+        hub.restart(LogStart(revision=20))
 
         with pytest.raises(Compacted):
             await waiting
     async with asyncio.timeout(60), hub.watch(20) as batches:
-        assert await anext(batches) == Batch(revision=20)
+        assert await anext(batches) == ChangeBatch(revision=20)
 
 
 async def test_however_many_watchers_come_back_together_few_read_the_log_at_once() -> None:
     log = Log()
-    hub = WatchHub(log.read, log.read_digest, start=Start(revision=5))
+    hub = WatchHub(log.read, log.read_digest, start=LogStart(revision=5))
     async with asyncio.timeout(60), AsyncExitStack() as stack:
         watches = [await stack.enter_async_context(hub.watch(0)) for _ in range(20)]
         reading = [asyncio.ensure_future(anext(batches)) for batches in watches]
@@ -70,11 +70,11 @@ async def test_however_many_watchers_come_back_together_few_read_the_log_at_once
         log.answer.set()
 
         assert at_once == REPLAYS
-        assert await asyncio.gather(*reading) == [Batch(revision=1)] * 19
+        assert await asyncio.gather(*reading) == [ChangeBatch(revision=1)] * 19
 
 
 async def test_compaction_never_goes_back() -> None:
-    hub = WatchHub(Log().read, Log().read_digest, start=Start(revision=9))
+    hub = WatchHub(Log().read, Log().read_digest, start=LogStart(revision=9))
     hub.on_compacted(5)
     hub.on_compacted(3)
 

@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 
 from tests.contract.stores import Clock
 from toolgate.errors import InvalidRecord
-from toolgate.model.revisions import Write
-from toolgate.model.tasks import Task
-from toolgate.model.workloads import Workload, WorkloadLimits
-from toolgate.redaction.records import hidden_fields, redact_record
+from toolgate.model.revisions import RecordWrite
+from toolgate.model.tasks import Task, Workload, WorkloadLimits
+from toolgate.redaction.records import list_hidden_fields, redact_record
 from toolgate.registry.memory import MemoryStore
 from toolgate.registry.records.codec import encode_record, parse_record
-from toolgate.registry.replication.state import state_of
+from toolgate.registry.replication.state import parse_listing
 from toolgate.registry.store.portable import import_store
 from toolgate.registry.store.sqlite import open_sqlite_store
 
@@ -137,7 +136,7 @@ def test_secrets_in_variables_and_arguments_are_masked_as_those_of_servers_are()
         "args": ["--api-key", "***", "plain"],
         "env": {"API_TOKEN": "***", "MODE": "fast", "URL": "https://***@h/"},
     }
-    assert hidden_fields("task", body) == [
+    assert list_hidden_fields("task", body) == [
         "workload.args[1]",
         "workload.env.API_TOKEN",
         "workload.env.URL",
@@ -149,10 +148,10 @@ def test_secrets_in_variables_and_arguments_are_masked_as_those_of_servers_are()
 async def test_a_workload_goes_from_one_registry_into_another(tmp_path: Path) -> None:
     task = Task(task_id="t", workload=FULL)
     store, file = MemoryStore(Clock()), tmp_path / "export.jsonl"
-    await store.write([Write(kind="task", id="t", body=encode_record(task))], actor="ada")
+    await store.write([RecordWrite(kind="task", id="t", body=encode_record(task))], actor="ada")
     await store.export(file)
     import_store(file, tmp_path / "registry.db")
     async with open_sqlite_store(tmp_path / "registry.db", Clock()) as moved:
-        state = state_of(await moved.list())
+        state = parse_listing(await moved.list())
 
     assert state.tasks == {"t": task}

@@ -23,7 +23,7 @@ from tests.scenarios.waiting import settle_on
 from tests.upstream.responses_model import ResponsesScript, say
 from tests.upstream.responses_model import call as response_call
 from tests.upstream.scripted_model import calls, scripted_model, text
-from toolgate.telemetry.samples import parse_samples
+from toolgate.telemetry.exposition import parse_samples
 
 LISTED: Final = {"stage": 3, "guarded": 1, "rug": 2, "greeter": 1}
 """Servers, and how many tools each has."""

@@ -17,9 +17,9 @@ from tests.postgres import shared_server
 from tests.scenarios.fleet import Fleet, open_fleet
 from tests.scenarios.soak import rounds
 from toolgate.errors import Compacted, ControlUnavailable, WatchLagged
-from toolgate.model.revisions import Batch, Write
-from toolgate.registry.replication.connection import ControlAddress, open_control_link
-from toolgate.registry.replication.sync import ControlLink, Position
+from toolgate.model.revisions import ChangeBatch, RecordWrite
+from toolgate.registry.replication.connection import ControlAddress, open_control_connection
+from toolgate.registry.replication.sync import ControlConnection, HistoryPosition
 from toolgate.registry.store.postgresql import open_postgres_store
 
 pytestmark = [pytest.mark.anyio, pytest.mark.soak]
@@ -70,7 +70,7 @@ class Recording:
     """What one watcher saw from a listing on, over any number of connections."""
 
     since: int
-    seen: list[Batch] = field(default_factory=list)
+    seen: list[ChangeBatch] = field(default_factory=list)
 
     @property
     def newest(self) -> int:
@@ -81,7 +81,7 @@ class Recording:
 class Recorder:
     """Follows one control as a node does, and keeps all it was sent."""
 
-    link: ControlLink
+    link: ControlConnection
     compacted: Milestone
     dice: random.Random
     recordings: list[Recording] = field(default_factory=list)
@@ -110,7 +110,7 @@ class Recorder:
     async def _watch(self, recording: Recording) -> bool:
         """Whether it is to be taken up again where it ended."""
         try:
-            async with self.link.watch_records(Position(self.epoch, recording.newest)) as batches:
+            async with self.link.watch_records(HistoryPosition(self.epoch, recording.newest)) as batches:
                 async for batch in batches:
                     recording.seen.append(batch)
                     if END in [change.id for change in batch.changes]:
@@ -130,7 +130,7 @@ class Writer:
     name: str
     http: httpx2.AsyncClient
     dice: random.Random
-    committed: dict[int, list[Write]]
+    committed: dict[int, list[RecordWrite]]
     _there: set[str] = field(default_factory=set)
 
     async def write(self, number: int) -> None:
@@ -141,7 +141,7 @@ class Writer:
         self._there |= {write.id for write in writes if write.body is not None}
         await self.commit(writes)
 
-    async def commit(self, writes: list[Write]) -> None:
+    async def commit(self, writes: list[RecordWrite]) -> None:
         changes = [{"kind": write.kind, "id": write.id, "body": write.body} for write in writes]
         answer = await self.http.post("/admin/api/apply", json={"changes": changes})
         while answer.status_code == 409:  # the other control was first, again and again
@@ -150,10 +150,10 @@ class Writer:
         assert answer.is_success, answer.text
         self.committed[answer.json()["revision"]] = writes
 
-    def _write(self, task_id: str, number: int) -> Write:
+    def _write(self, task_id: str, number: int) -> RecordWrite:
         if task_id in self._there and self.dice.random() < 0.25:
-            return Write(kind="task", id=task_id, body=None)
-        return Write(kind="task", id=task_id, body=task(task_id, number))
+            return RecordWrite(kind="task", id=task_id, body=None)
+        return RecordWrite(kind="task", id=task_id, body=task(task_id, number))
 
 
 def task(task_id: str, number: int) -> dict[str, Any]:
@@ -165,7 +165,7 @@ async def test_wat_1_every_watcher_of_either_control_sees_every_change_once_whol
 ) -> None:
     secret = fleet.make_key("recorder", role="node")
     base = max(control.state["revision"] for control in fleet.controls)
-    committed: dict[int, list[Write]] = {base: []}
+    committed: dict[int, list[RecordWrite]] = {base: []}
     compacted = Milestone()
     async with asyncio.timeout(DEADLINE_S), AsyncExitStack() as stack:
         recorders = [
@@ -180,7 +180,7 @@ async def test_wat_1_every_watcher_of_either_control_sees_every_change_once_whol
         ]
         following = asyncio.gather(*(recorder.run() for recorder in recorders))
         await _write_and_disturb(fleet, writers, compacted)
-        await writers[0].commit([Write(kind="task", id=END, body=task(END, 0))])
+        await writers[0].commit([RecordWrite(kind="task", id=END, body=task(END, 0))])
         compacted.end()
         await following
     recordings = [one for recorder in recorders for one in recorder.recordings]
@@ -213,13 +213,15 @@ async def _write_and_disturb(fleet: Fleet, writers: list[Writer], compacted: Mil
 
 
 @asynccontextmanager
-async def _open_link(address: str, secret: str) -> AsyncIterator[ControlLink]:
-    async with open_control_link(ControlAddress(targets=(address,), key=secret)) as link:
+async def _open_link(address: str, secret: str) -> AsyncIterator[ControlConnection]:
+    async with open_control_connection(ControlAddress(targets=(address,), key=secret)) as link:
         yield link
 
 
 @asynccontextmanager
-async def _open_writer(fleet: Fleet, at: int, committed: dict[int, list[Write]]) -> AsyncIterator[Writer]:
+async def _open_writer(
+    fleet: Fleet, at: int, committed: dict[int, list[RecordWrite]]
+) -> AsyncIterator[Writer]:
     url = fleet.controls[at].gateway.url
     async with httpx2.AsyncClient(base_url=url, timeout=60, trust_env=False) as http:
         yield Writer(f"w{at}", http, _dice(100 + at), committed)

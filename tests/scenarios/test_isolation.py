@@ -83,7 +83,7 @@ async def call_rude(address: str, tool: str, codes: list[str | None]) -> None:
 async def play(gateway: Gateway, tool: str, *, is_told: bool) -> tuple[Crowd, list[str | None]]:
     """The healthy clients get their answers while others call `tool` of the rude server all the time.
 
-    `is_told`: those are told something, sooner or later, and it goes on until then.
+    `is_followed`: those are told something, sooner or later, and it goes on until then.
     """
     codes: list[str | None] = []
     clients = crowd_of(gateway.address, HEALTHY, size=CLIENTS)

@@ -13,7 +13,7 @@ import pytest
 from tests.scenarios.clients import LegacyClient, ModernClient
 from tests.scenarios.gateway import Gateway, Site, running
 from tests.scenarios.waiting import eventually, settle_on
-from toolgate.gateway.auth.failed_attempts import MAX_WRONG
+from toolgate.gateway.auth.failed_attempts import MAX_ATTEMPTS
 
 pytestmark = pytest.mark.xdist_group("scenario-keys")
 
@@ -100,15 +100,15 @@ def test_adm_10_wrong_keys_have_to_wait_whatever_they_claim_and_right_ones_pass(
                 "/admin/api/tasks",
                 headers={"authorization": f"Bearer wrong-{number}", "x-forwarded-for": f"203.0.113.{number}"},
             )
-            for number in range(MAX_WRONG + 2)
+            for number in range(MAX_ATTEMPTS + 2)
         ]
 
-        assert [answer.status_code for answer in answers] == [401] * MAX_WRONG + [429] * 2
+        assert [answer.status_code for answer in answers] == [401] * MAX_ATTEMPTS + [429] * 2
         assert 1 <= int(answers[-1].headers["retry-after"]) <= 60
         assert answers[-1].json()["error"]["code"] == "too_many_attempts"
         assert status_of(http) == 200
         assert http.get("/healthz").status_code == 200
-    expected = ["unauthenticated"] * MAX_WRONG
+    expected = ["unauthenticated"] * MAX_ATTEMPTS
     settle_on(lambda: [one["code"] for one in audited(gateway) if one.get("peer") == "127.0.0.2"], expected)
     assert "wrong-1" not in json.dumps(audited(gateway)) + gateway.log
 

@@ -16,8 +16,8 @@ from tests.scenarios.tally import wait_listed
 from tests.scenarios.waiting import settle_on
 from toolgate.audit.events import CallRecorded
 from toolgate.audit.index.index import open_sqlite_index
-from toolgate.audit.lines import Batch, Line
-from toolgate.audit.queries import Filter
+from toolgate.audit.index.tables import EventFilter
+from toolgate.audit.log.lines import AuditLine, LineBatch
 from toolgate.cli.demo_kit import DATA, load_servers, load_tasks
 
 pytestmark = pytest.mark.xdist_group("scenario-learning")
@@ -82,14 +82,14 @@ async def _spread(path: Path) -> None:
     """As if a node had sent them."""
     now_ms = int(time.time() * 1e3)
     async with open_sqlite_index(path) as index:
-        asked = Filter(equals={"type": "call", "task_id": "rehearsal"})
+        asked = EventFilter(equals={"type": "call", "task_id": "rehearsal"})
         page = await index.page(asked, before=None, limit=100)
         calls = [one.event for one in reversed(page) if isinstance(one.event, CallRecorded)]
         lines = [
-            Line(seq, replace(event, task_id="ops", at_ms=now_ms - call.days_ago * DAY_MS))
+            AuditLine(seq, replace(event, task_id="ops", at_ms=now_ms - call.days_ago * DAY_MS))
             for seq, (event, call) in enumerate(zip(calls, WEEK, strict=True), 1)
         ]
-        await index.add(Batch(0, len(lines), lines), node="last-week", log="week")
+        await index.add(LineBatch(0, len(lines), lines), node="last-week", log="week")
 
 
 def test_what_a_week_taught_lets_the_same_calls_through_and_nothing_else(gateway: Gateway) -> None:

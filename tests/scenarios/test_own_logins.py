@@ -26,7 +26,7 @@ class Person:
     def log_in(self, house: House, **sent: Any) -> str:
         """The token that it earned, which nobody here is told."""
         begun = self.http.post(LOGIN, json={"redirect_uri": REDIRECT, **sent}).raise_for_status().json()
-        back = house.authority.agree(begun["authorization_url"])
+        back = house.authority.negotiate(begun["authorization_url"])
         finished = self.http.post(f"{LOGIN}/finish", json={**back, **sent}).raise_for_status()
         token = f"token-{len(house.authority.forms)}-of-many"
         assert token not in finished.text

@@ -12,8 +12,8 @@ from tests.packages.archive_samples import member, tar_of
 from tests.scenarios.fleet import WITHIN_S, Fleet
 from tests.scenarios.gateway import Gateway, Json, Site, running
 from tests.scenarios.waiting import eventually, settle_on
-from toolgate.packages.artifacts import Artifacts
-from toolgate.packages.objects import objects_at
+from toolgate.packages.artifacts import ArtifactStore
+from toolgate.packages.objects import open_object_store
 
 PACKAGE: Final = "greeter"
 TOOL: Final = f"{PACKAGE}.greet"
@@ -70,7 +70,7 @@ def publish(location: str, environ: dict[str, str], tmp_path: Path, *, version: 
     sha256 = hashlib.sha256(content).hexdigest()
 
     async def put() -> None:
-        artifacts = Artifacts(objects_at(location, environ), clock_ms=lambda: 1)
+        artifacts = ArtifactStore(open_object_store(location, environ), clock_ms=lambda: 1)
         await artifacts.put(PACKAGE, version, file, manifest=b"{}", sha256=sha256)
 
     asyncio.run(put())

@@ -191,7 +191,7 @@ def test_a_profile_is_rolled_out_to_a_share_compared_promoted_and_rolled_back(ga
     gateway.put("/admin/api/profiles/staged", {"servers": ["desk"], "allow": ["echo"]})
     apply_task(gateway, "staged", profile="staged")
     path = "/api/mcp/t/staged"
-    # Of version 2, `key:early` draws below 50 % and `key:later` above: see `bucket_of`.
+    # Of version 2, `key:early` draws below 50 % and `key:later` above: see `draw_bucket`.
     with caller_of(gateway, "early", path) as early, caller_of(gateway, "later", path) as late:
         words = ("staged", "--allow", "echo", "--allow", "pid", "--share", "50")
         planned = roll(gateway, "rollout", *words, "--dry-run")

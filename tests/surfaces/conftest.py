@@ -8,4 +8,4 @@ from toolgate.gateway.search import tool_search
 @pytest.fixture(autouse=True)
 def patient_searches(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine a few tools may take seconds to be indexed."""
-    monkeypatch.setattr(tool_search, "INDEXED_S", 60.0)
+    monkeypatch.setattr(tool_search, "INDEX_WAIT_S", 60.0)

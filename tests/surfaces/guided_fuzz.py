@@ -11,8 +11,8 @@ import atheris
 
 with atheris.instrument_imports(include=["toolgate"]):
     from toolgate.errors import ToolgateError
+    from toolgate.surfaces.mcp.binding import parse_mcp_url
     from toolgate.surfaces.mcp.jsonrpc import parse_message
-    from toolgate.surfaces.mcp.target import parse_target
     from toolgate.upstream.http.sse import EventTooLarge, SseParser
 
 MAX_EVENT_BYTES = 1024
@@ -31,7 +31,7 @@ def query(data: bytes) -> None:
     """Any path and query are a target or refused."""
     path, _, text = data.partition(b"?")
     try:
-        parse_target(f"/api/mcp{path.decode('latin-1')}", text)
+        parse_mcp_url(f"/api/mcp{path.decode('latin-1')}", text)
     except ToolgateError:
         return
 

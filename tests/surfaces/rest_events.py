@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from starlette.types import ASGIApp, Message
 
-from toolgate.model.revisions import Batch, Change, Kind
+from toolgate.model.revisions import ChangeBatch, Kind, RecordChange
 
 
 class Event(NamedTuple):
@@ -105,18 +105,20 @@ async def open_events(
                 await task
 
 
-def batch_of(event: Event) -> Batch:
+def batch_of(event: Event) -> ChangeBatch:
     """What an event tells, as a batch: a record that was written has an empty body, one that is gone none."""
     changes = [
         *(_change(event, one, {}) for one in event.data.get("upserts", ())),
         *(_change(event, one, None) for one in event.data.get("deletes", ())),
     ]
-    return Batch(revision=event.data["revision"], changes=tuple(sorted(changes, key=lambda one: one.id)))
+    return ChangeBatch(
+        revision=event.data["revision"], changes=tuple(sorted(changes, key=lambda one: one.id))
+    )
 
 
-def _change(event: Event, named: dict[str, Any], after: dict[str, Any] | None) -> Change:
+def _change(event: Event, named: dict[str, Any], after: dict[str, Any] | None) -> RecordChange:
     kind: Kind = named["kind"]
-    return Change(
+    return RecordChange(
         revision=event.data["revision"],
         kind=kind,
         id=named["id"],

@@ -16,24 +16,23 @@ import httpx2
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tests.upstream.memory_link import MemoryNet, pool_of
-from toolgate.app.components import wall_ms
+from toolgate.app.components import wall_clock_ms
 from toolgate.audit.events import AdminRecorded
-from toolgate.audit.log.writer import AuditLog
-from toolgate.audit.sinks import MemorySink
-from toolgate.catalog.quality import CatalogQuality
+from toolgate.audit.log.writer import AuditLog, MemorySink
+from toolgate.catalog.rows import CatalogQuality
 from toolgate.gateway.auth.identity import Identities, hash_key
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.search.index import Searching
-from toolgate.govern.catalog_projection import CatalogKeeper
+from toolgate.gateway.search.index import HybridIndex
+from toolgate.govern.catalog_projection import CatalogProjection
 from toolgate.govern.control import Control
 from toolgate.model.principals import Role
-from toolgate.model.revisions import Kind, Write
+from toolgate.model.revisions import Kind, RecordWrite
 from toolgate.model.snapshot import Snapshot
-from toolgate.packages.artifacts import Artifacts
-from toolgate.packages.modules import Modules
-from toolgate.packages.objects import objects_at
-from toolgate.packages.uploads import Uploads
-from toolgate.policy.limits import Limits
+from toolgate.packages.artifacts import ArtifactStore
+from toolgate.packages.modules import ModuleStore
+from toolgate.packages.objects import open_object_store
+from toolgate.packages.uploads import UploadStore
+from toolgate.policy.scope import ScopeLimits
 from toolgate.registry.memory import MemoryStore
 from toolgate.registry.records.codec import ID_FIELDS
 from toolgate.registry.replication.state import watch_registry
@@ -41,14 +40,14 @@ from toolgate.registry.store.contract import Store
 from toolgate.surfaces.http.asgi import AsgiDoor
 from toolgate.surfaces.http.server import HttpServer
 from toolgate.surfaces.rest.app import ENDPOINTS, rest_app
-from toolgate.surfaces.rest.framework.openapi import describe
+from toolgate.surfaces.rest.framework.openapi import describe_api
 from toolgate.telemetry import Metrics
 
 Json = dict[str, Any]
 
 BASE_URL: Final = "http://127.0.0.1:8080"
 NOW_MS: Final = 1_700_000_000_000
-DOCUMENT: Final = describe(ENDPOINTS)
+DOCUMENT: Final = describe_api(ENDPOINTS)
 ROLES: Final[tuple[Role, ...]] = ("viewer", "publisher", "agent", "admin", "node")
 SERVERS: Final = "/admin/api/mcp/servers"
 TASKS: Final = "/admin/api/tasks"
@@ -141,7 +140,7 @@ class RestHouse:
     async def seed(self, **records: list[Json]) -> None:
         """Write records past the surface: kind to bodies. Returns when they are served and listed."""
         writes = [
-            Write(kind=_kind(kind), id=body[ID_FIELDS[_kind(kind)]], body=body)
+            RecordWrite(kind=_kind(kind), id=body[ID_FIELDS[_kind(kind)]], body=body)
             for kind, bodies in records.items()
             for body in bodies
         ]
@@ -195,14 +194,14 @@ async def open_rest(
 
     async with pool_of(net, on_change=changed) as pool, package_parts() as kept:
         gateway = Gateway(
-            pool, AuditLog(sink), metrics=Metrics(), limits=Limits(max_tools=8), snapshot=Snapshot()
+            pool, AuditLog(sink), metrics=Metrics(), limits=ScopeLimits(max_tools=8), snapshot=Snapshot()
         )
         identities = Identities(admin_key=None, trusts_local=trusts_local, clock_s=lambda: NOW_MS / 1000)
         parts = kept | parts
-        keeper = CatalogKeeper(
+        keeper = CatalogProjection(
             store,
             gateway,
-            searching=Searching(),
+            searching=HybridIndex(),
             clock_ms=lambda: NOW_MS,
             artifacts=parts["artifacts"],
             quality=CatalogQuality(summary_fallback),
@@ -259,11 +258,11 @@ async def listening(house: RestHouse) -> AsyncIterator[int]:
 async def package_parts() -> AsyncIterator[dict[str, Any]]:
     """Where packages are kept, in a directory of their own."""
     with tempfile.TemporaryDirectory() as directory:
-        objects = objects_at(f"{directory}/artifacts", {})
+        objects = open_object_store(f"{directory}/artifacts", {})
         yield {
-            "artifacts": Artifacts(objects, clock_ms=wall_ms),
-            "modules": Modules(objects),
-            "uploads": Uploads(objects, Path(directory, "incoming"), clock_ms=wall_ms),
+            "artifacts": ArtifactStore(objects, clock_ms=wall_clock_ms),
+            "modules": ModuleStore(objects),
+            "uploads": UploadStore(objects, Path(directory, "incoming"), clock_ms=wall_clock_ms),
         }
 
 

@@ -21,11 +21,11 @@ from tests.surfaces.wasm.task_house import TASK, PlayedGuest, TaskHouse
 from tests.upstream.memory_link import MemoryNet, definition, record
 from tests.upstream.scripted_model import Ask, Reply, ScriptedModel, calls, scripted_model, text
 from toolgate.gateway.auth.identity import LOCAL_ADMIN
-from toolgate.gateway.call.approval import Approving
+from toolgate.gateway.call.approval import ApprovalStage
 from toolgate.gateway.scope.caller import Caller
-from toolgate.model.approvals import Question
+from toolgate.model.approvals import ApprovalRequest
 from toolgate.model.servers import ApprovalPolicy
-from toolgate.registry.approvals.contract import Said, Verdict
+from toolgate.registry.approvals.contract import ApprovalVerdict, ElicitedDecision
 from toolgate.surfaces.wasm.mcp_calls import MCP_FUNCTIONS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.soak]
@@ -89,11 +89,13 @@ class GrantingDesk:
 
     shown: list[Json] = field(default_factory=list)
 
-    async def ask(self, question: Question, *, new_id: str) -> Verdict:
+    async def ask(self, question: ApprovalRequest, *, new_id: str) -> ApprovalVerdict:
         self.shown.append(json.loads(question.arguments))
-        return Verdict("granted", new_id)
+        return ApprovalVerdict("granted", new_id)
 
-    async def settle(self, question: Question, said: Said, *, new_id: str) -> Verdict:
+    async def settle(
+        self, question: ApprovalRequest, said: ElicitedDecision, *, new_id: str
+    ) -> ApprovalVerdict:
         del said
         return await self.ask(question, new_id=new_id)
 
@@ -122,7 +124,7 @@ class Endpoints:
     model: ScriptedModel
     desk: GrantingDesk
     chance: random.Random
-    said: str = "{}"
+    start_records: str = "{}"
     """The arguments that the model calls a tool with."""
     statuses: set[int] = field(default_factory=set)
 
@@ -157,7 +159,7 @@ class Endpoints:
         self.statuses.add(answer.status_code)
 
     async def by_model(self) -> Response:
-        self.said = spoiled(AMOUNT, EVIL["arguments"], self.chance)
+        self.start_records = spoiled(AMOUNT, EVIL["arguments"], self.chance)
         body = asking(metadata={"a": "b"}, temperature=0)
         return await self.chat.post(spoiled(body, EVIL["chat"], self.chance).encode())
 
@@ -204,7 +206,7 @@ def ways(to: Endpoints) -> list[Callable[[], Awaitable[Response | None]]]:
 async def open_endpoints(seed: int) -> AsyncIterator[Endpoints]:
     def script(ask: Ask) -> Reply:
         is_told = ask.messages[-1]["role"] == "tool"
-        return text("done") if is_told else calls(("bank__pay", endpoints.said))
+        return text("done") if is_told else calls(("bank__pay", endpoints.start_records))
 
     approval = ApprovalPolicy(default="always", in_place=False)
     desk = GrantingDesk()
@@ -225,8 +227,8 @@ async def open_endpoints(seed: int) -> AsyncIterator[Endpoints]:
             ]
         )
         for gateway in (chat.house.gateway, rest.control.gateway):
-            gateway.sending.approving = Approving(gateway.audit, desk)
-        await chat.house.gateway.settled_view(Caller(LOCAL_ADMIN))
+            gateway.sending.approving = ApprovalStage(gateway.audit, desk)
+        await chat.house.gateway.wait_for_view(Caller(LOCAL_ADMIN))
         session = await chat.house.session("/api/mcp")
         batches = await chat.house.session("/api/mcp", protocolVersion="2025-03-26")
         async with connected(chat.house, "/api/mcp") as sse:

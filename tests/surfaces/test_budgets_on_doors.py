@@ -20,9 +20,9 @@ from tests.upstream.memory_link import MemoryNet
 from tests.upstream.responses_model import ResponsesScript, say
 from tests.upstream.scripted_model import calls, hang, scripted_model, text
 from toolgate.gateway.auth.identity import hash_key
-from toolgate.gateway.call.quota import Spending
+from toolgate.gateway.call.quota import QuotaLeases
 from toolgate.gateway.gateway import Gateway
-from toolgate.model.quotas import TimeBudgets
+from toolgate.model.quotas import Quotas
 from toolgate.registry.memory_spending import MemorySpending
 
 pytestmark = pytest.mark.anyio
@@ -39,12 +39,12 @@ ECHO: Final = {"name": "one.echo", "arguments": {}}
 def with_bank(gateway: Gateway) -> MemorySpending:
     """It is noon, and stays so."""
     bank = MemorySpending(lambda: NOON_MS)
-    gateway.sending.spending = Spending(bank, metrics=gateway.metrics, clock_s=lambda: 0.0)
+    gateway.sending.spending = QuotaLeases(bank, metrics=gateway.metrics, clock_s=lambda: 0.0)
     return bank
 
 
 def ada(**budgets: int) -> Any:
-    return key("ada", ADA, budgets=TimeBudgets(**budgets))
+    return key("ada", ADA, budgets=Quotas(**budgets))
 
 
 async def used(bank: MemorySpending) -> dict[str, int]:

@@ -20,7 +20,7 @@ from toolgate.policy.layers import parse_session_params, parse_task_policy, pars
 from toolgate.policy.patterns import parse_pattern
 from toolgate.registry.records import fields
 from toolgate.registry.records.codec import parse_record
-from toolgate.registry.records.server_bodies import Body
+from toolgate.registry.records.server_bodies import StrictBody
 from toolgate.surfaces.rest import app
 
 SOURCE = Path(toolgate.__file__).parent
@@ -82,7 +82,7 @@ def test_every_place_takes_effects_and_refuses_unknown_ones_with_those_there_are
     assert "`@read_only`" in f"{caught.value} {caught.value.hint}"
 
 
-def bodies(base: type[Body] = Body) -> set[type[Body]]:
+def bodies(base: type[StrictBody] = StrictBody) -> set[type[StrictBody]]:
     found = set(base.__subclasses__())
     return found | {one for each in found for one in bodies(each)}
 

@@ -23,7 +23,7 @@ from tests.surfaces.rest_house import (
 )
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
 from toolgate.gateway.auth.identity import hash_key
-from toolgate.model.approvals import Question
+from toolgate.model.approvals import ApprovalRequest
 from toolgate.surfaces.rest.app import ENDPOINTS
 
 pytestmark = pytest.mark.anyio
@@ -155,7 +155,7 @@ async def furnished() -> AsyncIterator[tuple[RestHouse, str]]:
 
 async def ask(house: RestHouse, server_id: str, tool: str, *, task_id: str = "own") -> str:
     """Have somebody ask for an approval; its id."""
-    question = Question(
+    question = ApprovalRequest(
         principal="key:agent",
         task_id=task_id,
         server_id=server_id,

@@ -6,7 +6,7 @@ import pytest
 
 from tests.surfaces.rest_house import KEYS, RestHouse, error_of, open_rest, secret_of, stdio, task
 from toolgate.gateway.auth.identity import hash_key
-from toolgate.model.quotas import Draw, Holder
+from toolgate.model.quotas import LeaseRequest, QuotaHolder
 
 pytestmark = pytest.mark.anyio
 
@@ -43,8 +43,8 @@ async def test_every_budget_is_shown_with_what_is_used_of_it() -> None:
         await furnish(house)
         drawn = await house.store.spending.draw(
             [
-                Draw(Holder("key", "ada"), "tokens_per_day", 1_000, spent=1_200),
-                Draw(Holder("key", "gone"), "calls_per_day", 9),
+                LeaseRequest(QuotaHolder("key", "ada"), "tokens_per_day", 1_000, spent=1_200),
+                LeaseRequest(QuotaHolder("key", "gone"), "calls_per_day", 9),
             ]
         )
         found = (await house.get(BUDGETS, key=secret_of("viewer")))["budgets"]

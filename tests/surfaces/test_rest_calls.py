@@ -10,9 +10,9 @@ from tests.surfaces.rest_house import RestHouse, error_of, listening, open_rest,
 from tests.upstream.memory_link import Handler, Json, MemoryNet, MemoryServer, definition, text_result
 from toolgate.audit.events import CallRecorded
 from toolgate.gateway.auth.identity import hash_key
-from toolgate.gateway.call.approval import Approving
-from toolgate.model.tools import Era
-from toolgate.upstream.connection.contract import Reply
+from toolgate.gateway.call.approval import ApprovalStage
+from toolgate.model.tools import Revision
+from toolgate.upstream.connection.contract import RpcResponse
 
 pytestmark = pytest.mark.anyio
 
@@ -20,7 +20,7 @@ CALL: Final = "/api/v1/mcp/call"
 NARROW: Final = "tg_narrow" * 6
 
 
-def net(era: Era = "legacy", **handlers: Handler) -> MemoryNet:
+def net(era: Revision = "legacy", **handlers: Handler) -> MemoryNet:
     tools = [definition(name) for name in ("echo", "secret", *handlers)]
     return MemoryNet(git=MemoryServer(era=era, tools=tools, on_call=handlers))
 
@@ -69,8 +69,8 @@ async def test_arguments_and_result_pass_as_they_are() -> None:
     """No number loses a digit on its way, and what MCP may know tomorrow stays."""
     result = b'{"content":[],"structuredContent":{"n":12345678901234567890123,"x":1.10},"later":[1e2]}'
 
-    async def echo(_: Json) -> Reply:
-        return Reply(result=result)
+    async def echo(_: Json) -> RpcResponse:
+        return RpcResponse(result=result)
 
     async with open_rest(net(echo=echo)) as house:
         await furnish(house)
@@ -91,8 +91,8 @@ async def test_a_call_without_arguments_is_one_with_none() -> None:
 
 
 async def test_what_only_the_modern_era_knows_is_left_out() -> None:
-    async def echo(_: Json) -> Reply:
-        return Reply(result=b'{"resultType":"complete","content":[],"structuredContent":[1]}')
+    async def echo(_: Json) -> RpcResponse:
+        return RpcResponse(result=b'{"resultType":"complete","content":[],"structuredContent":[1]}')
 
     async with open_rest(net("modern", echo=echo)) as house:
         await furnish(house)
@@ -159,30 +159,30 @@ async def test_what_is_found_and_not_listed_is_called_by_its_own_name() -> None:
         assert [(one.tool, one.outcome) for one in calls(house)] == [("echo", "ok")]
 
 
-async def fails(_: Json) -> Reply:
-    return Reply(result=msgspec.json.encode({"content": [], "isError": True}))
+async def fails(_: Json) -> RpcResponse:
+    return RpcResponse(result=msgspec.json.encode({"content": [], "isError": True}))
 
 
-async def objects(_: Json) -> Reply:
-    return Reply(error=b'{"code":-32602,"message":"no such path"}')
+async def objects(_: Json) -> RpcResponse:
+    return RpcResponse(error=b'{"code":-32602,"message":"no such path"}')
 
 
-async def breaks(_: Json) -> Reply:
-    return Reply(error=b'{"code":-32603,"message":"out of order"}')
+async def breaks(_: Json) -> RpcResponse:
+    return RpcResponse(error=b'{"code":-32603,"message":"out of order"}')
 
 
-async def asks(_: Json) -> Reply:
+async def asks(_: Json) -> RpcResponse:
     question = {"method": "elicitation/create", "params": {"message": "who?"}}
-    return Reply(
+    return RpcResponse(
         result=msgspec.json.encode({"resultType": "input_required", "inputRequests": {"q": question}})
     )
 
 
-async def speaks_long(_: Json) -> Reply:
-    return Reply(result=text_result("x" * 4_096))
+async def speaks_long(_: Json) -> RpcResponse:
+    return RpcResponse(result=text_result("x" * 4_096))
 
 
-async def hangs(_: Json) -> Reply:
+async def hangs(_: Json) -> RpcResponse:
     await asyncio.Event().wait()
     raise AssertionError
 
@@ -211,7 +211,7 @@ async def test_what_becomes_of_a_call_is_said_in_our_own_shape(
 async def test_a_call_that_a_person_must_agree_to_waits_for_that() -> None:
     async with open_rest(net()) as house:
         gateway, body = house.control.gateway, {"name": "git.echo", "arguments": {"path": "a"}}
-        gateway.sending.approving = Approving(gateway.audit, house.store.approvals)
+        gateway.sending.approving = ApprovalStage(gateway.audit, house.store.approvals)
         await furnish(house, approval_policy={"default": "always"})
         asked = await house.ask("POST", CALL, body, key=NARROW)
         approval_id = asked.json()["error"]["data"]["approval_id"]
@@ -265,7 +265,7 @@ async def test_what_can_be_read_in_two_ways_or_is_no_call_is_refused(body: bytes
 async def test_whoever_goes_away_cancels_the_call() -> None:
     begun = asyncio.Event()
 
-    async def waits(_: Json) -> Reply:
+    async def waits(_: Json) -> RpcResponse:
         begun.set()
         await asyncio.Event().wait()
         raise AssertionError
@@ -281,8 +281,8 @@ async def test_whoever_goes_away_cancels_the_call() -> None:
             writer.write((head % (CALL, len(body))).encode() + body)
             await begun.wait()
             writer.close()
-            while not house.net["git"].stopped:
+            while not house.net["git"].stopped_by:
                 await asyncio.sleep(0)
 
-        assert house.net["git"].stopped == ["waits"]
+        assert house.net["git"].stopped_by == ["waits"]
         assert [(one.outcome, one.code) for one in calls(house)] == [("cancelled", "cancelled")]

@@ -10,7 +10,7 @@ from tests.surfaces.rest_house import RestHouse, error_of, open_rest, stdio, tas
 from tests.upstream.memory_link import MemoryNet, definition
 from toolgate.errors import StorageUnavailable
 from toolgate.gateway.auth.identity import hash_key, principal_of
-from toolgate.policy.rollouts import bucket_of
+from toolgate.policy.rollouts import draw_bucket
 
 pytestmark = pytest.mark.anyio
 
@@ -235,7 +235,7 @@ async def test_a_server_that_cannot_be_listed_is_shown_as_it_was_known(allowed: 
 
 async def test_callers_of_two_versions_do_not_share_what_they_see_while_a_rollout_changes() -> None:
     """One waits for its turn as the share falls: what it sees is not kept for those still in the share."""
-    drawn = {f"k{number}": bucket_of("p", 2, f"caller:key:k{number}") for number in range(20)}
+    drawn = {f"k{number}": draw_bucket("p", 2, f"caller:key:k{number}") for number in range(20)}
     inside, outside = min(drawn, key=drawn.__getitem__), max(drawn, key=drawn.__getitem__)
 
     def profile(share: int) -> dict[str, Any]:

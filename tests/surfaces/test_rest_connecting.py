@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.surfaces.rest_house import BASE_URL, error_of, open_rest, secret_of
-from toolgate.catalog.clients import PROGRAMS, Door, describe_selection
+from toolgate.catalog.clients import CLIENT_PROGRAMS, GatewayEndpoint, describe_selection
 
 pytestmark = pytest.mark.anyio
 
@@ -23,7 +23,7 @@ async def test_every_client_is_told_of_the_selected_tools() -> None:
 
         assert (answer["url"], answer["warnings"]) == (url, [])
         assert answer["note"] == describe_selection({"tools": "git.log,git.*"})
-        assert [one["id"] for one in answer["clients"]] == list(PROGRAMS)
+        assert [one["id"] for one in answer["clients"]] == list(CLIENT_PROGRAMS)
         assert by_id(answer)["claude-code"] == {
             "id": "claude-code",
             "title": "Claude Code",
@@ -61,9 +61,9 @@ async def test_sec_3_a_key_is_named_where_one_is_needed_and_never_shown(
     async with open_rest(door_url=lambda: door_url) as house:
         answer = await house.ask("GET", CONNECT + query, key=key and secret_of(key))
 
-        door = Door(name="toolgate", url=f"{door_url or BASE_URL}/api/mcp", needs_key=needs_key)
+        door = GatewayEndpoint(name="toolgate", url=f"{door_url or BASE_URL}/api/mcp", needs_key=needs_key)
         documents = {one["id"]: one["document"] for one in answer.json()["clients"]}
-        assert documents == {name: program.document(door) for name, program in PROGRAMS.items()}
+        assert documents == {name: program.document(door) for name, program in CLIENT_PROGRAMS.items()}
         assert secret_of("agent") not in answer.text
 
 

@@ -10,8 +10,7 @@ import pytest
 
 from tests.contract.approval_samples import ASKED, question
 from tests.surfaces.rest_house import NOW_MS, RestHouse, error_of, open_rest, secret_of
-from toolgate.audit.log.writer import AuditLog
-from toolgate.audit.sinks import MemorySink
+from toolgate.audit.log.writer import AuditLog, MemorySink
 from toolgate.govern.approval_webhook import SIGNATURE, ApprovalWebhook, BodySigner
 from toolgate.registry.memory import MemoryStore
 from toolgate.upstream.http.egress import Egress

@@ -16,7 +16,7 @@ from tests.surfaces.rest_house import (
     operations,
     secret_of,
 )
-from toolgate.model.revisions import Kind, Listing
+from toolgate.model.revisions import Kind, RecordList
 from toolgate.registry.memory import MemoryStore
 from toolgate.surfaces.rest.app import rest_app
 from toolgate.surfaces.rest.framework.request import MAX_BODY_BYTES
@@ -246,7 +246,7 @@ async def test_fuz_6_a_name_with_control_characters_is_refused_in_a_body_too() -
 class Failing(MemoryStore):
     """A store that breaks in a way nobody foresaw."""
 
-    async def list(self, kind: Kind | None = None) -> Listing:
+    async def list(self, kind: Kind | None = None) -> RecordList:
         if kind == "server":
             raise RuntimeError("canary in the works")
         return await super().list(kind)

@@ -10,8 +10,8 @@ from toolgate.audit.events import AdminRecorded
 from toolgate.errors import TooManyAttempts
 from toolgate.gateway.auth.identity import hash_key, principal_of
 from toolgate.gateway.scope.caller import Caller
-from toolgate.govern.change_rate import MAX_CHANGES, WINDOW_S, ChangeRate
-from toolgate.model.principals import choice_id_of
+from toolgate.govern.change_rate import MAX_CHANGES, WINDOW_S, IntegrationRateLimit
+from toolgate.model.principals import make_choice_id
 from toolgate.registry.records.policy_bodies import MAX_CHOICES
 
 pytestmark = pytest.mark.anyio
@@ -237,11 +237,11 @@ async def test_what_callers_choose_is_bounded() -> None:
     async with open_rest(net()) as house:
         await furnish(house)
         full = dict.fromkeys([f"s{number}" for number in range(MAX_CHOICES - 1)], "on")
-        body = {"choice_id": choice_id_of("key:ada"), "principal": "key:ada", "servers": full}
+        body = {"choice_id": make_choice_id("key:ada"), "principal": "key:ada", "servers": full}
         await house.seed(choice=[body])
         fits = await house.ask("PUT", f"{MINE}/files", {"state": "off"}, key=SECRET)
         makes_room = await house.ask("PUT", f"{MINE}/git", {"state": "off"}, key=SECRET)
-        stored = await house.store.get("choice", choice_id_of("key:ada"))
+        stored = await house.store.get("choice", make_choice_id("key:ada"))
         wrong = await house.ask("PUT", f"{MINE}/git", {"state": "some"}, key=SECRET)
 
         assert (fits.status_code, makes_room.status_code) == (200, 200)
@@ -252,7 +252,7 @@ async def test_what_callers_choose_is_bounded() -> None:
 
 def test_one_caller_cannot_change_its_integrations_without_end() -> None:
     now = 0.0
-    rate = ChangeRate(clock_s=lambda: now)
+    rate = IntegrationRateLimit(clock_s=lambda: now)
     for _ in range(MAX_CHANGES):
         rate.count("key:ada")
     with pytest.raises(TooManyAttempts, match="too often"):

@@ -12,21 +12,28 @@ import pytest
 from tests.surfaces.rest_events import open_events
 from tests.surfaces.rest_house import Json, RestHouse, error_of, open_rest, secret_of, task
 from toolgate.gateway.auth.identity import hash_key
-from toolgate.model.invocations import MAX_INPUT_BYTES, CallMade, Ending, Invocation, LogLine, RunUsage
+from toolgate.model.invocations import (
+    MAX_INPUT_BYTES,
+    Invocation,
+    InvocationCall,
+    InvocationResult,
+    LogLine,
+    RunUsage,
+)
 from toolgate.registry.invocations.contract import MAX_QUEUED
 
 pytestmark = pytest.mark.anyio
 
 SUM: Final = "/api/v1/tasks/sum/invocations"
 AGENT, OTHER, BOUND, WATCHER = secret_of("agent"), "tg_other" * 8, "tg_bound" * 8, "tg_watcher" * 8
-WELL: Final = Ending(
+WELL: Final = InvocationResult(
     state="succeeded",
     ended_by="exit",
     exit_code=0,
     stdout=b"42\n",
     stderr=b"\xff",
     usage=RunUsage(fuel=7, wall_ms=3, tool_calls=1),
-    calls=(CallMade(server_id="git", tool="log", code="", ms=2),),
+    calls=(InvocationCall(server_id="git", tool="log", code="", ms=2),),
 )
 
 
@@ -62,7 +69,7 @@ async def claim(house: RestHouse) -> Invocation:
     return claimed
 
 
-async def end(house: RestHouse, claimed: Invocation, ending: Ending = WELL) -> None:
+async def end(house: RestHouse, claimed: Invocation, ending: InvocationResult = WELL) -> None:
     await house.store.invocations.report(claimed.invocation_id, claimed.attempt, ending=ending)
 
 

@@ -14,7 +14,7 @@ from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
 from toolgate.audit.events import AuditEvent, CallRecorded
 from toolgate.audit.index.index import AuditIndex, open_sqlite_index
 from toolgate.gateway.auth.identity import hash_key
-from toolgate.govern.operator_policy import Terms
+from toolgate.govern.operator_policy import OperatorPolicy
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +44,7 @@ async def opened(
 ) -> AsyncIterator[tuple[RestHouse, AuditIndex]]:
     async with (
         open_sqlite_index(directory / "audit.db") as index,
-        open_rest(world(), audit_index=index, terms=Terms(requires_plan=True)) as house,
+        open_rest(world(), audit_index=index, terms=OperatorPolicy(requires_plan=True)) as house,
     ):
         await add(index, *events)
         bound = {"key_id": "bound", "role": "agent", "sha256": hash_key("tg_b" * 12)}

@@ -29,7 +29,7 @@ async def test_a_login_is_begun_finished_shown_and_ended(tmp_path: Path) -> None
         await house.seed(server=[http("there", http={"url": servers.serving.url, "oauth": oauth})])
         path = f"{REACHED}/there/login"
         begun = await house.post(path, {"redirect_uri": REDIRECT})
-        answer = servers.authority.agree(begun["authorization_url"])
+        answer = servers.authority.negotiate(begun["authorization_url"])
         finished = await house.post(f"{path}/finish", answer)
         shown = await house.get(f"{SERVERS}/there")
         ended = await house.ask("DELETE", path)
@@ -90,7 +90,7 @@ async def test_whoever_reaches_a_server_logs_in_for_itself_where_the_record_says
         await house.seed(server=[http("there", http=endpoint, allowed_tools=["*"], enabled=True)])
         path, agent = f"{REACHED}/there/login", secret_of("agent")
         begun = await house.post(path, {"redirect_uri": REDIRECT}, key=agent)
-        answer = servers.authority.agree(begun["authorization_url"])
+        answer = servers.authority.negotiate(begun["authorization_url"])
         stolen = await house.ask("POST", f"{path}/finish", answer, key=secret_of("viewer"))
         finished = await house.post(f"{path}/finish", answer, key=agent)
         shared = await house.get(f"{SERVERS}/there")

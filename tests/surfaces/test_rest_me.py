@@ -7,9 +7,8 @@ import pytest
 from tests.surfaces.rest_house import NOW_MS, error_of, open_rest, secret_of
 from toolgate import __version__
 from toolgate.gateway.auth.identity import Identities, hash_key
-from toolgate.gateway.auth.issuer import OidcClient, OidcLogin
-from toolgate.gateway.discovery import Discovery
-from toolgate.govern.operator_policy import Terms
+from toolgate.gateway.auth.issuer import OidcClient, OidcLogin, ResourceMetadata
+from toolgate.govern.operator_policy import OperatorPolicy
 from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.http.fetch import Fetcher
 
@@ -60,7 +59,7 @@ async def test_elsewhere_nobody_is_told_anything_without_a_key() -> None:
 
 
 async def test_what_this_process_demands_and_can_do_is_told() -> None:
-    async with open_rest(terms=Terms(requires_plan=True), calls_tools=False) as house:
+    async with open_rest(terms=OperatorPolicy(requires_plan=True), calls_tools=False) as house:
         me = await house.get(ME)
 
     assert (me["require_plan"], me["calls_tools"]) == (True, False)
@@ -117,7 +116,9 @@ async def test_the_way_back_is_one_of_this_gateways(redirect_uri: str, expected:
         Identities(admin_key=None, trusts_local=False, clock_s=time.time),
     )
     sent = {"code": "x", "code_verifier": "v" * 43, "redirect_uri": redirect_uri}
-    async with open_rest(oidc_login=login, discovery=Discovery(nobody, "https://tools.example/")) as house:
+    async with open_rest(
+        oidc_login=login, discovery=ResourceMetadata(nobody, "https://tools.example/")
+    ) as house:
         answer = await house.ask("POST", "/api/v1/login", sent)
 
     assert error_of(answer) == expected

@@ -18,7 +18,7 @@ from tests.surfaces.rest_house import (
 )
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
 from toolgate.gateway.auth.identity import hash_key
-from toolgate.model.revisions import Write
+from toolgate.model.revisions import RecordWrite
 from toolgate.registry.interchange.imports import parse_imports
 from toolgate.surfaces.rest.resources.official import namespace_of
 
@@ -59,7 +59,7 @@ async def furnish(house: RestHouse) -> None:
         "sha256": hash_key(NARROW),
         "ceiling": {"servers": ["notes"]},
     }
-    await house.store.write([Write(kind="package", id="notes", body=package)], actor="seed")
+    await house.store.write([RecordWrite(kind="package", id="notes", body=package)], actor="seed")
     await house.seed(
         server=[
             stdio("git", display_name="Git & friends", stdio=launch),

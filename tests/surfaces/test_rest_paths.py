@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from toolgate.surfaces.rest.paths import Paths
+from toolgate.surfaces.rest.framework.routing import PathTable
 
 
 class Place(NamedTuple):
@@ -13,7 +13,7 @@ class Place(NamedTuple):
     methods: frozenset[str]
 
 
-PATHS = Paths(
+PATHS = PathTable(
     {
         "/servers": Place("all", frozenset({"GET"})),
         "/servers/{server_id}": Place("one", frozenset({"GET", "PUT"})),

@@ -13,10 +13,10 @@ from tests.package_kit import tool
 from tests.surfaces.rest_house import PINS, SERVERS, RestHouse, error_of, open_rest, stdio
 from tests.surfaces.test_rest_packages import installed
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
-from toolgate.govern.pin_diffs import pin_of
-from toolgate.govern.quarantine import keep_pins
-from toolgate.model.pins import Pin
-from toolgate.model.revisions import Stored
+from toolgate.govern.pin_diffs import read_pin
+from toolgate.govern.quarantine import follow_pins
+from toolgate.model.revisions import StoredRecord
+from toolgate.model.snapshot import Pin
 from toolgate.registry.memory import MemoryStore
 from toolgate.registry.store.contract import Store
 
@@ -33,7 +33,7 @@ async def open_pinned(*tools: bytes, store: Store | None = None) -> AsyncIterato
     """A house with the server `git`, as a process that governs has it."""
     net = MemoryNet(git=MemoryServer(tools=tools or (LOG, PUSH)))
     async with open_rest(net, store=store) as house, asyncio.TaskGroup() as tasks:
-        keeping = tasks.create_task(keep_pins(house.store, house.control.gateway))
+        keeping = tasks.create_task(follow_pins(house.store, house.control.gateway))
         await house.seed(server=[stdio("git")])
         yield house
         keeping.cancel()
@@ -266,9 +266,9 @@ async def test_a_pin_that_is_not_served_yet_is_shown_as_it_is_recorded() -> None
     body = {"server_id": "git", "tools": {"log": "0" * 64}, "changed": {"log": "1" * 64}}
     async with open_pinned() as house:
         await approve(house)
-        newer = Stored(kind="pin", id="git", body=body, revision=1_000, updated_at_ms=0)
+        newer = StoredRecord(kind="pin", id="git", body=body, revision=1_000, updated_at_ms=0)
 
-        assert pin_of(house.control, newer) == Pin(
+        assert read_pin(house.control, newer) == Pin(
             server_id="git", tools={"log": "0" * 64}, changed={"log": "1" * 64}
         )
-        assert pin_of(house.control, replace(newer, body={"tools": 7})) == Pin(server_id="git")
+        assert read_pin(house.control, replace(newer, body={"tools": 7})) == Pin(server_id="git")

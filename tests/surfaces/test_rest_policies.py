@@ -18,7 +18,7 @@ from tests.surfaces.rest_house import (
     task,
 )
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
-from toolgate.policy.limits import Limits
+from toolgate.policy.scope import ScopeLimits
 from toolgate.registry.files.reload import DirectoryLoader
 from toolgate.registry.memory import MemoryStore
 from toolgate.upstream.connection.contract import StartFailed
@@ -221,7 +221,7 @@ async def test_the_overview_shows_what_each_task_sees_and_where() -> None:
     net = world()
     net.servers["big"] = big
     async with open_rest(net) as house:
-        house.control.gateway.limits = Limits(max_tools=8, on_too_many="refuse")
+        house.control.gateway.limits = ScopeLimits(max_tools=8, on_too_many="refuse")
         await house.seed(server=[*RECORDS["server"], stdio("big")], task=[*RECORDS["task"], many])
         overview = await house.get(OVERVIEW, key=secret_of("viewer"))
         tokens = {one["task_id"]: one.pop("tokens") for one in overview["tasks"]}

@@ -23,10 +23,10 @@ from tests.surfaces.rest_house import (
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
 from toolgate.audit.events import AdminRecorded
 from toolgate.govern.changes.commit import MAX_RECORDS
-from toolgate.model.revisions import Batch, Kind, Listing, Write
+from toolgate.model.revisions import ChangeBatch, Kind, RecordList, RecordWrite
 from toolgate.registry.memory import MemoryStore
 from toolgate.registry.store.sqlite import open_sqlite_store
-from toolgate.upstream.connection.contract import Reply, StartFailed
+from toolgate.upstream.connection.contract import RpcResponse, StartFailed
 
 pytestmark = pytest.mark.anyio
 
@@ -113,8 +113,8 @@ class Slow(MemoryStore):
         self.go_on.set()
 
     async def commit(
-        self, writes: Sequence[Write], *, actor: str, if_store_revision: int | None = None
-    ) -> Batch:
+        self, writes: Sequence[RecordWrite], *, actor: str, if_store_revision: int | None = None
+    ) -> ChangeBatch:
         self.begun.set()
         await self.go_on.wait()
         return await super().commit(writes, actor=actor, if_store_revision=if_store_revision)
@@ -332,11 +332,11 @@ async def test_many_who_write_different_records_at_once_are_in_nobodys_way(tmp_p
 class Restless(MemoryStore):
     """A store in which somebody commits whenever it is read."""
 
-    async def list(self, kind: Kind | None = None) -> Listing:
+    async def list(self, kind: Kind | None = None) -> RecordList:
         listing = await super().list(kind)
         if kind == "task":
             name = f"other-{listing.revision}"
-            await self.write([Write(kind="profile", id=name, body={"profile_id": name})], actor="other")
+            await self.write([RecordWrite(kind="profile", id=name, body={"profile_id": name})], actor="other")
         return listing
 
 
@@ -426,7 +426,7 @@ async def test_a_refresh_lists_the_tools_again_now() -> None:
 async def test_a_server_that_is_deleted_while_it_is_refreshed_is_not_there_any_more() -> None:
     listing = asyncio.Event()
 
-    async def hang(_params: Any) -> Reply:
+    async def hang(_params: Any) -> RpcResponse:
         listing.set()
         await asyncio.Event().wait()
         raise AssertionError

@@ -8,10 +8,10 @@ import pytest
 
 from tests.surfaces.rest_house import BASE_URL, RestHouse, error_of, http, open_rest, secret_of, stdio, task
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
-from toolgate.catalog.aliases import alias_of
+from toolgate.catalog.naming import make_alias
 from toolgate.gateway.auth.identity import hash_key
-from toolgate.model.revisions import Write
-from toolgate.policy.limits import Limits
+from toolgate.model.revisions import RecordWrite
+from toolgate.policy.scope import ScopeLimits
 
 pytestmark = pytest.mark.anyio
 
@@ -129,7 +129,7 @@ async def test_a_scope_that_cannot_be_had_is_refused_with_its_code(
 async def test_a_scope_past_the_limit_is_refused_and_still_explained() -> None:
     net = MemoryNet(big=MemoryServer(tools=[definition(f"t{n}") for n in range(9)]))
     async with open_rest(net) as house:
-        house.control.gateway.limits = Limits(max_tools=8, on_too_many="refuse")
+        house.control.gateway.limits = ScopeLimits(max_tools=8, on_too_many="refuse")
         await house.seed(server=[stdio("big")])
         refused = await house.ask("GET", TOOLS)
         explained = await house.get(EXPLAIN)
@@ -148,11 +148,11 @@ async def test_an_explanation_shows_the_alias_and_the_native_name_and_is_found_b
         whole = await house.get(EXPLAIN)
         alone = [
             await house.get(f"{EXPLAIN}?server=odd&tool={name}")
-            for name in (alias_of("list files"), "list%20files")
+            for name in (make_alias("list files"), "list%20files")
         ]
 
         shown = [(one["tool"], one["native_name"]) for one in whole["tools"]]
-        assert shown == [(alias_of("list files"), "list files"), ("plain", None)]
+        assert shown == [(make_alias("list files"), "list files"), ("plain", None)]
         assert [[one["native_name"] for one in answer["tools"]] for answer in alone] == [["list files"]] * 2
 
 
@@ -352,7 +352,7 @@ async def test_sco_1_a_server_with_no_tool_for_an_agent_is_not_named_to_it() -> 
                 for number, (allow, secret) in enumerate(secrets.items())
             ]
         )
-        slow = Write(kind="server", id="slow", body=stdio("slow"))
+        slow = RecordWrite(kind="server", id="slow", body=stdio("slow"))
         revision = await house.store.write([slow], actor="seed")
         async with asyncio.timeout(60):
             while house.control.gateway.snapshot.revision < revision:
@@ -421,7 +421,7 @@ async def test_a_scope_says_how_its_tools_are_shown() -> None:
         urls = ("/api/v1/mcp/scope", TOOLS, EXPLAIN)
         usual = [(await house.get(url))["mode"] for url in urls]
         asked = [(await house.get(f"{url}?mode=find"))["mode"] for url in urls]
-        house.control.gateway.limits = Limits(max_tools=2, on_too_many="find")
+        house.control.gateway.limits = ScopeLimits(max_tools=2, on_too_many="find")
         await house.seed(task=[task("more")])  # a new snapshot
         large = [await house.get(url) for url in urls]
         small = await house.get(f"{TOOLS}?tools=git.log")
@@ -435,7 +435,7 @@ async def test_a_scope_says_how_its_tools_are_shown() -> None:
 async def test_a_url_to_find_tools_at_has_no_limit() -> None:
     async with open_rest(world()) as house:
         await furnish(house)
-        house.control.gateway.limits = Limits(max_tools=1, on_too_many="refuse")
+        house.control.gateway.limits = ScopeLimits(max_tools=1, on_too_many="refuse")
         await house.seed(task=[task("more")])  # a new snapshot
         refused = await house.get("/api/v1/mcp/scope")
         found = await house.get("/api/v1/mcp/scope?mode=find")

@@ -4,10 +4,10 @@ import pytest
 
 from tests.surfaces.rest_house import open_rest, secret_of
 from toolgate.audit.events import CredentialRefused
-from toolgate.audit.lines import Written
+from toolgate.audit.log.lines import EncodedLines
 from toolgate.audit.log.writer import AuditLog
 from toolgate.errors import ControlUnavailable, PolicyStale
-from toolgate.govern.process import Standing, Trouble
+from toolgate.govern.process import Readiness, ReadinessCondition
 
 pytestmark = pytest.mark.anyio
 
@@ -44,11 +44,11 @@ async def test_strangers_learn_whether_it_serves_and_nothing_of_servers() -> Non
 
 
 async def test_health_and_readiness_give_their_reasons_and_what_to_do() -> None:
-    lost, stale = Trouble.of(ControlUnavailable), Trouble.of(PolicyStale, blocks=True)
-    standing = [Standing()]
+    lost, stale = ReadinessCondition.of(ControlUnavailable), ReadinessCondition.of(PolicyStale, blocks=True)
+    standing = [Readiness()]
     async with open_rest(standing=lambda: standing[-1]) as house:
         answers = []
-        for one in (Standing(), Standing((lost,)), Standing((stale, lost))):
+        for one in (Readiness(), Readiness((lost,)), Readiness((stale, lost))):
             standing.append(one)
             answers.append((await house.ask("GET", "/readyz"), await house.get("/healthz")))
 
@@ -95,7 +95,7 @@ class _BrokenSink:
 
     is_broken = True
 
-    def write(self, lines: Written) -> None:
+    def write(self, lines: EncodedLines) -> None:
         if self.is_broken:
             raise OSError("no space left on device")
 

@@ -19,9 +19,9 @@ from tests.surfaces.rest_house import (
     stdio,
     task,
 )
-from toolgate.gateway.auth.identity import has_lapsed
-from toolgate.govern.watches import Watch, Watches
-from toolgate.model.revisions import Batch, Write
+from toolgate.gateway.auth.identity import credential_lapsed
+from toolgate.govern.watches import RegistryWatch, RegistryWatches
+from toolgate.model.revisions import ChangeBatch, RecordWrite
 from toolgate.registry.memory import MemoryStore
 from toolgate.registry.store.contract import WATCH_BUFFER
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.anyio
 WATCH = "/admin/api/watch"
 
 
-async def write(house: RestHouse, *writes: Write) -> int:
+async def write(house: RestHouse, *writes: RecordWrite) -> int:
     return await house.store.write(writes, actor="ada")
 
 
@@ -141,7 +141,7 @@ async def test_wat_5_a_reader_that_is_too_slow_is_told_so_and_the_others_are_not
 async def test_a_revision_that_holds_nothing_for_the_reader_is_a_bookmark() -> None:
     """Of keys only administrators hear, and of secrets nobody, whatever they ask for."""
     async with open_rest() as house:
-        secret = Write(kind="secret", id="session", body={"secret_id": "session", "hex": "00" * 32})
+        secret = RecordWrite(kind="secret", id="session", body={"secret_id": "session", "hex": "00" * 32})
         await house.seed(key=[{"key_id": "new", "role": "agent", "sha256": "0" * 64}])
         await write(house, secret)
         url = f"{WATCH}?since=1"
@@ -192,7 +192,7 @@ async def test_shutting_down_ends_every_stream_and_lets_no_new_one_last() -> Non
 
 
 async def test_a_principal_has_only_so_many_watches_and_closing_one_makes_room() -> None:
-    async with open_rest(watches=Watches(most=2)) as house:
+    async with open_rest(watches=RegistryWatches(most=2)) as house:
         async with open_events(house.app, WATCH), open_events(house.app, WATCH):
             full = await house.ask("GET", WATCH)
             other = await house.ask("GET", WATCH, key=secret_of("viewer"))
@@ -205,19 +205,19 @@ async def test_a_principal_has_only_so_many_watches_and_closing_one_makes_room()
 
 
 async def test_silence_is_broken_by_a_sign_of_life_and_loses_nothing() -> None:
-    store, watch = MemoryStore(lambda: NOW_MS), Watch(is_over=False)
+    store, watch = MemoryStore(lambda: NOW_MS), RegistryWatch(is_over=False)
     async with asyncio.timeout(60), store.watch(0) as batches:
         seen = [await watch.next(batches, within_s=0.001) for _ in range(3)]
         await store.write([put("git")], actor="ada")
         found = await watch.next(batches, within_s=60)
 
-    assert seen == [Batch(revision=0), None, None]
+    assert seen == [ChangeBatch(revision=0), None, None]
     assert found is not None
     assert found.revision == 1
 
 
 async def test_a_watch_may_be_ended_while_it_is_ending_and_by_its_store() -> None:
-    store, watch, reason = MemoryStore(lambda: NOW_MS), Watch(is_over=False), has_lapsed()
+    store, watch, reason = MemoryStore(lambda: NOW_MS), RegistryWatch(is_over=False), credential_lapsed()
     async with asyncio.timeout(60), store.watch(0) as batches:
         await anext(batches)
         loop = asyncio.get_running_loop()
@@ -228,7 +228,7 @@ async def test_a_watch_may_be_ended_while_it_is_ending_and_by_its_store() -> Non
 
         loop.call_soon(end_twice)
         ended = await watch.next(batches, within_s=60)
-        other = Watch(is_over=False)
+        other = RegistryWatch(is_over=False)
         loop.call_soon(lambda: asyncio.ensure_future(store.aclose()))
         closed = await other.next(batches, within_s=60)
 
@@ -236,14 +236,14 @@ async def test_a_watch_may_be_ended_while_it_is_ending_and_by_its_store() -> Non
     assert (closed, other.is_over, other.reason) == (None, True, None)
 
 
-def light(write: Write) -> Write:
+def light(write: RecordWrite) -> RecordWrite:
     """A write as far as a light event tells of it."""
     return replace(write, body=None if write.body is None else {})
 
 
-async def follow(house: RestHouse, since: int, last: int, rng: random.Random) -> list[Batch]:
+async def follow(house: RestHouse, since: int, last: int, rng: random.Random) -> list[ChangeBatch]:
     """A reader that goes away now and then, to come back with the id of the last event it got."""
-    seen: list[Batch] = []
+    seen: list[ChangeBatch] = []
     cursor = since
     while cursor < last:
         async with open_events(house.app, f"{WATCH}?kinds=server", last_id=cursor) as stream:
@@ -260,7 +260,7 @@ async def follow(house: RestHouse, since: int, last: int, rng: random.Random) ->
 
 
 async def test_wat_1_wat_7_wat_9_every_guarantee_holds_and_the_sequence_is_that_of_the_store() -> None:
-    rng, committed = random.Random(7), dict[int, list[Write]]()
+    rng, committed = random.Random(7), dict[int, list[RecordWrite]]()
     async with open_rest() as house:
         first = house.store.revision
 

@@ -14,7 +14,7 @@ from tests.upstream.model_replies import status
 from tests.upstream.scripted_model import calls, scripted_model, text
 from toolgate.audit.events import SessionEnded
 from toolgate.model.chat import ChatBudgets
-from toolgate.telemetry.metrics import Distribution
+from toolgate.telemetry.metrics import Histogram
 
 pytestmark = pytest.mark.anyio
 
@@ -27,7 +27,7 @@ def ended(house: House) -> list[dict[str, Any]]:
     return [{name: getattr(one, name) for name in names if getattr(one, name)} for one in events]
 
 
-def totals(spreads: dict[str, Distribution]) -> dict[str, tuple[int, float]]:
+def totals(spreads: dict[str, Histogram]) -> dict[str, tuple[int, float]]:
     """How many sessions were observed at each endpoint, and their sum."""
     return {endpoint: (sum(one.counts), one.total) for endpoint, one in spreads.items()}
 

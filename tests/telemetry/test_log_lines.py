@@ -6,7 +6,7 @@ import pytest
 
 from tests.telemetry.traced import open_traced
 from toolgate.telemetry import setup_logging
-from toolgate.telemetry.logs import mark_lines
+from toolgate.telemetry.logs import append_trace_ids
 
 pytestmark = pytest.mark.anyio
 
@@ -24,7 +24,7 @@ async def test_a_line_within_a_span_ends_with_its_trace(capsys: pytest.CaptureFi
     setup_logging("info")
     async with open_traced() as traced:
         tracing = traced.tracing
-        with mark_lines(lambda: tracing.trace_id if tracing.is_recording else ""):
+        with append_trace_ids(lambda: tracing.trace_id if tracing.is_recording else ""):
             _log.info("outside")
             with tracing.span("one"):
                 _log.info("in\nside")

@@ -8,8 +8,8 @@ import pytest
 from tests.telemetry.traced import open_traced
 from toolgate.errors import CallTimedOut
 from toolgate.telemetry import tracing as module
-from toolgate.telemetry.spans import NotTaken
-from toolgate.telemetry.tracing import OtelTracing, WaitingSpans, open_tracing, resource_of
+from toolgate.telemetry.spans import ExportRejected
+from toolgate.telemetry.tracing import OtelTracer, SpanQueue, make_resource, open_tracing
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +36,7 @@ class Refusing:
         self.tries += 1
         self.tried.set()
         if not self.is_well:
-            raise NotTaken("it is gone", may_retry=self.may_retry)
+            raise ExportRejected("it is gone", may_retry=self.may_retry)
         self.taken += 1
 
 
@@ -107,9 +107,9 @@ async def test_what_is_raised_makes_a_failure_of_its_code_alone(raised: BaseExce
 
 
 async def test_what_waits_for_a_collector_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_WAITING", 3)
-    waiting = WaitingSpans(Refusing().send, every_s=60)
-    tracing = OtelTracing(waiting, resource_of("here"))
+    monkeypatch.setattr(module, "MAX_QUEUED_SPANS", 3)
+    waiting = SpanQueue(Refusing().send, every_s=60)
+    tracing = OtelTracer(waiting, make_resource("here"))
     for _ in range(5):
         with tracing.span("one"):
             pass
@@ -121,11 +121,11 @@ async def test_a_collector_that_is_gone_is_tried_a_few_times_and_told_of_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     collector = Refusing()
-    async with open_tracing(collector.send, resource_of("here"), sample=1, every_s=0.001) as tracing:
+    async with open_tracing(collector.send, make_resource("here"), sample=1, every_s=0.001) as tracing:
         with caplog.at_level(logging.INFO), tracing.span("lost"):
             pass
         async with asyncio.timeout(60):
-            while collector.tries < module.TRIES:
+            while collector.tries < module.MAX_TRIES:
                 await asyncio.sleep(0.001)
         collector.is_well = True
         with tracing.span("found"):
@@ -137,12 +137,12 @@ async def test_a_collector_that_is_gone_is_tried_a_few_times_and_told_of_once(
     assert [record.message for record in caplog.records if record.levelno == logging.WARNING] == [
         "the collector does not take traces: it is gone"
     ]
-    assert collector.tries == module.TRIES + 1
+    assert collector.tries == module.MAX_TRIES + 1
 
 
 async def test_what_a_collector_refuses_is_not_sent_again() -> None:
     collector = Refusing(may_retry=False)
-    async with open_tracing(collector.send, resource_of("here"), sample=1, every_s=0.001) as tracing:
+    async with open_tracing(collector.send, make_resource("here"), sample=1, every_s=0.001) as tracing:
         with tracing.span("one"):
             pass
         async with asyncio.timeout(60):
@@ -154,7 +154,7 @@ async def test_what_a_collector_refuses_is_not_sent_again() -> None:
 async def test_what_ended_last_is_sent_when_the_process_ends() -> None:
     collector = Refusing()
     collector.is_well = True
-    async with open_tracing(collector.send, resource_of("here"), sample=1, every_s=600) as tracing:
+    async with open_tracing(collector.send, make_resource("here"), sample=1, every_s=600) as tracing:
         with tracing.span("one"):
             pass
 
@@ -167,8 +167,8 @@ async def test_what_nobody_foresaw_costs_spans_and_not_the_end_of_the_process(
     async def send(_: bytes) -> None:
         raise RuntimeError("who would have thought")
 
-    waiting = WaitingSpans(send, every_s=600)
-    with OtelTracing(waiting, resource_of("here")).span("one"):
+    waiting = SpanQueue(send, every_s=600)
+    with OtelTracer(waiting, make_resource("here")).span("one"):
         pass
     await waiting.finish()
 
@@ -179,7 +179,7 @@ async def test_what_nobody_foresaw_costs_spans_and_not_the_end_of_the_process(
 def test_the_standard_variables_say_who_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_SERVICE_NAME", "edge")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=prod")
-    found = resource_of("node-1").attributes
+    found = make_resource("node-1").attributes
 
     assert (found["service.name"], found["service.instance.id"]) == ("edge", "node-1")
     assert found["deployment.environment.name"] == "prod"

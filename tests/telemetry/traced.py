@@ -5,14 +5,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from tests.scenarios.collector import Collector, Span
-from toolgate.telemetry.tracing import OtelTracing, open_tracing, resource_of
+from toolgate.telemetry.tracing import OtelTracer, make_resource, open_tracing
 
 
 @dataclass
 class Traced:
     """What makes spans, and those that were sent."""
 
-    tracing: OtelTracing
+    tracing: OtelTracer
     collector: Collector = field(default_factory=Collector)
 
     @property
@@ -28,5 +28,5 @@ async def open_traced(sample: float = 1.0) -> AsyncIterator[Traced]:
     async def send(body: bytes) -> None:
         collector.take("/v1/traces", body, {})
 
-    async with open_tracing(send, resource_of("here"), sample=sample, every_s=0.01) as tracing:
+    async with open_tracing(send, make_resource("here"), sample=sample, every_s=0.01) as tracing:
         yield Traced(tracing, collector)

@@ -15,13 +15,13 @@ from tests.upstream.faulty_sse import record_for as sse_record_for
 from tests.upstream.http_links import opener, record_for
 from tests.upstream.http_pools import ANY
 from tests.upstream.memory_link import params
-from toolgate.model.servers import Budgets, ServerRecord
+from toolgate.model.servers import ServerBudgets, ServerRecord
+from toolgate.upstream.connection.contract import PoolLimits
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.client_connection import HttpLimits
-from toolgate.upstream.limits import PoolLimits
+from toolgate.upstream.http.sse_legacy import SseLegacyConnector
 from toolgate.upstream.pool.health import ServerHealth
 from toolgate.upstream.pool.pool import Pool
-from toolgate.upstream.sse_legacy import SseLegacyOpener
 
 HASTY = PoolLimits(backoff_s=0.01, reconnect_max_s=0.02, max_starts=1000, list_retry_s=0.01)
 """Waits that a test need not notice."""
@@ -91,7 +91,7 @@ async def open_abused(
     if isinstance(mcp, FakeMcp):
         mcp.faults.setdefault("tools/list", offer_echo)
     honest = FakeMcp(faults={"tools/list": offer_echo})
-    budgets = Budgets(tool_timeout_ms=round(timeout_s * 1000), max_concurrency=concurrency)
+    budgets = ServerBudgets(tool_timeout_ms=round(timeout_s * 1000), max_concurrency=concurrency)
     async with (
         asyncio.timeout(60),
         FaultyHttp(mcp) as server,
@@ -100,7 +100,7 @@ async def open_abused(
         Pool(
             {
                 "streamable_http": opener(http),
-                "http_sse_legacy": SseLegacyOpener(Secrets({}), ANY, limits=http),
+                "http_sse_legacy": SseLegacyConnector(Secrets({}), ANY, limits=http),
             },
             on_change=lambda _: None,
             limits=HASTY,
@@ -109,7 +109,7 @@ async def open_abused(
         pool.apply(
             {
                 "bad": _record("bad", proxy.port, budgets, is_sse=isinstance(mcp, FakeSse)),
-                "good": _record("good", neighbour.port, Budgets()),
+                "good": _record("good", neighbour.port, ServerBudgets()),
             }
         )
         await pool.settled(["bad", "good"])
@@ -117,6 +117,6 @@ async def open_abused(
         yield Abused(pool, proxy, server, neighbour)
 
 
-def _record(server_id: str, port: int, budgets: Budgets, *, is_sse: bool = False) -> ServerRecord:
+def _record(server_id: str, port: int, budgets: ServerBudgets, *, is_sse: bool = False) -> ServerRecord:
     record = (sse_record_for if is_sse else record_for)(f"http://127.0.0.1:{port}/mcp")
     return replace(record, server_id=server_id, budgets=budgets, prewarm=True)

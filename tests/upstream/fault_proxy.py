@@ -1,6 +1,6 @@
 """A TCP proxy on loopback that spoils what it carries as a test says: late, slow, sliced, corrupt, cut off.
 
-What each direction suffers is a `Fault`, read anew for every piece, so a test can change it at any time.
+What each direction suffers is a `Fault`, read again for every piece, so a test can change it at any time.
 Connections and bytes are counted, so a test can tell what really went over the line.
 """
 

@@ -7,7 +7,7 @@ from tests.upstream.http_links import ENVIRON
 from toolgate.model.servers import HttpEndpoint, ServerRecord
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
-from toolgate.upstream.sse_legacy import SseLegacyOpener
+from toolgate.upstream.http.sse_legacy import SseLegacyConnector
 
 SESSION = "session-of-8-and-more"
 HELLO = {
@@ -59,5 +59,5 @@ def record_for(url: str, **fields: Any) -> ServerRecord:
     return ServerRecord(server_id="there", transport="http_sse_legacy", http=endpoint)
 
 
-def opener(*, start_timeout_s: float = 5.0) -> SseLegacyOpener:
-    return SseLegacyOpener(Secrets(ENVIRON), Egress(allow_private=True), start_timeout_s=start_timeout_s)
+def opener(*, start_timeout_s: float = 5.0) -> SseLegacyConnector:
+    return SseLegacyConnector(Secrets(ENVIRON), Egress(allow_private=True), start_timeout_s=start_timeout_s)

@@ -10,12 +10,18 @@ import msgspec
 
 from tests.upstream.faulty_http import FakeMcp, FaultyHttp, Peer, Request, Script
 from toolgate.model.servers import EMPTY, HttpEndpoint, ServerRecord
-from toolgate.model.tools import Era
-from toolgate.upstream.connection.contract import START_TIMEOUT_S, Link, Opener, Params, Reply
+from toolgate.model.tools import Revision
+from toolgate.upstream.connection.contract import (
+    START_TIMEOUT_S,
+    Connector,
+    Params,
+    RpcResponse,
+    ServerConnection,
+)
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.client_connection import HttpLimits
 from toolgate.upstream.http.egress import Egress
-from toolgate.upstream.streamable import StreamableOpener
+from toolgate.upstream.streamable import StreamableConnector
 
 SECRET = "sk-canary/0123456789"
 ENVIRON = {"TOKEN": SECRET}
@@ -64,19 +70,19 @@ def record_for(url: str, headers: Mapping[str, str] = EMPTY, auth_ref: str | Non
     )
 
 
-def opener(limits: HttpLimits | None = None, *, start_timeout_s: float = START_TIMEOUT_S) -> Opener:
+def opener(limits: HttpLimits | None = None, *, start_timeout_s: float = START_TIMEOUT_S) -> Connector:
     egress = Egress(allow_private=True)
-    return StreamableOpener(Secrets(ENVIRON), egress, limits=limits, start_timeout_s=start_timeout_s)
+    return StreamableConnector(Secrets(ENVIRON), egress, limits=limits, start_timeout_s=start_timeout_s)
 
 
 async def open_link(
     record: ServerRecord,
     heard: Heard | None = None,
     *,
-    known_era: Era | None = None,
+    known_era: Revision | None = None,
     limits: HttpLimits | None = None,
     capabilities: bytes = b"{}",
-) -> Link:
+) -> ServerConnection:
     """Its clients can be asked nothing, unless `capabilities` say otherwise."""
     open_it = opener(limits)
     return await open_it(record, heard or Heard(), known_era=known_era, capabilities=capabilities)
@@ -85,7 +91,7 @@ async def open_link(
 @asynccontextmanager
 async def linked(
     mcp: FakeMcp, heard: Heard | None = None, *, limits: HttpLimits | None = None, auth_ref: str | None = None
-) -> AsyncIterator[tuple[FaultyHttp, Link]]:
+) -> AsyncIterator[tuple[FaultyHttp, ServerConnection]]:
     """A server and an open link to it, all within ten seconds."""
     async with asyncio.timeout(60), FaultyHttp(mcp) as server:
         link = await open_link(record_for(server.url, auth_ref=auth_ref), heard, limits=limits)
@@ -99,15 +105,15 @@ def params(**members: object) -> Params:
     return {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in members.items()}
 
 
-async def call(link: Link, value: object = 1, *, timeout_s: float = 60.0) -> Reply:
+async def call(link: ServerConnection, value: object = 1, *, timeout_s: float = 60.0) -> RpcResponse:
     headers = {"Mcp-Name": "echo"}
     return await link.request(
         "tools/call", params(name="echo", arguments=value), timeout_s=timeout_s, headers=headers
     )
 
 
-def echoed(value: object = 1) -> Reply:
-    return Reply(result=json.dumps({"echo": value}).encode())
+def echoed(value: object = 1) -> RpcResponse:
+    return RpcResponse(result=json.dumps({"echo": value}).encode())
 
 
 def calling(era: str, script: Script) -> FakeMcp:
@@ -115,7 +121,7 @@ def calling(era: str, script: Script) -> FakeMcp:
     return FakeMcp(era, faults={"tools/call": script})
 
 
-OK = Reply(result=b'{"said":"ok"}')
+OK = RpcResponse(result=b'{"said":"ok"}')
 
 
 def response(request: Request, result: Any = None) -> dict[str, Any]:

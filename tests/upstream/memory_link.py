@@ -1,4 +1,4 @@
-"""A server in memory that obeys the contract of `Link`, does what a test tells it and remembers what it saw.
+"""A server in memory that obeys the contract of `ServerConnection`, does what a test says and remembers it.
 
 `MemoryNet().open` is an opener. All links to one server id talk to the same `MemoryServer`, as all children
 of one record run the same program.
@@ -14,23 +14,23 @@ import msgspec
 
 from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.model.protocol import LEGACY_VERSIONS, MODERN_VERSION
-from toolgate.model.servers import EMPTY, Budgets, ServerRecord, StdioLaunch
-from toolgate.model.tools import Era
+from toolgate.model.servers import EMPTY, ServerBudgets, ServerRecord, StdioLaunch
+from toolgate.model.tools import Revision
 from toolgate.upstream.connection.contract import (
     SHARED_CAPABILITIES,
-    ClientSide,
-    Hello,
-    LinkListener,
+    Acknowledgement,
+    ClientChannel,
+    ConnectionListener,
     Params,
-    Reply,
-    Told,
+    PoolLimits,
+    RpcResponse,
+    ServerInfo,
 )
-from toolgate.upstream.connection.messages import params_for
-from toolgate.upstream.limits import PoolLimits
-from toolgate.upstream.pool.pool import Lazy, Pool
+from toolgate.upstream.connection.messages import build_params
+from toolgate.upstream.pool.pool import LazyStart, Pool
 
 Json = dict[str, Any]
-Handler = Callable[[Json], Awaitable[Reply]]
+Handler = Callable[[Json], Awaitable[RpcResponse]]
 
 _OTHER_LISTS: Mapping[str, tuple[str, str]] = {
     "prompts/list": ("prompts", "prompts"),
@@ -49,14 +49,14 @@ class Seen:
     headers: Mapping[str, str]
     meta: Json = field(default_factory=dict, compare=False)
     """The `_meta` it carried; `params` are shown without."""
-    client: ClientSide | None = field(default=None, compare=False)
+    client: ClientChannel | None = field(default=None, compare=False)
     raw: Params = field(default_factory=dict, compare=False)
     """Its params as they were sent: JSON that may hold one name twice."""
 
 
 def record(server_id: str = "one", *, command: str = "serve", **fields: Any) -> ServerRecord:
     """A record of a server in memory. `timeout_ms`, `concurrency` and `output_bytes` are its budgets."""
-    budgets = Budgets(
+    budgets = ServerBudgets(
         tool_timeout_ms=fields.pop("timeout_ms", 30_000),
         max_concurrency=fields.pop("concurrency", 16),
         max_tool_output_bytes=fields.pop("output_bytes", 1_048_576),
@@ -85,7 +85,7 @@ def text_result(text: str) -> bytes:
 class MemoryServer:
     """What the server does (set these), and what it saw (read those)."""
 
-    era: Era = "modern"
+    era: Revision = "modern"
     instructions: str = ""
     is_of_both_revisions: bool = False
     """It is session-based for a link that begins with the handshake."""
@@ -96,9 +96,9 @@ class MemoryServer:
     templates: Sequence[bytes] = ()
     on_start: Callable[[], Awaitable[None]] | None = None
     """Awaited while a link is opened; may hang, or raise StartFailed."""
-    on_list: Callable[[Json], Awaitable[Reply]] | None = None
+    on_list: Callable[[Json], Awaitable[RpcResponse]] | None = None
     """Answers `tools/list` instead of `tools` on one page."""
-    on_lists: Mapping[str, Callable[[Json], Awaitable[Reply]]] = field(default_factory=dict)
+    on_lists: Mapping[str, Callable[[Json], Awaitable[RpcResponse]]] = field(default_factory=dict)
     """The same for other lists, by method."""
     on_close: Callable[[], Awaitable[None]] | None = None
     """Awaited while a link is closed; may hang, or raise."""
@@ -106,20 +106,20 @@ class MemoryServer:
     """Tool name to what it does; any other answers with its arguments."""
 
     starts_s: list[float] = field(default_factory=list)
-    known_eras: list[Era | None] = field(default_factory=list)
+    known_eras: list[Revision | None] = field(default_factory=list)
     capabilities_told: list[bytes] = field(default_factory=list)
     """What each handshake said of the clients."""
     watched: list[frozenset[str]] = field(default_factory=list)
-    told: Told = None
+    told: Acknowledgement = None
     """When it knows of what is watched."""
     lists_s: list[float] = field(default_factory=list)
     """When `tools/list` was asked for."""
     lists: list[str] = field(default_factory=list)
     """All lists that were asked for, as their methods."""
     calls: list[Seen] = field(default_factory=list)
-    stopped: list[str] = field(default_factory=list)
+    stopped_by: list[str] = field(default_factory=list)
     """Tools that were told to stop: the caller went away, or its time was up."""
-    listener: LinkListener | None = None
+    listener: ConnectionListener | None = None
     """Of the newest link, from before it is opened."""
     links: list["MemoryLink"] = field(default_factory=list)
     """Links open now."""
@@ -144,37 +144,37 @@ class MemoryServer:
         for link in self.links:
             link.listener.on_stderr(text)
 
-    async def handle(self, method: str, members: Json) -> Reply:
+    async def handle(self, method: str, members: Json) -> RpcResponse:
         if method == "tools/list":
             if self.on_list is not None:
                 return await self.on_list(members)
-            return Reply(result=b'{"tools":[%b]}' % b",".join(self.tools))
+            return RpcResponse(result=b'{"tools":[%b]}' % b",".join(self.tools))
         if method in _OTHER_LISTS:
             if method in self.on_lists:
                 return await self.on_lists[method](members)
             attribute, member = _OTHER_LISTS[method]
-            return Reply(result=b'{"%b":[%b]}' % (member.encode(), b",".join(getattr(self, attribute))))
+            return RpcResponse(result=b'{"%b":[%b]}' % (member.encode(), b",".join(getattr(self, attribute))))
         handler = self.on_call.get(members["name"], _echo)
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
             return await handler(members)
         except asyncio.CancelledError:
-            self.stopped.append(members["name"])
+            self.stopped_by.append(members["name"])
             raise
         finally:
             self.in_flight -= 1
 
 
-async def _echo(members: Json) -> Reply:
-    return Reply(result=text_result(msgspec.json.encode(members.get("arguments")).decode()))
+async def _echo(members: Json) -> RpcResponse:
+    return RpcResponse(result=text_result(msgspec.json.encode(members.get("arguments")).decode()))
 
 
 class MemoryLink:
     """A connection to a MemoryServer."""
 
-    def __init__(self, server: MemoryServer, listener: LinkListener, pid: int, era: Era) -> None:
-        self.hello = Hello(
+    def __init__(self, server: MemoryServer, listener: ConnectionListener, pid: int, era: Revision) -> None:
+        self.hello = ServerInfo(
             era=era,
             version=MODERN_VERSION if era == "modern" else LEGACY_VERSIONS[0],
             instructions=server.instructions,
@@ -195,11 +195,11 @@ class MemoryLink:
         *,
         timeout_s: float,
         headers: Mapping[str, str] = EMPTY,
-        client: ClientSide | None = None,
-    ) -> Reply:
+        client: ClientChannel | None = None,
+    ) -> RpcResponse:
         if self._ended.done():
             raise ServerUnavailable(self._ended.result())
-        sent = params_for(self.hello.era, params)
+        sent = build_params(self.hello.era, params)
         members: Json = {name: msgspec.json.decode(raw) for name, raw in sent.items()}
         meta: Json = members.pop("_meta", {})
         if method.endswith("/list"):
@@ -226,7 +226,7 @@ class MemoryLink:
         if self._end(reason):
             asyncio.get_running_loop().call_soon(self.listener.on_closed, reason)
 
-    def watch(self, uris: frozenset[str]) -> Told:
+    def watch(self, uris: frozenset[str]) -> Acknowledgement:
         self._server.watched.append(uris)
         return self._server.told
 
@@ -249,7 +249,7 @@ def pool_of(
     *,
     on_change: Callable[[str], None] = lambda _: None,
     on_updated: Callable[[str, str], None] = lambda _id, _uri: None,
-    lazy: Lazy | None = None,
+    lazy: LazyStart | None = None,
     **limits: Any,
 ) -> Pool:
     """A pool over `net` in which chance plays no part."""
@@ -277,9 +277,9 @@ class MemoryNet:
     async def open(
         self,
         record: ServerRecord,
-        listener: LinkListener,
+        listener: ConnectionListener,
         *,
-        known_era: Era | None,
+        known_era: Revision | None,
         capabilities: bytes = SHARED_CAPABILITIES,
     ) -> MemoryLink:
         server = self.servers[record.server_id]

@@ -10,8 +10,8 @@ from tests.upstream.scripted_model import ScriptedModel, scripted_model
 from toolgate.model.chat import ChatUpstream
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
-from toolgate.upstream.models.client import ModelAnswer, Models
-from toolgate.upstream.models.events import ModelEvent
+from toolgate.upstream.models.client import ModelResponse, Models
+from toolgate.upstream.models.streams import ModelEvent
 
 PATH = "/chat/completions"
 KEY = "sk-0123456789abcdef0123456789abcdef"
@@ -44,5 +44,5 @@ async def read(models: Models, model: ScriptedModel, **fields: Any) -> list[Mode
     """Everything in the stream that answers one request."""
     upstream = at(model.url, **fields)
     async with models.stream(upstream, PATH, STREAM, deadline_s=in_s(99), may_retry=False) as events:
-        assert not isinstance(events, ModelAnswer)
+        assert not isinstance(events, ModelResponse)
         return [event async for event in events]

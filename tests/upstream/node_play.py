@@ -12,11 +12,11 @@ import sys
 from tests.upstream.stdio_stage import Listener, faulty
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.stdio.children import Warden
-from toolgate.upstream.stdio.connector import StdioOpener
+from toolgate.upstream.stdio.connector import StdioConnector
 
 
 async def main(pids: str, *kinds: str) -> None:
-    opener = StdioOpener(Warden(), Secrets(os.environ))
+    opener = StdioConnector(Warden(), Secrets(os.environ))
     links = [
         await opener(faulty("deaf", f"helper={kind}", f"pids={pids}"), Listener(), known_era="legacy")
         for kind in kinds

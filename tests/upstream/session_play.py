@@ -12,11 +12,11 @@ from tests.upstream.stdio_stage import faulty, tool
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.pool.pool import CallOrigin, Pool
 from toolgate.upstream.stdio.children import Warden
-from toolgate.upstream.stdio.connector import StdioOpener
+from toolgate.upstream.stdio.connector import StdioConnector
 
 
 async def main(pids: str) -> None:
-    opener = StdioOpener(Warden(), Secrets(os.environ))
+    opener = StdioConnector(Warden(), Secrets(os.environ))
     async with Pool({"stdio": opener}, on_change=lambda _: None) as pool:
         pool.apply({"faulty": replace(faulty("deaf", f"pids={pids}"), sharing="per_session")})
         await pool.settled(["faulty"])

@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 
 from toolgate.model.servers import ServerRecord, StdioLaunch
-from toolgate.upstream.connection.contract import START_TIMEOUT_S, Params, Purpose, Reply
+from toolgate.upstream.connection.contract import START_TIMEOUT_S, Params, Purpose, RpcResponse
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.stdio.children import Warden
-from toolgate.upstream.stdio.connector import StdioLink, StdioOpener
+from toolgate.upstream.stdio.connector import StdioConnection, StdioConnector
 
 FAULTY = str(Path(__file__).with_name("faulty_server.py"))
 BIN = Path(sys.executable).parent
@@ -70,10 +70,10 @@ def command(*argv: str, **launch: Any) -> ServerRecord:
 @asynccontextmanager
 async def open_opener(
     environ: Mapping[str, str] = os.environ, *, start_timeout_s: float = START_TIMEOUT_S
-) -> AsyncIterator[StdioOpener]:
+) -> AsyncIterator[StdioConnector]:
     warden = Warden()
     try:
-        yield StdioOpener(warden, Secrets(environ), start_timeout_s=start_timeout_s)
+        yield StdioConnector(warden, Secrets(environ), start_timeout_s=start_timeout_s)
     finally:
         await warden.aclose()
 
@@ -81,7 +81,7 @@ async def open_opener(
 @asynccontextmanager
 async def open_link(
     record: ServerRecord, listener: Listener | None = None, environ: Mapping[str, str] = os.environ
-) -> AsyncIterator[StdioLink]:
+) -> AsyncIterator[StdioConnection]:
     async with open_opener(environ) as opener:
         link = await opener(record, listener or Listener(), known_era=None)
         try:
@@ -98,12 +98,12 @@ def tool(name: str, **arguments: Any) -> Params:
     }
 
 
-async def call(link: StdioLink, name: str, timeout_s: float = 60.0, **arguments: Any) -> Any:
+async def call(link: StdioConnection, name: str, timeout_s: float = 60.0, **arguments: Any) -> Any:
     """What the tool says: its text, read as JSON where it is."""
     return said(await link.request("tools/call", tool(name, **arguments), timeout_s=timeout_s))
 
 
-def said(reply: Reply) -> Any:
+def said(reply: RpcResponse) -> Any:
     assert reply.result is not None, reply.error
     text = json.loads(reply.result)["content"][0]["text"]
     try:

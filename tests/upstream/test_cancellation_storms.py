@@ -17,14 +17,13 @@ from tests.upstream.http_links import opener, record_for
 from tests.upstream.http_pools import ANY
 from tests.upstream.memory_link import params
 from tests.upstream.stdio_stage import faulty
-from toolgate.model.servers import Budgets, ServerRecord, Transport
-from toolgate.upstream.connection.contract import Opener
+from toolgate.model.servers import ServerBudgets, ServerRecord, Transport
+from toolgate.upstream.connection.contract import Connector, PoolLimits
 from toolgate.upstream.connection.secrets import Secrets
-from toolgate.upstream.limits import PoolLimits
+from toolgate.upstream.http.sse_legacy import SseLegacyConnector
 from toolgate.upstream.pool.pool import Pool
-from toolgate.upstream.sse_legacy import SseLegacyOpener
 from toolgate.upstream.stdio.children import Warden
-from toolgate.upstream.stdio.connector import StdioOpener
+from toolgate.upstream.stdio.connector import StdioConnector
 
 pytestmark = [pytest.mark.anyio, pytest.mark.soak]
 
@@ -58,8 +57,8 @@ async def dawdle(request: Request, peer: Peer) -> None:
 
 
 @asynccontextmanager
-async def open_pool(transport: Transport, opener: Opener, record: ServerRecord) -> AsyncIterator[Pool]:
-    budgets = Budgets(max_concurrency=ROOM)
+async def open_pool(transport: Transport, opener: Connector, record: ServerRecord) -> AsyncIterator[Pool]:
+    budgets = ServerBudgets(max_concurrency=ROOM)
     async with (
         asyncio.timeout(60),
         Pool({transport: opener}, on_change=lambda _: None, limits=LIMITS) as pool,
@@ -90,7 +89,7 @@ class DawdlingSse(Sse):
 
 @asynccontextmanager
 async def open_sse(_: str) -> AsyncIterator[Stage]:
-    opener = SseLegacyOpener(Secrets({}), ANY)
+    opener = SseLegacyConnector(Secrets({}), ANY)
     async with (
         FaultyHttp(DawdlingSse()) as server,
         open_pool("http_sse_legacy", opener, sse_record_for(server.url)) as pool,
@@ -102,7 +101,7 @@ async def open_sse(_: str) -> AsyncIterator[Stage]:
 async def open_stdio(_: str) -> AsyncIterator[Stage]:
     warden = Warden(max_children=1)
     try:
-        async with open_pool("stdio", StdioOpener(warden, Secrets(os.environ)), faulty()) as pool:
+        async with open_pool("stdio", StdioConnector(warden, Secrets(os.environ)), faulty()) as pool:
             yield Stage(pool, lambda: False)
     finally:
         await warden.aclose()

@@ -24,11 +24,10 @@ from tests.upstream.stdio_stage import (
     until,
 )
 from toolgate.errors import ServerUnavailable
-from toolgate.upstream.child import STOP_STEP_S, Child
 from toolgate.upstream.connection.contract import StartFailed
 from toolgate.upstream.connection.secrets import Secrets
-from toolgate.upstream.stdio.children import FDS_PER_CHILD, RESERVED_FDS, Warden
-from toolgate.upstream.stdio.connector import StdioLink, StdioOpener
+from toolgate.upstream.stdio.children import FDS_PER_CHILD, RESERVED_FDS, STOP_STEP_S, Child, Warden
+from toolgate.upstream.stdio.connector import StdioConnection, StdioConnector
 
 pytestmark = pytest.mark.anyio
 on_one_loop = pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True})], ids=["uvloop"])
@@ -51,8 +50,8 @@ async def open_warden(max_children: int = 50) -> AsyncIterator[Warden]:
         await warden.aclose()
 
 
-async def start(warden: Warden, *words: str, listener: Listener | None = None) -> StdioLink:
-    return await StdioOpener(warden, Secrets(os.environ))(
+async def start(warden: Warden, *words: str, listener: Listener | None = None) -> StdioConnection:
+    return await StdioConnector(warden, Secrets(os.environ))(
         faulty(*words), listener or Listener(), known_era="legacy"
     )
 
@@ -352,7 +351,7 @@ async def test_chd_15_crash_cycles_leave_no_process_no_descriptor_and_little_mem
             with pytest.raises(ServerUnavailable):
                 await call(link, "die", status=number % 256)
             with pytest.raises(StartFailed):
-                await StdioOpener(warden, Secrets({}))(command("/no/such"), Listener(), known_era=None)
+                await StdioConnector(warden, Secrets({}))(command("/no/such"), Listener(), known_era=None)
         await until(lambda: open_fds() == before and not children_of(supervisor))
 
         assert resident_bytes() - resident <= 20 * 1024 * 1024

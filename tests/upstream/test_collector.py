@@ -3,15 +3,15 @@
 import pytest
 
 from tests.scenarios.collector import open_collector
-from toolgate.telemetry.spans import NotTaken
-from toolgate.upstream.collector import Collector
+from toolgate.telemetry.spans import ExportRejected
+from toolgate.upstream.http.fetch import OtlpCollector
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_what_is_taken_comes_with_the_headers_and_the_type_of_otlp() -> None:
     with open_collector() as collector:
-        await Collector(collector.url, {"Authorization": "Bearer x"}).send_traces(b"")
+        await OtlpCollector(collector.url, {"Authorization": "Bearer x"}).send_traces(b"")
     [headers] = collector.headers
 
     assert (headers["authorization"], headers["content-type"]) == ("Bearer x", "application/x-protobuf")
@@ -24,15 +24,15 @@ async def test_what_is_taken_comes_with_the_headers_and_the_type_of_otlp() -> No
 async def test_a_status_says_whether_the_same_may_be_taken_later(status: int, may_retry: bool) -> None:
     with open_collector() as collector:
         collector.status = status
-        with pytest.raises(NotTaken, match=f"/v1/logs` answers with status {status}") as refused:
-            await Collector(collector.url, {}).send_logs(b"")
+        with pytest.raises(ExportRejected, match=f"/v1/logs` answers with status {status}") as refused:
+            await OtlpCollector(collector.url, {}).send_logs(b"")
 
     assert (refused.value.status, refused.value.may_retry) == (status, may_retry)
 
 
 async def test_one_that_is_not_there_may_come_back() -> None:
-    with pytest.raises(NotTaken) as refused:
-        await Collector("http://127.0.0.1:1", {"Authorization": "Bearer s3cret"}).send_traces(b"")
+    with pytest.raises(ExportRejected) as refused:
+        await OtlpCollector("http://127.0.0.1:1", {"Authorization": "Bearer s3cret"}).send_traces(b"")
 
     assert (refused.value.status, refused.value.may_retry) == (None, True)
     assert "s3cret" not in str(refused.value)

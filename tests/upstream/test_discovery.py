@@ -9,15 +9,15 @@ import pytest
 
 from tests.upstream.memory_link import Json, MemoryNet, MemoryServer, definition, params, pool_of, record
 from tests.upstream.virtual_time import VIRTUAL, pass_time
-from toolgate.catalog.members import MAX_LISTED
+from toolgate.catalog.checks import MAX_DEFINITIONS
 from toolgate.model.tools import ServerTools
-from toolgate.upstream.connection.contract import Reply
-from toolgate.upstream.lists import FORMS, MAX_PAGES
+from toolgate.upstream.connection.contract import RpcResponse
+from toolgate.upstream.pool.discovery import FORMS, MAX_PAGES
 from toolgate.upstream.pool.pool import Pool
 
 pytestmark = pytest.mark.anyio
 
-Lister = Callable[[Json], Awaitable[Reply]]
+Lister = Callable[[Json], Awaitable[RpcResponse]]
 
 
 @pytest.fixture
@@ -25,21 +25,21 @@ def anyio_backend() -> object:
     return VIRTUAL
 
 
-def page(*tools: bytes, **members: object) -> Reply:
+def page(*tools: bytes, **members: object) -> RpcResponse:
     encoded = msgspec.json.encode({"tools": [msgspec.Raw(tool) for tool in tools], **members})
-    return Reply(result=encoded)
+    return RpcResponse(result=encoded)
 
 
-def pages_of(*pages: Reply) -> Lister:
+def pages_of(*pages: RpcResponse) -> Lister:
     """Answers with the page that the cursor names; the first without one."""
 
-    async def answer(members: Json) -> Reply:
+    async def answer(members: Json) -> RpcResponse:
         return pages[int(members.get("cursor", 0))]
 
     return answer
 
 
-async def never(_: Json) -> Reply:
+async def never(_: Json) -> RpcResponse:
     await asyncio.Event().wait()
     raise AssertionError
 
@@ -95,7 +95,7 @@ async def test_a_server_that_announces_no_tools_has_none_and_is_not_asked() -> N
                 page(*(definition(f"t{n}-{m}") for m in range(900)), nextCursor=str(n + 1))
                 for n in range(111)  # 99,900 tools
             ],
-            MAX_LISTED,
+            MAX_DEFINITIONS,
             "only the first 2000 tools are taken",
             id="a hundred thousand tools",
         ),
@@ -120,7 +120,7 @@ async def test_a_server_that_announces_no_tools_has_none_and_is_not_asked() -> N
     ],
 )
 async def test_ups_11_a_list_without_end_is_capped_with_a_reason(
-    pages: list[Reply], tools: int, detail: str
+    pages: list[RpcResponse], tools: int, detail: str
 ) -> None:
     net = MemoryNet(one=MemoryServer(on_list=pages_of(*pages)))
     async with pool_of(net) as pool:
@@ -180,7 +180,7 @@ async def test_ups_8_what_changes_while_a_list_is_read_is_read_by_the_next() -> 
     net = MemoryNet()
     server = net["one"]
 
-    async def slow_and_outdated(_: Json) -> Reply:
+    async def slow_and_outdated(_: Json) -> RpcResponse:
         tools = tuple(server.tools)
         await asyncio.sleep(3)
         return page(*tools)
@@ -263,7 +263,7 @@ async def test_a_failed_list_keeps_the_last_good_tools_marked_and_recovers() -> 
     changed: list[str] = []
     async with pool_of(net, on_change=changed.append) as pool:
         good = await listed(pool)
-        server.on_list = pages_of(Reply(error=b'{"code":-32603,"message":"broken"}'))
+        server.on_list = pages_of(RpcResponse(error=b'{"code":-32603,"message":"broken"}'))
         await pool.refresh("one")
         stale, health = pool.tools()["one"], pool.health()["one"]
         server.on_list = None
@@ -281,9 +281,9 @@ async def test_a_failed_list_keeps_the_last_good_tools_marked_and_recovers() -> 
 @pytest.mark.parametrize(
     ("on_list", "state"),
     [
-        pytest.param(pages_of(Reply(error=b'{"code":-32601}')), "list_failed", id="refused"),
-        pytest.param(pages_of(Reply(result=b'{"tools":5}')), "list_failed", id="not a list"),
-        pytest.param(pages_of(Reply(result=b'{"tools":[\xff]}')), "list_failed", id="not JSON"),
+        pytest.param(pages_of(RpcResponse(error=b'{"code":-32601}')), "list_failed", id="refused"),
+        pytest.param(pages_of(RpcResponse(result=b'{"tools":5}')), "list_failed", id="not a list"),
+        pytest.param(pages_of(RpcResponse(result=b'{"tools":[\xff]}')), "list_failed", id="not JSON"),
         pytest.param(never, "list_timeout", id="never answered"),
     ],
 )
@@ -311,7 +311,7 @@ async def test_a_server_that_dies_while_it_is_listed_is_listed_again() -> None:
 
 
 async def test_pages_have_their_time_together() -> None:
-    async def slow(members: Json) -> Reply:
+    async def slow(members: Json) -> RpcResponse:
         await asyncio.sleep(4)
         return page(definition("a"), nextCursor=str(int(members.get("cursor", 0)) + 1))
 
@@ -324,7 +324,7 @@ async def test_pages_have_their_time_together() -> None:
 
 @pytest.mark.requirement("002-095")
 async def test_failed_lists_are_tried_again_after_one_to_five_seconds() -> None:
-    server = MemoryServer(on_list=pages_of(Reply(error=b"{}")))
+    server = MemoryServer(on_list=pages_of(RpcResponse(error=b"{}")))
     async with pool_of(MemoryNet(one=server)) as pool:
         await listed(pool)
         await pass_time(23)

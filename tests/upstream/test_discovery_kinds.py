@@ -9,16 +9,16 @@ import pytest
 
 from tests.upstream.memory_link import Json, MemoryNet, MemoryServer, definition, pool_of, record
 from tests.upstream.virtual_time import VIRTUAL, pass_time
-from toolgate.catalog.members import MAX_LISTED
+from toolgate.catalog.checks import MAX_DEFINITIONS
 from toolgate.model.tools import ServerTools
-from toolgate.upstream.connection.contract import Reply
-from toolgate.upstream.lists import FORMS
+from toolgate.upstream.connection.contract import RpcResponse
+from toolgate.upstream.pool.discovery import FORMS
 from toolgate.upstream.pool.pool import Pool
 
 pytestmark = pytest.mark.anyio
 
 ALL: Mapping[str, Json] = {"tools": {}, "prompts": {}, "resources": {}, "completions": {}, "x-own": {}}
-BROKEN = Reply(error=b'{"code":-32603,"message":"broken"}')
+BROKEN = RpcResponse(error=b'{"code":-32603,"message":"broken"}')
 
 
 @pytest.fixture
@@ -46,17 +46,17 @@ async def listed(pool: Pool) -> ServerTools:
     return pool.tools()["one"]
 
 
-async def never(_: Json) -> Reply:
+async def never(_: Json) -> RpcResponse:
     await asyncio.Event().wait()
     raise AssertionError
 
 
-async def broken(_: Json) -> Reply:
+async def broken(_: Json) -> RpcResponse:
     return BROKEN
 
 
-async def not_found(_: Json) -> Reply:
-    return Reply(error=b'{"code":-32601,"message":"Method not found"}')
+async def not_found(_: Json) -> RpcResponse:
+    return RpcResponse(error=b'{"code":-32601,"message":"Method not found"}')
 
 
 def names(tools: ServerTools) -> tuple[list[str], ...]:
@@ -198,7 +198,9 @@ async def test_a_server_that_came_back_without_prompts_has_none() -> None:
 @pytest.mark.parametrize(
     ("kind", "entries", "count"),
     [
-        pytest.param("prompts", [listing(name=f"p{n}") for n in range(2_100)], MAX_LISTED, id="too many"),
+        pytest.param(
+            "prompts", [listing(name=f"p{n}") for n in range(2_100)], MAX_DEFINITIONS, id="too many"
+        ),
         pytest.param(
             "resources",
             [listing(uri=f"memo://{n}", name="m", _meta={"x": "y" * 100_000}) for n in range(100)],
@@ -232,8 +234,8 @@ async def test_ups_11_a_bad_listing_costs_no_other_and_no_other_server() -> None
 
 
 async def test_ups_16_each_kind_has_a_time_to_live_of_its_own() -> None:
-    async def short_lived(_: Json) -> Reply:
-        return Reply(result=b'{"prompts":[],"ttlMs":40000}')
+    async def short_lived(_: Json) -> RpcResponse:
+        return RpcResponse(result=b'{"prompts":[],"ttlMs":40000}')
 
     server = full_server(on_lists={"prompts/list": short_lived})
     async with pool_of(MemoryNet(one=server)) as pool:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.upstream.faulty_http import FaultyHttp, Peer, Request
 from toolgate.upstream.http.connection_pool import ConnectFailed, HttpPool
-from toolgate.upstream.http.egress import Egress, EgressRefused, Target, parse_target
+from toolgate.upstream.http.egress import Egress, EgressRefused, HttpTarget, parse_target
 
 pytestmark = pytest.mark.anyio
 
@@ -130,12 +130,15 @@ def test_ssr_4_a_url_is_http_plainly_spelled_and_without_credentials(url: str, r
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
-        ("http://a.example", Target(False, "a.example", 80, "a.example", "/")),
-        ("https://A.example:8443/x/mcp?k=v", Target(True, "a.example", 8443, "A.example:8443", "/x/mcp?k=v")),
-        ("http://[::1]:9/mcp", Target(False, "::1", 9, "[::1]:9", "/mcp")),
+        ("http://a.example", HttpTarget(False, "a.example", 80, "a.example", "/")),
+        (
+            "https://A.example:8443/x/mcp?k=v",
+            HttpTarget(True, "a.example", 8443, "A.example:8443", "/x/mcp?k=v"),
+        ),
+        ("http://[::1]:9/mcp", HttpTarget(False, "::1", 9, "[::1]:9", "/mcp")),
     ],
 )
-def test_a_url_is_taken_apart(url: str, expected: Target) -> None:
+def test_a_url_is_taken_apart(url: str, expected: HttpTarget) -> None:
     assert parse_target(url) == expected
 
 

@@ -111,7 +111,7 @@ async def resolve_some(host: str, _port: int) -> list[str]:
 )
 async def test_ssr_who_is_out_there_sends_us_to_nobody_in_the_house(named_by: str, is_let_in: bool) -> None:
     fetcher = Fetcher(Egress(allow_private=True, resolver=resolve_some))
-    beside = await fetcher.beside(named_by)
+    beside = await fetcher.restrict_for(named_by)
 
     assert (beside is fetcher) == is_let_in
     if not is_let_in:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.errors import CallTimedOut, ServerBusy
-from toolgate.upstream.gate import Gate
+from toolgate.upstream.pool.admission import ServerGate
 
 pytestmark = pytest.mark.anyio
 
@@ -16,14 +16,14 @@ def anyio_backend() -> object:
     return VIRTUAL
 
 
-def full_gate(*, limit: int = 1, queue: int = 64) -> Gate:
-    gate = Gate("one", limit=limit, queue=queue)
+def full_gate(*, limit: int = 1, queue: int = 64) -> ServerGate:
+    gate = ServerGate("one", limit=limit, queue=queue)
     for _ in range(limit):
         assert gate.try_enter()
     return gate
 
 
-async def in_line(gate: Gate, *, until_s: float = 100.0) -> asyncio.Task[None]:
+async def in_line(gate: ServerGate, *, until_s: float = 100.0) -> asyncio.Task[None]:
     """Somebody who has begun to wait."""
     waiting = asyncio.create_task(gate.enter(until_s))
     await pass_time(0)
@@ -31,14 +31,14 @@ async def in_line(gate: Gate, *, until_s: float = 100.0) -> asyncio.Task[None]:
 
 
 async def test_there_is_room_for_as_many_as_the_limit_says() -> None:
-    gate = Gate("one", limit=2, queue=64)
+    gate = ServerGate("one", limit=2, queue=64)
 
     assert [gate.try_enter() for _ in range(3)] == [True, True, False]
     assert gate.in_flight == 2
 
 
 async def test_whoever_finds_room_does_not_wait() -> None:
-    gate = Gate("one", limit=1, queue=0)
+    gate = ServerGate("one", limit=1, queue=0)
 
     await gate.enter(until_s=0.0)
 
@@ -183,10 +183,10 @@ async def test_whoever_steps_out_lets_the_next_in_and_comes_back_without_waiting
     gate = full_gate()
     waiting = await in_line(gate)
 
-    gate.step_out()
+    gate.release_for_client()
     await waiting
     while_outside = (gate.in_flight, gate.outside)
-    gate.step_in()
+    gate.retake_after_client()
 
     assert while_outside == (1, 1)
     assert (gate.in_flight, gate.outside, gate.try_enter()) == (2, 0, False)
@@ -194,9 +194,9 @@ async def test_whoever_steps_out_lets_the_next_in_and_comes_back_without_waiting
 
 async def test_a_place_left_by_one_too_many_goes_to_nobody() -> None:
     gate = full_gate()
-    gate.step_out()
+    gate.release_for_client()
     assert gate.try_enter()
-    gate.step_in()
+    gate.retake_after_client()
     waiting = await in_line(gate)
 
     gate.leave()
@@ -209,12 +209,12 @@ async def test_a_place_left_by_one_too_many_goes_to_nobody() -> None:
 
 async def test_one_who_stepped_out_is_waited_for() -> None:
     gate = full_gate()
-    gate.step_out()
+    gate.release_for_client()
     emptied = asyncio.create_task(gate.emptied())
     await pass_time(1)
     waits = not emptied.done()
 
-    gate.step_in()
+    gate.retake_after_client()
     gate.leave()
     await emptied
 

@@ -10,7 +10,12 @@ import uvloop
 
 from tests.upstream.faulty_http import FaultyHttp, Peer, Request
 from tests.upstream.http_pools import ANY, Gathered, echo, in_s, post, serving
-from toolgate.upstream.http.client_connection import Answer, ExchangeFailed, ExchangeTimedOut, HttpLimits
+from toolgate.upstream.http.client_connection import (
+    ExchangeFailed,
+    ExchangeTimedOut,
+    HttpLimits,
+    HttpResponse,
+)
 from toolgate.upstream.http.connection_pool import ConnectFailed, HttpPool
 from toolgate.upstream.http.egress import parse_target
 
@@ -44,7 +49,7 @@ async def test_the_answer_is_status_headers_and_body() -> None:
     async with serving(script) as (_, pool):
         answer = await pool.send(post(), deadline=in_s(60))
 
-        assert answer == Answer(202, {b"x-late": b"a b", b"content-length": b"2"}, b"ok")
+        assert answer == HttpResponse(202, {b"x-late": b"a b", b"content-length": b"2"}, b"ok")
 
 
 async def test_requests_at_once_have_a_connection_each_up_to_the_limit() -> None:

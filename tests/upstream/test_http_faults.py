@@ -10,7 +10,7 @@ from tests.upstream.http_pools import Gathered, in_s, post, serving
 from toolgate.upstream.http.client_connection import (
     ExchangeFailed,
     ExchangeTimedOut,
-    HttpConnection,
+    HttpClientConnection,
     HttpLimits,
 )
 
@@ -69,7 +69,7 @@ async def test_ups_5_a_connection_that_is_over_keeps_nothing_of_its_answers() ->
 
 def connections() -> int:
     """How many there are in memory, used or not."""
-    return sum(isinstance(one, HttpConnection) for one in gc.get_objects())
+    return sum(isinstance(one, HttpClientConnection) for one in gc.get_objects())
 
 
 async def test_ups_2_silence_ends_at_the_deadline_and_the_connection_is_gone() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.upstream.faulty_http import Peer, Request
 from tests.upstream.http_pools import echo, in_s, post, serving
-from toolgate.upstream.http.client_connection import ExchangeFailed, HttpConnection, HttpLimits
+from toolgate.upstream.http.client_connection import ExchangeFailed, HttpClientConnection, HttpLimits
 from toolgate.upstream.http.connection_pool import HttpPool
 
 pytestmark = pytest.mark.anyio
@@ -62,7 +62,7 @@ class Line(asyncio.Transport):
     def __init__(self, pool: HttpPool) -> None:
         super().__init__({"socket": socket.socket()})
         self.is_cut = False
-        self.connection = HttpConnection(pool, HttpLimits(), asyncio.get_running_loop())
+        self.connection = HttpClientConnection(pool, HttpLimits(), asyncio.get_running_loop())
         self.connection.connection_made(self)
 
     async def answer(self, *pieces: bytes) -> bytes:

@@ -9,8 +9,8 @@ import pytest
 
 from tests.upstream.abused import open_abused
 from tests.upstream.faulty_http import FakeMcp, Peer, Request
-from toolgate.catalog.members import MAX_LISTED
-from toolgate.upstream.lists import MAX_PAGES
+from toolgate.catalog.checks import MAX_DEFINITIONS
+from toolgate.upstream.pool.discovery import MAX_PAGES
 
 pytestmark = pytest.mark.anyio
 
@@ -67,7 +67,7 @@ FINE = tool("fine")
         pytest.param(
             listing(tool(f"t{n}") for n in range(100_000)),
             False,
-            MAX_LISTED,
+            MAX_DEFINITIONS,
             1,
             id="a hundred thousand tools",
         ),

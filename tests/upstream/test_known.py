@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.upstream.memory_link import definition, record
-from toolgate.catalog.lists import check_lists
+from toolgate.catalog.listings import check_lists
 from toolgate.model.servers import HttpEndpoint, ServerRecord, StdioLaunch
 from toolgate.model.tools import ServerTools
-from toolgate.upstream.pool.kept_definitions import KnownDefinitions, launch_digest
+from toolgate.upstream.pool.kept_definitions import KeptDefinitions, launch_digest
 
 pytestmark = pytest.mark.anyio
 
@@ -23,13 +23,13 @@ def offer_of(one: ServerRecord, *tools: bytes) -> ServerTools:
 
 
 async def keep(directory: Path, *records: ServerRecord) -> None:
-    async with KnownDefinitions(directory, clock_ms=lambda: 5) as known:
+    async with KeptDefinitions(directory, clock_ms=lambda: 5) as known:
         for one in records:
             known.save(offer_of(one, definition("echo"), definition("a b")))
 
 
 async def found(directory: Path, one: ServerRecord) -> list[str] | None:
-    async with KnownDefinitions(directory) as known:
+    async with KeptDefinitions(directory) as known:
         kept = known.find(one)
         return None if kept is None else list(kept.offer.tools)
 
@@ -37,9 +37,9 @@ async def found(directory: Path, one: ServerRecord) -> list[str] | None:
 async def test_what_was_saved_is_found_by_the_next_run_with_names_calls_and_time(tmp_path: Path) -> None:
     offer = replace(offer_of(record(), definition("a b")), era="legacy", instructions="Be brief.")
     offer = replace(offer, quarantined={"bad": "no schema"})
-    async with KnownDefinitions(tmp_path, clock_ms=lambda: 7) as known:
+    async with KeptDefinitions(tmp_path, clock_ms=lambda: 7) as known:
         known.save(offer)
-    async with KnownDefinitions(tmp_path) as known:
+    async with KeptDefinitions(tmp_path) as known:
         kept = known.find(record())
 
     assert kept is not None
@@ -144,7 +144,7 @@ async def test_another_command_argument_variable_url_or_package_is_another_serve
 async def test_the_oldest_are_forgotten_where_there_are_too_many(tmp_path: Path) -> None:
     clock_ms = iter(range(1, 100)).__next__
     names = [f"s{number}" for number in range(6)]
-    async with KnownDefinitions(tmp_path, clock_ms=clock_ms, max_servers=4) as known:
+    async with KeptDefinitions(tmp_path, clock_ms=clock_ms, max_servers=4) as known:
         for name in names:
             known.save(offer_of(record(name), definition(name)))
 

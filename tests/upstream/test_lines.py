@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.upstream.lines import LineSplitter, LineTooLong
+from toolgate.upstream.stdio.pipes import LineSplitter, LineTooLong
 
 
 @given(st.lists(st.binary(max_size=20) | st.just(b"\n"), max_size=30))

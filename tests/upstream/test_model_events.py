@@ -5,11 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolgate.upstream.http.sse import EventTooLarge, SseParser
-from toolgate.upstream.models.events import EventReader, ModelEvent
+from toolgate.upstream.models.streams import ModelEvent, ModelEventReader
 
 
 def read(*chunks: bytes) -> list[ModelEvent]:
-    reader = EventReader()
+    reader = ModelEventReader()
     events = [event for chunk in chunks for event in reader.feed(chunk)]
     return events + reader.finish()
 
@@ -62,7 +62,7 @@ def test_how_a_stream_is_cut_does_not_matter(lines: list[bytes], ends: list[byte
     "line", [b"data: aaaaaaaa\n", b": aaaaaaaaaaaa\n", b"data: aaaaaaaaaa", b": aaaaaaaaaa"]
 )
 def test_an_event_without_end_is_not_kept_for_ever(line: bytes) -> None:
-    reader = EventReader(max_event_bytes=64)
+    reader = ModelEventReader(max_event_bytes=64)
     fed = (reader.feed(line) for _ in range(64))
 
     with pytest.raises(EventTooLarge):

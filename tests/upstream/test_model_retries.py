@@ -12,8 +12,8 @@ from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.errors import ModelRefused, ModelTimedOut, ModelUnavailable, ToolgateError
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
-from toolgate.upstream.models.client import ModelAnswer, Models
-from toolgate.upstream.models.streams import Inflow
+from toolgate.upstream.models.client import ModelResponse, Models
+from toolgate.upstream.models.streams import EventIntake
 
 pytestmark = pytest.mark.anyio
 
@@ -55,7 +55,7 @@ async def test_a_model_is_asked_again_only_where_that_may_help(
             async with models.stream(
                 at(model.url), PATH, body, deadline_s=in_s(60), may_retry=may_retry
             ) as answer:
-                came: int | str = answer.status if isinstance(answer, ModelAnswer) else 200
+                came: int | str = answer.status if isinstance(answer, ModelResponse) else 200
         except ToolgateError as exc:
             came = exc.data.get("status", exc.code)
 
@@ -203,7 +203,7 @@ async def test_a_stream_that_stalls_is_given_up(answer_ms: int, deadline_s: floa
         async with models.stream(
             upstream, PATH, STREAM, deadline_s=in_s(deadline_s), may_retry=True
         ) as events:
-            assert not isinstance(events, ModelAnswer)
+            assert not isinstance(events, ModelResponse)
             first = await anext(events)
             with pytest.raises(ModelTimedOut, match=why):
                 await anext(events)
@@ -220,7 +220,7 @@ class TestTime:
         return VIRTUAL
 
     async def test_silence_is_counted_from_the_last_part(self) -> None:
-        inflow = Inflow(silence_s=60, deadline_s=150)
+        inflow = EventIntake(silence_s=60, deadline_s=150)
         times = [inflow.deadline(0)]
         await pass_time(50)
         inflow.begin()
@@ -236,7 +236,7 @@ class TestTime:
         assert not inflow.is_over
 
     async def test_silence_is_not_counted_while_nobody_listens(self) -> None:
-        inflow = Inflow(silence_s=60, deadline_s=500)
+        inflow = EventIntake(silence_s=60, deadline_s=500)
         connection = _Paused()
         inflow.attach(connection, asyncio.get_running_loop().create_future())  # type: ignore[arg-type]
         inflow.feed((b"data: " + b"a" * 200_000 + b"\n\n") * 2)

@@ -8,7 +8,7 @@ from tests.upstream.scripted_model import scripted_model, status, whole
 from toolgate.model.chat import ChatUpstream
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
-from toolgate.upstream.models.trial import ModelTrial, try_models
+from toolgate.upstream.models.client import ModelTrial, try_models
 
 pytestmark = pytest.mark.anyio
 

@@ -23,7 +23,7 @@ from tests.upstream.scripted_model import (
 )
 from toolgate.errors import ModelBusy, ModelUnavailable
 from toolgate.upstream.connection.secrets import Secrets
-from toolgate.upstream.models.client import ModelAnswer, Models
+from toolgate.upstream.models.client import ModelResponse, Models
 from toolgate.upstream.models.streams import MAX_WAITING_BYTES
 
 pytestmark = pytest.mark.anyio
@@ -78,7 +78,7 @@ async def test_a_stream_that_breaks_off_gives_what_came_and_then_an_error() -> N
         asking(cut(stream(b"data: a\n\n", b"data: b\n\n"), 12)) as (models, model),
         models.stream(at(model.url), PATH, STREAM, deadline_s=in_s(60), may_retry=True) as events,
     ):
-        assert not isinstance(events, ModelAnswer)
+        assert not isinstance(events, ModelResponse)
         first = await anext(events)
         with pytest.raises(ModelUnavailable, match=r"`local` at `127\.0\.0\.1:\d+`.* closed the connection"):
             await anext(events)
@@ -94,7 +94,7 @@ async def test_a_server_that_does_not_stream_may_answer_whole() -> None:
     ):
         pass
 
-    assert isinstance(answer, ModelAnswer)
+    assert isinstance(answer, ModelResponse)
     assert answer.body == b'{"id":"x"}'
 
 
@@ -163,7 +163,7 @@ async def test_whoever_leaves_a_stream_closes_the_connection() -> None:
     said = stream(b"data: a\n\n", b"data: b\n\n")
     async with asking(hang(said, after=9)) as (models, model):
         async with models.stream(at(model.url), PATH, STREAM, deadline_s=in_s(99), may_retry=False) as events:
-            assert not isinstance(events, ModelAnswer)
+            assert not isinstance(events, ModelResponse)
             first = await anext(events)
 
         await model.requests[0].hung_up.wait()
@@ -175,7 +175,7 @@ async def test_a_stream_is_read_no_faster_than_it_is_taken() -> None:
     most, count = 0, 0
     async with asking(stream(*[event] * 400), text("next")) as (models, model):
         async with models.stream(at(model.url), PATH, STREAM, deadline_s=in_s(60), may_retry=False) as events:
-            assert not isinstance(events, ModelAnswer)
+            assert not isinstance(events, ModelResponse)
             async for _ in events:
                 most = max(most, events.waiting_bytes)
                 count += 1
@@ -193,7 +193,7 @@ async def test_a_stream_that_ends_while_it_is_paused_leaves_a_connection_that_ca
     count = MAX_WAITING_BYTES // len(event) + 1  # the last of them is one too many
     async with asking(stream(event * count), text("next")) as (models, model):
         async with models.stream(at(model.url), PATH, STREAM, deadline_s=in_s(99), may_retry=False) as events:
-            assert not isinstance(events, ModelAnswer)
+            assert not isinstance(events, ModelResponse)
             while events.waiting_bytes <= MAX_WAITING_BYTES:
                 await asyncio.sleep(0)
             taken = [event async for event in events]
@@ -216,7 +216,7 @@ async def test_whoever_takes_a_long_answer_lets_others_run_meanwhile() -> None:
         asking(stream(b"data: a\n\n" * 1_000)) as (models, model),
         models.stream(at(model.url), PATH, STREAM, deadline_s=in_s(99), may_retry=False) as events,
     ):
-        assert not isinstance(events, ModelAnswer)
+        assert not isinstance(events, ModelResponse)
         while events.waiting_bytes < 9_000:
             await asyncio.sleep(0)
         other = asyncio.create_task(count_turns())
@@ -280,7 +280,7 @@ async def test_an_upstream_that_is_gone_is_parted_with_when_its_streams_have_end
     gate = asyncio.Event()
     async with asking(hold(said, gate, after=9)) as (models, model):
         async with models.stream(at(model.url), PATH, STREAM, deadline_s=in_s(60), may_retry=False) as events:
-            assert not isinstance(events, ModelAnswer)
+            assert not isinstance(events, ModelResponse)
             models.apply({})
             gate.set()
             heard = [event.data async for event in events]

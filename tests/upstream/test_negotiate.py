@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from toolgate.errors import CallTimedOut, ServerUnavailable
-from toolgate.model.tools import Era
+from toolgate.model.tools import Revision
 from toolgate.upstream.connection import negotiation
-from toolgate.upstream.connection.contract import Hello, Params, Reply, StartFailed
+from toolgate.upstream.connection.contract import Params, RpcResponse, ServerInfo, StartFailed
 from toolgate.upstream.connection.negotiation import negotiate
 
 pytestmark = pytest.mark.anyio
@@ -30,25 +30,25 @@ def unsupported(*versions: str) -> dict[str, Any]:
     return {"code": -32022, "message": "unsupported", "data": {"supported": versions, "requested": "x"}}
 
 
-def result(value: Any) -> Reply:
-    return Reply(result=json.dumps(value).encode())
+def result(value: Any) -> RpcResponse:
+    return RpcResponse(result=json.dumps(value).encode())
 
 
-def error(value: Any) -> Reply:
-    return Reply(error=json.dumps(value).encode())
+def error(value: Any) -> RpcResponse:
+    return RpcResponse(error=json.dumps(value).encode())
 
 
 class Server:
     """Answers `server/discover` and `initialize` as scripted; the last answer stays. None: silence."""
 
-    def __init__(self, discover: list[Reply | None], initialize: list[Reply | None]) -> None:
+    def __init__(self, discover: list[RpcResponse | None], initialize: list[RpcResponse | None]) -> None:
         self._answers = {"server/discover": discover, "initialize": initialize}
         self.heard: list[str] = []
-        self.late: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self.late: asyncio.Future[RpcResponse] = asyncio.get_running_loop().create_future()
         """The answer to a question met with silence."""
         self.on_initialize: Callable[[], None] = lambda: None
 
-    async def ask(self, method: str, params: Params, timeout_s: float) -> Reply:
+    async def ask(self, method: str, params: Params, timeout_s: float) -> RpcResponse:
         self.heard.append(method)
         if method == "initialize":
             self.on_initialize()
@@ -59,7 +59,7 @@ class Server:
     async def notify(self, method: str, params: Params) -> None:
         self.heard.append(method)
 
-    async def meet(self, known_era: Era | None = None) -> str:
+    async def meet(self, known_era: Revision | None = None) -> str:
         async with asyncio.timeout(60):
             return (await negotiate(self.ask, self.notify, known_era=known_era)).era
 
@@ -85,7 +85,7 @@ GREETED = ["initialize", "notifications/initialized"]
             PROBED + GREETED,
             id="any error",
         ),
-        pytest.param(Reply(error=b"[]"), result(LEGACY), "legacy", PROBED + GREETED, id="an odd error"),
+        pytest.param(RpcResponse(error=b"[]"), result(LEGACY), "legacy", PROBED + GREETED, id="an odd error"),
         pytest.param(
             error(unsupported("2025-11-25")),
             result(LEGACY),
@@ -104,13 +104,17 @@ GREETED = ["initialize", "notifications/initialized"]
             result({"tools": []}), result(LEGACY), "legacy", PROBED + GREETED, id="answers something else"
         ),
         pytest.param(
-            Reply(result=b"[" * 100_000), result(LEGACY), "legacy", PROBED + GREETED, id="answers an abyss"
+            RpcResponse(result=b"[" * 100_000),
+            result(LEGACY),
+            "legacy",
+            PROBED + GREETED,
+            id="answers an abyss",
         ),
         pytest.param(None, result(LEGACY), "legacy", PROBED + GREETED, id="silent on discover"),
     ],
 )
 async def test_the_probe_decides(
-    discover: Reply | None, initialize: Reply, expected: Era, heard: list[str]
+    discover: RpcResponse | None, initialize: RpcResponse, expected: Revision, heard: list[str]
 ) -> None:
     server = Server([discover], [initialize])
 
@@ -130,7 +134,7 @@ async def test_what_a_modern_server_says_of_itself_is_kept() -> None:
     server = Server([result({**MODERN, "_meta": meta})], [error(UNKNOWN)])
     hello = await negotiate(server.ask, server.notify)
 
-    assert hello == Hello(
+    assert hello == ServerInfo(
         era="modern",
         version="2026-07-28",
         capabilities=hello.capabilities,
@@ -143,7 +147,7 @@ async def test_what_a_modern_server_says_of_itself_is_kept() -> None:
 async def test_what_a_legacy_server_says_of_itself_is_kept() -> None:
     server = Server([error(UNKNOWN)], [result(LEGACY)])
 
-    assert await negotiate(server.ask, server.notify) == Hello(
+    assert await negotiate(server.ask, server.notify) == ServerInfo(
         era="legacy", version="2025-06-18", capabilities={}, server_info=b'{"name": "s"}', instructions=""
     )
 
@@ -220,7 +224,7 @@ async def test_a_probe_refused_once_is_repeated_where_the_handshake_names_our_mo
     ],
 )
 async def test_a_server_we_cannot_speak_to_is_refused_with_the_reason(
-    discover: Reply, initialize: Reply, message: str
+    discover: RpcResponse, initialize: RpcResponse, message: str
 ) -> None:
     with pytest.raises(StartFailed) as caught:
         await Server([discover], [initialize]).meet()
@@ -230,8 +234,8 @@ async def test_a_server_we_cannot_speak_to_is_refused_with_the_reason(
 
 @pytest.mark.parametrize("failure", [ServerUnavailable("gone"), CallTimedOut("late")])
 @pytest.mark.parametrize("known_era", [None, "legacy", "modern"])
-async def test_a_connection_that_fails_is_no_verdict(failure: Exception, known_era: Era | None) -> None:
-    async def ask(method: str, params: Params, timeout_s: float) -> Reply:
+async def test_a_connection_that_fails_is_no_verdict(failure: Exception, known_era: Revision | None) -> None:
+    async def ask(method: str, params: Params, timeout_s: float) -> RpcResponse:
         raise failure
 
     with pytest.raises(type(failure)):

@@ -16,13 +16,13 @@ from tests.contract.links import Ears
 from tests.scenarios.stage_sse import LEGACY_PYTHON, check_legacy_python
 from tests.upstream.http_links import params
 from toolgate.model.servers import HttpEndpoint, ServerRecord, StdioLaunch, Transport
-from toolgate.upstream.connection.contract import Link, Opener, Reply
+from toolgate.upstream.connection.contract import Connector, RpcResponse, ServerConnection
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
-from toolgate.upstream.sse_legacy import SseLegacyOpener
+from toolgate.upstream.http.sse_legacy import SseLegacyConnector
 from toolgate.upstream.stdio.children import Warden
-from toolgate.upstream.stdio.connector import StdioOpener
-from toolgate.upstream.streamable import StreamableOpener
+from toolgate.upstream.stdio.connector import StdioConnector
+from toolgate.upstream.streamable import StreamableConnector
 
 pytestmark = pytest.mark.anyio
 
@@ -40,7 +40,7 @@ ANSWERS: Final[dict[str, Json]] = {
 
 
 @asynccontextmanager
-async def linked(word: str) -> AsyncIterator[Link]:
+async def linked(word: str) -> AsyncIterator[ServerConnection]:
     check_legacy_python()
     command = [str(LEGACY_PYTHON), "-I", str(PROGRAM)]
     if word == "stdio":
@@ -48,7 +48,7 @@ async def linked(word: str) -> AsyncIterator[Link]:
         record = ServerRecord(server_id="asking", transport="stdio", stdio=stdio)
         warden = Warden()
         try:
-            async with opened(StdioOpener(warden, Secrets(os.environ)), record) as link:
+            async with opened(StdioConnector(warden, Secrets(os.environ)), record) as link:
                 yield link
         finally:
             await warden.aclose()
@@ -63,16 +63,16 @@ async def linked(word: str) -> AsyncIterator[Link]:
             server.kill()
 
 
-def over_http(word: str, port: int) -> tuple[Opener, ServerRecord]:
+def over_http(word: str, port: int) -> tuple[Connector, ServerRecord]:
     how = (Secrets({}), Egress(allow_private=True))
-    opener: Opener = SseLegacyOpener(*how) if word == "sse" else StreamableOpener(*how)
+    opener: Connector = SseLegacyConnector(*how) if word == "sse" else StreamableConnector(*how)
     transport: Transport = "http_sse_legacy" if word == "sse" else "streamable_http"
     endpoint = HttpEndpoint(url=f"http://127.0.0.1:{port}/{'sse' if word == 'sse' else 'mcp'}")
     return opener, ServerRecord(server_id="asking", transport=transport, http=endpoint)
 
 
 @asynccontextmanager
-async def opened(opener: Opener, record: ServerRecord) -> AsyncIterator[Link]:
+async def opened(opener: Connector, record: ServerRecord) -> AsyncIterator[ServerConnection]:
     link = await opener(record, Ears(), known_era=None, capabilities=CAN)
     try:
         yield link
@@ -82,8 +82,8 @@ async def opened(opener: Opener, record: ServerRecord) -> AsyncIterator[Link]:
 
 @pytest.mark.parametrize("word", ["stdio", "sse", "http"])
 async def test_a_person_a_model_and_the_roots_are_asked(word: str) -> None:
-    async def answer(method: str, _members: Json) -> Reply:
-        return Reply(result=msgspec.json.encode(ANSWERS[method]))
+    async def answer(method: str, _members: Json) -> RpcResponse:
+        return RpcResponse(result=msgspec.json.encode(ANSWERS[method]))
 
     client = Client(answer, capabilities=CAN)
     async with asyncio.timeout(60), linked(word) as link:

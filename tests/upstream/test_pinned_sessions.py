@@ -14,7 +14,7 @@ from tests.upstream.http_links import opener, params, record_for
 from tests.upstream.stdio_stage import until
 from tests.upstream.test_pool_pins import Watched
 from toolgate.errors import ServerUnavailable, ToolgateError, UnknownTool
-from toolgate.gateway.cluster.drift import Drift
+from toolgate.gateway.cluster.drift import DriftDetector
 from toolgate.model.servers import Sharing
 from toolgate.model.tools import ToolDefinition
 from toolgate.upstream.pool.pool import CallOrigin, Pool
@@ -54,7 +54,7 @@ class Rug:
 
 class WatchedHttp(Watched):
     def __init__(self) -> None:
-        self.drift = Drift()
+        self.drift = DriftDetector()
         self.pool = Pool({"streamable_http": opener()}, on_change=self._on_change)
 
 

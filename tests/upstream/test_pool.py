@@ -19,10 +19,10 @@ from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.errors import NotFound, ServerUnavailable
 from toolgate.model.protocol import LEGACY_VERSIONS, MODERN_VERSION
 from toolgate.model.tools import ServerTools
-from toolgate.upstream.connection.contract import Reply, StartFailed
+from toolgate.upstream.connection.contract import RpcResponse, StartFailed
+from toolgate.upstream.pool.connectors import TrialReport
 from toolgate.upstream.pool.health import ServerHealth
-from toolgate.upstream.pool.pool import Answer
-from toolgate.upstream.trial import TrialReport
+from toolgate.upstream.pool.pool import ServerResponse
 
 pytestmark = pytest.mark.anyio
 
@@ -42,9 +42,9 @@ async def hang() -> None:
     await asyncio.Event().wait()
 
 
-async def after_three_seconds(_: Json) -> Reply:
+async def after_three_seconds(_: Json) -> RpcResponse:
     await asyncio.sleep(3)
-    return Reply(result=text_result("late"))
+    return RpcResponse(result=text_result("late"))
 
 
 async def test_records_show_at_once_and_their_tools_when_listed() -> None:
@@ -127,14 +127,14 @@ async def test_a_changed_launch_reconnects_while_calls_in_flight_and_in_line_fin
         await pass_time(0)
 
         assert (both, answered_s) == (2, 1.0)
-        assert answers == [Answer(Reply(result=text_result("late")), "modern")] * 2
+        assert answers == [ServerResponse(RpcResponse(result=text_result("late")), "modern")] * 2
         assert now_s() == 6.0
         assert old not in net["one"].links
         assert len(net["one"].links) == 1
 
 
 async def test_a_drain_has_an_end() -> None:
-    async def never(_: Json) -> Reply:
+    async def never(_: Json) -> RpcResponse:
         await asyncio.Event().wait()
         raise AssertionError
 
@@ -268,10 +268,10 @@ async def test_refresh_during_a_list_waits_for_the_next_one() -> None:
     net = MemoryNet()
     server = net["one"]
 
-    async def slow(_: Json) -> Reply:
+    async def slow(_: Json) -> RpcResponse:
         tools = server.tools
         await asyncio.sleep(2)
-        return Reply(result=b'{"tools":[%b]}' % b",".join(tools))
+        return RpcResponse(result=b'{"tools":[%b]}' % b",".join(tools))
 
     server.on_list = slow
     async with pool_of(net) as pool:
@@ -309,8 +309,8 @@ async def test_a_test_reports_what_failed() -> None:
     async def fail() -> None:
         raise StartFailed("no command `nope`", fatal=True)
 
-    async def broken(_: Json) -> Reply:
-        return Reply(error=b"{}")
+    async def broken(_: Json) -> RpcResponse:
+        return RpcResponse(error=b"{}")
 
     net = MemoryNet(one=MemoryServer(on_start=fail), two=MemoryServer(on_list=broken))
     async with pool_of(net) as pool:

@@ -22,9 +22,16 @@ from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.errors import CallTimedOut, OutputTooLarge, ServerBusy, ServerUnavailable
 from toolgate.model.protocol import LEGACY_VERSIONS
 from toolgate.model.servers import EMPTY, ServerRecord
-from toolgate.model.tools import Era
-from toolgate.upstream.connection.contract import ClientSide, Hello, Link, LinkListener, Params, Reply
-from toolgate.upstream.pool.pool import Answer, Pool
+from toolgate.model.tools import Revision
+from toolgate.upstream.connection.contract import (
+    ClientChannel,
+    ConnectionListener,
+    Params,
+    RpcResponse,
+    ServerConnection,
+    ServerInfo,
+)
+from toolgate.upstream.pool.pool import Pool, ServerResponse
 
 pytestmark = pytest.mark.anyio
 
@@ -47,14 +54,14 @@ async def pool(net: MemoryNet) -> AsyncIterator[Pool]:
         yield pool
 
 
-async def never(_: Json) -> Reply:
+async def never(_: Json) -> RpcResponse:
     await asyncio.Event().wait()
     raise AssertionError
 
 
-async def after_a_second(_: Json) -> Reply:
+async def after_a_second(_: Json) -> RpcResponse:
     await asyncio.sleep(1)
-    return Reply(result=text_result("late"))
+    return RpcResponse(result=text_result("late"))
 
 
 async def apply(pool: Pool, **fields: Any) -> None:
@@ -71,7 +78,7 @@ async def test_a_call_is_answered_with_the_reply_and_the_era(pool: Pool, net: Me
 
     answer = await pool.call("one", CALL, params("echo", a=1))
 
-    assert answer == Answer(Reply(result=text_result('{"a":1}')), "modern")
+    assert answer == ServerResponse(RpcResponse(result=text_result('{"a":1}')), "modern")
     assert net["one"].calls == [Seen(CALL, {"name": "echo", "arguments": {"a": 1}}, 2.0, EMPTY)]
 
 
@@ -79,7 +86,7 @@ async def test_a_call_that_finds_link_and_room_goes_straight_to_the_link() -> No
     """It never suspends by itself: a link that answers at once is answered at once."""
 
     class Instant:
-        hello = Hello(era="legacy", version=LEGACY_VERSIONS[0])
+        hello = ServerInfo(era="legacy", version=LEGACY_VERSIONS[0])
         pid: int | None = None
 
         async def request(
@@ -89,9 +96,9 @@ async def test_a_call_that_finds_link_and_room_goes_straight_to_the_link() -> No
             *,
             timeout_s: float,
             headers: Mapping[str, str] = EMPTY,
-            client: ClientSide | None = None,
-        ) -> Reply:
-            return Reply(result=b"{}")
+            client: ClientChannel | None = None,
+        ) -> RpcResponse:
+            return RpcResponse(result=b"{}")
 
         def watch(self, uris: frozenset[str]) -> None:
             """Nothing to watch."""
@@ -100,8 +107,12 @@ async def test_a_call_that_finds_link_and_room_goes_straight_to_the_link() -> No
             """Nothing to close."""
 
     async def open_instantly(
-        record: ServerRecord, listener: LinkListener, *, known_era: Era | None, capabilities: bytes = b""
-    ) -> Link:
+        record: ServerRecord,
+        listener: ConnectionListener,
+        *,
+        known_era: Revision | None,
+        capabilities: bytes = b"",
+    ) -> ServerConnection:
         return Instant()
 
     async with Pool({"stdio": open_instantly}, on_change=lambda _: None) as pool:
@@ -109,19 +120,19 @@ async def test_a_call_that_finds_link_and_room_goes_straight_to_the_link() -> No
         with pytest.raises(StopIteration) as answered:
             pool.call("one", CALL, params("echo")).send(None)
 
-        assert answered.value.value == Answer(Reply(result=b"{}"), "legacy")
+        assert answered.value.value == ServerResponse(RpcResponse(result=b"{}"), "legacy")
 
 
 async def test_an_error_of_the_server_is_an_answer(pool: Pool, net: MemoryNet) -> None:
-    refused = Reply(error=b'{"code":-32602,"message":"no"}')
+    refused = RpcResponse(error=b'{"code":-32602,"message":"no"}')
 
-    async def refuse(_: Json) -> Reply:
+    async def refuse(_: Json) -> RpcResponse:
         return refused
 
     net["one"].on_call = {"refuse": refuse}
     await apply(pool)
 
-    assert await pool.call("one", CALL, params("refuse")) == Answer(refused, "modern")
+    assert await pool.call("one", CALL, params("refuse")) == ServerResponse(refused, "modern")
 
 
 async def test_an_unknown_server_and_a_disabled_one_are_unavailable(pool: Pool) -> None:
@@ -170,7 +181,7 @@ async def test_bud_1_a_call_ends_at_its_budget_and_the_server_is_told(net: Memor
     with pytest.raises(CallTimedOut):
         await pool.call("one", CALL, params("hang"))
 
-    assert (now_s(), net["one"].stopped, pool.health()["one"].in_flight) == (2.0, ["hang"], 0)
+    assert (now_s(), net["one"].stopped_by, pool.health()["one"].in_flight) == (2.0, ["hang"], 0)
 
 
 async def test_bud_2_and_6_no_budget_reaches_beyond_the_ceiling(pool: Pool) -> None:
@@ -259,7 +270,7 @@ async def test_bud_8_a_caller_that_goes_away_frees_its_place_and_stops_the_serve
     await asyncio.gather(leaver, return_exceptions=True)
     await pool.call("one", CALL, params("echo"))
 
-    assert (now_s(), net["one"].stopped, pool.health()["one"].in_flight) == (0.0, ["hang"], 0)
+    assert (now_s(), net["one"].stopped_by, pool.health()["one"].in_flight) == (0.0, ["hang"], 0)
 
 
 @pytest.mark.requirement("002-052")

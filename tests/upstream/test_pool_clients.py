@@ -8,7 +8,7 @@ import pytest
 
 from tests.upstream.memory_link import Json, MemoryNet, MemoryServer, params, pool_of, record, text_result
 from tests.upstream.virtual_time import VIRTUAL, pass_time
-from toolgate.upstream.connection.contract import ClientSide, Reply
+from toolgate.upstream.connection.contract import ClientChannel, RpcResponse
 from toolgate.upstream.pool.pool import Pool
 
 pytestmark = pytest.mark.anyio
@@ -35,38 +35,38 @@ class Person:
     def notify(self, method: str, params: bytes) -> None:
         self.told.append((method, params))
 
-    async def ask(self, method: str, params: bytes) -> Reply:
+    async def ask(self, method: str, params: bytes) -> RpcResponse:
         await self.answers.wait()
-        return Reply(result=b'{"action":"accept"}')
+        return RpcResponse(result=b'{"action":"accept"}')
 
 
 @pytest.fixture
 def net() -> MemoryNet:
     server = MemoryServer(era="legacy")
 
-    async def ask_first(members: Json) -> Reply:
+    async def ask_first(members: Json) -> RpcResponse:
         client = client_of(server, members)
         client.notify("notifications/message", b"{}")
         questions = [client.ask("elicitation/create", b"{}") for _ in range(members["arguments"]["times"])]
         await asyncio.gather(*questions)
-        return Reply(result=text_result("asked"))
+        return RpcResponse(result=text_result("asked"))
 
-    async def ask_in_vain(members: Json) -> Reply:
+    async def ask_in_vain(members: Json) -> RpcResponse:
         asking = asyncio.ensure_future(client_of(server, members).ask("elicitation/create", b"{}"))
         abandoned.append(asking)
         await pass_time(1)
-        return Reply(result=text_result("went on without"))
+        return RpcResponse(result=text_result("went on without"))
 
-    async def hang(_: Json) -> Reply:
+    async def hang(_: Json) -> RpcResponse:
         await asyncio.Event().wait()
         raise AssertionError
 
-    abandoned: list[asyncio.Future[Reply]] = []
+    abandoned: list[asyncio.Future[RpcResponse]] = []
     server.on_call = {"ask": ask_first, "ask_in_vain": ask_in_vain, "hang": hang}
     return MemoryNet(one=server)
 
 
-def client_of(server: MemoryServer, members: Json) -> ClientSide:
+def client_of(server: MemoryServer, members: Json) -> ClientChannel:
     client = next(seen.client for seen in server.calls if seen.params == members)
     assert client is not None
     return client
@@ -90,7 +90,7 @@ async def test_while_its_client_is_asked_a_call_lets_others_have_its_place(pool:
     client.answers.set()
     answer = await asking
 
-    assert answer.reply == Reply(result=text_result("asked"))
+    assert answer.reply == RpcResponse(result=text_result("asked"))
     assert client.told == [("notifications/message", b"{}")]
     assert (meanwhile, pool.health()["one"].in_flight) == (1, 0)
 
@@ -132,4 +132,4 @@ async def test_a_server_with_a_call_whose_client_is_asked_is_not_idle_and_is_dra
         await pass_time(1)
         client.answers.set()
 
-        assert (await asking).reply == Reply(result=text_result("asked"))
+        assert (await asking).reply == RpcResponse(result=text_result("asked"))

@@ -18,14 +18,14 @@ from tests.upstream.memory_link import (
     text_result,
 )
 from tests.upstream.virtual_time import VIRTUAL, pass_time
-from toolgate.catalog.definitions import check_list
+from toolgate.catalog.definitions import check_tools
 from toolgate.errors import ServerBusy, ServerUnavailable
 from toolgate.model.packages import PackageRef
-from toolgate.model.pins import Pin
 from toolgate.model.servers import HttpEndpoint, ServerRecord, StdioLaunch
-from toolgate.upstream.connection.contract import Reply, StartFailed
-from toolgate.upstream.pool.kept_definitions import KnownDefinitions
-from toolgate.upstream.pool.pool import CallOrigin, Lazy, Pool
+from toolgate.model.snapshot import Pin
+from toolgate.upstream.connection.contract import RpcResponse, StartFailed
+from toolgate.upstream.pool.kept_definitions import KeptDefinitions
+from toolgate.upstream.pool.pool import CallOrigin, LazyStart, Pool
 
 pytestmark = pytest.mark.anyio
 
@@ -45,8 +45,8 @@ def records(*server_ids: str, **fields: Any) -> dict[str, ServerRecord]:
 async def learn(directory: Path, net: MemoryNet, known: dict[str, ServerRecord]) -> None:
     """A first run, in which every server is connected and listed."""
     async with (
-        KnownDefinitions(directory, clock_ms=lambda: THEN_MS) as kept,
-        pool_of(net, lazy=Lazy(known=kept)) as pool,
+        KeptDefinitions(directory, clock_ms=lambda: THEN_MS) as kept,
+        pool_of(net, lazy=LazyStart(known=kept)) as pool,
     ):
         pool.apply(known)
         await pool.settled(known)
@@ -72,7 +72,7 @@ async def test_known_servers_are_listed_at_once_and_started_by_their_first_call(
     await learn(tmp_path, net, records("one", "two"))
     before = starts(net)
 
-    async with KnownDefinitions(tmp_path) as kept, pool_of(net, lazy=Lazy(known=kept)) as pool:
+    async with KeptDefinitions(tmp_path) as kept, pool_of(net, lazy=LazyStart(known=kept)) as pool:
         pool.apply(records("one", "two"))
         offers, health = pool.tools(), pool.health()
         await pool.settled(offers)
@@ -97,7 +97,7 @@ async def test_a_prewarmed_server_is_listed_at_once_and_connected_at_start(tmp_p
     net = MemoryNet()
     await learn(tmp_path, net, records("one"))
 
-    async with KnownDefinitions(tmp_path) as kept, pool_of(net, lazy=Lazy(known=kept)) as pool:
+    async with KeptDefinitions(tmp_path) as kept, pool_of(net, lazy=LazyStart(known=kept)) as pool:
         pool.apply(records("one", prewarm=True))
         tools = list(pool.tools()["one"].tools)
         await pass_time(1)
@@ -114,8 +114,8 @@ async def test_no_tool_is_called_before_its_server_was_listed_and_compared(tmp_p
     seen: list[str] = []
 
     async with (
-        KnownDefinitions(tmp_path) as kept,
-        pool_of(net, on_change=changed.append, lazy=Lazy(known=kept)) as pool,
+        KeptDefinitions(tmp_path) as kept,
+        pool_of(net, on_change=changed.append, lazy=LazyStart(known=kept)) as pool,
     ):
         pool.apply(records("one"))
 
@@ -135,7 +135,7 @@ async def test_a_pin_that_approves_something_else_than_what_is_known_has_the_ser
     net = MemoryNet()
     await learn(tmp_path, net, records("one", "two"))
 
-    async with KnownDefinitions(tmp_path) as kept, pool_of(net, lazy=Lazy(known=kept)) as pool:
+    async with KeptDefinitions(tmp_path) as kept, pool_of(net, lazy=LazyStart(known=kept)) as pool:
         pool.apply(records("one", "two"))
         two = pool.tools()["two"].tools["echo"].digest
         unverified = set(pool.unverified)
@@ -159,7 +159,7 @@ async def test_a_record_that_runs_something_else_is_connected_and_one_with_other
     await learn(tmp_path, net, records("one", "two"))
     before = starts(net)
 
-    async with KnownDefinitions(tmp_path) as kept, pool_of(net, lazy=Lazy(known=kept)) as pool:
+    async with KeptDefinitions(tmp_path) as kept, pool_of(net, lazy=LazyStart(known=kept)) as pool:
         pool.apply({"one": record("one", allowed_tools=("echo",)), "two": record("two", command="other")})
         await pass_time(1)
         lazy = starts(net) - before
@@ -177,7 +177,7 @@ async def test_a_known_server_behind_a_url_is_not_connected_until_it_is_called(t
     web = {"web": ServerRecord(server_id="web", transport="streamable_http", http=endpoint)}
     await learn(tmp_path, net, web)
 
-    async with KnownDefinitions(tmp_path) as kept, pool_of(net, lazy=Lazy(known=kept)) as pool:
+    async with KeptDefinitions(tmp_path) as kept, pool_of(net, lazy=LazyStart(known=kept)) as pool:
         pool.apply(web)
         await pass_time(1_000)
         before = starts(net)
@@ -195,7 +195,7 @@ async def test_a_server_that_cannot_be_started_stays_listed(tmp_path: Path) -> N
 
     net["one"].on_start = refuse
 
-    async with KnownDefinitions(tmp_path) as kept, pool_of(net, lazy=Lazy(known=kept)) as pool:
+    async with KeptDefinitions(tmp_path) as kept, pool_of(net, lazy=LazyStart(known=kept)) as pool:
         pool.apply(records("one"))
         with pytest.raises(ServerUnavailable):
             await call(pool, "one")
@@ -208,7 +208,7 @@ async def test_an_installed_package_that_never_ran_is_listed_as_its_manifest_say
     net = MemoryNet()
     ref = PackageRef(version="1.0.0", sha256="0" * 64)
     packages = records("one", "two", "three", package=ref)
-    echo = check_list("one", [definition("echo")])[0]["echo"].digest
+    echo = check_tools("one", [definition("echo")])[0]["echo"].digest
 
     async def declared(one: ServerRecord) -> Sequence[bytes]:
         return (
@@ -218,8 +218,8 @@ async def test_an_installed_package_that_never_ran_is_listed_as_its_manifest_say
         )
 
     async with (
-        KnownDefinitions(tmp_path) as kept,
-        pool_of(net, lazy=Lazy(known=kept, declared=declared)) as pool,
+        KeptDefinitions(tmp_path) as kept,
+        pool_of(net, lazy=LazyStart(known=kept, declared=declared)) as pool,
     ):
         pool.apply(packages)
         pool.hold_back(
@@ -242,15 +242,15 @@ async def test_an_installed_package_that_never_ran_is_listed_as_its_manifest_say
 async def test_a_refresh_lists_a_package_even_while_its_manifest_is_read(tmp_path: Path) -> None:
     net, is_read = MemoryNet(), asyncio.Event()
     packages = records("one", package=PackageRef(version="1.0.0", sha256="0" * 64))
-    echo = check_list("one", [definition("echo")])[0]["echo"].digest
+    echo = check_tools("one", [definition("echo")])[0]["echo"].digest
 
     async def declared(one: ServerRecord) -> Sequence[bytes]:
         await is_read.wait()
         return [*net[one.server_id].tools]
 
     async with (
-        KnownDefinitions(tmp_path) as kept,
-        pool_of(net, lazy=Lazy(known=kept, declared=declared)) as pool,
+        KeptDefinitions(tmp_path) as kept,
+        pool_of(net, lazy=LazyStart(known=kept, declared=declared)) as pool,
     ):
         pool.hold_back({"one": Pin(server_id="one", tools={"echo": echo})})
         pool.apply(packages)
@@ -272,8 +272,8 @@ async def test_many_servers_share_few_children_and_the_longest_idle_one_gives_wa
     most = 0
 
     async with (
-        KnownDefinitions(tmp_path) as kept,
-        pool_of(net, lazy=Lazy(known=kept, max_children=lambda: 4)) as pool,
+        KeptDefinitions(tmp_path) as kept,
+        pool_of(net, lazy=LazyStart(known=kept, max_children=lambda: 4)) as pool,
     ):
         pool.apply(records(*ids))
         await pass_time(60)  # never seen: learned in waves
@@ -295,12 +295,12 @@ async def test_many_servers_share_few_children_and_the_longest_idle_one_gives_wa
 async def test_a_server_in_use_is_never_evicted_and_a_call_waits_for_its_child(tmp_path: Path) -> None:
     done = asyncio.Event()
 
-    async def slow(_: Json) -> Reply:
+    async def slow(_: Json) -> RpcResponse:
         await done.wait()
-        return Reply(result=text_result("done"))
+        return RpcResponse(result=text_result("done"))
 
     net = MemoryNet(one=MemoryServer(on_call={"echo": slow}))
-    lazy = Lazy(max_children=lambda: 1)
+    lazy = LazyStart(max_children=lambda: 1)
     async with pool_of(net, lazy=lazy) as pool:
         pool.apply(records("one"))
         await pool.settled(["one"])
@@ -326,7 +326,7 @@ async def test_a_server_with_a_subscription_a_session_or_prewarm_keeps_its_child
     fields: dict[str, Any] = {"prewarm": kept_by == "prewarm"}
     if kept_by == "session":
         fields["sharing"] = "per_session"
-    async with pool_of(net, lazy=Lazy(max_children=lambda: 3), session_idle_s=10_000) as pool:
+    async with pool_of(net, lazy=LazyStart(max_children=lambda: 3), session_idle_s=10_000) as pool:
         pool.apply(records("one", **fields))
         await pool.settled(["one"])
         if kept_by == "session":
@@ -345,7 +345,7 @@ async def test_a_server_with_a_subscription_a_session_or_prewarm_keeps_its_child
 
 async def test_a_server_that_is_tested_makes_room_like_any_other() -> None:
     net = MemoryNet()
-    async with pool_of(net, lazy=Lazy(max_children=lambda: 1)) as pool:
+    async with pool_of(net, lazy=LazyStart(max_children=lambda: 1)) as pool:
         pool.apply(records("one"))
         await pool.settled(["one"])
         report = await pool.test(record("two"))

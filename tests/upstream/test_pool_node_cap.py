@@ -10,8 +10,8 @@ from tests.upstream.memory_link import Json, MemoryNet, MemoryServer, params, po
 from tests.upstream.test_pool_clients import Person
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.errors import CallTimedOut, NodeBusy, ServerUnavailable
-from toolgate.upstream.connection.contract import Reply
-from toolgate.upstream.pool.pool import Answer, CallOrigin, Pool
+from toolgate.upstream.connection.contract import RpcResponse
+from toolgate.upstream.pool.pool import CallOrigin, Pool, ServerResponse
 
 pytestmark = pytest.mark.anyio
 
@@ -24,9 +24,9 @@ def anyio_backend() -> object:
     return VIRTUAL
 
 
-async def after_a_second(_: Json) -> Reply:
+async def after_a_second(_: Json) -> RpcResponse:
     await pass_time(1)
-    return Reply(result=text_result("late"))
+    return RpcResponse(result=text_result("late"))
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ async def apply(pool: Pool, **fields: Any) -> None:
 
 def begin(
     pool: Pool, server: str, tool: str = "slow", *, by: str = "ada", **options: Any
-) -> asyncio.Task[Answer]:
+) -> asyncio.Task[ServerResponse]:
     origin = CallOrigin(principal_id=by, recheck=options.pop("recheck", None))
     return asyncio.create_task(pool.call(server, CALL, params(tool, **options), origin=origin))
 
@@ -135,11 +135,11 @@ async def test_while_its_client_is_asked_a_call_holds_no_slot_of_the_node(net: M
     server = net["one"]
     server.era = "legacy"
 
-    async def ask_first(_: Json) -> Reply:
+    async def ask_first(_: Json) -> RpcResponse:
         behind = server.calls[0].client
         assert behind is not None
         await behind.ask("elicitation/create", b"{}")
-        return Reply(result=text_result("asked"))
+        return RpcResponse(result=text_result("asked"))
 
     server.on_call = {"ask": ask_first}
     async with pool_of(net, max_calls=1) as pool:
@@ -206,7 +206,7 @@ async def test_a_slot_survives_a_server_that_goes_away_while_a_call_waits(net: M
 
 
 async def test_no_slot_is_lost_to_calls_that_end_in_different_ways(net: MemoryNet, pool: Pool) -> None:
-    async def never(_: Json) -> Reply:
+    async def never(_: Json) -> RpcResponse:
         await asyncio.Event().wait()
         raise AssertionError
 

@@ -6,13 +6,13 @@ import pytest
 
 from tests.upstream.memory_link import MemoryNet, definition, params, pool_of, record
 from tests.upstream.virtual_time import VIRTUAL, pass_time
-from toolgate.catalog.definitions import check_list
+from toolgate.catalog.definitions import check_tools
 from toolgate.errors import ServerUnavailable, UnknownTool
-from toolgate.gateway.cluster.drift import Drift
-from toolgate.model.pins import Pin
+from toolgate.gateway.cluster.drift import DriftDetector
 from toolgate.model.servers import ServerRecord
+from toolgate.model.snapshot import Pin
 from toolgate.model.tools import ToolDefinition
-from toolgate.upstream.connection.contract import Reply
+from toolgate.upstream.connection.contract import RpcResponse
 from toolgate.upstream.pool.pool import Pool
 
 pytestmark = pytest.mark.anyio
@@ -29,13 +29,13 @@ class Watched:
     """A pool whose pins follow what it lists, as a gateway has it."""
 
     def __init__(self, net: MemoryNet) -> None:
-        self.drift = Drift()
+        self.drift = DriftDetector()
         self.pool = pool_of(net, on_change=self._on_change)
 
     def _on_change(self, server_id: str) -> None:
         offer = self.pool.offer(server_id)
         assert offer is not None
-        self.drift.look_at(offer)
+        self.drift.check_server(offer)
         self.pool.hold_back(self.drift.pins)
 
     async def approve(self, applied: ServerRecord) -> ToolDefinition:
@@ -85,8 +85,8 @@ async def test_a_call_of_a_server_that_cannot_be_listed_any_more_is_not_sent() -
     net = MemoryNet()
     watched = Watched(net)
 
-    async def refuse(_members: object) -> Reply:
-        return Reply(error=b'{"code":-32603,"message":"not now"}')
+    async def refuse(_members: object) -> RpcResponse:
+        return RpcResponse(error=b'{"code":-32603,"message":"not now"}')
 
     async with watched.pool as pool:
         tool = await watched.approve(record(idle_timeout_s=60))
@@ -103,9 +103,9 @@ async def test_a_call_that_waits_for_a_list_ends_with_its_server() -> None:
     watched = Watched(net)
     asked = asyncio.Event()
 
-    async def hang(_members: object) -> Reply:
+    async def hang(_members: object) -> RpcResponse:
         asked.set()
-        return await asyncio.Future[Reply]()
+        return await asyncio.Future[RpcResponse]()
 
     async with watched.pool as pool:
         tool = await watched.approve(record(idle_timeout_s=60))
@@ -124,16 +124,16 @@ async def test_a_server_without_a_pin_makes_no_call_wait_for_a_list() -> None:
     net = MemoryNet()
     asked, listing = asyncio.Event(), asyncio.Event()
 
-    async def list_late(_members: object) -> Reply:
+    async def list_late(_members: object) -> RpcResponse:
         asked.set()
         await listing.wait()
-        return Reply(result=b'{"tools":[%b]}' % definition("echo"))
+        return RpcResponse(result=b'{"tools":[%b]}' % definition("echo"))
 
     async with pool_of(net) as pool:
         pool.apply({"one": record(idle_timeout_s=60)})
         await pass_time(600)
         net["one"].on_list = list_late
-        tools, _ = check_list("one", [definition("echo")])
+        tools, _ = check_tools("one", [definition("echo")])
         await send(pool, tools["echo"])
         calls = len(net["one"].calls)
         listing.set()

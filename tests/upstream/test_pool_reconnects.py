@@ -9,8 +9,7 @@ from tests.upstream.memory_link import MemoryNet, MemoryServer, params, record
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.errors import ServerUnavailable
 from toolgate.model.servers import HttpEndpoint, ServerRecord
-from toolgate.upstream.connection.contract import StartFailed
-from toolgate.upstream.limits import PoolLimits
+from toolgate.upstream.connection.contract import PoolLimits, StartFailed
 from toolgate.upstream.pool.pool import Pool
 
 pytestmark = pytest.mark.anyio

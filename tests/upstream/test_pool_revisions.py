@@ -11,7 +11,7 @@ from tests.upstream.memory_link import Json, MemoryNet, MemoryServer, params, po
 from tests.upstream.virtual_time import VIRTUAL
 from toolgate.errors import ServerUnavailable
 from toolgate.model.servers import HttpEndpoint
-from toolgate.upstream.connection.contract import Reply, StartFailed
+from toolgate.upstream.connection.contract import RpcResponse, StartFailed
 from toolgate.upstream.pool.pool import Pool
 
 pytestmark = pytest.mark.anyio
@@ -19,7 +19,9 @@ pytestmark = pytest.mark.anyio
 FORMS = b'{"elicitation":{}}'
 SESSION = SilentClient(capabilities=FORMS)
 STATELESS = SilentClient(capabilities=FORMS, has_session=False)
-NO_BACK_CHANNEL = Reply(error=b'{"code":-32600,"message":"no back-channel for server-initiated requests"}')
+NO_BACK_CHANNEL = RpcResponse(
+    error=b'{"code":-32600,"message":"no back-channel for server-initiated requests"}'
+)
 
 
 @pytest.fixture
@@ -120,9 +122,9 @@ async def test_sessions_that_cannot_be_opened_keep_one_call_waiting_and_not_each
 async def test_both_connections_share_the_room_of_the_record(net: MemoryNet) -> None:
     leave = asyncio.Event()
 
-    async def wait(_arguments: Json) -> Reply:
+    async def wait(_arguments: Json) -> RpcResponse:
         await leave.wait()
-        return Reply(result=b"{}")
+        return RpcResponse(result=b"{}")
 
     net["one"].on_call = {"wait": wait}
     async with pool_of(net) as pool:
@@ -139,7 +141,7 @@ async def test_both_connections_share_the_room_of_the_record(net: MemoryNet) -> 
 async def test_a_tool_that_needs_a_session_gets_one_from_its_next_call_on_and_is_sent_once(
     net: MemoryNet,
 ) -> None:
-    async def refuse(_arguments: Json) -> Reply:
+    async def refuse(_arguments: Json) -> RpcResponse:
         return NO_BACK_CHANNEL
 
     net["one"].on_call = {"ask": refuse}

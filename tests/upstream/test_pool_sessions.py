@@ -20,7 +20,7 @@ from tests.upstream.memory_link import (
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.errors import CallTimedOut, ServerBusy, ServerUnavailable
 from toolgate.model.servers import ServerRecord
-from toolgate.upstream.connection.contract import Reply, StartFailed
+from toolgate.upstream.connection.contract import RpcResponse, StartFailed
 from toolgate.upstream.pool.connectors import ALL_CAPABILITIES
 from toolgate.upstream.pool.pool import CallOrigin, Pool
 
@@ -48,7 +48,7 @@ async def call(pool: Pool, session: str = "", name: str = "echo", **options: Any
     await pool.call("one", CALL, params(name), origin=CallOrigin(session), **options)
 
 
-async def hang(_: Json) -> Reply:
+async def hang(_: Json) -> RpcResponse:
     await asyncio.Event().wait()
     raise AssertionError
 
@@ -230,9 +230,9 @@ async def test_chd_1_a_session_whose_link_cannot_be_opened_backs_off_alone() -> 
 
 
 async def test_a_changed_launch_lets_calls_of_sessions_finish_and_opens_new_links() -> None:
-    async def slow(_: Json) -> Reply:
+    async def slow(_: Json) -> RpcResponse:
         await asyncio.sleep(5)
-        return Reply(result=text_result("slow"))
+        return RpcResponse(result=text_result("slow"))
 
     net = MemoryNet(one=MemoryServer(on_call={"slow": slow}))
     async with pool_of(net) as pool:

@@ -7,7 +7,7 @@ import pytest
 from tests.upstream.memory_link import MemoryNet, MemoryServer, params, pool_of, record
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.errors import ServerUnavailable
-from toolgate.upstream.limits import PoolLimits
+from toolgate.upstream.connection.contract import PoolLimits
 
 pytestmark = pytest.mark.anyio
 

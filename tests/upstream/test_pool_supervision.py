@@ -10,9 +10,14 @@ from tests.upstream.memory_link import Json, MemoryNet, MemoryServer, definition
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.model.servers import ServerRecord
-from toolgate.model.tools import Era
-from toolgate.upstream.connection.contract import Link, LinkListener, Reply, StartFailed
-from toolgate.upstream.limits import PoolLimits
+from toolgate.model.tools import Revision
+from toolgate.upstream.connection.contract import (
+    ConnectionListener,
+    PoolLimits,
+    RpcResponse,
+    ServerConnection,
+    StartFailed,
+)
 from toolgate.upstream.pool.health import STDERR_TAIL_BYTES
 from toolgate.upstream.pool.pool import Pool
 
@@ -34,7 +39,7 @@ async def hang() -> None:
     await asyncio.Event().wait()
 
 
-async def never(_: Json) -> Reply:
+async def never(_: Json) -> RpcResponse:
     await asyncio.Event().wait()
     raise AssertionError
 
@@ -300,7 +305,7 @@ async def test_an_opener_that_breaks_its_promises_costs_its_server_an_attempt_an
 async def test_a_link_that_breaks_its_promises_while_listing_is_a_failed_list(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def break_promises(_: Json) -> Reply:
+    async def break_promises(_: Json) -> RpcResponse:
         raise ZeroDivisionError
 
     async with pool_of(MemoryNet(one=MemoryServer(on_list=break_promises))) as pool:
@@ -315,8 +320,12 @@ async def test_a_link_that_is_lost_while_it_is_being_opened_is_lost() -> None:
     net = MemoryNet()
 
     async def open_lost(
-        record: ServerRecord, listener: LinkListener, *, known_era: Era | None, capabilities: bytes = b""
-    ) -> Link:
+        record: ServerRecord,
+        listener: ConnectionListener,
+        *,
+        known_era: Revision | None,
+        capabilities: bytes = b"",
+    ) -> ServerConnection:
         link = await net.open(record, listener, known_era=known_era, capabilities=capabilities)
         link.lose("gone")
         await asyncio.sleep(0)
@@ -365,16 +374,16 @@ async def test_an_idle_server_is_closed_keeps_its_tools_and_wakes_by_a_call() ->
 
 
 async def test_a_server_with_a_call_in_flight_is_not_idle() -> None:
-    async def long(_: Json) -> Reply:
+    async def long(_: Json) -> RpcResponse:
         await asyncio.sleep(150)
-        return Reply(result=b"{}")
+        return RpcResponse(result=b"{}")
 
     net = MemoryNet(one=MemoryServer(on_call={"long": long}))
     async with pool_of(net) as pool:
         pool.apply({"one": record(idle_timeout_s=60, timeout_ms=200_000)})
         answer = await pool.call("one", CALL, params("long"))
 
-        assert (answer.reply, len(net["one"].starts_s)) == (Reply(result=b"{}"), 1)
+        assert (answer.reply, len(net["one"].starts_s)) == (RpcResponse(result=b"{}"), 1)
 
 
 async def test_prewarm_keeps_an_unused_server_connected() -> None:

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from tests.upstream.memory_link import MemoryNet, definition, params, pool_of, record
-from toolgate.gateway.cluster.drift import Drift
+from toolgate.gateway.cluster.drift import DriftDetector
 from toolgate.model.packages import PackageRef
-from toolgate.model.pins import Pin
 from toolgate.model.servers import ServerRecord
+from toolgate.model.snapshot import Pin
 from toolgate.upstream.connection.contract import StartFailed
 from toolgate.upstream.pool.pool import Pool
 
@@ -92,7 +92,7 @@ async def test_what_is_no_other_version_starts_from_nothing(
 
 async def test_what_an_earlier_version_listed_is_not_held_against_the_pin_of_the_next() -> None:
     """UPS-9"""
-    net, drift = MemoryNet(), Drift()
+    net, drift = MemoryNet(), DriftDetector()
     async with pool_of(net) as pool:
         pool.apply({"notes": version(1)})
         await pool.settled(["notes"])

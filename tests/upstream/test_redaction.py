@@ -3,7 +3,7 @@
 import pytest
 
 from toolgate.model.servers import HttpEndpoint, StdioLaunch
-from toolgate.upstream.connection.contract import Hello
+from toolgate.upstream.connection.contract import ServerInfo
 from toolgate.upstream.redaction import Redactor, credentials_of, credentials_of_child
 
 
@@ -31,6 +31,6 @@ def test_what_a_record_hides_by_its_name_a_server_does_not_tell_either(name: str
 
 
 def test_instructions_that_quote_a_credential_are_shown_without_it() -> None:
-    hello = Hello(era="legacy", version="2025-11-25", instructions="Log in with s3cr3t-value first.")
+    hello = ServerInfo(era="legacy", version="2025-11-25", instructions="Log in with s3cr3t-value first.")
 
     assert Redactor(["s3cr3t-value"]).hello(hello).instructions == "Log in with [redacted] first."

@@ -2,17 +2,17 @@
 
 import pytest
 
-from toolgate.upstream.limits import PoolLimits
-from toolgate.upstream.restarts import Restarts
+from toolgate.upstream.connection.contract import PoolLimits
+from toolgate.upstream.pool.health import RestartBackoff
 
 LIMITS = PoolLimits()
 
 
-def restarts_of(*, jitter: float = 0.0, max_wait_s: float = LIMITS.backoff_max_s) -> Restarts:
-    return Restarts(LIMITS, lambda: jitter, max_wait_s=max_wait_s)
+def restarts_of(*, jitter: float = 0.0, max_wait_s: float = LIMITS.backoff_max_s) -> RestartBackoff:
+    return RestartBackoff(LIMITS, lambda: jitter, max_wait_s=max_wait_s)
 
 
-def waits_of(restarts: Restarts, *, failures: int, now_s: float = 0.0) -> list[float]:
+def waits_of(restarts: RestartBackoff, *, failures: int, now_s: float = 0.0) -> list[float]:
     """The waits after so many failed starts, each made as soon as it may be."""
     waits = []
     for _ in range(failures):

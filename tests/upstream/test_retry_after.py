@@ -7,7 +7,7 @@ import pytest
 from tests.upstream.faulty_http import FakeMcp, FaultyHttp, Peer, Request, Script
 from tests.upstream.http_links import Heard, linked, open_link, record_for
 from toolgate.upstream.connection.contract import StartFailed
-from toolgate.upstream.http.client_connection import Answer
+from toolgate.upstream.http.client_connection import HttpResponse
 from toolgate.upstream.http.responses import retry_after_s
 
 pytestmark = pytest.mark.anyio
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
     ],
 )
 def test_only_a_number_of_seconds_counts_and_only_so_many(value: bytes, expected: int | None) -> None:
-    assert retry_after_s(Answer(503, {b"retry-after": value}, b"")) == expected
+    assert retry_after_s(HttpResponse(503, {b"retry-after": value}, b"")) == expected
 
 
 def refusing(status: int, body: bytes = b"") -> Script:

@@ -19,12 +19,11 @@ from tests.upstream.http_links import record_for
 from tests.upstream.stdio_stage import faulty, is_alive, said, tool, until
 from toolgate.errors import ServerUnavailable
 from toolgate.model.servers import Transport
-from toolgate.upstream.connection.contract import ClientSide, Opener
+from toolgate.upstream.connection.contract import ClientChannel, Connector, PoolLimits
 from toolgate.upstream.connection.secrets import Secrets
-from toolgate.upstream.limits import PoolLimits
 from toolgate.upstream.pool.pool import CallOrigin, Pool
 from toolgate.upstream.stdio.children import Warden
-from toolgate.upstream.stdio.connector import StdioOpener
+from toolgate.upstream.stdio.connector import StdioConnector
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +43,7 @@ class Stage:
     pool: Pool
 
     async def call(
-        self, name: str, session: str = "", *, client: ClientSide | None = None, **arguments: Any
+        self, name: str, session: str = "", *, client: ClientChannel | None = None, **arguments: Any
     ) -> Any:
         params = tool(name, **arguments)
         answer = await self.pool.call(
@@ -62,7 +61,7 @@ async def open_stage(
     *words: str, sharing: Any = "per_session", max_children: int = 10, limits: PoolLimits | None = None
 ) -> AsyncIterator[Stage]:
     warden = Warden(max_children=max_children)
-    openers: dict[Transport, Opener] = {"stdio": StdioOpener(warden, Secrets(os.environ))}
+    openers: dict[Transport, Connector] = {"stdio": StdioConnector(warden, Secrets(os.environ))}
     try:
         async with (
             asyncio.timeout(60),

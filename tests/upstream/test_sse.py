@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolgate.upstream.http.sse import Event, EventTooLarge, SseParser
+from toolgate.upstream.http.sse import EventTooLarge, SseEvent, SseParser
 
 LIMIT = 1024
 
 
-def parse(*chunks: bytes) -> list[Event]:
+def parse(*chunks: bytes) -> list[SseEvent]:
     parser = SseParser(LIMIT)
     return [event for chunk in chunks for event in parser.feed(chunk)]
 
@@ -19,25 +19,25 @@ def parse(*chunks: bytes) -> list[Event]:
 @pytest.mark.parametrize(
     ("stream", "expected"),
     [
-        pytest.param(b"data: a\n\n", [Event(b"a")], id="one line"),
-        pytest.param(b"data:a\n\n", [Event(b"a")], id="the space is optional"),
-        pytest.param(b"data:  a\n\n", [Event(b" a")], id="only one space is dropped"),
-        pytest.param(b"data: a\r\n\r\n", [Event(b"a")], id="CRLF"),
-        pytest.param(b"data: a\r\r", [Event(b"a")], id="CR"),
-        pytest.param(b"data: a\r\ndata: b\n\r", [Event(b"a\nb")], id="line ends may be mixed"),
-        pytest.param(b"data: a\ndata\ndata: b\n\n", [Event(b"a\n\nb")], id="a field without a colon"),
-        pytest.param(b"event: x\ndata: a\n\n", [Event(b"a", b"x")], id="a type"),
-        pytest.param(b"event: x\n\ndata: a\n\n", [Event(b"a")], id="a type is good for one event"),
-        pytest.param(b": hello\n\n:\ndata: a\n\n", [Event(b"a")], id="comments are nothing"),
-        pytest.param(b"\xef\xbb\xbfdata: a\n\n", [Event(b"a")], id="a byte order mark"),
+        pytest.param(b"data: a\n\n", [SseEvent(b"a")], id="one line"),
+        pytest.param(b"data:a\n\n", [SseEvent(b"a")], id="the space is optional"),
+        pytest.param(b"data:  a\n\n", [SseEvent(b" a")], id="only one space is dropped"),
+        pytest.param(b"data: a\r\n\r\n", [SseEvent(b"a")], id="CRLF"),
+        pytest.param(b"data: a\r\r", [SseEvent(b"a")], id="CR"),
+        pytest.param(b"data: a\r\ndata: b\n\r", [SseEvent(b"a\nb")], id="line ends may be mixed"),
+        pytest.param(b"data: a\ndata\ndata: b\n\n", [SseEvent(b"a\n\nb")], id="a field without a colon"),
+        pytest.param(b"event: x\ndata: a\n\n", [SseEvent(b"a", b"x")], id="a type"),
+        pytest.param(b"event: x\n\ndata: a\n\n", [SseEvent(b"a")], id="a type is good for one event"),
+        pytest.param(b": hello\n\n:\ndata: a\n\n", [SseEvent(b"a")], id="comments are nothing"),
+        pytest.param(b"\xef\xbb\xbfdata: a\n\n", [SseEvent(b"a")], id="a byte order mark"),
         pytest.param(b"data\n\ndata:\n\n", [], id="an event without data is none"),
         pytest.param(b"other: a\n data: b\n\n", [], id="unknown fields are nothing"),
         pytest.param(b"data: a\n", [], id="an unfinished event is none"),
-        pytest.param(b"data: a\r\n\ndata: b\r\n\n", [Event(b"a"), Event(b"b")], id="mixed line ends"),
-        pytest.param(b"data: a\n\ndata: b\n\n", [Event(b"a"), Event(b"b")], id="two events"),
+        pytest.param(b"data: a\r\n\ndata: b\r\n\n", [SseEvent(b"a"), SseEvent(b"b")], id="mixed line ends"),
+        pytest.param(b"data: a\n\ndata: b\n\n", [SseEvent(b"a"), SseEvent(b"b")], id="two events"),
     ],
 )
-def test_a_stream_parses_the_same_whole_and_byte_by_byte(stream: bytes, expected: list[Event]) -> None:
+def test_a_stream_parses_the_same_whole_and_byte_by_byte(stream: bytes, expected: list[SseEvent]) -> None:
     assert parse(stream) == expected
     assert parse(*(stream[at : at + 1] for at in range(len(stream)))) == expected
 
@@ -65,7 +65,7 @@ def test_the_position_is_kept_over_a_restart_and_unfinished_lines_are_not() -> N
     parser.restart()
     events = parser.feed(b"data: b\n\n")
 
-    assert events == [Event(b"b")]
+    assert events == [SseEvent(b"b")]
     assert (parser.last_event_id, parser.retry_ms) == (b"42", 1500)
 
 
@@ -119,4 +119,4 @@ def test_ups_6_a_flood_of_comments_takes_no_memory(flood: bytes) -> None:
     tracemalloc.stop()
 
     assert grown < 64 * 1024
-    assert parser.feed(b"\ndata: a\n\n") == [Event(b"a")]
+    assert parser.feed(b"\ndata: a\n\n") == [SseEvent(b"a")]

@@ -13,9 +13,9 @@ from tests.upstream.faulty_sse import SESSION, Sse, opener, record_for
 from tests.upstream.http_links import SECRET, Heard, call, echoed
 from toolgate.errors import ServerUnavailable
 from toolgate.model.servers import ServerRecord
-from toolgate.upstream import sse_legacy_stream
-from toolgate.upstream.connection.contract import Link, Reply, StartFailed
+from toolgate.upstream.connection.contract import RpcResponse, ServerConnection, StartFailed
 from toolgate.upstream.http import sse_legacy
+from toolgate.upstream.http import sse_legacy as sse_legacy_stream
 
 pytestmark = pytest.mark.anyio
 
@@ -25,7 +25,7 @@ LIST_CHANGED = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
 @asynccontextmanager
 async def linked(
     server: Sse, heard: Heard | None = None, **fields: Any
-) -> AsyncIterator[tuple[FaultyHttp, Link]]:
+) -> AsyncIterator[tuple[FaultyHttp, ServerConnection]]:
     async with asyncio.timeout(60), FaultyHttp(server) as http:
         link = await opener()(record_for(http.url, **fields), heard or Heard(), known_era=None)
         try:
@@ -279,7 +279,7 @@ async def test_sec_neither_the_credential_nor_the_session_is_shown_in_errors() -
             return {"jsonrpc": "2.0", "id": request.message["id"], "error": {"code": 1, "message": message}}
 
     async with linked(Telling(), auth_ref="TOKEN") as (http, link):
-        reply: Reply = await call(link)
+        reply: RpcResponse = await call(link)
 
         assert {one.headers["authorization"] for one in http.requests} == {f"Bearer {SECRET}"}
         assert reply.error is not None

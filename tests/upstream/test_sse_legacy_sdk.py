@@ -20,11 +20,11 @@ from tests.upstream.http_links import Heard, params
 from tests.upstream.test_streamable_sdk import Upstream
 from toolgate.errors import CallTimedOut
 from toolgate.model.servers import HttpEndpoint, ServerRecord
-from toolgate.model.tools import Era
-from toolgate.upstream.connection.contract import Link
+from toolgate.model.tools import Revision
+from toolgate.upstream.connection.contract import ServerConnection
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
-from toolgate.upstream.sse_legacy import SseLegacyOpener
+from toolgate.upstream.http.sse_legacy import SseLegacyConnector
 
 pytestmark = pytest.mark.anyio
 
@@ -54,8 +54,10 @@ async def serving(upstream: Upstream) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def linked(upstream: Upstream, era: Era, heard: Heard | None = None) -> AsyncIterator[Link]:
-    opener = SseLegacyOpener(Secrets({}), Egress(allow_private=True))
+async def linked(
+    upstream: Upstream, era: Revision, heard: Heard | None = None
+) -> AsyncIterator[ServerConnection]:
+    opener = SseLegacyConnector(Secrets({}), Egress(allow_private=True))
     async with asyncio.timeout(60), serving(upstream) as url:
         record = ServerRecord(server_id="there", transport="http_sse_legacy", http=HttpEndpoint(url=url))
         # The SDK speaks both eras; whoever remembers it as legacy is not told otherwise.
@@ -72,7 +74,7 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.CRITICAL, logger=name)
 
 
-async def call(link: Link, text: str, timeout_s: float = 60.0) -> Any:
+async def call(link: ServerConnection, text: str, timeout_s: float = 60.0) -> Any:
     arguments = params(name="echo", arguments={"text": text})
     reply = await link.request("tools/call", arguments, timeout_s=timeout_s)
     return json.loads(reply.result or reply.error or b"")
@@ -80,7 +82,7 @@ async def call(link: Link, text: str, timeout_s: float = 60.0) -> Any:
 
 @pytest.mark.requirement("002-006")
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_tools_are_listed_and_called_in_both_eras(era: Era) -> None:
+async def test_tools_are_listed_and_called_in_both_eras(era: Revision) -> None:
     async with linked(Upstream(), era) as link:
         listed = json.loads((await link.request("tools/list", {}, timeout_s=60)).result or b"")
         results = await asyncio.gather(*(call(link, f"text {n}") for n in range(20)))
@@ -91,7 +93,7 @@ async def test_tools_are_listed_and_called_in_both_eras(era: Era) -> None:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_a_call_given_up_is_cancelled_at_the_server(era: Era) -> None:
+async def test_a_call_given_up_is_cancelled_at_the_server(era: Revision) -> None:
     upstream = Upstream()
     async with linked(upstream, era) as link:
         with pytest.raises(CallTimedOut):
@@ -107,7 +109,7 @@ async def test_the_end_of_the_server_is_the_end_of_the_link() -> None:
         pass
     assert heard.closings == []
 
-    opener = SseLegacyOpener(Secrets({}), Egress(allow_private=True))
+    opener = SseLegacyConnector(Secrets({}), Egress(allow_private=True))
     async with asyncio.timeout(60), serving(Upstream()) as url:
         record = ServerRecord(server_id="there", transport="http_sse_legacy", http=HttpEndpoint(url=url))
         await opener(record, heard, known_era="legacy")

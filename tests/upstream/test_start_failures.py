@@ -5,7 +5,7 @@ from textwrap import dedent
 import pytest
 
 from tests.upstream.stdio_stage import command
-from toolgate.upstream.stdio.start_failures import MAX_CAUSE_CHARS, FailedStart, cause_of
+from toolgate.upstream.stdio.start_failures import MAX_CAUSE_CHARS, StartDiagnosis, find_cause
 
 NODE = """
     node:internal/modules/cjs/loader:1423
@@ -105,16 +105,18 @@ DOCKER = """
     ],
 )
 def test_the_cause_is_the_line_that_says_what_went_wrong(stderr: str, cause: str) -> None:
-    assert cause_of(dedent(stderr)) == cause
+    assert find_cause(dedent(stderr)) == cause
 
 
 def test_a_cause_is_short() -> None:
-    assert len(cause_of("word " * 1_000)) == MAX_CAUSE_CHARS
+    assert len(find_cause("word " * 1_000)) == MAX_CAUSE_CHARS
 
 
 def hint(line: str, stderr: str, *, has_read: bool = False, **environment: str) -> str:
     record = command(*line.split(" "))
-    return FailedStart(record=record, stderr=dedent(stderr), environment=environment, has_read=has_read).hint
+    return StartDiagnosis(
+        record=record, stderr=dedent(stderr), environment=environment, has_read=has_read
+    ).hint
 
 
 WHERE = "where the gateway runs, or in the `env` of the record"

@@ -27,9 +27,9 @@ from tests.upstream.stdio_stage import (
     until,
 )
 from toolgate.errors import CallTimedOut, InvalidParams, ServerUnavailable
-from toolgate.upstream.connection.contract import MAX_MESSAGE_BYTES, Reply
-from toolgate.upstream.connection.messages import guess_answered
-from toolgate.upstream.stdio.connector import MAX_NOISE_BYTES, MAX_NOISE_LINES, StdioLink
+from toolgate.upstream.connection.contract import MAX_MESSAGE_BYTES, RpcResponse
+from toolgate.upstream.connection.messages import guess_response_id
+from toolgate.upstream.stdio.connector import MAX_NOISE_BYTES, MAX_NOISE_LINES, StdioConnection
 from toolgate.upstream.stdio.pipes import MAX_PENDING_BYTES
 
 pytestmark = pytest.mark.anyio
@@ -60,8 +60,8 @@ async def test_an_answer_is_carried_as_it_came() -> None:
         reply = await link.request("tools/call", tool("echo", text="é\u2028\n"), timeout_s=60)
         unknown = await link.request("no/such", {}, timeout_s=60)
 
-    assert reply == Reply(result='{"content": [{"type": "text", "text": "é\u2028\\n"}]}'.encode())
-    assert unknown == Reply(error=b'{"code": -32601, "message": "method not found"}')
+    assert reply == RpcResponse(result='{"content": [{"type": "text", "text": "é\u2028\\n"}]}'.encode())
+    assert unknown == RpcResponse(error=b'{"code": -32601, "message": "method not found"}')
 
 
 async def test_line_ends_between_the_tokens_of_a_call_do_not_cut_its_line() -> None:
@@ -201,7 +201,7 @@ async def test_a_child_killed_from_outside_is_noticed_and_named() -> None:
     assert listener.closed == ["was killed by SIGKILL"]
 
 
-async def call_until_it_fails(link: StdioLink) -> None:
+async def call_until_it_fails(link: StdioConnection) -> None:
     while True:
         with suppress(CallTimedOut):  # what the call needs may still be open
             await call(link, "echo", text="x", timeout_s=0.2)
@@ -396,7 +396,9 @@ async def test_chd_12_an_answer_that_is_not_utf8_fails_alone() -> None:
     async with open_link(faulty(), listener) as link:
         reply = await link.request("tools/call", tool("bad_utf8"), timeout_s=60)
 
-        assert reply == Reply(error=b'{"code":-32603,"message":"the server\'s answer is not valid UTF-8"}')
+        assert reply == RpcResponse(
+            error=b'{"code":-32603,"message":"the server\'s answer is not valid UTF-8"}'
+        )
         assert await call(link, "echo", text="still here") == "still here"
         assert (link.dropped_lines, listener.notifications) == (1, [])
 
@@ -408,7 +410,7 @@ async def test_chd_12_an_answer_that_cannot_be_carried_fails_at_once_and_alone(n
             reply = await link.request("tools/call", tool(name), timeout_s=60)
 
         problem = b"the server's answer is not JSON that can be carried"
-        assert reply == Reply(error=b'{"code":-32603,"message":"%b"}' % problem)
+        assert reply == RpcResponse(error=b'{"code":-32603,"message":"%b"}' % problem)
         assert await call(link, "echo", text="still here") == "still here"
 
 
@@ -432,7 +434,7 @@ async def test_chd_12_an_answer_that_cannot_be_carried_fails_at_once_and_alone(n
     ],
 )
 def test_which_request_an_unreadable_answer_means(line: bytes, number: bytes) -> None:
-    assert guess_answered(line) == number
+    assert guess_response_id(line) == number
 
 
 @pytest.mark.requirement("002-006")

@@ -14,13 +14,13 @@ import pytest
 
 from tests.upstream.stdio_stage import faulty, said, tool, until
 from toolgate.errors import CallTimedOut, ServerBusy, ServerUnavailable
-from toolgate.model.servers import Budgets
+from toolgate.model.servers import ServerBudgets
+from toolgate.upstream.connection.contract import PoolLimits
 from toolgate.upstream.connection.secrets import Secrets
-from toolgate.upstream.limits import PoolLimits
 from toolgate.upstream.pool.health import ServerHealth
 from toolgate.upstream.pool.pool import Pool
 from toolgate.upstream.stdio.children import Warden
-from toolgate.upstream.stdio.connector import StdioOpener
+from toolgate.upstream.stdio.connector import StdioConnector
 
 pytestmark = pytest.mark.anyio
 
@@ -66,9 +66,9 @@ class Abused:
 async def open_abused(
     *words: str, timeout_s: float = 60.0, concurrency: int = 64, limits: PoolLimits = HASTY
 ) -> AsyncIterator[Abused]:
-    budgets = Budgets(tool_timeout_ms=round(timeout_s * 1000), max_concurrency=concurrency)
+    budgets = ServerBudgets(tool_timeout_ms=round(timeout_s * 1000), max_concurrency=concurrency)
     warden = Warden()
-    opener = StdioOpener(warden, Secrets(os.environ))
+    opener = StdioConnector(warden, Secrets(os.environ))
     try:
         async with (
             asyncio.timeout(240),

@@ -12,7 +12,7 @@ import pytest
 from tests.upstream.stdio_stage import FAULTY, Listener, call, command, open_opener, until
 from tests.upstream.test_stdio_start import methods
 from toolgate.upstream.connection.contract import StartFailed
-from toolgate.upstream.stdio.connector import StdioLink, StdioOpener
+from toolgate.upstream.stdio.connector import StdioConnection, StdioConnector
 
 pytestmark = pytest.mark.anyio
 
@@ -42,7 +42,7 @@ class Runner:
 
 
 @asynccontextmanager
-async def opening(opener: StdioOpener, runner: Runner) -> AsyncIterator[asyncio.Task[StdioLink]]:
+async def opening(opener: StdioConnector, runner: Runner) -> AsyncIterator[asyncio.Task[StdioConnection]]:
     listener = Listener()
     task = asyncio.create_task(opener(command(str(runner.path)), listener, known_era=None))
     try:

@@ -21,10 +21,10 @@ from tests.upstream.stdio_stage import (
     until,
 )
 from toolgate.model.servers import ServerRecord
-from toolgate.model.tools import Era
-from toolgate.upstream.connection.contract import Hello, StartFailed
+from toolgate.model.tools import Revision
+from toolgate.upstream.connection.contract import ServerInfo, StartFailed
 from toolgate.upstream.connection.secrets import BASE_ENVIRONMENT, NETWORK_ENVIRONMENT
-from toolgate.upstream.stdio.connector import StdioOpener
+from toolgate.upstream.stdio.connector import StdioConnector
 
 pytestmark = pytest.mark.anyio
 # For what takes seconds and does not depend on the loop.
@@ -37,7 +37,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]
 
 
 async def failure_of(
-    opener: StdioOpener, record: ServerRecord, known_era: Era | None = None
+    opener: StdioConnector, record: ServerRecord, known_era: Revision | None = None
 ) -> tuple[Any, ...]:
     with pytest.raises(StartFailed) as caught:
         await opener(record, Listener(), known_era=known_era)
@@ -84,7 +84,9 @@ async def test_a_server_known_to_be_legacy_is_not_probed_and_one_that_has_become
 
 @on_one_loop
 @pytest.mark.parametrize(("words", "era"), [((), "legacy"), (("modern",), "modern")])
-async def test_a_slow_starter_is_not_mistaken_for_the_other_era(words: tuple[str, ...], era: Era) -> None:
+async def test_a_slow_starter_is_not_mistaken_for_the_other_era(
+    words: tuple[str, ...], era: Revision
+) -> None:
     async with open_link(faulty("slow=2.3", *words)) as link:
         assert link.hello.era == era
         assert await call(link, "echo", text="ready") == "ready"
@@ -95,7 +97,7 @@ async def test_a_server_that_dies_of_the_probe_is_begun_with_initialize_the_next
     async with open_opener() as opener:
         first = await failure_of(opener, record)
         link = await opener(record, Listener(), known_era=None)
-        hello: Hello = link.hello
+        hello: ServerInfo = link.hello
         await link.aclose()
 
     assert first == ("it exited with status 1: expected initialize", "list_failed", False)
@@ -111,7 +113,7 @@ async def test_chd_1_a_child_that_exits_at_once_says_so_and_is_started_once_a_tr
 
 @pytest.mark.parametrize("known_era", [None, "legacy"])
 async def test_chd_2_a_child_that_never_answers_is_killed_at_the_end_of_its_time(
-    known_era: Era | None, tmp_path: Path
+    known_era: Revision | None, tmp_path: Path
 ) -> None:
     pids = tmp_path / "pids"
     listener = Listener()

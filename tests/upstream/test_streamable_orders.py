@@ -12,7 +12,7 @@ from tests.contract.link_clients import ACCEPTED, Client, never
 from tests.upstream.faulty_http import FakeMcp, FaultyHttp, Peer, Request
 from tests.upstream.http_links import Heard, call, hang, linked, open_link, params, record_for, response
 from toolgate.upstream.connection import relay, subscriptions
-from toolgate.upstream.connection.contract import SHARED_CAPABILITIES, Link
+from toolgate.upstream.connection.contract import SHARED_CAPABILITIES, ServerConnection
 
 pytestmark = pytest.mark.anyio
 
@@ -45,7 +45,7 @@ def legacy(**faults: Any) -> FakeMcp:
     return FakeMcp("legacy", capabilities=OFFERS, faults=scripts)
 
 
-async def put(link: Link, client: Client) -> Any:
+async def put(link: ServerConnection, client: Client) -> Any:
     reply = await link.request("tools/call", params(arguments=1), timeout_s=60, client=client)
     return json.loads(reply.result or b"")
 
@@ -219,14 +219,16 @@ async def test_a_question_on_the_stream_of_no_call_belongs_to_the_only_one_there
     assert (len(client.asked), other.asked) == (int(is_alone), [])
 
 
-@pytest.mark.parametrize(("principals", "most"), [(6, relay.MAX_ASKS), (1, relay.MAX_ASKS_OF_ONE)])
+@pytest.mark.parametrize(
+    ("principals", "most"), [(6, relay.MAX_CLIENT_REQUESTS), (1, relay.MAX_CLIENT_REQUESTS_PER_PRINCIPAL)]
+)
 async def test_questions_are_bounded_over_all_calls_of_a_link(principals: int, most: int) -> None:
     """And one principal's leave room for those of others."""
     refused: list[Any] = []
 
     async def flood(request: Request, peer: Peer) -> None:
         await peer.open_stream()
-        for n in range(relay.MAX_ASKS_EACH):
+        for n in range(relay.MAX_CLIENT_REQUESTS_PER_CALL):
             await peer.event(ASK | {"id": f"{request.message['id']}-{n}"})
         await peer.gone()
 
@@ -237,7 +239,7 @@ async def test_questions_are_bounded_over_all_calls_of_a_link(principals: int, m
     async with linked(legacy(**{"tools/call": flood, "answer": take})) as (_, link):
         clients = [Client(never, principal_id=str(number % principals)) for number in range(6)]
         calls = [asyncio.ensure_future(put(link, client)) for client in clients]
-        while len(refused) < 6 * relay.MAX_ASKS_EACH - most:
+        while len(refused) < 6 * relay.MAX_CLIENT_REQUESTS_PER_CALL - most:
             await asyncio.sleep(0)
         asked = sum(len(client.asked) for client in clients)
         for one in calls:

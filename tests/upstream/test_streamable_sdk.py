@@ -30,8 +30,8 @@ from mcp_types import (
 
 from tests.upstream.http_links import Heard, open_link, params, record_for
 from toolgate.errors import CallTimedOut
-from toolgate.model.tools import Era
-from toolgate.upstream.connection.contract import Link
+from toolgate.model.tools import Revision
+from toolgate.upstream.connection.contract import ServerConnection
 
 pytestmark = pytest.mark.anyio
 
@@ -92,8 +92,8 @@ async def serving(upstream: Upstream, how: str) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def linked(
-    upstream: Upstream, era: Era, *, heard: Heard | None = None, how: str = "streams"
-) -> AsyncIterator[Link]:
+    upstream: Upstream, era: Revision, *, heard: Heard | None = None, how: str = "streams"
+) -> AsyncIterator[ServerConnection]:
     async with asyncio.timeout(60), serving(upstream, how) as url:
         # The SDK speaks both eras; whoever remembers it as legacy is not told otherwise.
         link = await open_link(record_for(url), heard, known_era=era)
@@ -108,7 +108,7 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, logger="mcp")
 
 
-async def call(link: Link, text: str, timeout_s: float = 60.0) -> Any:
+async def call(link: ServerConnection, text: str, timeout_s: float = 60.0) -> Any:
     reply = await link.request(
         "tools/call",
         params(name="echo", arguments={"text": text}),
@@ -121,7 +121,7 @@ async def call(link: Link, text: str, timeout_s: float = 60.0) -> Any:
 @pytest.mark.requirement("002-006")
 @pytest.mark.parametrize("how", ["streams", "json", "stateless"])
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_tools_are_listed_and_called_in_both_eras(era: Era, how: str) -> None:
+async def test_tools_are_listed_and_called_in_both_eras(era: Revision, how: str) -> None:
     async with linked(Upstream(), era, how=how) as link:
         listed = json.loads((await link.request("tools/list", {}, timeout_s=60)).result or b"")
         results = await asyncio.gather(*(call(link, f"text {n}") for n in range(20)))
@@ -133,7 +133,7 @@ async def test_tools_are_listed_and_called_in_both_eras(era: Era, how: str) -> N
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_an_unknown_method_is_an_error_object(era: Era) -> None:
+async def test_an_unknown_method_is_an_error_object(era: Revision) -> None:
     async with linked(Upstream(), era) as link:
         reply = await link.request("no/such", {}, timeout_s=60)
 
@@ -141,7 +141,7 @@ async def test_an_unknown_method_is_an_error_object(era: Era) -> None:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_a_call_given_up_is_cancelled_at_the_server(era: Era) -> None:
+async def test_a_call_given_up_is_cancelled_at_the_server(era: Revision) -> None:
     upstream = Upstream()
     async with linked(upstream, era) as link:
         with pytest.raises(CallTimedOut):

@@ -14,11 +14,11 @@ from tests.upstream.faulty_http import LEGACY, MODERN, FakeMcp, FaultyHttp, Peer
 from tests.upstream.http_links import SECRET, Heard, hang, linked, open_link, opener, params, record_for
 from toolgate import __version__
 from toolgate.model.servers import ServerRecord
-from toolgate.model.tools import Era
-from toolgate.upstream.connection.contract import Reply, StartFailed
+from toolgate.model.tools import Revision
+from toolgate.upstream.connection.contract import RpcResponse, StartFailed
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
-from toolgate.upstream.streamable import StreamableOpener
+from toolgate.upstream.streamable import StreamableConnector
 
 pytestmark = pytest.mark.anyio
 
@@ -121,7 +121,7 @@ async def test_what_is_no_proof_of_the_modern_era_leads_to_the_handshake(discove
     async with linked(FakeMcp("legacy", faults={"server/discover": discover})) as (_, link):
         reply = await link.request("tools/call", params(arguments={"a": 1}), timeout_s=60)
 
-        assert (link.hello.era, reply) == ("legacy", Reply(result=b'{"echo": {"a": 1}}'))
+        assert (link.hello.era, reply) == ("legacy", RpcResponse(result=b'{"echo": {"a": 1}}'))
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ async def test_ups_15_what_is_remembered_is_not_asked_again() -> None:
 
 
 @pytest.mark.parametrize(("known", "now"), [("legacy", "modern"), ("modern", "legacy")])
-async def test_a_server_that_has_changed_its_era_is_probed_again(known: Era, now: Era) -> None:
+async def test_a_server_that_has_changed_its_era_is_probed_again(known: Revision, now: Revision) -> None:
     async with FaultyHttp(FakeMcp(now)) as server:
         link = await open_link(record_for(server.url), known_era=known)
         await link.aclose()
@@ -358,7 +358,7 @@ async def test_ups_12_a_server_is_trusted_by_the_authorities_of_the_system_or_th
     async with FaultyHttp(FakeMcp(), tls=authority.server_context(["127.0.0.1"], days=1)) as server:
         with pytest.raises(StartFailed, match="certificate is not trusted"):
             await open_link(record_for(server.url))
-        trusting = StreamableOpener(
+        trusting = StreamableConnector(
             Secrets({}),
             Egress(allow_private=True),
             tls=ssl.create_default_context(cafile=authority.path),
@@ -367,7 +367,7 @@ async def test_ups_12_a_server_is_trusted_by_the_authorities_of_the_system_or_th
         reply = await link.request("tools/call", params(arguments=1), timeout_s=60)
         await link.aclose()
 
-        assert reply == Reply(result=b'{"echo": 1}')
+        assert reply == RpcResponse(result=b'{"echo": 1}')
 
 
 async def test_a_record_without_an_address_fails_for_good() -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.upstream.faulty_http import FakeMcp, Peer, Request
 from tests.upstream.http_links import OK, Heard, linked, params, response
 from toolgate.errors import CallTimedOut, ServerUnavailable
-from toolgate.upstream.connection.contract import Reply
+from toolgate.upstream.connection.contract import RpcResponse
 
 pytestmark = pytest.mark.anyio
 
@@ -30,7 +30,7 @@ async def test_a_server_that_says_so_is_listened_to(era: str, stream: str) -> No
         reply = await link.request("tools/call", params(arguments=1), timeout_s=60)
 
         assert heard.notifications == [("notifications/tools/list_changed", b'{"n": 1}')]
-        assert reply == Reply(result=b'{"echo": 1}')
+        assert reply == RpcResponse(result=b'{"echo": 1}')
         [request] = server.seen(stream)
         if era == "modern":
             assert request.message["params"]["notifications"] == {"toolsListChanged": True}

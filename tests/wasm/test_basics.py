@@ -9,11 +9,10 @@ import pytest
 from tests.scenarios.soak import rounds
 from tests.wasm.wat import compiled, job, run_wat, spear
 from toolgate.model.invocations import MAX_LINE_BYTES
-from toolgate.model.workloads import WorkloadLimits
-from toolgate.wasm.abi import HostFunction
-from toolgate.wasm.basics import BASIC_FUNCTIONS
-from toolgate.wasm.faults import Errno
-from toolgate.wasm.slots import Run, Slots
+from toolgate.model.tasks import WorkloadLimits
+from toolgate.surfaces.wasm.functions import BASIC_FUNCTIONS
+from toolgate.wasm.abi import Errno, HostFunction
+from toolgate.wasm.slots import GuestRun, Slots
 from toolgate.wasm.wasi import WASI_FUNCTIONS
 
 pytestmark = pytest.mark.anyio
@@ -39,7 +38,7 @@ async def test_a_line_of_the_log_has_its_level_and_what_is_no_text_is_replaced(
 ) -> None:
     told: list[int] = []
     functions = [*BASIC_FUNCTIONS, spear("told", "i", "", lambda _, code: told.append(code))]
-    run = Run(job(compiled(LOG, tmp_path), None))
+    run = GuestRun(job(compiled(LOG, tmp_path), None))
     async with Slots(functions, max_guests=1) as slots:
         await slots.run(run)
 

@@ -11,11 +11,10 @@ import pytest
 
 from tests.wasm.wat import run_wat, spear
 from toolgate.errors import PolicyDenied
-from toolgate.model.invocations import Ending
-from toolgate.model.workloads import WorkloadLimits
-from toolgate.wasm.abi import Guest, HostFunction, OnThread
-from toolgate.wasm.faults import Errno, Fault
-from toolgate.wasm.guest import RunningGuest
+from toolgate.model.invocations import InvocationResult
+from toolgate.model.tasks import WorkloadLimits
+from toolgate.wasm.abi import Errno, Guest, HostcallFault, HostFunction, OnThread
+from toolgate.wasm.guest import GuestInstance
 
 pytestmark = pytest.mark.anyio
 
@@ -43,12 +42,12 @@ def leave(guest: Guest[Any], code: int) -> None:
     guest.exit(code)
 
 
-def is_guest(guest: RunningGuest[Any]) -> Guest[Any]:
+def is_guest(guest: GuestInstance[Any]) -> Guest[Any]:
     """What calls are given is what they are promised: the type checker says so."""
     return guest
 
 
-async def ending_of(call: Calling, tmp_path: Path, table: str = EXPORTED, **given: Any) -> Ending:
+async def ending_of(call: Calling, tmp_path: Path, table: str = EXPORTED, **given: Any) -> InvocationResult:
     functions: list[HostFunction[Any]] = [spear("call", "i", "i", call), spear("exit", "i", "", leave)]
     async with asyncio.timeout(60):
         return await run_wat(GUEST.replace("{table}", table), tmp_path, functions=functions, **given)
@@ -76,7 +75,7 @@ async def test_what_the_work_raises_comes_out_of_the_wait(tmp_path: Path) -> Non
         raise PolicyDenied("no")
 
     def broken() -> Any:
-        raise Fault(Errno.ENOTSUP)
+        raise HostcallFault(Errno.ENOTSUP)
 
     assert (await ending_of(lambda guest, _: guest.wait(work), tmp_path)).exit_code == -13
     assert (await ending_of(lambda guest, _: guest.wait(broken), tmp_path)).exit_code == -95
@@ -146,7 +145,7 @@ async def test_what_a_call_on_the_thread_raises_is_the_works_to_handle(tmp_path:
         async def work(on_thread: OnThread[int]) -> int:
             try:
                 return await on_thread(lambda: guest.call_table(WRONG, 0, 0, 0, 0))
-            except Fault as fault:
+            except HostcallFault as fault:
                 return fault.errno
 
         return guest.serve(work)

@@ -13,11 +13,11 @@ from wasmtime import Module, wat2wasm
 
 from tests.wasm.wat import IDLE, job
 from toolgate.errors import InvalidModule, InvalidRecord, NotFound, StorageFailed
-from toolgate.model.workloads import MAX_MODULE_BYTES
+from toolgate.model.tasks import MAX_MODULE_BYTES
 from toolgate.wasm import module_cache
 from toolgate.wasm.engine import new_engine
 from toolgate.wasm.module_cache import IN_USE_S, REFUSED_S, UNUSED_S, CompiledModules
-from toolgate.wasm.slots import Run, Slots
+from toolgate.wasm.slots import GuestRun, Slots
 
 pytestmark = pytest.mark.anyio
 
@@ -82,7 +82,7 @@ async def test_a_module_is_fetched_and_compiled_once_for_all_who_want_it_and_run
     async with house.modules() as modules:
         paths = await asyncio.gather(*[modules.open(SHA256) for _ in range(20)])
         async with Slots[None]([], max_guests=1) as slots:
-            ending = await slots.run(Run(job(paths[0], None)))
+            ending = await slots.run(GuestRun(job(paths[0], None)))
 
     assert ending.ended_by == "exit"
     assert set(paths) == {house.files[0]}

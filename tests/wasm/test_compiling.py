@@ -17,7 +17,7 @@ from wasmtime import Module, wat2wasm
 from tests.wasm.bombs import EMPTY_BODY, MAGIC, functions, leb, nested, section
 from tests.wasm.wat import IDLE
 from toolgate.errors import InvalidModule, QueueFull, StorageFailed, ToolgateError
-from toolgate.model.workloads import MAX_MODULE_BYTES
+from toolgate.model.tasks import MAX_MODULE_BYTES
 from toolgate.wasm import compiling
 from toolgate.wasm.compiling import ModuleFacts, check_module, compile_module
 from toolgate.wasm.engine import new_engine

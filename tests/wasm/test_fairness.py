@@ -9,8 +9,8 @@ import pytest
 from tests.scenarios.soak import rounds
 from tests.wasm.wat import SPIN, compiled, job, spear
 from toolgate.wasm.abi import Guest
-from toolgate.wasm.gate import REST_S, Gate, Passage
-from toolgate.wasm.slots import Run, Slots
+from toolgate.wasm.bridge import REST_S, GatePass, HostcallGate
+from toolgate.wasm.slots import GuestRun, Slots
 
 pytestmark = pytest.mark.soak
 
@@ -54,12 +54,12 @@ async def test_was_1_a_guest_that_spins_holds_up_neither_the_loop_nor_other_gues
     working, spin = compiled(WORKING, tmp_path), compiled(SPIN, tmp_path)
 
     async def others() -> float:
-        endings = await asyncio.gather(*(slots.run(Run(job(working, None))) for _ in range(OTHERS)))
+        endings = await asyncio.gather(*(slots.run(GuestRun(job(working, None))) for _ in range(OTHERS)))
         assert {one.ended_by for one in endings} == {"exit"}
         return p99([float(one.usage.wall_ms) for one in endings])
 
     async def others_beside_one_that_spins() -> tuple[float, float]:
-        run, lags_ms = Run(job(spin, None)), [0.0]
+        run, lags_ms = GuestRun(job(spin, None)), [0.0]
         running = asyncio.ensure_future(slots.run(run))
         watching = asyncio.ensure_future(watch_lag(lags_ms))
         took_ms = await others()
@@ -96,7 +96,7 @@ async def test_was_1_guests_that_call_without_end_leave_the_loop_its_time(tmp_pa
 
     module = compiled(CALLING, tmp_path)
     async with Slots([spear("touch", "", "", touch)], max_guests=32) as slots:
-        runs = [Run(job(module, None)) for _ in range(32)]
+        runs = [GuestRun(job(module, None)) for _ in range(32)]
         running = [asyncio.ensure_future(slots.run(one)) for one in runs]
         found_ms = [await p99_lag(100) for _ in range(rounds(suite=1, soak=20))]
         for one in runs:
@@ -118,7 +118,7 @@ def test_the_gate_rests_when_calls_have_had_their_share() -> None:
         nonlocal now_s
         now_s += seconds
 
-    gate = Passage(Gate(clock_s=lambda: now_s, rest=advance), lambda: False)
+    gate = GatePass(HostcallGate(clock_s=lambda: now_s, rest=advance), lambda: False)
     for _ in range(100):
         with gate:
             advance(0.001)
@@ -134,7 +134,7 @@ def test_the_gate_does_not_rest_for_calls_that_wait() -> None:
         nonlocal now_s
         now_s += seconds
 
-    gate = Passage(Gate(clock_s=lambda: now_s, rest=rests.append), lambda: False)
+    gate = GatePass(HostcallGate(clock_s=lambda: now_s, rest=rests.append), lambda: False)
     for _ in range(100):
         with gate:
             advance(0.001)

@@ -5,12 +5,11 @@ from functools import partial
 
 import pytest
 
-from toolgate.wasm import fds
-from toolgate.wasm.faults import Errno, Fault
-from toolgate.wasm.fds import Entry, FdTable
+from toolgate.wasm import abi
+from toolgate.wasm.abi import Errno, FdEntry, FdTable, HostcallFault
 
 
-class Lamp(Entry):
+class Lamp(FdEntry):
     kind = "Lamp"
 
     def __init__(self) -> None:
@@ -21,12 +20,12 @@ class Lamp(Entry):
         self.closed += 1
 
 
-class Door(Entry):
+class Door(FdEntry):
     kind = "Door"
 
 
 def errno_of(call: Callable[[], object]) -> Errno:
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(HostcallFault) as caught:
         call()
     return caught.value.errno
 
@@ -49,9 +48,9 @@ def test_what_stands_for_nothing_or_for_another_kind_is_bad() -> None:
     table = FdTable(2)
     fd = table.open(Lamp())
 
-    assert table.get(fd, Lamp) is table.get(fd, Entry)
+    assert table.get(fd, Lamp) is table.get(fd, FdEntry)
     for bad in (-1, 0, 3, 999, 1_001, 2**31 - 1, -(2**31)):
-        assert errno_of(partial(table.get, bad, Entry)) == Errno.EBADF
+        assert errno_of(partial(table.get, bad, FdEntry)) == Errno.EBADF
     assert errno_of(lambda: table.get(fd, Door)) == Errno.EBADF
     assert errno_of(lambda: table.close(fd, Door)) == Errno.EBADF
 
@@ -70,7 +69,7 @@ def test_there_are_not_more_than_may_be_and_all_are_let_go_at_the_end() -> None:
 
 
 def test_numbers_run_out_before_they_would_be_negative(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fds, "LAST_FD", 1_000)
+    monkeypatch.setattr(abi, "LAST_FD", 1_000)
     table = FdTable(3)
     table.close(table.open(Lamp()))
 

@@ -12,10 +12,10 @@ import pytest
 
 from tests.scenarios.soak import rounds
 from tests.wasm.wat import IDLE, SPIN, compiled, job, run_wat, spear
-from toolgate.model.invocations import Ending
-from toolgate.model.workloads import WorkloadLimits
+from toolgate.model.invocations import InvocationResult
+from toolgate.model.tasks import WorkloadLimits
 from toolgate.wasm.abi import Guest, OnThread
-from toolgate.wasm.slots import Job, Run, Slots
+from toolgate.wasm.slots import GuestJob, GuestRun, Slots
 
 pytestmark = pytest.mark.anyio
 
@@ -105,16 +105,16 @@ async def test_was_1_whatever_a_guest_is_at_it_ends_at_its_deadline(tmp_path: Pa
     """WAS-1: one that spins, and one blocked in each way there is, all at once; others go on meanwhile."""
     limits = WorkloadLimits(wall_clock_ms=DEADLINE_MS)
     spin, calling, idle = (compiled(wat, tmp_path) for wat in (SPIN, CALLING, IDLE))
-    jobs: list[Job[Any]] = [
+    jobs: list[GuestJob[Any]] = [
         job(spin, None, limits=limits),
         *(job(calling, way, limits=limits) for way in BLOCKED.values()),
     ]
     async with slots_of(len(jobs) + 1) as slots:
-        running = [asyncio.ensure_future(slots.run(Run(one))) for one in jobs]
-        others = [await slots.run(Run(job(idle, None))) for _ in range(20)]
+        running = [asyncio.ensure_future(slots.run(GuestRun(one))) for one in jobs]
+        others = [await slots.run(GuestRun(job(idle, None))) for _ in range(20)]
         still_running = [one for one in running if not one.done()]
         async with asyncio.timeout(60):
-            endings: list[Ending] = await asyncio.gather(*running)
+            endings: list[InvocationResult] = await asyncio.gather(*running)
 
     assert {one.ended_by for one in others} == {"exit"}
     assert len(still_running) == len(jobs)
@@ -133,14 +133,14 @@ async def test_a_run_can_be_killed_wherever_it_is_and_its_slot_goes_on(tmp_path:
         return way(guest, value)
 
     async with slots_of(1) as slots:
-        run = Run(job(compiled(CALLING, tmp_path), call))
+        run = GuestRun(job(compiled(CALLING, tmp_path), call))
         running = asyncio.ensure_future(slots.run(run))
         async with asyncio.timeout(60):
             await entered.wait()
             run.kill("revoked", "its key is gone")
             run.kill("cancelled", "too late")
             ending = await running
-            after = await slots.run(Run(job(compiled(IDLE, tmp_path), None)))
+            after = await slots.run(GuestRun(job(compiled(IDLE, tmp_path), None)))
 
     assert (ending.state, ending.ended_by, ending.message) == ("cancelled", "revoked", "its key is gone")
     assert after.ended_by == "exit"
@@ -156,9 +156,9 @@ async def test_was_1_a_run_that_waits_for_the_calls_of_others_ends_at_its_deadli
 
     module, limits = compiled(CALLING, tmp_path), WorkloadLimits(wall_clock_ms=100)
     async with Slots([spear("call", "i", "i", hold)], max_guests=2) as slots:
-        holding = asyncio.ensure_future(slots.run(Run(job(module, None))))
+        holding = asyncio.ensure_future(slots.run(GuestRun(job(module, None))))
         await asyncio.to_thread(is_held.wait, 60)
-        waiting = asyncio.ensure_future(slots.run(Run(job(module, None, limits=limits))))
+        waiting = asyncio.ensure_future(slots.run(GuestRun(job(module, None, limits=limits))))
         ended, _ = await asyncio.wait({waiting}, timeout=60)
         is_let_go.set()
 
@@ -175,7 +175,7 @@ async def test_a_run_that_was_killed_before_does_nothing(tmp_path: Path) -> None
         return 0
 
     async with slots_of(1) as slots:
-        run = Run(job(compiled(CALLING, tmp_path), call))
+        run = GuestRun(job(compiled(CALLING, tmp_path), call))
         run.kill("cancelled", "never mind")
         ending = await slots.run(run)
 
@@ -184,11 +184,11 @@ async def test_a_run_that_was_killed_before_does_nothing(tmp_path: Path) -> None
 
 async def test_a_run_that_has_ended_cannot_be_killed(tmp_path: Path) -> None:
     async with slots_of(1) as slots:
-        run = Run(job(compiled(IDLE, tmp_path), None))
+        run = GuestRun(job(compiled(IDLE, tmp_path), None))
         ending = await slots.run(run)
         run.kill("cancelled", "too late")
         # Would it reach the slot, the next would end by it.
-        spinning = Run(job(compiled(SPIN, tmp_path), None, limits=WorkloadLimits(fuel=1_000_000)))
+        spinning = GuestRun(job(compiled(SPIN, tmp_path), None, limits=WorkloadLimits(fuel=1_000_000)))
         after = asyncio.ensure_future(slots.run(spinning))
         for _ in range(100):
             run.kill("cancelled", "too late")
@@ -206,13 +206,13 @@ async def test_kills_that_race_with_the_end_hit_their_run_or_nothing(tmp_path: P
     async with slots_of(1) as slots:
         endings = []
         for _ in range(count):
-            run = Run(job(idle, None))
+            run = GuestRun(job(idle, None))
             killer = threading.Thread(target=run.kill, args=("cancelled", "raced"))
             running = asyncio.ensure_future(slots.run(run))
             await asyncio.sleep(0)
             killer.start()
             endings.append((await running).ended_by)
-            endings.append((await slots.run(Run(job(idle, None)))).ended_by)
+            endings.append((await slots.run(GuestRun(job(idle, None)))).ended_by)
             killer.join()
 
     assert set(endings[0::2]) <= {"cancelled", "exit"}
@@ -232,7 +232,7 @@ async def test_who_cancels_the_wait_kills_the_run_and_comes_back_when_its_work_i
             await may_end.wait()
 
     async with slots_of(1) as slots:
-        run = Run(job(compiled(CALLING, tmp_path), lambda guest, _: guest.wait(work)))
+        run = GuestRun(job(compiled(CALLING, tmp_path), lambda guest, _: guest.wait(work)))
         running = asyncio.ensure_future(slots.run(run))
         async with asyncio.timeout(60):
             await entered.wait()
@@ -253,10 +253,10 @@ async def test_who_cancels_the_wait_kills_the_run_and_comes_back_when_its_work_i
 async def test_one_that_waits_for_a_slot_can_be_killed_and_cancelled(tmp_path: Path) -> None:
     idle = compiled(IDLE, tmp_path)
     async with slots_of(1) as slots:
-        first = Run(job(compiled(SPIN, tmp_path), None))
+        first = GuestRun(job(compiled(SPIN, tmp_path), None))
         running = asyncio.ensure_future(slots.run(first))
         await asyncio.sleep(0)
-        runs = [Run(job(idle, None)) for _ in range(3)]
+        runs = [GuestRun(job(idle, None)) for _ in range(3)]
         waiting = [asyncio.ensure_future(slots.run(one)) for one in runs]
         await asyncio.sleep(0)
         runs[0].kill("cancelled", "never mind")
@@ -276,10 +276,10 @@ async def test_a_slot_that_was_promised_to_one_that_left_goes_to_the_next(tmp_pa
     loop = asyncio.get_running_loop()
     idle = compiled(IDLE, tmp_path)
     async with slots_of(1) as slots:
-        first = asyncio.ensure_future(slots.run(Run(job(idle, None))))
+        first = asyncio.ensure_future(slots.run(GuestRun(job(idle, None))))
         await asyncio.sleep(0)
-        leaving = asyncio.ensure_future(slots.run(Run(job(idle, None))))
-        last = asyncio.ensure_future(slots.run(Run(job(idle, None))))
+        leaving = asyncio.ensure_future(slots.run(GuestRun(job(idle, None))))
+        last = asyncio.ensure_future(slots.run(GuestRun(job(idle, None))))
 
         def leave_as_the_slot_is_given() -> None:
             if first.done():
@@ -313,10 +313,10 @@ async def test_leaving_the_slots_ends_what_runs_and_every_thread(tmp_path: Path)
         async with slots_of(4) as slots:
             calling = compiled(CALLING, tmp_path)
             jobs = [job(calling, entering(way)) for way in BLOCKED.values()]
-            running = [asyncio.ensure_future(slots.run(Run(one))) for one in jobs]
+            running = [asyncio.ensure_future(slots.run(GuestRun(one))) for one in jobs]
             for _ in range(4):
                 await entered.acquire()
-        late = await slots.run(Run(job(compiled(IDLE, tmp_path), None)))
+        late = await slots.run(GuestRun(job(compiled(IDLE, tmp_path), None)))
         endings = await asyncio.gather(*running)
 
     assert {(one.state, one.ended_by) for one in (*endings, late)} == {("crashed", "node_stopped")}
@@ -336,7 +336,7 @@ async def test_work_that_fails_while_it_is_cancelled_is_nobodys_failure(
             raise RuntimeError("on its way out")
 
     async with slots_of(1) as slots:
-        run = Run(job(compiled(CALLING, tmp_path), lambda guest, _: guest.wait(work)))
+        run = GuestRun(job(compiled(CALLING, tmp_path), lambda guest, _: guest.wait(work)))
         running = asyncio.ensure_future(slots.run(run))
         async with asyncio.timeout(60):
             await entered.wait()

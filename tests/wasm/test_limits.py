@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.wasm.wat import IDLE, SPIN, compiled, job, run_wat, spear
-from toolgate.model.workloads import WorkloadLimits
+from toolgate.model.tasks import WorkloadLimits
 from toolgate.wasm.abi import Guest
 from toolgate.wasm.compile_limits import MAX_EXPORTS
-from toolgate.wasm.slots import Run, Slots
+from toolgate.wasm.slots import GuestRun, Slots
 
 pytestmark = pytest.mark.anyio
 
@@ -130,7 +130,7 @@ async def test_was_9_deep_recursion_ends_the_guest_and_not_the_host(tmp_path: Pa
     """WAS-9"""
     deep, idle = compiled(DEEPER, tmp_path), compiled(IDLE, tmp_path)
     async with Slots[None]([], max_guests=1) as slots:
-        endings = [await slots.run(Run(job(one, None))) for _ in range(20) for one in (deep, idle)]
+        endings = [await slots.run(GuestRun(job(one, None))) for _ in range(20) for one in (deep, idle)]
 
     assert [one.ended_by for one in endings] == ["stack_overflow", "exit"] * 20
     assert "recurses" in endings[0].message

@@ -10,10 +10,9 @@ import pytest
 
 from tests.scenarios.soak import rounds
 from tests.wasm.wat import compiled, job, run_wat, spear
-from toolgate.model.workloads import WorkloadLimits
-from toolgate.wasm.abi import Guest
-from toolgate.wasm.faults import Errno, Fault
-from toolgate.wasm.slots import Run, Slots
+from toolgate.model.tasks import WorkloadLimits
+from toolgate.wasm.abi import Errno, Guest, HostcallFault
+from toolgate.wasm.slots import GuestRun, Slots
 
 pytestmark = pytest.mark.anyio
 
@@ -68,7 +67,7 @@ class Prober:
         found = None
         try:
             calls[operation]()
-        except Fault as fault:
+        except HostcallFault as fault:
             found = fault.errno
         self.seen |= 1 << (found or 0)
         if found != expected(operation, pointer, length, self.size):
@@ -78,7 +77,7 @@ class Prober:
             guest.put_out(pointer, length, bytes(u32(chosen) % MOST))
             if u32(pointer) + capacity > self.size:
                 self.wrong.append(("out", pointer, length, capacity))
-        except Fault as fault:
+        except HostcallFault as fault:
             if fault.errno not in (Errno.EFAULT, Errno.ENOSPC):
                 self.wrong.append(fault)
         return guest.put_out(pointer, length, b"")
@@ -135,7 +134,7 @@ async def tried(
     def touch(guest: Guest[Any]) -> None:
         try:
             found.append(call(guest))
-        except Fault as fault:
+        except HostcallFault as fault:
             found.append(fault.errno)
 
     wat = f'(module (import "spear" "touch" (func $t)) {memory} (func (export "_start") (call $t)))'
@@ -149,7 +148,7 @@ def out_of(capacity: int, data: bytes) -> Callable[[Guest[Any]], object]:
         guest.write(100, b"....")
         try:
             returned: object = guest.put_out(100, 0, data)
-        except Fault as fault:
+        except HostcallFault as fault:
             returned = fault.errno
         return returned, guest.read_u32(0), guest.read(100, 4, most=4)
 
@@ -231,6 +230,6 @@ async def test_the_next_guest_of_a_slot_finds_nothing_of_the_last(tmp_path: Path
       (func (export "_start") (call $s)))"""
     async with Slots([spear("swap", "", "", swap)], max_guests=1) as slots:
         for _ in range(3):
-            await slots.run(Run(job(compiled(wat, tmp_path), None)))
+            await slots.run(GuestRun(job(compiled(wat, tmp_path), None)))
 
     assert seen == [bytes(6)] * 3

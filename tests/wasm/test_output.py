@@ -5,7 +5,7 @@ from itertools import count
 import pytest
 
 from toolgate.model.invocations import MAX_LINE_BYTES, MAX_LOG_LINES, LogLine
-from toolgate.wasm.output import MAX_WAITING_BYTES, BoundedOutput
+from toolgate.wasm.run import MAX_WAITING_BYTES, BoundedOutput
 
 
 def output(max_bytes: int = 1_000_000) -> BoundedOutput:

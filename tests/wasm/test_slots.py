@@ -13,12 +13,9 @@ import pytest
 from tests.scenarios.soak import rounds
 from tests.wasm.wat import IDLE, LIMITS, TRAP, compiled, job, run_wat, spear
 from toolgate.errors import CallTimedOut, PolicyDenied
-from toolgate.model.invocations import Ending
-from toolgate.wasm.abi import SPEAR, Guest, HostFunction
-from toolgate.wasm.faults import Errno, Fault, Stopped
-from toolgate.wasm.fds import Entry
-from toolgate.wasm.slot import NICENESS
-from toolgate.wasm.slots import Run, Slots
+from toolgate.model.invocations import InvocationResult
+from toolgate.wasm.abi import SPEAR, Errno, FdEntry, Guest, HostcallFault, HostFunction, RunStopped
+from toolgate.wasm.slots import NICENESS, GuestRun, Slots
 
 pytestmark = pytest.mark.anyio
 
@@ -96,9 +93,9 @@ async def test_compiled_code_of_another_kind_is_not_loaded(tmp_path: Path) -> No
     wrong = tmp_path / "wrong.cwasm"
     wrong.write_bytes(b"\x7fELF and no more")
     async with Slots[None]([], max_guests=1) as slots:
-        refused = await slots.run(Run(job(wrong, None)))
-        missing = await slots.run(Run(job(tmp_path / "missing.cwasm", None)))
-        after = await slots.run(Run(job(compiled(IDLE, tmp_path), None)))
+        refused = await slots.run(GuestRun(job(wrong, None)))
+        missing = await slots.run(GuestRun(job(tmp_path / "missing.cwasm", None)))
+        after = await slots.run(GuestRun(job(compiled(IDLE, tmp_path), None)))
 
         assert slots.host_faults == 0
     assert [one.ended_by for one in (refused, missing, after)] == ["module", "module", "exit"]
@@ -148,7 +145,7 @@ def raising(exc: BaseException) -> Any:
 @pytest.mark.parametrize(
     ("exc", "errno"),
     [
-        pytest.param(Fault(Errno.EBADF), -9, id="a fault"),
+        pytest.param(HostcallFault(Errno.EBADF), -9, id="a fault"),
         pytest.param(PolicyDenied("no"), -13, id="an error of ours"),
         pytest.param(CallTimedOut("late"), -110, id="another"),
     ],
@@ -161,7 +158,7 @@ async def test_what_a_call_raises_is_a_number_to_the_guest(
 
 async def test_functions_of_wasi_have_numbers_of_their_own(tmp_path: Path) -> None:
     call: HostFunction[Any] = HostFunction(
-        SPEAR, "call", "", "i", raising(Fault(Errno.EFAULT)), failure=lambda _: 21
+        SPEAR, "call", "", "i", raising(HostcallFault(Errno.EFAULT)), failure=lambda _: 21
     )
 
     assert (await run_wat(CALL, tmp_path, functions=[call, EXIT])).exit_code == 21
@@ -172,7 +169,7 @@ async def test_a_failure_of_64_bits_is_negative_too(tmp_path: Path) -> None:
       (import "spear" "long" (func $long (result i64)))
       (import "spear" "exit" (func $exit (param i32)))
       (func (export "_start") (call $exit (i64.eq (call $long) (i64.const -22)))))"""
-    long = spear("long", "", "I", raising(Fault(Errno.EINVAL)))
+    long = spear("long", "", "I", raising(HostcallFault(Errno.EINVAL)))
 
     assert (await run_wat(wat, tmp_path, functions=[long, EXIT])).exit_code == 1
 
@@ -183,8 +180,8 @@ async def test_a_call_that_breaks_ends_its_run_and_nothing_else(
 ) -> None:
     broken = compiled(CALL, tmp_path)
     async with Slots([spear("call", "", "i", raising(exc)), EXIT], max_guests=1) as slots:
-        ending = await slots.run(Run(job(broken, None)))
-        after = await slots.run(Run(job(compiled(IDLE, tmp_path), None)))
+        ending = await slots.run(GuestRun(job(broken, None)))
+        after = await slots.run(GuestRun(job(compiled(IDLE, tmp_path), None)))
 
         assert slots.host_faults == 1
     assert (ending.state, ending.ended_by, ending.exit_code) == ("failed", "internal", None)
@@ -196,7 +193,7 @@ async def test_a_call_that_breaks_ends_its_run_and_nothing_else(
 
 async def test_a_function_that_gives_no_number_is_at_fault(tmp_path: Path) -> None:
     async with Slots([spear("call", "", "i", lambda _: None), EXIT], max_guests=1) as slots:
-        ending = await slots.run(Run(job(compiled(CALL, tmp_path), None)))
+        ending = await slots.run(GuestRun(job(compiled(CALL, tmp_path), None)))
 
         assert (ending.ended_by, slots.host_faults) == ("internal", 1)
 
@@ -227,7 +224,7 @@ async def test_what_a_guest_leaves_open_is_closed_when_it_ends(tmp_path: Path) -
 
     closed: list[str] = []
 
-    class Leftover(Entry):
+    class Leftover(FdEntry):
         kind = "Leftover"
 
         def close(self) -> None:
@@ -242,7 +239,7 @@ async def test_was_11_after_a_trap_the_slot_runs_the_next_as_ever(tmp_path: Path
     """WAS-11"""
     trap, idle = compiled(TRAP, tmp_path), compiled(IDLE, tmp_path)
     async with Slots[None]([], max_guests=1) as slots:
-        endings = [await slots.run(Run(job(one, None))) for _ in range(200) for one in (trap, idle)]
+        endings = [await slots.run(GuestRun(job(one, None))) for _ in range(200) for one in (trap, idle)]
 
         assert slots.host_faults == 0
     assert [one.ended_by for one in endings] == ["trap", "exit"] * 200
@@ -258,7 +255,7 @@ async def test_was_11_a_guest_never_ends_by_what_ended_another(
     count = rounds(suite=100, soak=5_000)
 
     async def repeated(module: Path) -> set[str]:
-        return {(await slots.run(Run(job(module, None)))).ended_by for _ in range(count)}
+        return {(await slots.run(GuestRun(job(module, None)))).ended_by for _ in range(count)}
 
     async with Slots(functions, max_guests=len(modules)) as slots:
         ended_by = await asyncio.gather(*map(repeated, modules))
@@ -276,9 +273,9 @@ async def test_a_hundred_guests_run_at_once(tmp_path: Path) -> None:
 
     module = compiled(CALL, tmp_path)
     async with Slots([spear("call", "", "i", lambda guest: guest.wait(meet)), EXIT], max_guests=100) as slots:
-        running = [asyncio.ensure_future(slots.run(Run(job(module, None)))) for _ in range(100)]
+        running = [asyncio.ensure_future(slots.run(GuestRun(job(module, None)))) for _ in range(100)]
         async with asyncio.timeout(60):
-            endings: list[Ending] = await asyncio.gather(*running)
+            endings: list[InvocationResult] = await asyncio.gather(*running)
 
         assert (slots.free, slots.host_faults) == (100, 0)
     assert sorted(one.exit_code or 0 for one in endings) == list(range(100))
@@ -299,7 +296,7 @@ async def test_more_than_may_run_at_once_wait_their_turn(tmp_path: Path) -> None
     module = compiled(CALL, tmp_path)
     async with Slots([spear("call", "", "i", lambda guest: guest.wait(work)), EXIT], max_guests=2) as slots:
         assert slots.free == 2
-        waiting = [asyncio.ensure_future(slots.run(Run(job(module, None)))) for _ in range(12)]
+        waiting = [asyncio.ensure_future(slots.run(GuestRun(job(module, None)))) for _ in range(12)]
         await asyncio.sleep(0)
         assert slots.free == 0
         endings = await asyncio.gather(*waiting)
@@ -311,7 +308,7 @@ async def test_more_than_may_run_at_once_wait_their_turn(tmp_path: Path) -> None
 
 async def test_a_node_without_slots_runs_nothing(tmp_path: Path) -> None:
     async with Slots[None]([], max_guests=0) as slots:
-        run = Run(job(compiled(IDLE, tmp_path), None))
+        run = GuestRun(job(compiled(IDLE, tmp_path), None))
         waiting = asyncio.ensure_future(slots.run(run))
         await asyncio.sleep(0)
         run.kill("cancelled", "enough")
@@ -323,7 +320,7 @@ async def test_a_slot_keeps_few_modules_and_loads_again_what_it_dropped(tmp_path
     texts = [f'(module (memory (export "memory") {pages}) (func (export "_start")))' for pages in range(1, 8)]
     modules = [compiled(text, tmp_path) for text in texts]
     async with Slots[None]([], max_guests=1) as slots:
-        endings = [await slots.run(Run(job(one, None))) for _ in range(2) for one in modules]
+        endings = [await slots.run(GuestRun(job(one, None))) for _ in range(2) for one in modules]
 
     assert [one.usage.memory_bytes >> 16 for one in endings] == [*range(1, 8)] * 2
 
@@ -344,7 +341,7 @@ async def test_runs_leave_no_memory_behind(tmp_path: Path) -> None:
 
         async def some(count: int) -> None:
             for _ in range(count // 4):
-                await asyncio.gather(*(slots.run(Run(job(module, None))) for _ in range(4)))
+                await asyncio.gather(*(slots.run(GuestRun(job(module, None))) for _ in range(4)))
 
         await some(40)
         before = resident_kib()
@@ -355,7 +352,7 @@ async def test_runs_leave_no_memory_behind(tmp_path: Path) -> None:
 
 
 async def test_a_stop_without_a_reason_is_a_fault_too(tmp_path: Path) -> None:
-    ending = await run_wat(CALL, tmp_path, functions=[spear("call", "", "i", raising(Stopped())), EXIT])
+    ending = await run_wat(CALL, tmp_path, functions=[spear("call", "", "i", raising(RunStopped())), EXIT])
 
     assert ending.ended_by == "internal"
 

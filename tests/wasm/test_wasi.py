@@ -11,13 +11,10 @@ import pytest
 
 from tests.scenarios.soak import rounds
 from tests.wasm.wat import LIMITS, run_wat, spear
-from toolgate.model.invocations import Ending
-from toolgate.model.workloads import WorkloadLimits
-from toolgate.wasm.abi import WASI, Guest
-from toolgate.wasm.faults import Fault
-from toolgate.wasm.wasi import MAX_IOVECS, MAX_TRANSFER_BYTES, WASI_FUNCTIONS
-from toolgate.wasm.wasi_errno import WasiErrno
-from toolgate.wasm.wasi_poll import MAX_SLEEP_NS
+from toolgate.model.invocations import InvocationResult
+from toolgate.model.tasks import WorkloadLimits
+from toolgate.wasm.abi import WASI, Guest, HostcallFault
+from toolgate.wasm.wasi import MAX_IOVECS, MAX_SLEEP_NS, MAX_TRANSFER_BYTES, WASI_FUNCTIONS, WasiErrno
 
 pytestmark = pytest.mark.anyio
 
@@ -35,7 +32,7 @@ Wasi = Callable[..., int]
 
 async def trying(
     tmp_path: Path, attempt: Callable[[Guest[Any], Wasi], object], **given: Any
-) -> tuple[Any, Ending]:
+) -> tuple[Any, InvocationResult]:
     """What `attempt` gives, which is made on the thread of a guest, with its memory."""
     given_back: list[Any] = []
 
@@ -44,7 +41,7 @@ async def trying(
             function = BY_NAME[name]
             try:
                 return function.call(guest, *args) or OK
-            except Fault as fault:
+            except HostcallFault as fault:
                 return function.failure(fault.errno)
 
         given_back.append(attempt(guest, wasi))
@@ -295,7 +292,7 @@ async def test_polls_of_anything_are_answered(tmp_path: Path) -> None:
             out = chance.choice([0, 1024, END - 256, END - 8, -1])
             try:
                 codes.add(BY_NAME["poll_oneoff"].call(awake, 0, out, count, chance.choice([4096, END - 3])))
-            except Fault as fault:
+            except HostcallFault as fault:
                 codes.add(BY_NAME["poll_oneoff"].failure(fault.errno))
         return codes, awake.pauses_s
 

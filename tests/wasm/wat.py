@@ -7,11 +7,11 @@ from typing import Any, TypeVar
 
 from wasmtime import Module, wat2wasm
 
-from toolgate.model.invocations import Ending
-from toolgate.model.workloads import WorkloadLimits
+from toolgate.model.invocations import InvocationResult
+from toolgate.model.tasks import WorkloadLimits
 from toolgate.wasm.abi import SPEAR, HostFunction
 from toolgate.wasm.engine import new_engine
-from toolgate.wasm.slots import Job, Run, Slots
+from toolgate.wasm.slots import GuestJob, GuestRun, Slots
 
 C = TypeVar("C")
 
@@ -38,8 +38,8 @@ def job(
     args: tuple[str, ...] = ("task",),
     env: Mapping[str, str] | None = None,
     input_: bytes = b"",
-) -> Job[C]:
-    return Job(
+) -> GuestJob[C]:
+    return GuestJob(
         module=module,
         sha256=module.stem,
         args=args,
@@ -63,9 +63,9 @@ async def run_wat(
     limits: WorkloadLimits = LIMITS,
     context: Any = None,
     **given: Any,
-) -> Ending:
+) -> InvocationResult:
     """Run one guest in slots of its own; the host was at no fault."""
     async with Slots(functions, max_guests=1) as slots:
-        ending = await slots.run(Run(job(compiled(wat_text, tmp_path), context, limits=limits, **given)))
+        ending = await slots.run(GuestRun(job(compiled(wat_text, tmp_path), context, limits=limits, **given)))
         assert slots.host_faults == 0
     return ending

@@ -14,15 +14,14 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection
 
-from toolgate.app.background import in_background
-from toolgate.app.components import wall_ms
+from toolgate.app.components import run_in_background, wall_clock_ms
 from toolgate.audit.index.index import AuditIndex, open_sqlite_index
+from toolgate.audit.index.statements import DAY_MS
 from toolgate.audit.index.tables import prepare_tables
-from toolgate.audit.journal import Journal
-from toolgate.audit.lines import Batch, parse_line
-from toolgate.audit.log.follower import NOTHING, followed
-from toolgate.audit.tail import Read
-from toolgate.audit.tokens import DAY_MS
+from toolgate.audit.log.files import LogChunk
+from toolgate.audit.log.follower import EMPTY_CHUNK, follow_log
+from toolgate.audit.log.journal import Journal
+from toolgate.audit.log.lines import LineBatch, parse_line
 from toolgate.errors import ToolgateError
 from toolgate.settings import Settings
 
@@ -40,23 +39,25 @@ _log: Final = logging.getLogger(__name__)
 async def open_index(settings: Settings, journal: Journal) -> AsyncIterator[AuditIndex]:
     """What happened, to be looked up: all that this process writes down, and what nodes hand over."""
 
-    async def deliver(read: Read) -> int:
+    async def deliver(read: LogChunk) -> int:
         batch = await asyncio.to_thread(_parse, read)
         return await index.add(batch, node="", log=journal.name)
 
     async with _open_tables(settings) as index:
         with suppress(ToolgateError):  # who follows asks again
             # Before anything is recorded: where the file has lost its end, no number is to mean two events.
-            journal.log.resume_after(await deliver(NOTHING))
+            journal.log.resume_after(await deliver(EMPTY_CHUNK))
         async with (
-            followed(journal, deliver, who="the audit index"),
-            in_background(_prune(index, settings.audit.days * DAY_MS, settings.audit.rows)),
+            follow_log(journal, deliver, who="the audit index"),
+            run_in_background(_keep_pruning(index, settings.audit.days * DAY_MS, settings.audit.rows)),
         ):
             yield index
 
 
-def _parse(read: Read) -> Batch:
-    return Batch(read.after, read.upto, [line for raw in read.lines if (line := parse_line(raw)) is not None])
+def _parse(read: LogChunk) -> LineBatch:
+    return LineBatch(
+        read.after, read.upto, [line for raw in read.lines if (line := parse_line(raw)) is not None]
+    )
 
 
 def _open_tables(settings: Settings) -> AbstractAsyncContextManager[AuditIndex]:
@@ -75,7 +76,7 @@ async def open_postgres_index(url: str) -> AsyncIterator[AuditIndex]:
     impatience = Timer(CLOSE_S, database.sever)
     try:
         await asyncio.to_thread(database.change, prepare_tables, "audit")
-        async with AuditIndex(_Beside(database)) as index:
+        async with AuditIndex(_AuditDatabase(database)) as index:
             try:
                 yield index
             finally:
@@ -85,7 +86,7 @@ async def open_postgres_index(url: str) -> AsyncIterator[AuditIndex]:
         database.close()
 
 
-class _Beside:
+class _AuditDatabase:
     """Transactions in the registry's database that the registry is not told of."""
 
     def __init__(self, database: Any) -> None:
@@ -100,12 +101,12 @@ class _Beside:
         return found
 
 
-async def _prune(index: AuditIndex, age_ms: int, keep: int) -> None:
+async def _keep_pruning(index: AuditIndex, age_ms: int, keep: int) -> None:
     """Drop what is too old or too much, in small steps."""
     while True:
         is_more = False
         try:
-            is_more = await index.prune(before_ms=wall_ms() - age_ms, keep=keep)
+            is_more = await index.prune(before_ms=wall_clock_ms() - age_ms, keep=keep)
         except ToolgateError as exc:
             _log.debug("the audit index was not pruned: %s", exc)
         await asyncio.sleep(PRUNE_PAUSE_S if is_more else PRUNE_EVERY_S)

@@ -1,50 +1,64 @@
-"""What the processes have in common, each part built from the settings it needs."""
+"""Work that goes on beside a process's other work, and is over when the process is.
+
+What the processes have in common, each part built from the settings it needs.
+"""
 
 import asyncio
 import logging
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from toolgate.audit.events import AdminRecorded
 from toolgate.audit.log.writer import AuditLog
 from toolgate.errors import Conflict, StartRefused, StorageFailed, ToolgateError
-from toolgate.gateway.auth.failed_attempts import Refusals
-from toolgate.gateway.auth.identity import MIN_KEY_CHARS, Identities, TokenVerifier, may_come
-from toolgate.gateway.auth.issuer import OidcClient, OidcLogin
-from toolgate.gateway.discovery import Discovery
+from toolgate.gateway.auth.failed_attempts import FailedAttempts
+from toolgate.gateway.auth.identity import MIN_KEY_CHARS, Identities, TokenVerifier, can_authenticate
+from toolgate.gateway.auth.issuer import OidcClient, OidcLogin, ResourceMetadata
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.search.index import open_meaning
-from toolgate.govern.operator_policy import Terms
-from toolgate.govern.quarantine import keep_pins
-from toolgate.model.revisions import Write
+from toolgate.gateway.search.index import open_semantic_search
+from toolgate.govern.operator_policy import OperatorPolicy
+from toolgate.govern.quarantine import follow_pins
+from toolgate.model.revisions import RecordWrite
 from toolgate.model.servers import RedactionRules
 from toolgate.model.snapshot import Snapshot
-from toolgate.policy.limits import Limits
-from toolgate.registry.files.reload import DirectoryLoader
-from toolgate.registry.reload_plan import ReloadReport
-from toolgate.registry.replication.state import SIGNS_SESSIONS, RegistryState, watch_registry
+from toolgate.policy.scope import ScopeLimits
+from toolgate.registry.files.reload import DirectoryLoader, ReloadReport
+from toolgate.registry.replication.state import SESSION_SECRET_ID, RegistryState, watch_registry
 from toolgate.registry.store.contract import Store
 from toolgate.settings import Settings
-from toolgate.surfaces.console.endpoint import ConsoleDoor
+from toolgate.surfaces.console.endpoint import ConsoleEndpoint
 from toolgate.surfaces.console.files import find_console, load_console
-from toolgate.surfaces.http.cors import LOOPBACK_NAMES
-from toolgate.surfaces.http.messages import Door
+from toolgate.surfaces.http.guard import LOOPBACK_NAMES
+from toolgate.surfaces.http.messages import HttpHandler
 from toolgate.telemetry import Metrics
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.http.fetch import Fetcher
-from toolgate.upstream.models.trial import TryModels, try_models
+from toolgate.upstream.models.client import TryModels, try_models
 from toolgate.upstream.oauth.logins import Logins
 
+
+@asynccontextmanager
+async def run_in_background(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """All of `work` goes on while the block runs, and has ended when this has."""
+    tasks = [asyncio.create_task(one) for one in work]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
 if TYPE_CHECKING:
-    from toolgate.gateway.search.semantic import Meaning
+    from toolgate.gateway.search.semantic import SemanticSearch
 
 VECTORS_FILE: Final = "vectors.sqlite3"
 COMPACT_EVERY_S: Final = 600
@@ -53,26 +67,26 @@ SESSION_KEY_BYTES: Final = 32
 _log = logging.getLogger(__name__)
 
 
-def wall_ms() -> int:
+def wall_clock_ms() -> int:
     """What records are dated by."""
     return int(time.time() * 1000)
 
 
-def node_id_of(settings: Settings) -> str:
+def choose_node_id(settings: Settings) -> str:
     """What this process is called where several are."""
     return settings.node_id or socket.gethostname()
 
 
-def limits_of(settings: Settings) -> Limits:
+def build_limits(settings: Settings) -> ScopeLimits:
     """How large a scope may be."""
-    return Limits(
+    return ScopeLimits(
         max_tools=settings.max_tools,
         max_definition_tokens=settings.max_definition_tokens,
         on_too_many=settings.on_too_many,
     )
 
 
-def first_snapshot(settings: Settings) -> Snapshot:
+def empty_snapshot(settings: Settings) -> Snapshot:
     """What is served before anything is known of the registry: nothing, by the rules of this process."""
     return Snapshot(
         environment=settings.environment,
@@ -80,25 +94,25 @@ def first_snapshot(settings: Settings) -> Snapshot:
     )
 
 
-def terms_of(settings: Settings) -> Terms:
+def build_operator_policy(settings: Settings) -> OperatorPolicy:
     """What is demanded of every record that is written."""
-    return Terms(
+    return OperatorPolicy(
         allowed_commands=settings.allowed_commands,
         requires_plan=settings.require_plan,
-        egress=egress_of(settings),
+        egress=build_egress(settings),
     )
 
 
-def egress_of(settings: Settings) -> Egress:
+def build_egress(settings: Settings) -> Egress:
     """Where servers may be."""
     return Egress(
         allow_private=settings.allow_private_upstreams, allowed_hosts=settings.allowed_upstream_hosts
     )
 
 
-def model_trials_of(settings: Settings, environ: Mapping[str, str]) -> TryModels:
+def build_model_trial(settings: Settings, environ: Mapping[str, str]) -> TryModels:
     """How chat upstreams are tried from this process."""
-    return partial(try_models, Secrets(environ, settings.secrets_dir), egress_of(settings))
+    return partial(try_models, Secrets(environ, settings.secrets_dir), build_egress(settings))
 
 
 @asynccontextmanager
@@ -110,40 +124,40 @@ async def open_identities(
         verifier: TokenVerifier | None = None
         if settings.oidc is not None:
             # Only where it is used: what verifies tokens takes a tenth of a second to load.
-            oidc = import_module("toolgate.gateway.oidc")
+            oidc = import_module("toolgate.gateway.auth.oidc")
             config = oidc.OidcConfig(**settings.oidc.model_dump(exclude={"client_id", "scopes"}))
-            verifier = await stack.enter_async_context(oidc.open_oidc(config, issuer_fetcher_of(settings)))
+            verifier = await stack.enter_async_context(oidc.open_oidc(config, build_issuer_fetcher(settings)))
         yield Identities(
             admin_key=admin_key,
             trusts_local=settings.trust_loopback and settings.is_loopback,
             clock_s=time.time,
             verifier=verifier,
-            refusals=Refusals(audit),
+            refusals=FailedAttempts(audit),
         )
 
 
-def issuer_fetcher_of(settings: Settings) -> Fetcher:
+def build_issuer_fetcher(settings: Settings) -> Fetcher:
     """What reaches the issuer: an operator named it, so it is not held to where servers may be."""
     return Fetcher(Egress(allow_private=settings.allow_private_upstreams))
 
 
-def oidc_login_of(settings: Settings, identities: Identities) -> OidcLogin | None:
+def build_oidc_login(settings: Settings, identities: Identities) -> OidcLogin | None:
     """How people log in to the console with a browser; None where the issuer does not know it."""
     oidc = settings.oidc
     if oidc is None or oidc.client_id is None:
         return None
     client = OidcClient(issuer=oidc.issuer, client_id=oidc.client_id, scopes=oidc.scopes)
-    return OidcLogin(client, issuer_fetcher_of(settings), identities)
+    return OidcLogin(client, build_issuer_fetcher(settings), identities)
 
 
-def open_search_model(settings: Settings) -> AbstractAsyncContextManager["Meaning | None"]:
+def open_search_model(settings: Settings) -> AbstractAsyncContextManager["SemanticSearch | None"]:
     """What lets searches go by meaning too; None where no model is set. Raises StartRefused."""
-    return open_meaning(settings.semantic_model, vectors=settings.data_dir / VECTORS_FILE)
+    return open_semantic_search(settings.semantic_model, vectors=settings.data_dir / VECTORS_FILE)
 
 
-def discovery_of(settings: Settings) -> Discovery | None:
+def build_discovery(settings: Settings) -> ResourceMetadata | None:
     """How clients find out where tokens come from; None where there are none."""
-    return None if settings.oidc is None else Discovery(settings.oidc.issuer, settings.public_url)
+    return None if settings.oidc is None else ResourceMetadata(settings.oidc.issuer, settings.public_url)
 
 
 def read_key_file(path: Path | None, setting: str) -> str | None:
@@ -162,7 +176,7 @@ def read_key_file(path: Path | None, setting: str) -> str | None:
     return key
 
 
-async def refuse_open_door(settings: Settings, store: Store, admin_key: str | None) -> None:
+async def refuse_public_without_keys(settings: Settings, store: Store, admin_key: str | None) -> None:
     """Off loopback everybody could call: not without keys."""
     if settings.is_loopback or admin_key is not None or settings.oidc is not None:
         return
@@ -174,22 +188,22 @@ async def refuse_open_door(settings: Settings, store: Store, admin_key: str | No
     )
 
 
-async def session_key(store: Store) -> bytes:
+async def load_session_key(store: Store) -> bytes:
     """The key that signs session ids on every node: minted with the first start, kept with the records."""
-    stored = await store.get("secret", SIGNS_SESSIONS)
+    stored = await store.get("secret", SESSION_SECRET_ID)
     if stored is not None:
         return bytes.fromhex(stored.body["hex"])
-    body = {"secret_id": SIGNS_SESSIONS, "hex": secrets.token_hex(SESSION_KEY_BYTES)}
+    body = {"secret_id": SESSION_SECRET_ID, "hex": secrets.token_hex(SESSION_KEY_BYTES)}
     try:
         await store.write(
-            [Write(kind="secret", id=SIGNS_SESSIONS, body=body, if_revision=0)], actor="toolgate"
+            [RecordWrite(kind="secret", id=SESSION_SECRET_ID, body=body, if_revision=0)], actor="toolgate"
         )
     except Conflict:
         _log.debug("another replica was first to mint the session key")
-    return await session_key(store)
+    return await load_session_key(store)
 
 
-def own_hosts(settings: Settings) -> set[str]:
+def list_own_hosts(settings: Settings) -> set[str]:
     """The names a caller may call this process by."""
     if settings.is_everywhere and not settings.allowed_hosts:
         _log.warning(
@@ -200,7 +214,7 @@ def own_hosts(settings: Settings) -> set[str]:
     return {settings.address[0], *LOOPBACK_NAMES, *settings.allowed_hosts}
 
 
-def console_reached(settings: Settings, gateway: Gateway) -> Callable[[str], None]:
+def build_console_url_callback(settings: Settings, gateway: Gateway) -> Callable[[str], None]:
     """Takes the base URL this process listens on: people are sent there, unless they have a public one."""
 
     def on_listening(url: str) -> None:
@@ -210,10 +224,10 @@ def console_reached(settings: Settings, gateway: Gateway) -> Callable[[str], Non
     return on_listening
 
 
-def console_door(beyond: Door) -> ConsoleDoor:
+def build_console_endpoint(beyond: HttpHandler) -> ConsoleEndpoint:
     """The console of this installation, in front of `beyond`. Raises StartRefused where it cannot be read."""
     directory = find_console()
-    return ConsoleDoor(None if directory is None else load_console(directory), beyond)
+    return ConsoleEndpoint(None if directory is None else load_console(directory), beyond)
 
 
 async def load_directory(settings: Settings, store: Store, audit: AuditLog) -> DirectoryLoader | None:
@@ -225,7 +239,7 @@ async def load_directory(settings: Settings, store: Store, audit: AuditLog) -> D
         for change in report.applied:
             audit.record(
                 AdminRecorded(
-                    at_ms=wall_ms(),
+                    at_ms=wall_clock_ms(),
                     principal=by,
                     operation="reload",
                     kind="server",
@@ -265,11 +279,14 @@ async def follow_registry(
             identities.apply(state.keys)
             gateway.apply(state)
             if logins is not None:
-                await _tidy(logins, state)
+                await _forget_useless_logins(logins, state)
             first.set()
 
     async with asyncio.TaskGroup() as tasks:
-        running = [tasks.create_task(each) for each in (follow(), _compact(store), keep_pins(store, gateway))]
+        running = [
+            tasks.create_task(each)
+            for each in (follow(), _keep_compacting(store), follow_pins(store, gateway))
+        ]
         if loader is not None:
             running.append(tasks.create_task(loader.watch()))
         await first.wait()
@@ -280,14 +297,14 @@ async def follow_registry(
                 task.cancel()
 
 
-async def _tidy(logins: Logins, state: RegistryState) -> None:
+async def _forget_useless_logins(logins: Logins, state: RegistryState) -> None:
     try:
-        await logins.tidy(state.servers, lambda principal_id: may_come(principal_id, state.keys))
+        await logins.tidy(state.servers, lambda principal_id: can_authenticate(principal_id, state.keys))
     except StorageFailed as exc:
         _log.warning("a login that is of no use any more was forgotten, and its file stays: %s", exc)
 
 
-async def _compact(store: Store) -> None:
+async def _keep_compacting(store: Store) -> None:
     while True:
         await asyncio.sleep(COMPACT_EVERY_S)
         try:

@@ -10,48 +10,49 @@ from typing import Final
 
 from toolgate.app.audit_index import open_index
 from toolgate.app.components import (
-    console_door,
-    console_reached,
+    build_console_endpoint,
+    build_console_url_callback,
+    build_discovery,
+    build_limits,
+    build_model_trial,
+    build_oidc_login,
+    build_operator_policy,
     describe_gateway,
-    discovery_of,
-    first_snapshot,
+    empty_snapshot,
     follow_registry,
-    limits_of,
+    list_own_hosts,
     load_directory,
-    model_trials_of,
-    oidc_login_of,
+    load_session_key,
     open_identities,
     open_search_model,
-    own_hosts,
     read_key_file,
-    refuse_open_door,
-    session_key,
-    terms_of,
-    wall_ms,
+    refuse_public_without_keys,
+    wall_clock_ms,
 )
-from toolgate.app.control_plane import keeper_of, open_archives
-from toolgate.app.data_plane import Supplies, authorizer_of, open_openers, packages_in
-from toolgate.app.journals import describe_journal
-from toolgate.app.loop_lag import open_loop_lag
-from toolgate.app.observability import open_exported_journal
-from toolgate.app.process import App
-from toolgate.app.upkeep import open_upkeep
-from toolgate.app.webhooks import open_webhook
+from toolgate.app.control_plane import build_catalog_keeper, open_archives, open_upkeep, open_webhook
+from toolgate.app.data_plane import (
+    ConnectorDependencies,
+    build_authorizer,
+    list_package_hashes,
+    open_connectors,
+)
+from toolgate.app.observability import describe_journal, open_exported_journal, open_loop_lag
+from toolgate.app.process import ServingApp
 from toolgate.audit.log.writer import AuditLog
 from toolgate.errors import StartRefused, StorageUnavailable
-from toolgate.gateway.call.approval import Approving
+from toolgate.gateway.call.approval import ApprovalStage
 from toolgate.gateway.cluster.reported_servers import ReportedServers
 from toolgate.gateway.gateway import Gateway
 from toolgate.govern.control import Control
-from toolgate.govern.process import Standing, Trouble
-from toolgate.model.addresses import is_loopback, parse_address
-from toolgate.packages.connector import Fetch
+from toolgate.govern.process import Readiness, ReadinessCondition
+from toolgate.model.http import is_loopback, parse_address
+from toolgate.packages.connector import FetchArchive
 from toolgate.registry.store.contract import Store
 from toolgate.registry.store.engines import open_store
 from toolgate.settings import GrpcSettings, Settings
 from toolgate.surfaces.grpc.server import Tls, open_grpc_server
 from toolgate.surfaces.http.asgi import AsgiDoor
-from toolgate.surfaces.http.guard import Guard
+from toolgate.surfaces.http.guard import OriginGuard
 from toolgate.surfaces.rest.app import rest_app
 from toolgate.telemetry import Metrics
 
@@ -61,19 +62,19 @@ _ELSEWHERE: Final = (
 
 
 @asynccontextmanager
-async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncIterator[App]:
+async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncIterator[ServingApp]:
     """Open the registry, follow what nodes report, serve REST and gRPC."""
     admin_key = read_key_file(settings.admin_key_file, "admin_key_file")
     tls = _read_tls(settings.grpc)
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(
-            open_store(settings.database or settings.registry_file, wall_ms, waits=True)
+            open_store(settings.database or settings.registry_file, wall_clock_ms, waits=True)
         )
-        await refuse_open_door(settings, store, admin_key)
+        await refuse_public_without_keys(settings, store, admin_key)
         journal = await stack.enter_async_context(open_exported_journal(settings))
         audit, index = journal.log, await stack.enter_async_context(open_index(settings, journal))
         meaning = await stack.enter_async_context(open_search_model(settings))
-        await session_key(store)
+        await load_session_key(store)
         metrics = Metrics()
         describe_journal(metrics, journal)
         stack.enter_context(open_loop_lag(metrics))
@@ -85,20 +86,22 @@ async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncI
         loader = await load_directory(settings, store, audit)
         await stack.enter_async_context(follow_registry(store, gateway, identities, loader))
         await stack.enter_async_context(open_upkeep(store, metrics, audit))
-        keeper = await stack.enter_async_context(keeper_of(settings, store, gateway, archives, meaning))
+        keeper = await stack.enter_async_context(
+            build_catalog_keeper(settings, store, gateway, archives, meaning)
+        )
         control = Control(
             gateway=gateway,
             store=store,
             identities=identities,
-            oidc_login=oidc_login_of(settings, identities),
+            oidc_login=build_oidc_login(settings, identities),
             calls_tools=False,
             loader=loader,
-            clock_ms=wall_ms,
-            standing=partial(_standing, store),
+            clock_ms=wall_clock_ms,
+            standing=partial(_read_status, store),
             door_url=servers.door_url,
-            discovery=discovery_of(settings),
-            terms=terms_of(settings),
-            try_models=model_trials_of(settings, environ),
+            discovery=build_discovery(settings),
+            terms=build_operator_policy(settings),
+            try_models=build_model_trial(settings, environ),
             backup_dir=settings.data_dir,
             artifacts=archives.artifacts,
             uploads=archives.uploads,
@@ -111,15 +114,15 @@ async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncI
         grpc_address = await stack.enter_async_context(
             open_grpc_server(control, settings.grpc.listen, tls=tls)
         )
-        rest = console_door(AsgiDoor(rest_app(control, elsewhere=_ELSEWHERE)))
-        yield App(
+        rest = build_console_endpoint(AsgiDoor(rest_app(control, elsewhere=_ELSEWHERE)))
+        yield ServingApp(
             settings=settings,
             gateway=gateway,
-            front=Guard(rest, own_hosts(settings), settings.allowed_origins),
+            front=OriginGuard(rest, list_own_hosts(settings), settings.allowed_origins),
             console=rest.path,
             loader=loader,
-            end_streams=control.watches.close,
-            on_listening=console_reached(settings, gateway),
+            close_streams=control.watches.close,
+            on_listening=build_console_url_callback(settings, gateway),
             details={"grpc": grpc_address},
         )
 
@@ -132,37 +135,39 @@ async def _open_gateway(
     audit: AuditLog,
     *,
     metrics: Metrics,
-    fetch: Fetch,
+    fetch: FetchArchive,
 ) -> AsyncIterator[tuple[Gateway, ReportedServers]]:
     """The pipeline over what nodes report: it answers every question, and calls nothing."""
 
     def named() -> Collection[str] | None:
-        return packages_in(gateway.snapshot)
+        return list_package_hashes(gateway.snapshot)
 
-    supplies = Supplies(authorizer=authorizer_of(settings, environ), fetch=fetch)
-    async with open_openers(settings, environ, supplies, named=named, audit=audit) as transports:
+    supplies = ConnectorDependencies(authorizer=build_authorizer(settings, environ), fetch=fetch)
+    async with open_connectors(settings, environ, supplies, named=named, audit=audit) as transports:
 
         def changed(server_id: str) -> None:
             gateway.on_tools_changed(server_id)
 
-        servers = ReportedServers(store.reports, transports.openers, on_change=changed, clock_ms=wall_ms)
+        servers = ReportedServers(
+            store.reports, transports.openers, on_change=changed, clock_ms=wall_clock_ms
+        )
         gateway = Gateway(
             servers,
             audit,
             metrics=metrics,
-            limits=limits_of(settings),
-            snapshot=first_snapshot(settings),
+            limits=build_limits(settings),
+            snapshot=empty_snapshot(settings),
         )
-        gateway.sending.approving = Approving(audit, console_url=settings.public_url or "")
+        gateway.sending.approving = ApprovalStage(audit, console_url=settings.public_url or "")
         async with servers:
             yield gateway, servers
 
 
-def _standing(store: Store) -> Standing:
+def _read_status(store: Store) -> Readiness:
     """A control without its database has nothing to say that nodes and clients could rely on."""
     if store.is_current:
-        return Standing()
-    return Standing((Trouble.of(StorageUnavailable, blocks=True),))
+        return Readiness()
+    return Readiness((ReadinessCondition.of(StorageUnavailable, blocks=True),))
 
 
 def _read_tls(grpc: GrpcSettings) -> Tls | None:

@@ -1,103 +1,196 @@
-"""The data plane, as `up` and `node` both have it: servers, gateway, doors for MCP and chat beside REST."""
+"""What runs guests, in `up` and `node`. It is loaded with the first guest: most processes never have one.
 
+The data plane, as `up` and `node` both have it: servers, gateway, doors for MCP and chat beside REST.
+"""
+
+import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from toolgate.app.components import (
+    build_discovery,
+    build_egress,
+    build_limits,
+    choose_node_id,
     describe_gateway,
-    discovery_of,
-    egress_of,
-    first_snapshot,
-    limits_of,
-    wall_ms,
+    empty_snapshot,
+    wall_clock_ms,
 )
-from toolgate.app.guests import Work, open_invoker
-from toolgate.app.loop_lag import open_loop_lag
-from toolgate.app.observability import open_traces
-from toolgate.app.token_telling import open_token_telling
+from toolgate.app.observability import open_loop_lag, open_token_audit, open_traces
 from toolgate.audit.log.writer import AuditLog
 from toolgate.gateway.auth.identity import Identities
+from toolgate.gateway.auth.signing import Signer
+from toolgate.gateway.cluster.servers import process_spawned
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.signing import Signer
-from toolgate.gateway.spawning import spawned
+from toolgate.model.invocations import InvocationResult
 from toolgate.model.servers import ServerRecord, Transport
 from toolgate.model.snapshot import Snapshot
-from toolgate.packages.connector import Fetch, Named, UnpackedPackages
-from toolgate.packages.opener import DeclaredTools, PackagedOpener
+from toolgate.packages.connector import (
+    FetchArchive,
+    ManifestTools,
+    NamedPackages,
+    PackageCache,
+    PackageConnector,
+)
+from toolgate.registry.invocations.contract import InvocationQueue
 from toolgate.settings import Settings
-from toolgate.surfaces.http.messages import Door, Request, Responder
-from toolgate.surfaces.mcp.session import Sessions
-from toolgate.surfaces.mcp.target import is_mcp_path
-from toolgate.surfaces.openai.context import ChatParts
-from toolgate.surfaces.openai.endpoint import OpenAiDoor
-from toolgate.surfaces.openai.target import is_openai_path
+from toolgate.surfaces.http.messages import HttpHandler, HttpRequest, Responder
+from toolgate.surfaces.mcp.binding import is_mcp_path
+from toolgate.surfaces.mcp.session import ClientSessions
+from toolgate.surfaces.openai.context import ChatServices, is_openai_path
+from toolgate.surfaces.openai.endpoint import ChatEndpoint
+from toolgate.surfaces.wasm.context import TaskContext
+from toolgate.surfaces.wasm.invocation import GuestServices
 from toolgate.surfaces.wasm.invoker import Invoker
 from toolgate.telemetry import Metrics
-from toolgate.upstream.connection.contract import Opener, Purpose
+from toolgate.upstream.connection.contract import Connector, PoolLimits, Purpose
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.fetch import Fetcher
-from toolgate.upstream.limits import PoolLimits
+from toolgate.upstream.http.sse_legacy import SseLegacyConnector
 from toolgate.upstream.models.client import Models
 from toolgate.upstream.oauth.authorizer import Authorizer
-from toolgate.upstream.oauth.connector import AuthorizedOpener
+from toolgate.upstream.oauth.connector import OAuthConnector
 from toolgate.upstream.oauth.grants import GrantFiles
-from toolgate.upstream.oauth.registration import CLIENT_DOCUMENT
+from toolgate.upstream.oauth.tokens import CLIENT_DOCUMENT
 from toolgate.upstream.pool.admission import NodeSlots
-from toolgate.upstream.pool.kept_definitions import Declared, KnownDefinitions
-from toolgate.upstream.pool.pool import Lazy, Pool
-from toolgate.upstream.sse_legacy import SseLegacyOpener
+from toolgate.upstream.pool.kept_definitions import DeclareTools, KeptDefinitions
+from toolgate.upstream.pool.pool import LazyStart, Pool
 from toolgate.upstream.stdio.children import Warden
-from toolgate.upstream.stdio.connector import StdioOpener
-from toolgate.upstream.streamable import StreamableOpener
+from toolgate.upstream.stdio.connector import StdioConnector
+from toolgate.upstream.streamable import StreamableConnector
+from toolgate.wasm.run import GuestRun
+
+if TYPE_CHECKING:
+    from toolgate.wasm.module_cache import CompiledModules, FetchModule
+    from toolgate.wasm.slots import Slots
+
+MODULE_CACHE_DIR: Final = "modules-cache"
+"""In the data directory: what was compiled, and can be compiled again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InvocationSource:
+    """Where invocations come from, and the modules that they run."""
+
+    queue: InvocationQueue
+    fetch: "FetchModule"
+
+
+class GuestRuntime:
+    """Slots and modules. What runs guests takes a quarter of a second to load, and memory from then on."""
+
+    def __init__(self, settings: Settings, gateway: Gateway, fetch: "FetchModule") -> None:
+        self._settings = settings
+        self._gateway = gateway
+        self._fetch = fetch
+        self._turn = asyncio.Lock()
+        self._stack = AsyncExitStack()
+        self._slots: Slots[TaskContext] | None = None
+        self._modules: CompiledModules | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._stack.aclose()
+
+    async def open(self, sha256: str) -> Path:
+        """See `CompiledModules`."""
+        async with self._turn:
+            modules = self._modules
+            if modules is None:
+                compiled = await asyncio.to_thread(import_module, "toolgate.wasm.module_cache")
+                modules = compiled.CompiledModules(
+                    self._settings.data_dir / MODULE_CACHE_DIR, self._fetch, named=self._named
+                )
+                self._modules = await self._stack.enter_async_context(modules)
+        return await modules.open(sha256)
+
+    async def run(self, run: GuestRun[TaskContext]) -> InvocationResult:
+        """See `Slots`."""
+        async with self._turn:
+            slots = self._slots
+            if slots is None:
+                runs = await asyncio.to_thread(import_module, "toolgate.wasm.slots")
+                calls = await asyncio.to_thread(import_module, "toolgate.surfaces.wasm.functions")
+                slots = runs.Slots(calls.ALL_FUNCTIONS, max_guests=self._settings.max_guests)
+                self._slots = await self._stack.enter_async_context(slots)
+        return await slots.run(run)
+
+    def _named(self) -> Collection[str] | None:
+        snapshot = self._gateway.snapshot
+        if not snapshot.revision:  # nothing is known of tasks yet
+            return None
+        return {task.workload.module for task in snapshot.tasks.values() if task.workload is not None}
+
+
+@asynccontextmanager
+async def open_invoker(
+    settings: Settings, gateway: Gateway, models: Models, work: InvocationSource
+) -> AsyncIterator[Invoker]:
+    """Has this process run guests, up to `max_guests` at once."""
+    async with GuestRuntime(settings, gateway, work.fetch) as runtime:
+        invoker = Invoker(
+            GuestServices(gateway=gateway, models=models, queue=work.queue, slots=runtime, modules=runtime),
+            node_id=choose_node_id(settings),
+            max_guests=settings.max_guests,
+            drain_s=settings.drain_s,
+        )
+        gateway.metrics.gauge("toolgate_guests", "Guests that run.", lambda: float(len(invoker)))
+        async with invoker:
+            yield invoker
+
 
 DEFINITIONS_DIR: Final = "definitions"
 """Under the data directory: what servers offered when they were last listed."""
 
 
-def _nothing() -> None:
+def _ignore_change() -> None:
     """For a process that tells nobody."""
 
 
-class Doors:
+class EndpointRouter:
     """One listener, three doors: the hot one first."""
 
-    def __init__(self, mcp: Door, chat: Door, rest: Door) -> None:
+    def __init__(self, mcp: HttpHandler, chat: HttpHandler, rest: HttpHandler) -> None:
         self._mcp = mcp
         self._chat = chat
         self._rest = rest
 
-    def __call__(self, request: Request, responder: Responder) -> Awaitable[None]:
+    def __call__(self, request: HttpRequest, responder: Responder) -> Awaitable[None]:
         if is_mcp_path(request.path):
             return self._mcp(request, responder)
         return (self._chat if is_openai_path(request.path) else self._rest)(request, responder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Supplies:
+class ConnectorDependencies:
     """What servers are opened with beyond their records: tokens, and the files of packages."""
 
     authorizer: Authorizer
-    fetch: Fetch
+    fetch: FetchArchive
 
 
-class Transports(NamedTuple):
+class ServerConnectors(NamedTuple):
     """How servers are reached, and how many of them may be child processes at once."""
 
-    openers: Mapping[Transport, Opener]
+    openers: Mapping[Transport, Connector]
     max_children: Callable[[], int]
-    declared: Declared
+    declared: DeclareTools
 
 
-def authorizer_of(
+def build_authorizer(
     settings: Settings, environ: Mapping[str, str], grants: GrantFiles | None = None
 ) -> Authorizer:
     """Who gets tokens for servers. Without `grants`, nobody can log in to one."""
     return Authorizer(
         Secrets(environ, settings.secrets_dir),
-        Fetcher(egress_of(settings)),
+        Fetcher(build_egress(settings)),
         clock_s=time.time,
         grants=grants,
         own_url=_client_url(settings.public_url),
@@ -111,32 +204,37 @@ def _client_url(public_url: str | None) -> str | None:
 
 
 @asynccontextmanager
-async def open_openers(
-    settings: Settings, environ: Mapping[str, str], supplies: Supplies, *, named: Named, audit: AuditLog
-) -> AsyncIterator[Transports]:
+async def open_connectors(
+    settings: Settings,
+    environ: Mapping[str, str],
+    supplies: ConnectorDependencies,
+    *,
+    named: NamedPackages,
+    audit: AuditLog,
+) -> AsyncIterator[ServerConnectors]:
     """How servers are reached, with the warden that keeps their processes, each on record before it exists.
 
     `named` says which packages are in use: the files of others are removed.
     """
 
     def spawning(record: ServerRecord, purpose: Purpose, /) -> None:
-        audit.record(spawned(record, purpose, at_ms=wall_ms()))
+        audit.record(process_spawned(record, purpose, at_ms=wall_clock_ms()))
 
     resolved = Secrets(environ, settings.secrets_dir)
-    egress = egress_of(settings)
+    egress = build_egress(settings)
     warden = Warden(max_children=settings.max_children)
-    unpacked = UnpackedPackages(settings.data_dir / "packages-cache", supplies.fetch, named=named)
+    unpacked = PackageCache(settings.data_dir / "packages-cache", supplies.fetch, named=named)
     try:
         await warden.start()
         async with unpacked:
-            openers: dict[Transport, Opener] = {
-                "stdio": PackagedOpener(StdioOpener(warden, resolved, on_spawn=spawning), unpacked),
-                "streamable_http": AuthorizedOpener(
-                    StreamableOpener(resolved, egress), supplies.authorizer, clock_s=time.time
+            openers: dict[Transport, Connector] = {
+                "stdio": PackageConnector(StdioConnector(warden, resolved, on_spawn=spawning), unpacked),
+                "streamable_http": OAuthConnector(
+                    StreamableConnector(resolved, egress), supplies.authorizer, clock_s=time.time
                 ),
-                "http_sse_legacy": SseLegacyOpener(resolved, egress),
+                "http_sse_legacy": SseLegacyConnector(resolved, egress),
             }
-            yield Transports(openers, lambda: warden.capacity, DeclaredTools(unpacked))
+            yield ServerConnectors(openers, lambda: warden.capacity, ManifestTools(unpacked))
     finally:
         await warden.aclose()
 
@@ -148,8 +246,8 @@ async def open_gateway(
     audit: AuditLog,
     metrics: Metrics,
     *,
-    supplies: Supplies,
-    on_change: Callable[[], None] = _nothing,
+    supplies: ConnectorDependencies,
+    on_change: Callable[[], None] = _ignore_change,
 ) -> AsyncIterator[Gateway]:
     """The pipeline over a pool of its own. `on_change` is told that the tools of a server have changed."""
     async with AsyncExitStack() as stack:
@@ -157,10 +255,10 @@ async def open_gateway(
         tracing = await stack.enter_async_context(open_traces(settings, environ))
 
         def named() -> Collection[str] | None:
-            return packages_in(gateway.snapshot)
+            return list_package_hashes(gateway.snapshot)
 
         transports = await stack.enter_async_context(
-            open_openers(settings, environ, supplies, named=named, audit=audit)
+            open_connectors(settings, environ, supplies, named=named, audit=audit)
         )
 
         def changed(server_id: str) -> None:
@@ -176,11 +274,11 @@ async def open_gateway(
                 gateway.on_tools_changed(server_id)
             on_change()
 
-        known = await stack.enter_async_context(KnownDefinitions(settings.data_dir / DEFINITIONS_DIR))
+        known = await stack.enter_async_context(KeptDefinitions(settings.data_dir / DEFINITIONS_DIR))
         limits = PoolLimits(max_calls=settings.max_calls)
         pool = Pool(transports.openers, on_change=changed, limits=limits, on_updated=updated, metrics=metrics)
         _describe_slots(metrics, pool.slots)
-        pool.lazy = Lazy(
+        pool.lazy = LazyStart(
             known=known,
             declared=transports.declared,
             on_verified=verified,
@@ -190,10 +288,10 @@ async def open_gateway(
             pool,
             audit,
             metrics=metrics,
-            limits=limits_of(settings),
-            snapshot=first_snapshot(settings),
+            limits=build_limits(settings),
+            snapshot=empty_snapshot(settings),
         )
-        await stack.enter_async_context(open_token_telling(gateway))
+        await stack.enter_async_context(open_token_audit(gateway))
         if tracing is not None:
             pool.tracing = tracing
             gateway.trace(tracing)
@@ -201,7 +299,7 @@ async def open_gateway(
         yield gateway
 
 
-def packages_in(snapshot: Snapshot) -> Collection[str] | None:
+def list_package_hashes(snapshot: Snapshot) -> Collection[str] | None:
     """The hashes of the packages that servers run from. None: nothing is known of servers yet."""
     if not snapshot.revision:
         return None
@@ -229,7 +327,7 @@ def _describe_slots(metrics: Metrics, slots: NodeSlots) -> None:
     )
 
 
-def describe_doors(metrics: Metrics, gateway: Gateway, sessions: Sessions) -> None:
+def describe_data_plane(metrics: Metrics, gateway: Gateway, sessions: ClientSessions) -> None:
     """The gauges of a process that serves callers."""
     load = gateway.servers.load
     metrics.gauge("toolgate_sessions", "Legacy sessions open.", lambda: float(len(sessions)))
@@ -245,20 +343,20 @@ def describe_doors(metrics: Metrics, gateway: Gateway, sessions: Sessions) -> No
 
 
 @asynccontextmanager
-async def open_askers(
+async def open_model_endpoints(
     settings: Settings,
     environ: Mapping[str, str],
     gateway: Gateway,
     *,
     identities: Identities,
     signer: Signer,
-    work: Work,
-) -> AsyncIterator[tuple[OpenAiDoor, Invoker]]:
+    work: InvocationSource,
+) -> AsyncIterator[tuple[ChatEndpoint, Invoker]]:
     """All that asks models, over the same connections: the door for chats, and what runs guests."""
     async with (
-        Models(Secrets(environ, settings.secrets_dir), egress_of(settings)) as models,
+        Models(Secrets(environ, settings.secrets_dir), build_egress(settings)) as models,
         open_invoker(settings, gateway, models, work) as invoker,
     ):
         models.tracing = gateway.tracing
-        parts = ChatParts(gateway=gateway, models=models, signer=signer, wall_s=time.time)
-        yield OpenAiDoor(identities, parts, discovery=discovery_of(settings)), invoker
+        parts = ChatServices(gateway=gateway, models=models, signer=signer, wall_s=time.time)
+        yield ChatEndpoint(identities, parts, discovery=build_discovery(settings)), invoker

@@ -1,4 +1,6 @@
-"""`toolgate node`: the doors and the servers behind them, governed by a control elsewhere.
+"""The audit of a node, handed to its control. Apart from others: it knows gRPC, which `up` need not load.
+
+`toolgate node`: the doors and the servers behind them, governed by a control elsewhere.
 
 It keeps nothing on disk but its audit log, the files of packages while servers run from them, and what it
 need not learn or compute again (vectors, where search goes by meaning).
@@ -17,54 +19,86 @@ from urllib.parse import urlsplit
 from toolgate import __version__
 from toolgate.app.components import (
     SESSION_KEY_BYTES,
-    discovery_of,
-    node_id_of,
+    build_discovery,
+    choose_node_id,
+    list_own_hosts,
     open_identities,
     open_search_model,
-    own_hosts,
     read_key_file,
-    wall_ms,
+    wall_clock_ms,
 )
-from toolgate.app.data_plane import Doors, Supplies, authorizer_of, describe_doors, open_askers, open_gateway
-from toolgate.app.forwarding import open_forwarding
-from toolgate.app.guests import Work
-from toolgate.app.journals import describe_journal
-from toolgate.app.observability import open_exported_journal
-from toolgate.app.process import App
-from toolgate.app.sessions import SessionEndings, open_session_upkeep
+from toolgate.app.data_plane import (
+    ConnectorDependencies,
+    EndpointRouter,
+    InvocationSource,
+    build_authorizer,
+    describe_data_plane,
+    open_gateway,
+    open_model_endpoints,
+)
+from toolgate.app.observability import describe_journal, open_exported_journal
+from toolgate.app.process import ServingApp
+from toolgate.app.sessions import EndedSessionExchange, open_session_upkeep
+from toolgate.audit.log.files import LogChunk
+from toolgate.audit.log.follower import follow_log
+from toolgate.audit.log.journal import Journal
 from toolgate.errors import ControlUnavailable, StartRefused
 from toolgate.gateway.auth.identity import Identities
-from toolgate.gateway.call.approval import Approving
-from toolgate.gateway.call.quota import Spending
-from toolgate.gateway.cluster.node import Reporter
-from toolgate.gateway.freshness import Freshness
+from toolgate.gateway.call.approval import ApprovalStage
+from toolgate.gateway.call.quota import QuotaLeases
+from toolgate.gateway.cluster.node import NodeReporter, StalenessGuard
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.search.index import Searching
-from toolgate.gateway.search.tool_search import Finding
-from toolgate.govern.process import Serving, Standing, Trouble
-from toolgate.model.addresses import parse_address
+from toolgate.gateway.search.index import HybridIndex
+from toolgate.gateway.search.tool_search import ToolSearch
+from toolgate.govern.process import GatewayProcess, Readiness, ReadinessCondition
+from toolgate.model.http import parse_address
 from toolgate.model.reports import NodeReport
-from toolgate.registry.control_approvals import ControlDesk
-from toolgate.registry.control_spending import ControlBank
-from toolgate.registry.replication.connection import ControlAddress, GrpcControlLink, open_control_link
-from toolgate.registry.replication.remote import ControlQueue
+from toolgate.proto import node_pb2
+from toolgate.registry.replication.connection import (
+    ControlAddress,
+    GrpcControlConnection,
+    open_control_connection,
+)
+from toolgate.registry.replication.remote import RemoteApprovals, RemoteInvocations, RemoteQuotas
 from toolgate.registry.replication.state import RegistryState
 from toolgate.registry.replication.sync import NodeSync
 from toolgate.settings import Settings
 from toolgate.surfaces.http.asgi import AsgiDoor
-from toolgate.surfaces.http.guard import Guard
-from toolgate.surfaces.mcp.endpoint import McpDoor
-from toolgate.surfaces.mcp.session import Sessions
+from toolgate.surfaces.http.guard import OriginGuard
+from toolgate.surfaces.mcp.endpoint import McpEndpoint
+from toolgate.surfaces.mcp.session import ClientSessions
 from toolgate.surfaces.rest.node_app import node_app
 from toolgate.telemetry import Metrics
+
+
+@asynccontextmanager
+async def open_forwarding(
+    settings: Settings, journal: Journal, link: GrpcControlConnection
+) -> AsyncIterator[None]:
+    """What a node writes down is handed to its control, which it may be without for a while."""
+
+    async def deliver(read: LogChunk) -> int:
+        return await link.record_events(
+            node_pb2.RecordEventsRequest(
+                node_id=choose_node_id(settings),
+                log=journal.name,
+                after=read.after,
+                upto=read.upto,
+                events=read.lines,
+            )
+        )
+
+    async with follow_log(journal, deliver, who="control"):
+        yield
+
 
 _log: Final = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def open_node(settings: Settings, environ: Mapping[str, str]) -> AsyncIterator[App]:
+async def open_node(settings: Settings, environ: Mapping[str, str]) -> AsyncIterator[ServingApp]:
     """Serve what control governs. It is ready once it has heard from control, and goes on without."""
-    address = _address(settings)
+    address = _build_control_address(settings)
     admin_key = read_key_file(settings.admin_key_file, "admin_key_file")
     async with AsyncExitStack() as stack:
         journal = await stack.enter_async_context(open_exported_journal(settings))
@@ -72,7 +106,7 @@ async def open_node(settings: Settings, environ: Mapping[str, str]) -> AsyncIter
         meaning = await stack.enter_async_context(open_search_model(settings))
         metrics = Metrics()
         describe_journal(metrics, journal)
-        link = await stack.enter_async_context(open_control_link(address))
+        link = await stack.enter_async_context(open_control_connection(address))
         await stack.enter_async_context(open_forwarding(settings, journal, link))
 
         def tools_changed() -> None:
@@ -84,28 +118,37 @@ async def open_node(settings: Settings, environ: Mapping[str, str]) -> AsyncIter
                 environ,
                 audit,
                 metrics,
-                supplies=Supplies(authorizer=authorizer_of(settings, environ), fetch=link.read_artifact),
+                supplies=ConnectorDependencies(
+                    authorizer=build_authorizer(settings, environ), fetch=link.read_artifact
+                ),
                 on_change=tools_changed,
             )
         )
-        gateway.finding = Finding(Searching(meaning))
-        gateway.sending.approving = Approving(audit, ControlDesk(link))
-        gateway.sending.spending = Spending(ControlBank(link), metrics=metrics)
+        gateway.finding = ToolSearch(HybridIndex(meaning))
+        gateway.sending.approving = ApprovalStage(audit, RemoteApprovals(link))
+        gateway.sending.spending = QuotaLeases(RemoteQuotas(link), metrics=metrics)
         await stack.enter_async_context(gateway.sending.spending.running())
         identities = await stack.enter_async_context(open_identities(settings, admin_key, audit))
-        sessions = Sessions(secrets.token_bytes(SESSION_KEY_BYTES), clock_s=time.monotonic, wall_s=time.time)
-        following = Following(settings, link, gateway=gateway, identities=identities, sessions=sessions)
+        sessions = ClientSessions(
+            secrets.token_bytes(SESSION_KEY_BYTES), clock_s=time.monotonic, wall_s=time.time
+        )
+        following = ControlFollower(settings, link, gateway=gateway, identities=identities, sessions=sessions)
         await stack.enter_async_context(following.running())
-        serving = Serving(
+        serving = GatewayProcess(
             gateway=gateway,
             identities=identities,
-            clock_ms=wall_ms,
+            clock_ms=wall_clock_ms,
             standing=following.standing,
-            discovery=discovery_of(settings),
+            discovery=build_discovery(settings),
         )
-        mcp = McpDoor(gateway, identities, sessions=sessions, discovery=serving.discovery)
-        signer, work = sessions.signer, Work(queue=ControlQueue(link), fetch=link.read_module)
-        askers = open_askers(settings, environ, gateway, identities=identities, signer=signer, work=work)
+        mcp = McpEndpoint(gateway, identities, sessions=sessions, discovery=serving.discovery)
+        signer, work = (
+            sessions.signer,
+            InvocationSource(queue=RemoteInvocations(link), fetch=link.read_module),
+        )
+        askers = open_model_endpoints(
+            settings, environ, gateway, identities=identities, signer=signer, work=work
+        )
         chat, invoker = await stack.enter_async_context(askers)
 
         def end_streams() -> None:
@@ -113,44 +156,48 @@ async def open_node(settings: Settings, environ: Mapping[str, str]) -> AsyncIter
             invoker.stop()
 
         await stack.enter_async_context(open_session_upkeep(sessions))
-        describe_doors(metrics, gateway, sessions)
+        describe_data_plane(metrics, gateway, sessions)
         following.describe(metrics)
-        rest = node_app(serving, elsewhere=f"this is a node: what it serves is governed at {_said(settings)}")
-        yield App(
+        rest = node_app(
+            serving, elsewhere=f"this is a node: what it serves is governed at {_list_controls(settings)}"
+        )
+        yield ServingApp(
             settings=settings,
             gateway=gateway,
-            front=Guard(Doors(mcp, chat, AsgiDoor(rest)), own_hosts(settings), settings.allowed_origins),
-            end_streams=end_streams,
+            front=OriginGuard(
+                EndpointRouter(mcp, chat, AsgiDoor(rest)), list_own_hosts(settings), settings.allowed_origins
+            ),
+            close_streams=end_streams,
             on_listening=following.on_listening,
         )
 
 
-class Following:
+class ControlFollower:
     """A node's tie to control: what comes from there is applied, what happens here is reported."""
 
     def __init__(
         self,
         settings: Settings,
-        link: GrpcControlLink,
+        link: GrpcControlConnection,
         *,
         gateway: Gateway,
         identities: Identities,
-        sessions: Sessions,
+        sessions: ClientSessions,
     ) -> None:
         self._settings = settings
         self._gateway = gateway
         self._identities = identities
         self._sessions = sessions
-        self._endings = SessionEndings(sessions, link.sync_sessions)
-        self._freshness = Freshness(gateway, max_staleness_s=settings.max_policy_staleness_s)
-        identities.await_keys()
+        self._endings = EndedSessionExchange(sessions, link.sync_sessions)
+        self._freshness = StalenessGuard(gateway, max_staleness_s=settings.max_policy_staleness_s)
+        identities.wait_for_keys()
         self._sync = NodeSync(link, apply=self._apply, on_contact=self._freshness.on_contact)
         itself = NodeReport(
-            node_id=node_id_of(settings),
+            node_id=choose_node_id(settings),
             url=settings.public_url or "",
             version=__version__,
         )
-        self.reporter = Reporter(
+        self.reporter = NodeReporter(
             link,
             gateway.servers,
             itself=itself,
@@ -178,15 +225,15 @@ class Following:
         self._gateway.apply(state)
         self.reporter.on_change()
 
-    def standing(self) -> Standing:
+    def standing(self) -> Readiness:
         """How the node stands, for those who watch over it."""
-        obstacle, status = self._gateway.obstacle, self._sync.status
+        obstacle, status = self._gateway.suspension, self._sync.status
         troubles = []
         if obstacle is not None:
-            troubles.append(Trouble.of(obstacle, blocks=True))
+            troubles.append(ReadinessCondition.of(obstacle, blocks=True))
         if status.is_degraded:
-            troubles.append(Trouble(code=status.code, hint=ControlUnavailable.default_hint))
-        return Standing(tuple(troubles))
+            troubles.append(ReadinessCondition(code=status.code, hint=ControlUnavailable.default_hint))
+        return Readiness(tuple(troubles))
 
     def on_listening(self, url: str) -> None:
         """The node is reported under `url`, unless it has a public one."""
@@ -217,7 +264,7 @@ class Following:
         )
 
 
-def _address(settings: Settings) -> ControlAddress:
+def _build_control_address(settings: Settings) -> ControlAddress:
     """Where control is. Raises StartRefused."""
     if not settings.control:
         raise StartRefused("a node needs a control to follow", hint="name it with `--control HOST:PORT`")
@@ -243,5 +290,5 @@ def _address(settings: Settings) -> ControlAddress:
     )
 
 
-def _said(settings: Settings) -> str:
+def _list_controls(settings: Settings) -> str:
     return ", ".join(f"`{target}`" for target in settings.control)

@@ -1,28 +1,120 @@
-"""What goes to a collector, where the settings name one. Elsewhere no library of OpenTelemetry is loaded."""
+"""The collector that the settings name.
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+The audit of a process, written down.
+
+What goes to a collector, where the settings name one. Elsewhere no library of OpenTelemetry is loaded.
+
+How long the event loop keeps everybody waiting: the promise is 100 ms at most, and this is the measure.
+
+What lists and results cost models, told to the audit now and then, and shown in the metrics.
+"""
+
+import asyncio
+import os
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, contextmanager
 from importlib import import_module
 from typing import Final
+from urllib.parse import unquote
 
-from toolgate.app.collector import collector_of
-from toolgate.app.components import node_id_of
-from toolgate.app.journals import AUDIT_FILE, open_journal
-from toolgate.audit.journal import Journal
-from toolgate.audit.log.follower import followed
-from toolgate.audit.tail import LogTail
-from toolgate.settings import Settings
-from toolgate.telemetry.logs import mark_lines
-from toolgate.telemetry.spans import Tracing
+from toolgate.app.components import choose_node_id, run_in_background, wall_clock_ms
+from toolgate.audit.log.files import LogTail
+from toolgate.audit.log.follower import follow_log
+from toolgate.audit.log.journal import Journal
+from toolgate.errors import StartRefused
+from toolgate.gateway.gateway import Gateway
+from toolgate.model.http import HEADER_NAME
+from toolgate.registry.database.disk import lock_file
+from toolgate.settings import OtlpSettings, Settings
+from toolgate.telemetry import Metrics
+from toolgate.telemetry.logs import FULL_DISK_HINT, append_trace_ids, describe_full_disk
+from toolgate.telemetry.spans import Tracer
+from toolgate.upstream.http.fetch import OtlpCollector
 
-EVERY_S: Final = 1.0
+_HINT: Final = "write one `Name: value` a line"
+_VALUE: Final = re.compile(r"[\x20-\x7e]+")
+
+
+def build_collector(otlp: OtlpSettings) -> OtlpCollector:
+    """The collector that the settings name. Raises StartRefused where its headers cannot be read."""
+    return OtlpCollector(otlp.endpoint, load_collector_headers(otlp))
+
+
+def load_collector_headers(otlp: OtlpSettings) -> Mapping[str, str]:
+    """What the collector wants to see. Nothing of it is in what is raised."""
+    if otlp.headers_file is not None:
+        try:
+            lines = otlp.headers_file.read_text("utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as exc:
+            raise StartRefused(f"cannot read `otlp.headers_file` `{otlp.headers_file}`: {exc}") from exc
+        return _parse_headers((line.partition(":") for line in lines if line.strip()), "otlp.headers_file")
+    if otlp.headers is not None:
+        pairs = filter(str.strip, otlp.headers.get_secret_value().split(","))
+        parted = ((name, mark, unquote(value)) for name, mark, value in (one.partition("=") for one in pairs))
+        return _parse_headers(parted, "otlp.headers")
+    return {}
+
+
+def _parse_headers(parted: Iterable[tuple[str, str, str]], setting: str) -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    stripped = ((name.strip(), mark, value.strip()) for name, mark, value in parted)
+    for number, (name, mark, value) in enumerate(stripped, start=1):
+        if not mark or not HEADER_NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+            raise StartRefused(f"`{setting}`: header {number} is none that can be sent", hint=_HINT)
+        found[name] = value
+    return found
+
+
+AUDIT_FILE: Final = "audit.jsonl"
+
+
+@contextmanager
+def open_journal(settings: Settings) -> Iterator[Journal]:
+    """The audit log of one process, in a directory that is its own. Raises StartRefused."""
+    path, kept = settings.data_dir / AUDIT_FILE, settings.audit
+    with ExitStack() as stack:
+        # Two processes that number the records of one log would each undo the other's order.
+        stack.callback(os.close, lock_file(path))
+        try:
+            journal = Journal(path, rotate_bytes=kept.file_mb * 1024**2, keep=kept.files)
+        except OSError as exc:
+            if full := describe_full_disk(path, exc):
+                raise StartRefused(full, hint=FULL_DISK_HINT) from exc
+            raise StartRefused(
+                f"cannot use the audit log `{path}`: {exc.strerror}",
+                hint="see that the gateway's user may write there, or move the log away",
+            ) from exc
+        stack.callback(journal.close)
+        yield journal
+
+
+def describe_journal(metrics: Metrics, journal: Journal) -> None:
+    """The gauges of a process that writes down what happens: all of them."""
+    log = journal.log
+    metrics.gauge(
+        "toolgate_audit_events_total", "Lines of the audit log, by the newest.", lambda: log.last_sequence
+    )
+    metrics.gauge(
+        "toolgate_audit_failing", "1 while the audit log cannot be written.", lambda: float(log.is_failing)
+    )
+    metrics.gauge(
+        "toolgate_audit_lag",
+        "Lines of the audit log that who follows has still to take.",
+        journal.lag,
+        labels=("follower",),
+    )
+
+
+SPAN_INTERVAL_S: Final = 1.0
 """How long spans are gathered before they are sent."""
-PLACE_FILE: Final = "audit.otlp"
+EXPORT_POSITION_FILE: Final = "audit.otlp"
 """How far the collector has the audit log."""
 
 
 @asynccontextmanager
-async def open_traces(settings: Settings, environ: Mapping[str, str]) -> AsyncIterator[Tracing | None]:
+async def open_traces(settings: Settings, environ: Mapping[str, str]) -> AsyncIterator[Tracer | None]:
     """What makes spans, and sends them while the block runs. None: nothing is traced. Raises StartRefused."""
     otlp = settings.otlp
     if otlp is None or not otlp.traces:
@@ -31,34 +123,36 @@ async def open_traces(settings: Settings, environ: Mapping[str, str]) -> AsyncIt
     # Only where it is used: the library takes as long to load as we do.
     tracing = import_module("toolgate.telemetry.tracing")
     async with AsyncExitStack() as stack:
-        made: Tracing = await stack.enter_async_context(
+        made: Tracer = await stack.enter_async_context(
             tracing.open_tracing(
-                collector_of(otlp).send_traces,
-                tracing.resource_of(node_id_of(settings)),
+                build_collector(otlp).send_traces,
+                tracing.resource_of(choose_node_id(settings)),
                 sample=otlp.sample,
-                every_s=_every_s(environ),
+                every_s=_choose_interval_s(environ),
             )
         )
-        stack.enter_context(mark_lines(lambda: made.trace_id if made.is_recording else ""))
+        stack.enter_context(append_trace_ids(lambda: made.trace_id if made.is_recording else ""))
         yield made
 
 
-def _every_s(environ: Mapping[str, str]) -> float:
+def _choose_interval_s(environ: Mapping[str, str]) -> float:
     """How long spans are gathered, by the standard variable."""
     given_ms = environ.get("OTEL_BSP_SCHEDULE_DELAY", "")
-    return min(int(given_ms), 60_000) / 1_000 if given_ms.isdecimal() and len(given_ms) < 9 else EVERY_S
+    return (
+        min(int(given_ms), 60_000) / 1_000 if given_ms.isdecimal() and len(given_ms) < 9 else SPAN_INTERVAL_S
+    )
 
 
 @asynccontextmanager
 async def open_exported_journal(settings: Settings) -> AsyncIterator[Journal]:
     """The audit log of this process, which the collector is handed where it is to be. Raises StartRefused."""
     with open_journal(settings) as journal:
-        async with _exported(settings, journal):
+        async with _export_audit(settings, journal):
             yield journal
 
 
 @asynccontextmanager
-async def _exported(settings: Settings, journal: Journal) -> AsyncIterator[None]:
+async def _export_audit(settings: Settings, journal: Journal) -> AsyncIterator[None]:
     otlp = settings.otlp
     if otlp is None or not otlp.audit:
         yield
@@ -66,11 +160,98 @@ async def _exported(settings: Settings, journal: Journal) -> AsyncIterator[None]
     audit = import_module("toolgate.audit.otlp")
     tracing = import_module("toolgate.telemetry.tracing")
     export = audit.AuditExport(
-        collector_of(otlp).send_logs,
-        audit.Place(settings.data_dir / PLACE_FILE, log=journal.name),
-        resource=tracing.resource_of(node_id_of(settings)).attributes,
+        build_collector(otlp).send_logs,
+        audit.Place(settings.data_dir / EXPORT_POSITION_FILE, log=journal.name),
+        resource=tracing.resource_of(choose_node_id(settings)).attributes,
         log=journal.name,
     )
     with closing(LogTail(settings.data_dir / AUDIT_FILE)) as tail:
-        async with followed(journal, export.deliver, who="the collector", tail=tail):
+        async with follow_log(journal, export.deliver, who="the collector", tail=tail):
             yield
+
+
+SAMPLE_EVERY_S: Final = 0.05
+WINDOW_S: Final = 30.0
+
+
+class LoopLagMonitor:
+    """The longest delay of a timer, in this window of time and the one before."""
+
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+        """`clock_s` is not the loop's own, which stands still while a turn lasts."""
+        self._loop = asyncio.get_running_loop()
+        self._clock_s = clock_s
+        self._recent_s = self._former_s = 0.0
+        self._window_ends_s = self._clock_s() + WINDOW_S
+        self._arm()
+
+    @property
+    def longest_s(self) -> float:
+        """Of the last half minute at least, and a minute at most."""
+        return max(self._recent_s, self._former_s)
+
+    def close(self) -> None:
+        """Look no more."""
+        self._timer.cancel()
+
+    def _arm(self) -> None:
+        self._due_s = self._clock_s() + SAMPLE_EVERY_S
+        self._timer = self._loop.call_later(SAMPLE_EVERY_S, self._look)
+
+    def _look(self) -> None:
+        now_s = self._clock_s()
+        self._recent_s = max(self._recent_s, now_s - self._due_s)
+        if now_s >= self._window_ends_s:
+            self._former_s, self._recent_s = self._recent_s, 0.0
+            self._window_ends_s = now_s + WINDOW_S
+        self._arm()
+
+
+@contextmanager
+def open_loop_lag(metrics: Metrics) -> Iterator[None]:
+    """Watch the running loop, and show in `metrics` what was seen."""
+    lag = LoopLagMonitor()
+    metrics.gauge(
+        "toolgate_loop_lag_ms",
+        "Longest delay of the event loop in the last minute.",
+        lambda: lag.longest_s * 1e3,
+    )
+    try:
+        yield
+    finally:
+        lag.close()
+
+
+AUDIT_TOKENS_EVERY_S: Final = 60.0
+"""As much as a crash may lose of it. What calls cost is on record with each of them, too."""
+_TOKEN_METRICS: Final = {
+    "toolgate_definition_tokens_total": ("definitions", "Tokens of the definitions in lists, by estimate."),
+    "toolgate_definition_tokens_saved_total": (
+        "saved",
+        "Tokens that lists cost less than all registered tools would have.",
+    ),
+    "toolgate_result_tokens_total": ("results", "Tokens of the results of calls, by estimate."),
+}
+"""Metric to what it shows of a task."""
+
+
+@asynccontextmanager
+async def open_token_audit(gateway: Gateway) -> AsyncIterator[None]:
+    """Tell what is counted while the block runs, and the rest when it ends."""
+    counts = gateway.tokens
+
+    def tell() -> None:
+        counts.tell(at_ms=wall_clock_ms(), registered=gateway.snapshot.tasks)
+
+    async def tell_on() -> None:
+        while True:
+            await asyncio.sleep(AUDIT_TOKENS_EVERY_S)
+            tell()
+
+    for metric, (number, help_text) in _TOKEN_METRICS.items():
+        gateway.metrics.gauge(metric, help_text, counts.by_task(number), labels=("task_id",))
+    try:
+        async with run_in_background(tell_on()):
+            yield
+    finally:
+        tell()

@@ -18,7 +18,7 @@ from toolgate.errors import StartRefused, ToolgateError
 from toolgate.gateway.gateway import Gateway
 from toolgate.registry.files.reload import DirectoryLoader
 from toolgate.settings import Settings
-from toolgate.surfaces.http.messages import Door
+from toolgate.surfaces.http.messages import HttpHandler
 from toolgate.surfaces.http.server import BACKLOG, HttpServer
 from toolgate.telemetry import setup_logging
 
@@ -31,24 +31,24 @@ _M_MMAP_THRESHOLD: Final = -3
 _log = logging.getLogger(__name__)
 
 
-def _ignore(_url: str) -> None:
+def _ignore_url(_url: str) -> None:
     """For a process that need not know where it listens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class App:
+class ServingApp:
     """A running process without its HTTP listener."""
 
     settings: Settings
     gateway: Gateway
-    front: Door
+    front: HttpHandler
     """Every route, behind the guard."""
-    end_streams: Callable[[], None]
+    close_streams: Callable[[], None]
     """Gives each open stream its proper last word."""
     console: str | None = None
     """The path of the console. None: there is none."""
     loader: DirectoryLoader | None = None
-    on_listening: Callable[[str], None] = _ignore
+    on_listening: Callable[[str], None] = _ignore_url
     """Gets the base URL once it listens."""
     details: Mapping[str, str] = field(default_factory=dict)
     """For whoever started it: what else it listens on."""
@@ -58,8 +58,8 @@ class App:
         return None if self.console is None else url + self.console
 
 
-OpenApp = Callable[[Settings, Mapping[str, str]], AbstractAsyncContextManager[App]]
-OnReady = Callable[[App, str], Awaitable[None]]
+OpenApp = Callable[[Settings, Mapping[str, str]], AbstractAsyncContextManager[ServingApp]]
+OnReady = Callable[[ServingApp, str], Awaitable[None]]
 """Gets the application and its base URL once it listens."""
 
 
@@ -74,7 +74,7 @@ def run(
         try:
             runner.run(serve(open_app, settings, environ, on_ready))
         except BaseExceptionGroup as group:
-            raise _refusal_in(group) from None
+            raise _find_refusal(group) from None
 
 
 def _check_open_files() -> None:
@@ -87,7 +87,7 @@ def _check_open_files() -> None:
         )
 
 
-def _refusal_in(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def _find_refusal(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """Task groups wrap what their block raises: a start that was refused is told plainly all the same."""
     refused: BaseException | None = group.subgroup(StartRefused)
     while isinstance(refused, BaseExceptionGroup):
@@ -100,19 +100,19 @@ async def serve(
 ) -> None:
     """Run until SIGINT or SIGTERM."""
     stopping, started = asyncio.Event(), asyncio.Event()
-    with _listen(settings) as listener, _handling(_stop_signals(stopping, started)):
+    with _listen(settings) as listener, _handle_signals(_stop_signals(stopping, started)):
         async with open_app(settings, environ) as app, asyncio.TaskGroup() as tasks:
             started.set()
 
             async def stopped() -> None:
                 await stopping.wait()
-                app.end_streams()
+                app.close_streams()
 
             def reload() -> None:
                 tasks.create_task(_reload(app.loader))
 
-            _settle_memory()
-            with _handling({signal.SIGHUP: reload}):
+            _tune_memory()
+            with _handle_signals({signal.SIGHUP: reload}):
                 server = HttpServer(app.front)
                 serving = tasks.create_task(server.serve(listener, stopped, drain_s=settings.drain_s))
                 app.on_listening(_base_url(listener))
@@ -121,7 +121,7 @@ async def serve(
                 await serving
 
 
-def _settle_memory() -> None:
+def _tune_memory() -> None:
     # What starting made stays, and calls leave few cycles: the collector may rest.
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)
@@ -149,7 +149,7 @@ def _stop_signals(
 
 
 @contextmanager
-def _handling(handlers: Mapping[signal.Signals, Callable[[], None]]) -> Iterator[None]:
+def _handle_signals(handlers: Mapping[signal.Signals, Callable[[], None]]) -> Iterator[None]:
     """Have these signals handled on the loop for as long as the block runs."""
     loop = asyncio.get_running_loop()
     for number, handler in handlers.items():

@@ -6,31 +6,36 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
-from toolgate.app.background import in_background
+from toolgate.app.components import run_in_background
 from toolgate.errors import ToolgateError
-from toolgate.model.sessions import EndedSession
-from toolgate.registry.ended_sessions import EndedSessions
-from toolgate.surfaces.mcp.session import Sessions
+from toolgate.model.reports import EndedSession
+from toolgate.registry.store.contract import EndedSessions
+from toolgate.surfaces.mcp.session import ClientSessions
 
-EVERY_S: Final = 2.0
+SYNC_EVERY_S: Final = 2.0
 """How late a node hears of a session that was ended at another. Control asks its database once a second."""
 SWEEP_S: Final = 60.0
 """How late an idle session ends. It takes a look at each of at most 10,000."""
-AT_ONCE: Final = 1_000
+MAX_SENT_AT_ONCE: Final = 1_000
 MAX_PENDING: Final = 10_000
 """Not told yet, while control is away; the oldest are dropped then."""
 
-Sync = Callable[[Sequence[EndedSession], int], Awaitable[Sequence[EndedSession]]]
+SyncEndedSessions = Callable[[Sequence[EndedSession], int], Awaitable[Sequence[EndedSession]]]
 """Tells of sessions that ended here; those that ended anywhere, from a time on."""
 
 _log: Final = logging.getLogger(__name__)
 
 
-class SessionEndings:
+class EndedSessionExchange:
     """Follows and tells. `run` it in a task of its own."""
 
     def __init__(
-        self, sessions: Sessions, sync: Sync, *, every_s: float = EVERY_S, retry_s: float = EVERY_S
+        self,
+        sessions: ClientSessions,
+        sync: SyncEndedSessions,
+        *,
+        every_s: float = SYNC_EVERY_S,
+        retry_s: float = SYNC_EVERY_S,
     ) -> None:
         """`retry_s`: how soon after a failure, which may be long before the next look is due."""
         self._sessions = sessions
@@ -68,16 +73,16 @@ class SessionEndings:
     async def sync_once(self) -> None:
         """Tell and hear, once."""
         self._news.clear()
-        told = self._pending[:AT_ONCE]
+        told = self._pending[:MAX_SENT_AT_ONCE]
         heard = await self._sync(told, self._after_ms)
         known = set(told)  # meanwhile more may have ended, and the oldest been dropped
         self._pending = [one for one in self._pending if one not in known]
-        self._sessions.hear_ended([one.nonce for one in heard])
+        self._sessions.apply_ended([one.nonce for one in heard])
         self._after_ms = max((one.at_ms for one in heard), default=self._after_ms)
 
 
 @asynccontextmanager
-async def open_session_upkeep(sessions: Sessions, *, every_s: float = SWEEP_S) -> AsyncIterator[None]:
+async def open_session_upkeep(sessions: ClientSessions, *, every_s: float = SWEEP_S) -> AsyncIterator[None]:
     """End idle sessions meanwhile, and all of them on leaving, so that what each used is recorded."""
 
     async def sweep() -> None:
@@ -85,14 +90,14 @@ async def open_session_upkeep(sessions: Sessions, *, every_s: float = SWEEP_S) -
             await asyncio.sleep(every_s)
             sessions.drop_idle()
 
-    async with in_background(sweep()):
+    async with run_in_background(sweep()):
         try:
             yield
         finally:
             sessions.close()
 
 
-def sync_with(kept: EndedSessions) -> Sync:
+def build_store_sync(kept: EndedSessions) -> SyncEndedSessions:
     """For a process that has the store itself."""
 
     async def sync(ended: Sequence[EndedSession], after_ms: int) -> Sequence[EndedSession]:

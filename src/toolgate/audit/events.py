@@ -16,7 +16,7 @@ MAX_NUMBER: Final = 2**53
 Number = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 """What a log that came from elsewhere may say: checked where it is read."""
 
-UNSEEN: Final = msgspec.Raw()
+NO_ARGUMENTS: Final = msgspec.Raw()
 """Arguments that are not written down. Always this one: it is left out by being it."""
 
 
@@ -39,7 +39,7 @@ class CallStarted(msgspec.Struct, frozen=True, gc=False, tag="start", tag_field=
     revision: Number = 0
     definition: str = ""
     argument_bytes: Number = 0
-    arguments: msgspec.Raw = UNSEEN
+    arguments: msgspec.Raw = NO_ARGUMENTS
     shadow: str = ""
     trace_id: str = ""
     profile: str = ""
@@ -83,7 +83,7 @@ class CallRecorded(msgspec.Struct, frozen=True, gc=False, tag="call", tag_field=
     result_bytes: Number = 0
     start: Number = 0
     """The number of its CallStarted; 0 where nothing was sent."""
-    arguments: msgspec.Raw = UNSEEN
+    arguments: msgspec.Raw = NO_ARGUMENTS
     """Redacted: one JSON object."""
     result_tokens: Number = 0
     """What its result costs a model, by estimate."""

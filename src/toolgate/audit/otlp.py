@@ -20,13 +20,13 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, ScopeL
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from toolgate import __version__
-from toolgate.audit.tail import Read
+from toolgate.audit.log.files import LogChunk
 from toolgate.errors import StorageUnavailable
-from toolgate.telemetry.spans import NotTaken
+from toolgate.telemetry.spans import ExportRejected
 
 REFUSED: Final = frozenset({400, 413, 422})
 """What a collector says of records that it will never take."""
-_NOTED: Final = ("door", "principal", "task_id", "server_id", "tool", "outcome", "code", "request_id")
+_ATTRIBUTES: Final = ("door", "principal", "task_id", "server_id", "tool", "outcome", "code", "request_id")
 _SEVERITIES: Final[Mapping[str, SeverityNumber.ValueType]] = {
     "denied": SeverityNumber.SEVERITY_NUMBER_WARN,
     "tool_error": SeverityNumber.SEVERITY_NUMBER_WARN,
@@ -40,7 +40,7 @@ Send = Callable[[bytes], Awaitable[None]]
 """Sends encoded records. Raises NotTaken."""
 
 
-class _Seen(msgspec.Struct):
+class _LineFields(msgspec.Struct):
     """What of a line becomes more than its body."""
 
     seq: int
@@ -57,10 +57,10 @@ class _Seen(msgspec.Struct):
     request_id: str = ""
 
 
-_decode = msgspec.json.Decoder(_Seen).decode
+_decode = msgspec.json.Decoder(_LineFields).decode
 
 
-class Place:
+class ExportPosition:
     """How far a collector has a log, in a file of its own."""
 
     def __init__(self, path: Path, *, log: str) -> None:
@@ -87,16 +87,16 @@ class Place:
 
 
 class AuditExport:
-    """Hands pieces of a log on, as `Follower` wants it."""
+    """Hands pieces of a log on, as `LogFollower` wants it."""
 
-    def __init__(self, send: Send, place: Place, *, resource: Mapping[str, Any], log: str) -> None:
+    def __init__(self, send: Send, place: ExportPosition, *, resource: Mapping[str, Any], log: str) -> None:
         self._send = send
         self._place = place
         self._resource = resource
         self._log = log
         self._turn = asyncio.Lock()
 
-    async def deliver(self, read: Read) -> int:
+    async def deliver(self, read: LogChunk) -> int:
         """How far it is taken by now. Raises StorageUnavailable and OSError.
 
         What is on its way is not called back: whoever asks next waits for what becomes of it, and sends
@@ -104,7 +104,7 @@ class AuditExport:
         """
         return await asyncio.shield(self._take(read))
 
-    async def _take(self, read: Read) -> int:
+    async def _take(self, read: LogChunk) -> int:
         async with self._turn:
             if read.upto > self._place.taken:
                 if read.lines:
@@ -116,7 +116,7 @@ class AuditExport:
         try:
             encode = partial(encode_lines, lines, resource=self._resource, log=self._log)
             await self._send(await asyncio.to_thread(encode))
-        except NotTaken as exc:
+        except ExportRejected as exc:
             if exc.status not in REFUSED:
                 raise StorageUnavailable(str(exc)) from exc
             if len(lines) == 1:
@@ -129,21 +129,23 @@ class AuditExport:
 
 def encode_lines(lines: Sequence[bytes], *, resource: Mapping[str, Any], log: str) -> bytes:
     """Lines of a log as one request. Those that are damaged are left out."""
-    records = [record for line in lines if (record := _record(line, log)) is not None]
+    records = [record for line in lines if (record := _make_record(line, log)) is not None]
     scope = InstrumentationScope(name="toolgate.audit", version=__version__)
     logs = ResourceLogs(
-        resource=Resource(attributes=[_note(name, str(value)) for name, value in resource.items()]),
+        resource=Resource(attributes=[_make_attribute(name, str(value)) for name, value in resource.items()]),
         scope_logs=[ScopeLogs(scope=scope, log_records=records)],
     )
     return ExportLogsServiceRequest(resource_logs=[logs]).SerializeToString()
 
 
-def _record(line: bytes, log: str) -> LogRecord | None:
+def _make_record(line: bytes, log: str) -> LogRecord | None:
     try:
         seen, body = _decode(line), line.decode()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    notes = [_note(f"toolgate.{name}", value) for name in _NOTED if (value := getattr(seen, name))]
+    notes = [
+        _make_attribute(f"toolgate.{name}", value) for name in _ATTRIBUTES if (value := getattr(seen, name))
+    ]
     number = KeyValue(key="toolgate.audit.seq", value=AnyValue(int_value=seen.seq))
     severity = _SEVERITIES.get(seen.outcome, SeverityNumber.SEVERITY_NUMBER_INFO)
     return LogRecord(
@@ -152,16 +154,16 @@ def _record(line: bytes, log: str) -> LogRecord | None:
         severity_number=severity,
         event_name=f"toolgate.audit.{seen.type}",
         body=AnyValue(string_value=body),
-        attributes=[number, _note("toolgate.audit.log.writer", log), *notes],
-        trace_id=_trace_id(seen.trace_id),
+        attributes=[number, _make_attribute("toolgate.audit.log.writer", log), *notes],
+        trace_id=_parse_trace_id(seen.trace_id),
     )
 
 
-def _note(name: str, value: str) -> KeyValue:
+def _make_attribute(name: str, value: str) -> KeyValue:
     return KeyValue(key=name, value=AnyValue(string_value=value))
 
 
-def _trace_id(text: str) -> bytes:
+def _parse_trace_id(text: str) -> bytes:
     try:
         return bytes.fromhex(text)
     except ValueError:

@@ -1,14 +1,22 @@
 """JSON Schema as far as a gateway must look into it: bounds, references, header annotations, eras.
 
 A schema is data here. Nothing in it is ever fetched, dereferenced, compiled or evaluated.
+
+What every kind of definition a server sends is held to: JSON within bounds, adornments of the right type.
+
+Strict clients refuse a whole list for one member of the wrong type. So what only adorns a definition is left
+out when it is wrong, and everything else passes as the server wrote it.
 """
 
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import msgspec
+
+from toolgate.model.json_text import decode_members
 
 MAX_SCHEMA_DEPTH: Final = 32
 
@@ -55,11 +63,11 @@ _HOLDS_SCHEMAS: Final = frozenset(
         "definitions",
     }
 )
-_SPELLED: Final[Mapping[bool, Schema]] = {True: {}, False: {"not": {}}}
+_BOOLEAN_SCHEMAS: Final[Mapping[bool, Schema]] = {True: {}, False: {"not": {}}}
 _ROOT_MEMBERS: Final = frozenset({"$schema", "type", "properties", "required"})
 
 
-class SchemaRefused(ValueError):
+class InvalidDefinition(ValueError):
     """A definition that cannot be offered to callers; the message is the reason, for people."""
 
 
@@ -85,7 +93,7 @@ def is_deeper_than(value: object, limit: int) -> bool:
 def check_schema(schema: Schema) -> None:
     """SchemaRefused if `schema` is too deep, or would have a careless reader fetch something."""
     if is_deeper_than(schema, MAX_SCHEMA_DEPTH):
-        raise SchemaRefused(f"a schema is nested deeper than {MAX_SCHEMA_DEPTH}")
+        raise InvalidDefinition(f"a schema is nested deeper than {MAX_SCHEMA_DEPTH}")
     pending: list[Any] = [schema]
     while pending:
         node = pending.pop()
@@ -103,16 +111,16 @@ def parse_input_schema(value: object) -> Schema:
     if value is None or value == []:
         return {"type": "object"}
     if not isinstance(value, dict):
-        raise SchemaRefused("`inputSchema` is not an object")
-    schema = _mend_root(value)
+        raise InvalidDefinition("`inputSchema` is not an object")
+    schema = _repair_root(value)
     try:
         msgspec.convert(schema, _ObjectRoot)
     except msgspec.ValidationError as exc:
-        raise SchemaRefused(f"`inputSchema` is not a schema of an object: {exc}") from exc
+        raise InvalidDefinition(f"`inputSchema` is not a schema of an object: {exc}") from exc
     return schema
 
 
-def legacy_form(schema: Schema) -> Schema | None:
+def to_stateful_schema(schema: Schema) -> Schema | None:
     """`schema` as handshake-era clients take it: itself where they do, None where it cannot be said.
 
     Strict ones refuse a boolean as the schema of a property, and with it the whole list.
@@ -123,7 +131,9 @@ def legacy_form(schema: Schema) -> Schema | None:
         return None
     if not any(isinstance(sub, bool) for sub in root.properties.values()):
         return schema
-    spelled = {name: _SPELLED[sub] if isinstance(sub, bool) else sub for name, sub in root.properties.items()}
+    spelled = {
+        name: _BOOLEAN_SCHEMAS[sub] if isinstance(sub, bool) else sub for name, sub in root.properties.items()
+    }
     return schema | {"properties": spelled}
 
 
@@ -133,18 +143,18 @@ def parse_param_headers(schema: Schema) -> ParamHeaders:
     An annotation counts only on a property reached from the root by `properties` alone.
     """
     found: dict[str, tuple[Path, str]] = {}
-    for path, node in _positions(schema):
+    for path, node in _walk_schemas(schema):
         if _HEADER_KEY not in node:
             continue
         if not path:
-            raise SchemaRefused(f"`{_HEADER_KEY}` stands where it names no argument")
+            raise InvalidDefinition(f"`{_HEADER_KEY}` stands where it names no argument")
         where, token = ".".join(path), node[_HEADER_KEY]
         if not isinstance(token, str) or not _HEADER_TOKEN.fullmatch(token):
-            raise SchemaRefused(f"`{_HEADER_KEY}` of `{where}` is not a header name")
+            raise InvalidDefinition(f"`{_HEADER_KEY}` of `{where}` is not a header name")
         if node.get("type") not in _HEADER_TYPES:
-            raise SchemaRefused(f"`{_HEADER_KEY}` of `{where}` is not on a string, integer or boolean")
+            raise InvalidDefinition(f"`{_HEADER_KEY}` of `{where}` is not on a string, integer or boolean")
         if token.lower() in found:
-            raise SchemaRefused(f"`{_HEADER_KEY}` of `{where}` is used twice")
+            raise InvalidDefinition(f"`{_HEADER_KEY}` of `{where}` is used twice")
         found[token.lower()] = (path, token)
     return tuple(found.values())
 
@@ -158,16 +168,16 @@ def _check_addresses(node: Schema) -> None:
     for key in _REFERENCES:
         target = node.get(key)
         if isinstance(target, str) and not target.startswith("#"):
-            raise SchemaRefused(f"a `{key}` points outside its schema")
+            raise InvalidDefinition(f"a `{key}` points outside its schema")
     dialect = node.get("$schema")
     if isinstance(dialect, str) and not _DIALECT.fullmatch(dialect):
-        raise SchemaRefused("a `$schema` names an unknown dialect")
+        raise InvalidDefinition("a `$schema` names an unknown dialect")
     identity = node.get("$id")
     if isinstance(identity, str) and _ADDRESS.match(identity):
-        raise SchemaRefused("a `$id` is an address")
+        raise InvalidDefinition("a `$id` is an address")
 
 
-def _mend_root(value: Schema) -> Schema:
+def _repair_root(value: Schema) -> Schema:
     schema = {key: member for key, member in value.items() if key not in _ROOT_MEMBERS or member is not None}
     if schema.get("properties") == []:
         del schema["properties"]
@@ -177,7 +187,7 @@ def _mend_root(value: Schema) -> Schema:
     return value if schema == value else schema
 
 
-def _positions(root: Schema) -> Iterator[tuple[Path | None, Schema]]:
+def _walk_schemas(root: Schema) -> Iterator[tuple[Path | None, Schema]]:
     """Every schema in `root` with the argument path that leads to it, None off the `properties` chain."""
     pending: deque[tuple[Path | None, Any]] = deque([((), root)])
     while pending:
@@ -197,3 +207,94 @@ def _subschemas(path: Path | None, node: Schema) -> Iterator[tuple[Path | None, 
         elif keyword in _HOLDS_SCHEMAS and isinstance(value, dict | list):
             schemas = value.values() if isinstance(value, dict) else value
             yield from ((None, schema) for schema in schemas)
+
+
+MAX_DEFINITIONS: Final = 2_000
+"""Tools, prompts, resources or templates of one server."""
+MAX_DESCRIPTION_BYTES: Final = 16 * 1024
+MAX_DEFINITION_BYTES: Final = 1024 * 1024
+"""Both schemas and the description at their limits, and as much again for `_meta` and icons."""
+MAX_DEFINITION_DEPTH: Final = 64
+
+_MAX_SHOWN_NAME: Final = 80
+
+Members = dict[str, Any]
+encode_canonical = msgspec.json.Encoder(order="sorted").encode
+
+
+class Icon(msgspec.Struct, rename="camel"):
+    """As clients of either era take one."""
+
+    src: str
+    mime_type: str = ""
+    sizes: list[str] = []
+    theme: Literal["dark", "light"] = "light"
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantinedDefinition:
+    """A definition that is not offered, and why. `name` is empty where the server gave none."""
+
+    name: str
+    reason: str
+
+
+def parse_members(raw: bytes) -> Members:
+    """The members of one definition, or SchemaRefused."""
+    if len(raw) > MAX_DEFINITION_BYTES:
+        raise InvalidDefinition(f"the definition is larger than {MAX_DEFINITION_BYTES} bytes")
+    try:
+        members = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        raise InvalidDefinition(f"the definition is not valid JSON: {exc}") from exc
+    except RecursionError as exc:
+        raise InvalidDefinition(f"the definition is nested deeper than {MAX_DEFINITION_DEPTH}") from exc
+    if not isinstance(members, dict):
+        raise InvalidDefinition("the definition is not an object")
+    return members
+
+
+def keep_valid(members: Members, types: Mapping[str, Any]) -> Members:
+    """`members` without those that are not of their type in `types`; those it does not name stay."""
+    return {key: value for key, value in members.items() if key not in types or _has_type(value, types[key])}
+
+
+def check_description(members: Members) -> None:
+    """Drops a description that is null; SchemaRefused for one that is too long or no text."""
+    if members.get("description", "") is None:
+        del members["description"]
+    description = members.get("description", "")
+    if not isinstance(description, str):
+        raise InvalidDefinition("its description is not text")
+    if len(description.encode()) > MAX_DESCRIPTION_BYTES:
+        raise InvalidDefinition(f"its description is longer than {MAX_DESCRIPTION_BYTES} bytes")
+
+
+def check_depth(members: Members) -> None:
+    """SchemaRefused for what is nested deeper than clients can be asked to read."""
+    if is_deeper_than(members, MAX_DEFINITION_DEPTH):
+        raise InvalidDefinition(f"the definition is nested deeper than {MAX_DEFINITION_DEPTH}")
+
+
+def reencode(raw: bytes, *, sent: Members, members: Members) -> bytes:
+    """`raw` itself where nothing was repaired, else anew, with every untouched member as it was written."""
+    if sent.keys() == members.keys() and all(members[key] is sent[key] for key in members):
+        return raw
+    raws = decode_members(raw)
+    return msgspec.json.encode(
+        {key: raws[key] if value is sent.get(key) else value for key, value in members.items()}
+    )
+
+
+def describe_name(name: str) -> str:
+    """An unusable name, with what cannot be seen escaped, and short."""
+    text = ascii(name)[1:-1]
+    return text if len(text) <= _MAX_SHOWN_NAME else f"{text[:_MAX_SHOWN_NAME]}…"
+
+
+def _has_type(value: object, wanted: Any) -> bool:
+    try:
+        msgspec.convert(value, wanted)
+    except msgspec.ValidationError:
+        return False
+    return True

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from toolgate.model.visible import encode_json
+from toolgate.model.json_text import encode_json
 
 KEY_VARIABLE: Final = "TOOLGATE_KEY"
 """Of the environment; holds the key where one is needed."""
@@ -18,12 +18,12 @@ LONG_URL_CHARS: Final = 4_000
 request line of 8 KiB. The console warns at the same length."""
 _ON_THIS_MACHINE: Final = re.compile(r"http://(localhost|127\.0\.0\.1)(:[0-9]+)?/")
 
-Assistant = Literal["claude-code", "claude-desktop", "cursor", "vscode", "windsurf", "generic"]
-Entry = dict[str, Any]
+ClientKind = Literal["claude-code", "claude-desktop", "cursor", "vscode", "windsurf", "generic"]
+ClientEntry = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Door:
+class GatewayEndpoint:
     """One URL of the gateway as a client is to know it."""
 
     name: str
@@ -32,17 +32,17 @@ class Door:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class ClientProgram:
     """How one program is told about a server."""
 
     title: str
     section: str
     """The key of its file under which servers stand."""
-    entry: Callable[[Door], Entry]
+    entry: Callable[[GatewayEndpoint], ClientEntry]
     user_file: Mapping[str, str]
     """Platform (`linux`, `darwin`) → file of this user, below the home directory."""
     project_file: str | None = None
-    command: Callable[[Door], str] | None = None
+    command: Callable[[GatewayEndpoint], str] | None = None
     """A command line that does the same, where the program has one."""
     after: str = ""
     """What to do once the entry is there."""
@@ -51,7 +51,7 @@ class Program:
         """The file of this user, or None when the program has none."""
         return self.user_file.get(platform, self.user_file.get("linux"))
 
-    def document(self, door: Door) -> Entry:
+    def document(self, door: GatewayEndpoint) -> ClientEntry:
         """The smallest file that holds `door`: what to paste."""
         return {self.section: {door.name: self.entry(door)}}
 
@@ -61,7 +61,9 @@ def describe_selection(query: Mapping[str, str]) -> str:
     if "tools" not in query:
         servers = [one for one in query.get("servers", "").split(",") if one]
         return (
-            f"Follows its packages: new tools of {_spoken(servers)} appear by themselves." if servers else ""
+            f"Follows its packages: new tools of {_join_names(servers)} appear by themselves."
+            if servers
+            else ""
         )
     named = [one for one in query["tools"].split(",") if one]
     followed = sorted({one.partition(".")[0] for one in named if _is_pattern(one)})
@@ -69,11 +71,11 @@ def describe_selection(query: Mapping[str, str]) -> str:
     frozen = f"{fixed:,} named {'tool' if fixed == 1 else 'tools'}; new tools do not appear."
     if not followed:
         return f"Frozen list: {frozen}"
-    follows = f"Follows its packages: new tools of {_spoken(followed)} that match appear by themselves."
+    follows = f"Follows its packages: new tools of {_join_names(followed)} that match appear by themselves."
     return f"{follows} Frozen list for the rest: {frozen}" if fixed else follows
 
 
-def warn_of_length(url: str) -> str | None:
+def warn_about_length(url: str) -> str | None:
     """What to do about a URL that not every client takes."""
     if len(url) <= LONG_URL_CHARS:
         return None
@@ -87,27 +89,27 @@ def _is_pattern(name: str) -> bool:
     return "*" in name or "?" in name
 
 
-def _spoken(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     quoted = [f"`{one}`" for one in names]
     return " and ".join(filter(None, (", ".join(quoted[:-1]), quoted[-1])))
 
 
-def _authorization(door: Door, reference: str) -> Entry:
+def _authorization(door: GatewayEndpoint, reference: str) -> ClientEntry:
     return {"headers": {"Authorization": f"Bearer {reference}"}} if door.needs_key else {}
 
 
-def _claude_code(door: Door) -> Entry:
+def _claude_code(door: GatewayEndpoint) -> ClientEntry:
     return {"type": "http", "url": door.url, **_authorization(door, f"${{{KEY_VARIABLE}}}")}
 
 
-def _claude_code_command(door: Door) -> str:
+def _claude_code_command(door: GatewayEndpoint) -> str:
     words = ["claude", "mcp", "add", "--transport", "http", door.name, door.url]
     line = shlex.join(words)
     # The shell fills the variable in, so the key stands in no history.
     return f'{line} --header "Authorization: Bearer ${KEY_VARIABLE}"' if door.needs_key else line
 
 
-def _claude_desktop(door: Door) -> Entry:
+def _claude_desktop(door: GatewayEndpoint) -> ClientEntry:
     """It starts programs only, so a bridge stands between. It takes plain HTTP from this machine alone."""
     args = ["-y", "mcp-remote", door.url]
     if door.url.startswith("http:") and not _ON_THIS_MACHINE.match(door.url):
@@ -119,24 +121,24 @@ def _claude_desktop(door: Door) -> Entry:
     return {"command": "npx", "args": args, "env": {"TOOLGATE_AUTHORIZATION": "Bearer <your key>"}}
 
 
-def _cursor(door: Door) -> Entry:
+def _cursor(door: GatewayEndpoint) -> ClientEntry:
     return {"url": door.url, **_authorization(door, f"${{env:{KEY_VARIABLE}}}")}
 
 
-def _vscode(door: Door) -> Entry:
+def _vscode(door: GatewayEndpoint) -> ClientEntry:
     return {"type": "http", "url": door.url, **_authorization(door, f"${{env:{KEY_VARIABLE}}}")}
 
 
-def _vscode_command(door: Door) -> str:
+def _vscode_command(door: GatewayEndpoint) -> str:
     return shlex.join(["code", "--add-mcp", encode_json({"name": door.name, **_vscode(door)})])
 
 
-def _windsurf(door: Door) -> Entry:
+def _windsurf(door: GatewayEndpoint) -> ClientEntry:
     return {"serverUrl": door.url, **_authorization(door, f"${{env:{KEY_VARIABLE}}}")}
 
 
-PROGRAMS: Final[Mapping[Assistant, Program]] = {
-    "claude-code": Program(
+CLIENT_PROGRAMS: Final[Mapping[ClientKind, ClientProgram]] = {
+    "claude-code": ClientProgram(
         title="Claude Code",
         section="mcpServers",
         entry=_claude_code,
@@ -145,7 +147,7 @@ PROGRAMS: Final[Mapping[Assistant, Program]] = {
         command=_claude_code_command,
         after="start `claude` again and look with `/mcp`",
     ),
-    "claude-desktop": Program(
+    "claude-desktop": ClientProgram(
         title="Claude Desktop",
         section="mcpServers",
         entry=_claude_desktop,
@@ -155,7 +157,7 @@ PROGRAMS: Final[Mapping[Assistant, Program]] = {
         },
         after="quit Claude Desktop and start it again; it needs Node.js for `npx`",
     ),
-    "cursor": Program(
+    "cursor": ClientProgram(
         title="Cursor",
         section="mcpServers",
         entry=_cursor,
@@ -163,7 +165,7 @@ PROGRAMS: Final[Mapping[Assistant, Program]] = {
         project_file=".cursor/mcp.json",
         after="switch the server on under Settings, MCP",
     ),
-    "vscode": Program(
+    "vscode": ClientProgram(
         title="VS Code",
         section="servers",
         entry=_vscode,
@@ -175,14 +177,14 @@ PROGRAMS: Final[Mapping[Assistant, Program]] = {
         command=_vscode_command,
         after="run `MCP: List Servers` in the command palette and start it",
     ),
-    "windsurf": Program(
+    "windsurf": ClientProgram(
         title="Windsurf",
         section="mcpServers",
         entry=_windsurf,
         user_file={"linux": ".codeium/windsurf/mcp_config.json"},
         after="press Refresh in the MCP panel of Cascade",
     ),
-    "generic": Program(
+    "generic": ClientProgram(
         title="any other client",
         section="mcpServers",
         entry=_claude_code,

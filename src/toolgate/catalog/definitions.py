@@ -1,4 +1,9 @@
-"""Checks each tool definition a server sends, alone, so that one bad tool never costs a list.
+"""What a text costs a model, roughly, without any model's tokenizer.
+
+The estimate is for comparing and for limits, not for billing: it takes no vocabulary, gives the same
+number everywhere, and on JSON Schema and English stays near what common tokenizers count.
+
+Checks each tool definition a server sends, alone, so that one bad tool never costs a list.
 
 What a call depends on (name, description, schemas) must be right, or the tool is quarantined with the
 reason. What only adorns it (title, icons, hints) is left out when it has the wrong type: strict clients
@@ -7,6 +12,7 @@ the server wrote it. No definition is ever judged by what its text says.
 """
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -14,40 +20,48 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from toolgate.catalog.aliases import (
-    HASH_DIGITS,
-    MAX_NATIVE_NAME,
-    alias_of,
-    can_have_alias,
-    is_disguised,
-    skeleton,
-)
 from toolgate.catalog.checks import (
-    Schema,
-    SchemaRefused,
-    check_schema,
-    legacy_form,
-    parse_input_schema,
-    parse_param_headers,
-)
-from toolgate.catalog.members import (
-    MAX_LISTED,
+    MAX_DEFINITIONS,
     Icon,
+    InvalidDefinition,
     Members,
-    Quarantined,
+    QuarantinedDefinition,
+    Schema,
     check_depth,
     check_description,
+    check_schema,
+    describe_name,
     encode_canonical,
-    keep_fitting,
+    keep_valid,
+    parse_input_schema,
     parse_members,
-    respell,
-    shown,
+    parse_param_headers,
+    reencode,
+    to_stateful_schema,
 )
-from toolgate.catalog.tokens import estimate_tokens
+from toolgate.catalog.naming import (
+    ALIAS_HASH_DIGITS,
+    MAX_NATIVE_NAME,
+    can_have_alias,
+    fold_lookalikes,
+    is_disguised,
+    make_alias,
+)
 from toolgate.model.effects import read_effects
+from toolgate.model.json_text import decode_members
 from toolgate.model.names import ToolRef, is_tool_name
-from toolgate.model.raw import decode_members
 from toolgate.model.tools import ToolDefinition
+
+# Each match is one piece: up to six letters (short words are one token, long identifiers several), up to
+# three digits, up to four signs (tokenizers join `":{"`), or one character outside ASCII, counted by its
+# leading byte. Spaces cost nothing: they belong to the word after them.
+_PIECE: Final = re.compile(rb"[A-Za-z]{1,6}|[0-9]{1,3}|[!-/:-@\[-`{-~]{1,4}|[\xc2-\xf4]")
+
+
+def estimate_tokens(text: bytes) -> int:
+    """About how many tokens the UTF-8 `text` is."""
+    return len(_PIECE.findall(text))
+
 
 MAX_SCHEMA_BYTES: Final = 256 * 1024
 
@@ -65,7 +79,7 @@ class _OutputSchema(msgspec.Struct):
     dialect: str = msgspec.field(default="", name="$schema")
 
 
-_ADORNMENTS: Final[Mapping[str, Any]] = {
+_TOOL_ADORNMENTS: Final[Mapping[str, Any]] = {
     "title": str,
     "icons": list[Icon],
     "annotations": dict[str, Any],
@@ -82,7 +96,7 @@ _HINTS: Final[Mapping[str, Any]] = {
 }
 
 
-def check_list(
+def check_tools(
     server_id: str, raws: Sequence[bytes]
 ) -> tuple[Mapping[str, ToolDefinition], Mapping[str, str]]:
     """The tools of a server by name, and what was quarantined, with the reasons.
@@ -93,74 +107,86 @@ def check_list(
     """
     tools: dict[str, ToolDefinition] = {}
     quarantined: dict[str, str] = {}
-    found = [check_definition(server_id, raw) for raw in raws[:MAX_LISTED]]
+    found = [check_definition(server_id, raw) for raw in raws[:MAX_DEFINITIONS]]
     claimed: dict[str, str] = {}
     for one in found:
-        if not _native(one):
-            claimed.setdefault(_name(one).casefold(), _name(one))
-    for position, checked in enumerate(_with_own_aliases(found, claimed), start=1):
-        name = _name(checked)
-        native = _native(checked)
-        first = claimed.setdefault(skeleton(native) if native else name.casefold(), name)
+        if not _checked_native_name(one):
+            claimed.setdefault(_checked_name(one).casefold(), _checked_name(one))
+    for position, checked in enumerate(_disambiguate_aliases(found, claimed), start=1):
+        name = _checked_name(checked)
+        native = _checked_native_name(checked)
+        first = claimed.setdefault(fold_lookalikes(native) if native else name.casefold(), name)
         if not name or name in tools or name in quarantined:
-            reason = checked.reason if isinstance(checked, Quarantined) else "its name is already taken"
+            reason = (
+                checked.reason if isinstance(checked, QuarantinedDefinition) else "its name is already taken"
+            )
             quarantined[f"{name}#{position}"] = reason
-        elif isinstance(checked, Quarantined):
+        elif isinstance(checked, QuarantinedDefinition):
             quarantined[name] = checked.reason
         elif first != name:
             is_alike = f"looks like `{first}`" if native else f"differs from `{first}` only in case"
             quarantined[name] = f"its name {is_alike}"
         else:
             tools[name] = checked
-    if len(raws) > MAX_LISTED:
-        left_out = len(raws) - MAX_LISTED
-        quarantined[f"#{MAX_LISTED + 1}"] = f"{left_out} more tools than the {MAX_LISTED} a server may offer"
+    if len(raws) > MAX_DEFINITIONS:
+        left_out = len(raws) - MAX_DEFINITIONS
+        quarantined[f"#{MAX_DEFINITIONS + 1}"] = (
+            f"{left_out} more tools than the {MAX_DEFINITIONS} a server may offer"
+        )
     return MappingProxyType(tools), MappingProxyType(quarantined)
 
 
-def check_definition(server_id: str, raw: bytes) -> ToolDefinition | Quarantined:
+def check_definition(server_id: str, raw: bytes) -> ToolDefinition | QuarantinedDefinition:
     """One definition, as the server sent it, checked and measured, or why it is not offered."""
     try:
         members = parse_members(raw)
-    except SchemaRefused as refusal:
-        return Quarantined("", str(refusal))
+    except InvalidDefinition as refusal:
+        return QuarantinedDefinition("", str(refusal))
     name = members.get("name")
     if not isinstance(name, str) or not name:
-        return Quarantined("", "it has no name")
+        return QuarantinedDefinition("", "it has no name")
     native = "" if is_tool_name(name) else name
     if native and not can_have_alias(native):
-        return Quarantined(shown(name), f"its name is not 1 to {MAX_NATIVE_NAME} characters that can be seen")
+        return QuarantinedDefinition(
+            describe_name(name), f"its name is not 1 to {MAX_NATIVE_NAME} characters that can be seen"
+        )
     if native and is_disguised(native):
-        return Quarantined(shown(name), f"its name looks like `{skeleton(native)}` and is another")
+        return QuarantinedDefinition(
+            describe_name(name), f"its name looks like `{fold_lookalikes(native)}` and is another"
+        )
     try:
-        return _define(ToolRef(server_id, alias_of(native) if native else name), raw, members, native=native)
-    except SchemaRefused as refusal:
-        return Quarantined(name, str(refusal))
+        return _define(
+            ToolRef(server_id, make_alias(native) if native else name), raw, members, native=native
+        )
+    except InvalidDefinition as refusal:
+        return QuarantinedDefinition(name, str(refusal))
 
 
-def _name(checked: ToolDefinition | Quarantined) -> str:
+def _checked_name(checked: ToolDefinition | QuarantinedDefinition) -> str:
     return checked.ref.name if isinstance(checked, ToolDefinition) else checked.name
 
 
-def _native(checked: ToolDefinition | Quarantined) -> str:
+def _checked_native_name(checked: ToolDefinition | QuarantinedDefinition) -> str:
     return checked.native_name if isinstance(checked, ToolDefinition) else ""
 
 
-def _with_own_aliases(
-    found: Sequence[ToolDefinition | Quarantined], claimed: Mapping[str, str]
-) -> Iterator[ToolDefinition | Quarantined]:
+def _disambiguate_aliases(
+    found: Sequence[ToolDefinition | QuarantinedDefinition], claimed: Mapping[str, str]
+) -> Iterator[ToolDefinition | QuarantinedDefinition]:
     """`found`, where an alias that is a plain name, or another's alias, has more digits of its hash."""
     natives: dict[str, str] = {}
     for checked in found:
         if isinstance(checked, ToolDefinition) and checked.native_name:
-            yield _realiased(checked, claimed, natives)
+            yield _choose_alias(checked, claimed, natives)
         else:
             yield checked
 
 
-def _realiased(tool: ToolDefinition, claimed: Mapping[str, str], natives: dict[str, str]) -> ToolDefinition:
+def _choose_alias(
+    tool: ToolDefinition, claimed: Mapping[str, str], natives: dict[str, str]
+) -> ToolDefinition:
     native = tool.native_name
-    aliases = (alias_of(native, digits) for digits in HASH_DIGITS)
+    aliases = (make_alias(native, digits) for digits in ALIAS_HASH_DIGITS)
     alias = next(
         one
         for one in aliases
@@ -175,18 +201,18 @@ def _define(ref: ToolRef, raw: bytes, sent: Members, *, native: str) -> ToolDefi
         members.setdefault("title", native)  # an alias of other letters says little to people
     _check_bounds(members, decode_members(raw))
     if members.get("execution", {}).get("taskSupport") == "required":
-        raise SchemaRefused("it can only be called as a task, which this gateway does not carry yet")
+        raise InvalidDefinition("it can only be called as a task, which this gateway does not carry yet")
     schemas = [members[key] for key in _SCHEMAS if key in members]
     for schema in schemas:
         check_schema(schema)
     return ToolDefinition(
         ref=ref,
-        raw=respell(raw, sent=sent, members=members),
+        raw=reencode(raw, sent=sent, members=members),
         digest=hashlib.sha256(encode_canonical(pick_digested(members))).hexdigest(),
         tokens=estimate_tokens(msgspec.json.encode(_pick(members, _SEEN_BY_MODELS))),
         native_name=native,
         description=members.get("description", ""),
-        is_legacy_safe=all(legacy_form(schema) is schema for schema in schemas),
+        is_legacy_safe=all(to_stateful_schema(schema) is schema for schema in schemas),
         effects=read_effects(members.get("annotations", {})),
         param_headers=parse_param_headers(members["inputSchema"]),
     )
@@ -199,10 +225,10 @@ def pick_digested(members: Members) -> Members:
 
 def _repair(sent: Members) -> Members:
     """`sent` without the adornments that have the wrong type, and with an `inputSchema`."""
-    members = keep_fitting(sent, _ADORNMENTS)
+    members = keep_valid(sent, _TOOL_ADORNMENTS)
     check_description(members)
     hints: Members = members.get("annotations", {})
-    kept = keep_fitting(hints, _HINTS)
+    kept = keep_valid(hints, _HINTS)
     if len(kept) < len(hints):
         members["annotations"] = kept
     members["inputSchema"] = parse_input_schema(sent.get("inputSchema"))
@@ -212,7 +238,7 @@ def _repair(sent: Members) -> Members:
 def _check_bounds(members: Members, raws: Mapping[str, msgspec.Raw]) -> None:
     for key in _SCHEMAS:
         if key in raws and len(bytes(raws[key])) > MAX_SCHEMA_BYTES:
-            raise SchemaRefused(f"its `{key}` is larger than {MAX_SCHEMA_BYTES} bytes")
+            raise InvalidDefinition(f"its `{key}` is larger than {MAX_SCHEMA_BYTES} bytes")
     check_depth({key: value for key, value in members.items() if key not in _SCHEMAS})
 
 

@@ -11,9 +11,9 @@ from difflib import unified_diff
 from types import MappingProxyType
 from typing import Any, Final
 
+from toolgate.catalog.checks import encode_canonical, parse_members
 from toolgate.catalog.definitions import pick_digested
-from toolgate.catalog.members import encode_canonical, parse_members
-from toolgate.model.visible import encode_json
+from toolgate.model.json_text import encode_json
 
 MAX_DIFF_LINES: Final = 1_000
 """Of one tool. More are counted, not shown."""
@@ -49,23 +49,25 @@ class ToolChanges:
 
 def diff_definitions(old: Definitions, new: Definitions) -> ToolChanges:
     """What became of `old` in `new`. Raises SchemaRefused for what is no JSON object."""
-    before = {name: _digested(raw) for name, raw in old.items()}
-    after = {name: _digested(raw) for name, raw in new.items()}
+    before = {name: _parse_digested(raw) for name, raw in old.items()}
+    after = {name: _parse_digested(raw) for name, raw in new.items()}
     removed = sorted(before.keys() - after.keys())
     added = sorted(after.keys() - before.keys())
-    renamed = tuple(_renamed({name: before[name] for name in removed}, {name: after[name] for name in added}))
+    renamed = tuple(
+        _find_renames({name: before[name] for name in removed}, {name: after[name] for name in added})
+    )
     gone, come = {name for name, _ in renamed}, {name for _, name in renamed}
     return ToolChanges(
         added=tuple(name for name in added if name not in come),
         removed=tuple(name for name in removed if name not in gone),
         renamed=renamed,
-        changed=MappingProxyType(_changed(before, after)),
+        changed=MappingProxyType(_diff_changed(before, after)),
     )
 
 
 def diff_lines(old: object, new: object) -> tuple[str, ...]:
     """A unified diff of two JSON values, in lines that can be shown anywhere, of bounded number."""
-    before, after = _lines(old), _lines(new)
+    before, after = _split_lines(old), _split_lines(new)
     if len(before) * len(after) > _MAX_COMPARED:
         lines = [*(f"-{line}" for line in before), *(f"+{line}" for line in after)]
     else:
@@ -76,7 +78,7 @@ def diff_lines(old: object, new: object) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _changed(
+def _diff_changed(
     before: Mapping[str, dict[str, Any]], after: Mapping[str, dict[str, Any]]
 ) -> dict[str, tuple[str, ...]]:
     changed: dict[str, tuple[str, ...]] = {}
@@ -88,21 +90,21 @@ def _changed(
     return changed
 
 
-def _digested(raw: bytes) -> dict[str, Any]:
+def _parse_digested(raw: bytes) -> dict[str, Any]:
     return pick_digested(parse_members(raw))
 
 
-def _renamed(
+def _find_renames(
     removed: Mapping[str, dict[str, Any]], added: Mapping[str, dict[str, Any]]
 ) -> Iterator[tuple[str, str]]:
     """Pairs that differ in their name alone. Where several could be meant, none is."""
-    came = _by_content(added)
-    for content, names in _by_content(removed).items():
+    came = _group_by_content(added)
+    for content, names in _group_by_content(removed).items():
         if len(names) == 1 and len(came.get(content, ())) == 1:
             yield names[0], came[content][0]
 
 
-def _by_content(tools: Mapping[str, dict[str, Any]]) -> dict[bytes, list[str]]:
+def _group_by_content(tools: Mapping[str, dict[str, Any]]) -> dict[bytes, list[str]]:
     found: dict[bytes, list[str]] = {}
     for name, members in tools.items():
         content = encode_canonical({key: value for key, value in members.items() if key != "name"})
@@ -110,6 +112,6 @@ def _by_content(tools: Mapping[str, dict[str, Any]]) -> dict[bytes, list[str]]:
     return found
 
 
-def _lines(value: object) -> Sequence[str]:
+def _split_lines(value: object) -> Sequence[str]:
     text = _ESCAPED_BREAK.sub(r"\1\n", encode_json(value, indent=2, sort_keys=True))
     return [piece for line in text.split("\n") for piece in _FOLDABLE.sub(r"\1\n", line).split("\n")]

@@ -1,37 +1,163 @@
-"""Results of servers as clients of each era take them, in bytes.
+"""The instructions a client gets: the gateway's notes, and what the servers of its scope say of themselves.
+
+Instructions are a server's own words and reach a model unasked. So they are bounded, name their server, and
+hold nothing that people do not see.
+
+Definitions and lists of them as clients of each era take them, in bytes.
+
+What is carried is not re-modelled: every member that need not change passes as the server wrote it, so
+`$defs`, `_meta` and vendor keys survive. A change is made only where a client of that era would refuse the
+list.
+
+Results of servers as clients of each era take them, in bytes.
 
 What is carried is not re-modelled: every member that need not change passes as the server wrote it. A change
 is made only where a client of that era would refuse the answer, and no data is dropped for it that the
 client could have used.
 """
 
-from typing import Any, Final
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from toolgate.catalog.checks import to_stateful_schema
 from toolgate.errors import ServerUnavailable, ToolgateError
-from toolgate.model.raw import Members, decode_members
-from toolgate.model.tools import Era
+from toolgate.model.json_text import Members, decode_members
+from toolgate.model.protocol import LIST_MEMBERS
+from toolgate.model.tools import Listing, ListKind, Revision, ToolDefinition
+
+MAX_INSTRUCTIONS: Final = 16_384
+"""Of one server, in characters: as much as a description may have."""
+MAX_MERGED_EACH: Final = 2_048
+"""Of one server among others. Claude Code shows a model about as much of one connection."""
+MAX_MERGED: Final = 8_192
+"""Of all servers of a scope together: about 2,000 tokens."""
+
+_VISIBLE_CONTROLS: Final = "\n\t"
+
+
+class ServerInstructions(NamedTuple):
+    """What one server says about itself."""
+
+    server_id: str
+    display_name: str
+    text: str
+
+
+def clean_instructions(text: str) -> str:
+    """`text` within bounds, without control and format characters: those can hide words from people."""
+    kept = (
+        char for char in text[: 2 * MAX_INSTRUCTIONS] if char in _VISIBLE_CONTROLS or not _is_invisible(char)
+    )
+    return _truncate("".join(kept).strip(), MAX_INSTRUCTIONS)
+
+
+def _is_invisible(char: str) -> bool:
+    return unicodedata.category(char) in {"Cc", "Cf", "Cs", "Co", "Cn"}
+
+
+def compose_instructions(
+    notes: Sequence[str], servers: Sequence[ServerInstructions], *, is_single: bool
+) -> str:
+    """The notes, then each server's text under its name; on the path of a single server the text alone."""
+    texts = [server.text for server in servers] if is_single else list(_merge_servers(servers))
+    return "\n\n".join([" ".join(notes), *texts] if notes else texts)
+
+
+def _merge_servers(servers: Sequence[ServerInstructions]) -> Iterable[str]:
+    left = MAX_MERGED
+    for position, server in enumerate(servers):
+        title = f" ({server.display_name})" if server.display_name else ""
+        text = f"Server `{server.server_id}`{title}:\n{_truncate(server.text, MAX_MERGED_EACH)}"
+        if len(text) > left:
+            yield f"Instructions of {len(servers) - position} more servers are left out."
+            return
+        left -= len(text)
+        yield text
+
+
+def _truncate(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+_NAME_MEMBERS: Final[Mapping[ListKind, str]] = {
+    "prompts": "name",
+    "resources": "uri",
+    "templates": "uriTemplate",
+}
+_SCHEMAS: Final = ("inputSchema", "outputSchema")
+_EMPTY_OBJECT: Final = msgspec.Raw(b"{}")
+
+_decode = msgspec.json.decode
+_encode = msgspec.json.encode
+
+
+def encode_definition(definition: ToolDefinition, name: str, *, era: Revision) -> bytes:
+    """The server's own JSON under the door's `name` for it; for legacy clients, with schemas they take."""
+    members = decode_members(definition.raw)
+    members["name"] = msgspec.Raw(_encode(name))
+    if era == "legacy" and not definition.is_legacy_safe:
+        _downgrade(members)
+    return _encode(members)
+
+
+def encode_listing(listing: Listing, name: str, *, kind: ListKind) -> bytes:
+    """The server's own JSON under the door's `name` for it, the same for clients of either era."""
+    if name == listing.name:
+        return listing.raw
+    members = decode_members(listing.raw)
+    members[_NAME_MEMBERS[kind]] = msgspec.Raw(_encode(name))
+    return _encode(members)
+
+
+def encode_page(
+    kind: ListKind,
+    listed: Sequence[bytes],
+    *,
+    era: Revision,
+    next_cursor: str | None,
+    ttl_ms: int,
+    meta: Mapping[str, Any],
+) -> bytes:
+    """The result of the list's method, with `listed` in the order given. A scoped list is never `public`."""
+    parts = [b'{"%b":[%b]' % (LIST_MEMBERS[kind].encode(), b",".join(listed))]
+    if next_cursor is not None:
+        parts.append(b'"nextCursor":%b' % _encode(next_cursor))
+    if era == "modern":
+        parts.append(b'"resultType":"complete","ttlMs":%d,"cacheScope":"private"' % ttl_ms)
+    if meta:
+        parts.append(b'"_meta":%b' % _encode(meta))
+    return b",".join(parts) + b"}"
+
+
+def _downgrade(members: Members) -> None:
+    """Schemas as legacy clients take them. An output schema they have no words for is left out."""
+    for key in _SCHEMAS:
+        schema = _decode(members.get(key, _EMPTY_OBJECT))
+        form = to_stateful_schema(schema)
+        if form is None:
+            members.pop(key, None)
+        elif form is not schema:
+            members[key] = msgspec.Raw(_encode(form))
+
 
 ERROR_META: Final = "toolgate/error"
 
 _MODERN_MEMBERS: Final = frozenset({"resultType", "ttlMs", "cacheScope"})
 _COMPLETE: Final = b'"complete"'
-_ASKING: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
+_INPUT_METHODS: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 """The methods a server may answer with `input_required`."""
-_EMPTY_OBJECT: Final = msgspec.Raw(b"{}")
 _EMPTY_ARRAY: Final = msgspec.Raw(b"[]")
 _NULL: Final = msgspec.Raw(b"null")
-
-_decode = msgspec.json.decode
-_encode = msgspec.json.encode
 _encode_canonical = msgspec.json.Encoder(order="sorted").encode
 
 
 _decode_state = msgspec.json.Decoder(str | None).decode
 
 
-class InputNeeded(Exception):
+class InputRequired(Exception):
     """A modern server asks its client for something first. No caller sees this: the gateway sees to it."""
 
     def __init__(self, *, input_requests: Members, request_state: msgspec.Raw | None, result: bytes) -> None:
@@ -44,7 +170,9 @@ class InputNeeded(Exception):
         """All of it, as the server sent it."""
 
 
-def adapt_result(result: Members, *, upstream: Era, client: Era, method: str = "tools/call") -> bytes:
+def adapt_result(
+    result: Members, *, upstream: Revision, client: Revision, method: str = "tools/call"
+) -> bytes:
     """The result of `method` as a client of its era takes it.
 
     Raises InputNeeded where a modern server asks for input first, and ServerUnavailable where it answered
@@ -55,17 +183,17 @@ def adapt_result(result: Members, *, upstream: Era, client: Era, method: str = "
     kind = result.get("resultType")
     try:
         if kind is not None and bytes(kind) != _COMPLETE and _decode(kind) != "complete":
-            raise _uncommon(_decode(kind), result, upstream=upstream, method=method)
+            raise _interpret_incomplete(_decode(kind), result, upstream=upstream, method=method)
         if client == "legacy":
-            return _as_legacy(result, method)
+            return _encode_stateful(result, method)
         if method == "resources/read":
-            return _as_cacheable(result)
+            return _encode_stateless_read(result)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise ServerUnavailable("the server answered with a result that cannot be read") from exc
     return _encode(result if kind is not None else {"resultType": msgspec.Raw(_COMPLETE), **result})
 
 
-def failure_result(exc: ToolgateError) -> Members:
+def make_error_result(exc: ToolgateError) -> Members:
     """A failure as a tool's result, so that a model can act on it. Its text begins with the code."""
     text = f"{exc.code}: {exc}. {exc.hint}"
     detail = {**exc.detail, "retryable": exc.retryable}
@@ -73,21 +201,21 @@ def failure_result(exc: ToolgateError) -> Members:
     return {name: msgspec.Raw(_encode(value)) for name, value in result.items()}
 
 
-def _uncommon(kind: object, result: Members, *, upstream: Era, method: str) -> Exception:
+def _interpret_incomplete(kind: object, result: Members, *, upstream: Revision, method: str) -> Exception:
     """What a result that is not complete comes to. One of no known kind is refused, never guessed at."""
-    if kind != "input_required" or upstream == "legacy" or method not in _ASKING:
+    if kind != "input_required" or upstream == "legacy" or method not in _INPUT_METHODS:
         return ServerUnavailable("the server answered with a kind of result that this gateway does not carry")
     questions = decode_members(result.get("inputRequests", _EMPTY_OBJECT))
     state = result.get("requestState", _NULL)
     is_stateless = _decode_state(state) is None
     if not questions and is_stateless:
         return ServerUnavailable("the server needs input and does not say what")
-    return InputNeeded(
+    return InputRequired(
         input_requests=questions, request_state=None if is_stateless else state, result=_encode(result)
     )
 
 
-def _as_cacheable(result: Members) -> bytes:
+def _encode_stateless_read(result: Members) -> bytes:
     """What was read is this caller's alone, whatever its server says of others."""
     ttl = _decode(result.get("ttlMs", b"0"))
     own = {
@@ -98,26 +226,26 @@ def _as_cacheable(result: Members) -> bytes:
     return _encode({**result, **own})
 
 
-def _as_legacy(result: Members, method: str) -> bytes:
+def _encode_stateful(result: Members, method: str) -> bytes:
     members = {name: raw for name, raw in result.items() if name not in _MODERN_MEMBERS}
     structured = members.get("structuredContent")
     if structured is not None and method == "tools/call" and bytes(structured)[:1] != b"{":
         del members["structuredContent"]
-        members["content"] = _say_in_text(members.get("content", _EMPTY_ARRAY), structured)
+        members["content"] = _append_as_text(members.get("content", _EMPTY_ARRAY), structured)
     return _encode(members)
 
 
-def _say_in_text(content: msgspec.Raw, structured: msgspec.Raw) -> msgspec.Raw:
+def _append_as_text(content: msgspec.Raw, structured: msgspec.Raw) -> msgspec.Raw:
     """`content` with the value legacy has no place for, unless it is nothing or said in text already."""
     value = _decode(structured)
     said = [block.get("text") for block in _decode(content, type=list[dict[str, Any]])]
-    if value is None or any(_spells(text, value) for text in said):
+    if value is None or any(_is_same_json(text, value) for text in said):
         return content
     blocks: list[object] = [*_decode(content, type=list[msgspec.Raw])]
     return msgspec.Raw(_encode([*blocks, {"type": "text", "text": bytes(structured).decode()}]))
 
 
-def _spells(text: object, value: object) -> bool:
+def _is_same_json(text: object, value: object) -> bool:
     try:
         # Compared as bytes: to Python, `1`, `1.0` and `true` are all one.
         return isinstance(text, str) and _encode_canonical(_decode(text)) == _encode_canonical(value)

@@ -1,8 +1,15 @@
-"""Checks each prompt, resource and resource template a server lists, alone, as tools are checked.
+"""URI templates (RFC 6570), as far as it takes to say whether a URI could have come from one.
+
+Both sides may be a stranger's, so matching never backtracks. Which positions of a URI can be reached is
+kept as the bits of one number, and each part of a template moves all of them at once.
+
+Checks each prompt, resource and resource template a server lists, alone, as tools are checked.
 
 What a request depends on (the name or URI, a prompt's arguments) must be right, or the listing is
 quarantined with the reason, under the name that policy knows it by. What only adorns it is left out when it
 has the wrong type. Nothing is ever judged by what its text says.
+
+All that a server lists, of every kind, as one value: checked, and told from another by its digest.
 """
 
 import hashlib
@@ -13,29 +20,112 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from toolgate.catalog.checks import SchemaRefused
-from toolgate.catalog.members import (
-    MAX_LISTED,
+from toolgate.catalog.checks import (
+    MAX_DEFINITIONS,
     Icon,
+    InvalidDefinition,
     Members,
-    Quarantined,
+    QuarantinedDefinition,
     check_depth,
     check_description,
+    describe_name,
     encode_canonical,
-    keep_fitting,
+    keep_valid,
     parse_members,
-    respell,
-    shown,
+    reencode,
 )
-from toolgate.catalog.templates import MAX_EXPRESSIONS, MAX_TEMPLATE_BYTES, MAX_WORK, work_of
+from toolgate.catalog.definitions import check_tools
 from toolgate.model.names import PROMPT, RESOURCE
-from toolgate.model.tools import Listing
+from toolgate.model.tools import Listing, ServerTools, ToolDefinition
+
+MAX_TEMPLATE_BYTES: Final = 512
+MAX_EXPRESSIONS: Final = 16
+MAX_WORK: Final = 100_000
+"""Of all templates of a server together: a URI may be held against every one, and others wait meanwhile."""
+_EXPRESSION_WORK: Final = 12
+
+_EXPRESSION: Final = re.compile(r"\{([^{}]+)\}")
+_SIMPLE: Final = re.compile(r"[A-Za-z0-9_.%]+")
+
+
+def measure_work(template: str) -> int:
+    """How much there is to do to hold a URI against a template, in characters."""
+    head, *rest = _EXPRESSION.split(template)
+    del head  # looked at in one go
+    return sum(_EXPRESSION_WORK + len(literal) for literal in rest[1::2])
+
+
+class UriTemplate:
+    """One template, taken apart.
+
+    Literal parts stand for themselves, `{x}` for anything without a `/`, and every other expression, of
+    which there are many kinds, for anything at all.
+    """
+
+    __slots__ = ("_head", "_rest", "_tail")
+
+    def __init__(self, text: str) -> None:
+        head, *rest = _EXPRESSION.split(text)
+        self._head = head
+        self._rest = tuple(
+            (_SIMPLE.fullmatch(expression) is not None, literal)
+            for expression, literal in zip(rest[::2], rest[1::2], strict=True)
+        )
+        self._tail = rest[-1] if rest else ""
+
+    def matches(self, uri: "Uri") -> bool:
+        """Whether some values of the variables make the template into `uri`."""
+        if not (uri.text.startswith(self._head) and uri.text.endswith(self._tail)):
+            return False
+        reached = 1 << len(self._head)
+        for is_segment, literal in self._rest:
+            reached = uri.skip(reached, within_segment=is_segment)
+            for char in literal:
+                reached = (reached & uri.places(char)) << 1
+            if not reached:
+                return False
+        return bool(reached & uri.end)
+
+
+class Uri:
+    """A URI to hold against many templates. Bit i of a number stands for the position before character i."""
+
+    __slots__ = ("_all", "_places", "_runs", "end", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.end = 1 << len(text)
+        self._all = (self.end << 1) - 1
+        self._places: dict[str, int] = {}
+        for at, char in enumerate(text):
+            self._places[char] = self._places.get(char, 0) | 1 << at
+        # By length, a power of two: where that many characters follow that are no `/`.
+        self._runs: list[tuple[int, int]] = []
+        length, run = 1, self.end - 1 & ~self.places("/")
+        while run:
+            self._runs.append((length, run))
+            run &= run >> length
+            length *= 2
+
+    def places(self, char: str) -> int:
+        """Where `char` stands."""
+        return self._places.get(char, 0)
+
+    def skip(self, reached: int, *, within_segment: bool) -> int:
+        """The positions reached over any characters, or over any but `/`."""
+        if not within_segment:
+            lowest = reached & -reached
+            return self._all & ~(lowest - 1)
+        for length, run in self._runs:
+            reached |= (reached & run) << length
+        return reached
+
 
 MAX_PROMPT_NAME: Final = 256
 MAX_URI_BYTES: Final = 2_048
 MAX_ARGUMENTS: Final = 128
 
-Checked = tuple[Mapping[str, Listing], Mapping[str, str]]
+CheckedListings = tuple[Mapping[str, Listing], Mapping[str, str]]
 
 SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 """How an absolute URI begins."""
@@ -45,8 +135,8 @@ _AUTHORITY: Final = re.compile(
 )
 _NEEDS_HOST: Final = re.compile(r"(?:https?|wss?|ftp):", re.IGNORECASE)
 _HAS_HOST: Final = re.compile(r"[^:]*:[/\\]*[^/\\?#]")
-_EXPRESSION: Final = re.compile(r"\{[^{}]+\}")
-_MOMENT: Final = r"^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)$"
+_EXPRESSION_SLOT: Final = re.compile(r"\{[^{}]+\}")
+_TIMESTAMP: Final = r"^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)$"
 
 _ADORNMENTS: Final[Mapping[str, Any]] = {"title": str, "icons": list[Icon], "_meta": dict[str, Any]}
 _CONTENT_ADORNMENTS: Final[Mapping[str, Any]] = {
@@ -58,7 +148,7 @@ _CONTENT_ADORNMENTS: Final[Mapping[str, Any]] = {
 _ANNOTATIONS: Final[Mapping[str, Any]] = {
     "audience": list[Literal["user", "assistant"]],
     "priority": Annotated[float, msgspec.Meta(ge=0, le=1)],
-    "lastModified": Annotated[str, msgspec.Meta(pattern=_MOMENT)],
+    "lastModified": Annotated[str, msgspec.Meta(pattern=_TIMESTAMP)],
 }
 _ARGUMENT_ADORNMENTS: Final[Mapping[str, Any]] = {"title": str, "description": str, "required": bool}
 
@@ -75,24 +165,24 @@ class _Kind(NamedTuple):
     repair: Callable[[str, Members], Members]
 
 
-def check_prompts(server_id: str, raws: Sequence[bytes]) -> Checked:
+def check_prompts(server_id: str, raws: Sequence[bytes]) -> CheckedListings:
     """The prompts of a server by name, and what was quarantined as `prompt:<name>`, with the reasons."""
     return _check_all(_PROMPTS, server_id, raws)
 
 
-def check_resources(server_id: str, raws: Sequence[bytes]) -> Checked:
+def check_resources(server_id: str, raws: Sequence[bytes]) -> CheckedListings:
     """The resources of a server by URI, and what was quarantined as `resource:<uri>`, with the reasons."""
     return _check_all(_RESOURCES, server_id, raws)
 
 
-def check_templates(server_id: str, raws: Sequence[bytes]) -> Checked:
+def check_templates(server_id: str, raws: Sequence[bytes]) -> CheckedListings:
     """The templates of a server as they are written, and what was quarantined, with the reasons."""
     listings, quarantined = _check_all(_TEMPLATES, server_id, raws)
     kept: dict[str, Listing] = {}
     left_out: dict[str, str] = {}
     work = 0
     for template, listing in listings.items():
-        work += work_of(template)
+        work += measure_work(template)
         if work <= MAX_WORK:
             kept[template] = listing
         else:
@@ -102,41 +192,41 @@ def check_templates(server_id: str, raws: Sequence[bytes]) -> Checked:
     return MappingProxyType(kept), MappingProxyType({**quarantined, **left_out})
 
 
-def _check_all(kind: _Kind, server_id: str, raws: Sequence[bytes]) -> Checked:
+def _check_all(kind: _Kind, server_id: str, raws: Sequence[bytes]) -> CheckedListings:
     """The two never share a name: what cannot go by its own is quarantined as `name#position`."""
     listings: dict[str, Listing] = {}
     quarantined: dict[str, str] = {}
-    for position, raw in enumerate(raws[:MAX_LISTED], start=1):
-        checked = _check(kind, server_id, raw)
+    for position, raw in enumerate(raws[:MAX_DEFINITIONS], start=1):
+        checked = _check_listing(kind, server_id, raw)
         name = checked.name
         key = kind.prefix + name
         is_taken = not name or name in listings or key in quarantined
-        if isinstance(checked, Quarantined):
+        if isinstance(checked, QuarantinedDefinition):
             quarantined[f"{key}#{position}" if is_taken else key] = checked.reason
         elif is_taken:
             quarantined[f"{key}#{position}"] = f"its {kind.key} is already taken"
         else:
             listings[name] = checked
-    if len(raws) > MAX_LISTED:
-        left_out = len(raws) - MAX_LISTED
-        reason = f"{left_out} more {kind.words} than the {MAX_LISTED} a server may offer"
-        quarantined[f"{kind.prefix}#{MAX_LISTED + 1}"] = reason
+    if len(raws) > MAX_DEFINITIONS:
+        left_out = len(raws) - MAX_DEFINITIONS
+        reason = f"{left_out} more {kind.words} than the {MAX_DEFINITIONS} a server may offer"
+        quarantined[f"{kind.prefix}#{MAX_DEFINITIONS + 1}"] = reason
     return MappingProxyType(listings), MappingProxyType(quarantined)
 
 
-def _check(kind: _Kind, server_id: str, raw: bytes) -> Listing | Quarantined:
+def _check_listing(kind: _Kind, server_id: str, raw: bytes) -> Listing | QuarantinedDefinition:
     label = ""
     try:
         members = parse_members(raw)
         name = members.get(kind.key)
         if not isinstance(name, str) or not name:
-            return Quarantined("", f"it has no {kind.key}")
-        label = shown(name)
+            return QuarantinedDefinition("", f"it has no {kind.key}")
+        label = describe_name(name)
         kind.check_name(name)
         label = name
         return _define(kind, server_id, raw, members)
-    except SchemaRefused as refusal:
-        return Quarantined(label, str(refusal))
+    except InvalidDefinition as refusal:
+        return QuarantinedDefinition(label, str(refusal))
 
 
 def _define(kind: _Kind, server_id: str, raw: bytes, sent: Members) -> Listing:
@@ -146,14 +236,14 @@ def _define(kind: _Kind, server_id: str, raw: bytes, sent: Members) -> Listing:
     return Listing(
         server_id=server_id,
         name=sent[kind.key],
-        raw=respell(raw, sent=sent, members=members),
+        raw=reencode(raw, sent=sent, members=members),
         digest=hashlib.sha256(encode_canonical(members)).hexdigest(),
     )
 
 
 def _check_prompt_name(name: str) -> None:
     if len(name) > MAX_PROMPT_NAME or not name.isprintable():
-        raise SchemaRefused(f"its name is not 1 to {MAX_PROMPT_NAME} characters that can be seen")
+        raise InvalidDefinition(f"its name is not 1 to {MAX_PROMPT_NAME} characters that can be seen")
 
 
 def _check_uri(uri: str) -> None:
@@ -162,29 +252,29 @@ def _check_uri(uri: str) -> None:
     if uri.startswith("//", uri.index(":") + 1) and (
         authority is None or int(authority["port"] or 0) > 65_535
     ):
-        raise SchemaRefused("the host in its URI cannot be read")
+        raise InvalidDefinition("the host in its URI cannot be read")
     if _NEEDS_HOST.match(uri) and not _HAS_HOST.match(uri):
-        raise SchemaRefused("its URI has no host")
+        raise InvalidDefinition("its URI has no host")
 
 
 def _check_template(template: str) -> None:
     _check_absolute(template, MAX_TEMPLATE_BYTES)
-    literal, expressions = _EXPRESSION.subn("", template)
+    literal, expressions = _EXPRESSION_SLOT.subn("", template)
     if "{" in literal or "}" in literal:
-        raise SchemaRefused("its braces do not pair up")
+        raise InvalidDefinition("its braces do not pair up")
     if expressions > MAX_EXPRESSIONS:
-        raise SchemaRefused(f"it has more than {MAX_EXPRESSIONS} expressions")
+        raise InvalidDefinition(f"it has more than {MAX_EXPRESSIONS} expressions")
 
 
 def _check_absolute(uri: str, max_bytes: int = MAX_URI_BYTES) -> None:
     if not uri.isprintable() or len(uri.encode()) > max_bytes:
-        raise SchemaRefused(f"its URI is not 1 to {max_bytes} bytes that can be seen")
+        raise InvalidDefinition(f"its URI is not 1 to {max_bytes} bytes that can be seen")
     if not SCHEME.match(uri):
-        raise SchemaRefused("its URI does not begin with a scheme")
+        raise InvalidDefinition("its URI does not begin with a scheme")
 
 
 def _repair_prompt(_name: str, sent: Members) -> Members:
-    members = keep_fitting(sent, _ADORNMENTS)
+    members = keep_valid(sent, _ADORNMENTS)
     if members.get("arguments", ()) is None:
         del members["arguments"]
     arguments = members.get("arguments", [])
@@ -193,8 +283,8 @@ def _repair_prompt(_name: str, sent: Members) -> Members:
         or len(arguments) > MAX_ARGUMENTS
         or not all(map(_is_named, arguments))
     ):
-        raise SchemaRefused(f"its arguments are not a list of at most {MAX_ARGUMENTS} with names")
-    kept = [keep_fitting(argument, _ARGUMENT_ADORNMENTS) for argument in arguments]
+        raise InvalidDefinition(f"its arguments are not a list of at most {MAX_ARGUMENTS} with names")
+    kept = [keep_valid(argument, _ARGUMENT_ADORNMENTS) for argument in arguments]
     if kept != arguments:
         members["arguments"] = kept
     return members
@@ -206,11 +296,11 @@ def _is_named(argument: object) -> bool:
 
 def _repair_content(uri: str, sent: Members) -> Members:
     """A name is for people to read: where there is none, the URI serves."""
-    members = keep_fitting(sent, _CONTENT_ADORNMENTS)
+    members = keep_valid(sent, _CONTENT_ADORNMENTS)
     if not isinstance(members.get("name"), str):
         members["name"] = uri
     annotations: Members = members.get("annotations", {})
-    kept = keep_fitting(annotations, _ANNOTATIONS)
+    kept = keep_valid(annotations, _ANNOTATIONS)
     if len(kept) < len(annotations):
         members["annotations"] = kept
     return members
@@ -219,3 +309,53 @@ def _repair_content(uri: str, sent: Members) -> Members:
 _PROMPTS: Final = _Kind("prompts", PROMPT, "name", _check_prompt_name, _repair_prompt)
 _RESOURCES: Final = _Kind("resources", RESOURCE, "uri", _check_uri, _repair_content)
 _TEMPLATES: Final = _Kind("templates", RESOURCE, "uriTemplate", _check_template, _repair_content)
+
+
+_NO_LISTINGS: Mapping[str, Listing] = MappingProxyType({})
+
+
+class ServerLists(NamedTuple):
+    """What a server offers, by name, and what it does not, with the reasons."""
+
+    tools: Mapping[str, ToolDefinition]
+    quarantined: Mapping[str, str]
+    prompts: Mapping[str, Listing] = _NO_LISTINGS
+    resources: Mapping[str, Listing] = _NO_LISTINGS
+    templates: Mapping[str, Listing] = _NO_LISTINGS
+
+    @property
+    def raws(self) -> tuple[bytes, ...]:
+        """Every definition as it was written."""
+        listings = (*self.prompts.values(), *self.resources.values(), *self.templates.values())
+        return (*(tool.raw for tool in self.tools.values()), *(listing.raw for listing in listings))
+
+
+def read_lists(offer: ServerTools) -> ServerLists:
+    """What is known of a server."""
+    return ServerLists(offer.tools, offer.quarantined, offer.prompts, offer.resources, offer.templates)
+
+
+def check_lists(
+    server_id: str,
+    *,
+    tools: Sequence[bytes],
+    prompts: Sequence[bytes],
+    resources: Sequence[bytes],
+    templates: Sequence[bytes],
+) -> ServerLists:
+    """The definitions of a server, each checked alone."""
+    good_tools, bad_tools = check_tools(server_id, tools)
+    good_prompts, bad_prompts = check_prompts(server_id, prompts)
+    good_resources, bad_resources = check_resources(server_id, resources)
+    good_templates, bad_templates = check_templates(server_id, templates)
+    quarantined = MappingProxyType({**bad_tools, **bad_prompts, **bad_resources, **bad_templates})
+    return ServerLists(good_tools, quarantined, good_prompts, good_resources, good_templates)
+
+
+def digest_lists(lists: ServerLists) -> str:
+    """Tells what a server offers from anything else, whatever the order it came in."""
+    digests = [
+        {name: one.digest for name, one in found.items()}
+        for found in (lists.tools, lists.prompts, lists.resources, lists.templates)
+    ]
+    return hashlib.sha256(encode_canonical([*digests, dict(lists.quarantined)])).hexdigest()

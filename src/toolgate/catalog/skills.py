@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from toolgate.catalog.naming import door_name
+from toolgate.catalog.naming import join_tool_name
 from toolgate.errors import InvalidRecord
 from toolgate.model.effects import HINTS
 from toolgate.model.names import ToolRef, parse_server_id, parse_task_id
@@ -18,7 +18,7 @@ MAX_SKILL_TOOLS: Final = 1_000
 MAX_TITLE: Final = 200
 
 # As tools are named, and the two signs of patterns; or an effect.
-_TOOL = re.compile(rf"[A-Za-z0-9_.*?-]{{1,128}}|@(?:{'|'.join(HINTS)})")
+_TOOL_NAME = re.compile(rf"[A-Za-z0-9_.*?-]{{1,128}}|@(?:{'|'.join(HINTS)})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class Skill:
     @property
     def selection(self) -> str:
         """As `?tools=` has it."""
-        return ",".join(door_name(ref) for ref in self.tools)
+        return ",".join(join_tool_name(ref) for ref in self.tools)
 
     def task(self) -> dict[str, Any]:
         """The body of a task with the same scope: the same skill always makes the same."""
@@ -74,7 +74,7 @@ def parse_skill(document: object) -> Skill:
     return Skill(
         skill_id=skill_id,
         tools=tools,
-        name=_words(document.get("name"))[:MAX_TITLE],
+        name=_clean_text(document.get("name"))[:MAX_TITLE],
     )
 
 
@@ -108,13 +108,13 @@ def _parse_tool(value: object) -> ToolRef:
     shown = ascii(value[:80])[1:-1]
     if not separator:
         raise InvalidRecord(f"`{shown}` does not say which server it is of")
-    if not _TOOL.fullmatch(name):
+    if not _TOOL_NAME.fullmatch(name):
         known = ", ".join(f"`@{effect}`" for effect in HINTS)
         raise InvalidRecord(f"`{shown}` is not the name of a tool, and not one of {known}")
     return ToolRef(parse_server_id(server_id), name)
 
 
-def _words(value: object) -> str:
+def _clean_text(value: object) -> str:
     """What is meant for people, on one line, without what cannot be seen."""
     text = " ".join(value.split()) if isinstance(value, str) else ""
     return "".join(character for character in text if character.isprintable())

@@ -1,15 +1,48 @@
-"""What a task says of chats, in its `config`. Strict and total, as its policy is: nothing is guessed at."""
+"""Budgets as tasks and requests narrow them: a JSON object with some of their names, read strictly.
 
+What a task says of chats, in its `config`. Strict and total, as its policy is: nothing is guessed at.
+"""
+
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
-from toolgate.chat.budgets import parse_budgets
 from toolgate.errors import InvalidParams, InvalidRecord
-from toolgate.model.chat import BudgetsNarrowed, ChatMode
+from toolgate.model.chat import ChatBudgetLimits, ChatMode
 from toolgate.model.tasks import Task
+
+_HINT: Final = f"send an object with some of {', '.join(f'`{name}`' for name in ChatBudgetLimits.__slots__)}"
+# No upper bounds: what is larger than it was changes nothing.
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _BudgetsBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A null is not an absent budget, and refused."""
+
+    max_iterations: _Count | msgspec.UnsetType = msgspec.UNSET
+    max_total_tool_calls: _Count | msgspec.UnsetType = msgspec.UNSET
+    max_tool_output_bytes: Annotated[int, msgspec.Meta(ge=256)] | msgspec.UnsetType = msgspec.UNSET
+    tool_timeout_ms: Annotated[int, msgspec.Meta(ge=100)] | msgspec.UnsetType = msgspec.UNSET
+    wall_clock_ms: Annotated[int, msgspec.Meta(ge=1_000)] | msgspec.UnsetType = msgspec.UNSET
+
+
+def parse_budgets(text: str | bytes) -> ChatBudgetLimits:
+    """The budgets in a JSON object, or InvalidParams. Those it does not name stay as they were."""
+    try:
+        sent = msgspec.json.decode(text, type=_BudgetsBody)
+    except (msgspec.DecodeError, UnicodeError) as exc:
+        raise InvalidParams(f"the value is not JSON of the right shape: {exc}", hint=_HINT) from exc
+    json.loads(text, object_pairs_hook=_check_unique_names)
+    return ChatBudgetLimits(**msgspec.to_builtins(sent))
+
+
+def _check_unique_names(pairs: list[tuple[str, object]]) -> None:
+    if len(dict(pairs)) < len(pairs):
+        raise InvalidParams("a name stands in it twice", hint=_HINT)
+
 
 _MODE: Final = "chat.mode"
 _BUDGETS: Final = "chat.budgets"
@@ -24,7 +57,7 @@ class TaskChat:
 
     mode: ChatMode | None = None
     """None: as the upstream has it. `inject` does not undo its `passthrough`."""
-    budgets: BudgetsNarrowed = field(default_factory=BudgetsNarrowed)
+    budgets: ChatBudgetLimits = field(default_factory=ChatBudgetLimits)
 
 
 def parse_task_chat(task: Task) -> TaskChat:
@@ -46,18 +79,18 @@ def _parse_mode(task: Task) -> ChatMode | None:
         return _decode_mode(text)
     except (msgspec.DecodeError, UnicodeError) as exc:
         why = f"the value is not JSON of the right shape: {exc}"
-        raise _refused(task, _MODE, why, hint='write `"inject"` or `"passthrough"`') from exc
+        raise _invalid_key(task, _MODE, why, hint='write `"inject"` or `"passthrough"`') from exc
 
 
-def _parse_budgets(task: Task) -> BudgetsNarrowed:
+def _parse_budgets(task: Task) -> ChatBudgetLimits:
     text = task.config.get(_BUDGETS)
     if text is None:
-        return BudgetsNarrowed()
+        return ChatBudgetLimits()
     try:
         return parse_budgets(text)
     except InvalidParams as exc:
-        raise _refused(task, _BUDGETS, str(exc), hint=exc.hint) from exc
+        raise _invalid_key(task, _BUDGETS, str(exc), hint=exc.hint) from exc
 
 
-def _refused(task: Task, key: str, why: str, *, hint: str) -> InvalidRecord:
+def _invalid_key(task: Task, key: str, why: str, *, hint: str) -> InvalidRecord:
     return InvalidRecord(f"task `{task.task_id}`: `{key}`: {why}", hint=hint)

@@ -14,10 +14,17 @@ from typing import Final
 
 import msgspec
 
-from toolgate.chat.calls import CallError, parse_arguments
-from toolgate.chat.parsing import given
-from toolgate.chat.tool_calls import cut_text
-from toolgate.model.raw import NULL, UNREADABLE, Members, decode_array, decode_members, encode_raw, text_of
+from toolgate.chat.parsing import get_member
+from toolgate.chat.tool_calls import CallError, cut_text, parse_arguments
+from toolgate.model.json_text import (
+    NULL,
+    UNREADABLE,
+    Members,
+    as_text,
+    decode_array,
+    decode_members,
+    encode_raw,
+)
 
 ID_PREFIX: Final = "tgc_"
 """Begins the id of a call of the caller's own, where that carries what was done beside it."""
@@ -25,7 +32,7 @@ MAX_BYTES: Final = 48 * 1024
 """Compressed: it travels with every later request of its conversation."""
 MAX_RAW_BYTES: Final = 512 * 1024
 """Before compression: opening a turn never takes more memory than this."""
-MAX_SPLICED_BYTES: Final = 4 * 1024 * 1024
+MAX_RESTORED_BYTES: Final = 4 * 1024 * 1024
 """Of all turns of one request. Ids are short where what they hold compresses well, and can be sent again
 and again: past this none is opened any more."""
 _MARK: Final = ID_PREFIX.encode()
@@ -42,7 +49,7 @@ Results = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
+class HiddenRound:
     """An assistant's message all of whose calls were answered here."""
 
     message: Members
@@ -59,7 +66,7 @@ class HiddenTurn:
     """Of the calls that were answered here."""
     own_ids: tuple[str, ...]
     """The calls handed over, by the ids the model's server knows."""
-    earlier: tuple[Round, ...] = ()
+    earlier: tuple[HiddenRound, ...] = ()
     """Rounds before this turn and after what the caller sent."""
 
     @property
@@ -68,7 +75,7 @@ class HiddenTurn:
         return not self.results and not self.earlier
 
 
-class _Sent(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+class _HiddenTurnWire(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """As it travels."""
 
     message: Members
@@ -79,9 +86,9 @@ class _Sent(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 def encode_hidden(turn: HiddenTurn, *, max_bytes: int = MAX_BYTES) -> bytes:
     """`turn` in at most `max_bytes`. What is too long is cut and says so; what cannot be is left out."""
-    for smaller in _ever_smaller(turn):
+    for smaller in _shrink_turn(turn):
         earlier = tuple((one.message, one.results) for one in smaller.earlier)
-        raw = _encode(_Sent(smaller.message, smaller.results, smaller.own_ids, earlier))
+        raw = _encode(_HiddenTurnWire(smaller.message, smaller.results, smaller.own_ids, earlier))
         if len(raw) <= MAX_RAW_BYTES and len(data := zlib.compress(raw, _FAST)) <= max_bytes:
             return data
     return _NOTHING
@@ -90,34 +97,34 @@ def encode_hidden(turn: HiddenTurn, *, max_bytes: int = MAX_BYTES) -> bytes:
 def decode_hidden(data: bytes) -> HiddenTurn | None:
     """What `encode_hidden` made; None for anything else."""
     try:
-        sent = _decode(zlib.decompressobj().decompress(data, MAX_RAW_BYTES), type=_Sent)
+        sent = _decode(zlib.decompressobj().decompress(data, MAX_RAW_BYTES), type=_HiddenTurnWire)
     except (*UNREADABLE, zlib.error):
         return None
     return HiddenTurn(
         message=sent.message,
         results=sent.results,
         own_ids=sent.own_ids,
-        earlier=tuple(Round(message=message, results=results) for message, results in sent.earlier),
+        earlier=tuple(HiddenRound(message=message, results=results) for message, results in sent.earlier),
     )
 
 
-def _ever_smaller(turn: HiddenTurn) -> Iterator[HiddenTurn]:
+def _shrink_turn(turn: HiddenTurn) -> Iterator[HiddenTurn]:
     for earlier in (turn.earlier, ()):
         results = [turn.results, *(one.results for one in earlier)]
         sizes = [len(text.encode()) for of_one in results for _, text in of_one]
         for cap in _CAPS:
             if sum(min(size, cap) for size in sizes) <= MAX_RAW_BYTES:
-                cut = tuple(replace(one, results=_cut(one.results, cap)) for one in earlier)
-                yield replace(turn, results=_cut(turn.results, cap), earlier=cut)
+                cut = tuple(replace(one, results=_cut_results(one.results, cap)) for one in earlier)
+                yield replace(turn, results=_cut_results(turn.results, cap), earlier=cut)
     # Arguments as long as that cannot be cut: the model is not told again what it called here.
     yield HiddenTurn(message={}, results=(), own_ids=turn.own_ids[:1])
 
 
-def _cut(results: Results, cap: int) -> Results:
+def _cut_results(results: Results, cap: int) -> Results:
     return tuple((call_id, cut_text(text, cap)) for call_id, text in results)
 
 
-def splice(
+def restore_turns(
     messages: Sequence[msgspec.Raw], open_turn: Callable[[str], HiddenTurn | None]
 ) -> tuple[msgspec.Raw, ...]:
     """`messages` with what was hidden back in its place. `open_turn` gets ids that look like ours.
@@ -126,7 +133,7 @@ def splice(
     """
     if not any(_MARK in bytes(raw) for raw in messages):
         return tuple(messages)
-    splicing = _Splicing(open_turn)
+    splicing = _TurnRestorer(open_turn)
     return tuple(one for raw in messages for one in splicing.take(raw))
 
 
@@ -135,13 +142,13 @@ def tool_message(call_id: str, content: str) -> msgspec.Raw:
     return encode_raw({"role": "tool", "tool_call_id": call_id, "content": content})
 
 
-def round_messages(one: Round) -> Iterator[msgspec.Raw]:
+def round_messages(one: HiddenRound) -> Iterator[msgspec.Raw]:
     """A round as it stands in a history."""
     yield encode_raw(one.message)
     yield from (tool_message(call_id, text) for call_id, text in one.results)
 
 
-class _Splicing:
+class _TurnRestorer:
     """Goes through the messages of one request."""
 
     def __init__(self, open_turn: Callable[[str], HiddenTurn | None]) -> None:
@@ -155,7 +162,7 @@ class _Splicing:
             return (raw,)
         try:
             members = decode_members(raw)
-            if given(members, "tool_calls") is not None:
+            if get_member(members, "tool_calls") is not None:
                 return self._take_calls(raw, members)
             return (self._take_result(raw, members),)
         except UNREADABLE:
@@ -165,7 +172,7 @@ class _Splicing:
         call_id = _text(members.get("tool_call_id"))
         if not call_id.startswith(ID_PREFIX):
             return raw
-        return encode_raw({**members, "tool_call_id": self._ids.get(call_id) or short_id(call_id)})
+        return encode_raw({**members, "tool_call_id": self._ids.get(call_id) or shorten_id(call_id)})
 
     def _take_calls(self, raw: msgspec.Raw, members: Members) -> Sequence[msgspec.Raw]:
         calls = [decode_members(one) for one in decode_array(members["tool_calls"])]
@@ -174,15 +181,16 @@ class _Splicing:
             return (raw,)
         turn = self._open_first(tokens)
         handed = [
-            {**call, "id": encode_raw(self._ids.get(call_id, call_id))} for call, call_id in _with_ids(calls)
+            {**call, "id": encode_raw(self._ids.get(call_id, call_id))}
+            for call, call_id in _pair_with_ids(calls)
         ]
         if turn is None or not turn.message:
             return (encode_raw({**members, "tool_calls": handed}),)
-        whole = _overlaid(turn.message, members) | _content(turn, members)
-        whole["tool_calls"] = encode_raw(_merged(turn, handed))
+        whole = _overlay_members(turn.message, members) | _restore_content(turn, members)
+        whole["tool_calls"] = encode_raw(_merge_calls(turn, handed))
         spliced = (
             *(one for earlier in turn.earlier for one in round_messages(earlier)),
-            *round_messages(Round(message=whole, results=turn.results)),
+            *round_messages(HiddenRound(message=whole, results=turn.results)),
         )
         self._spliced_bytes += sum(map(len, spliced))
         return spliced
@@ -191,8 +199,8 @@ class _Splicing:
         """The turn that a message is of. It has one such id; more of them are somebody's own invention."""
         turn: HiddenTurn | None = None
         for token in tokens:
-            self._ids[token] = short_id(token)
-            may_open = turn is None and self._spliced_bytes < MAX_SPLICED_BYTES
+            self._ids[token] = shorten_id(token)
+            may_open = turn is None and self._spliced_bytes < MAX_RESTORED_BYTES
             opened = self._open_turn(token) if may_open else None
             if opened is not None and opened.own_ids:
                 turn = opened
@@ -200,24 +208,24 @@ class _Splicing:
         return turn
 
 
-def short_id(token: str) -> str:
+def shorten_id(token: str) -> str:
     """What an id that does not open is called from then on; the same wherever it stands."""
     return f"call_{hashlib.sha256(token.encode()).hexdigest()[:24]}"
 
 
-def _merged(turn: HiddenTurn, handed: Sequence[Members]) -> list[Members]:
+def _merge_calls(turn: HiddenTurn, handed: Sequence[Members]) -> list[Members]:
     """All calls in their first order: those answered here as they were, the caller's as it tells them.
 
     A call that the caller no longer has is gone, for it will not be answered; one it has added stays.
     """
     answered = {call_id for call_id, _ in turn.results}
-    theirs = {call_id: call for call, call_id in _with_ids(handed)}
+    theirs = {call_id: call for call, call_id in _pair_with_ids(handed)}
     merged = []
-    for call, call_id in _with_ids([decode_members(one) for one in _calls_of(turn.message)]):
+    for call, call_id in _pair_with_ids([decode_members(one) for one in _calls_of(turn.message)]):
         if call_id in answered:
             merged.append(call)
         elif call_id in theirs:
-            merged.append(_overlaid_call(call, theirs.pop(call_id)))
+            merged.append(_overlay_call(call, theirs.pop(call_id)))
     return [*merged, *theirs.values()]
 
 
@@ -225,23 +233,23 @@ def _calls_of(message: Members) -> list[msgspec.Raw]:
     return decode_array(message.get("tool_calls", b"[]"))
 
 
-def _overlaid_call(original: Members, told: Members) -> Members:
-    call = _overlaid(original, told)
+def _overlay_call(original: Members, told: Members) -> Members:
+    call = _overlay_members(original, told)
     if "function" in original and "function" in told:
         function = decode_members(told["function"])
         if isinstance(parse_arguments(_text(function.get("arguments"))), CallError):
             # What the model wrote so was mended before it was hidden.
             function.pop("arguments", None)
-        call["function"] = encode_raw(_overlaid(decode_members(original["function"]), function))
+        call["function"] = encode_raw(_overlay_members(decode_members(original["function"]), function))
     return call
 
 
-def _overlaid(original: Members, told: Members) -> Members:
+def _overlay_members(original: Members, told: Members) -> Members:
     """What is told wins, but for nulls: clients write them for all that they know and do not have."""
     return original | {name: raw for name, raw in told.items() if raw != NULL}
 
 
-def _content(turn: HiddenTurn, told: Members) -> Members:
+def _restore_content(turn: HiddenTurn, told: Members) -> Members:
     """The turn's own content where the caller tells what it was shown: the text of all rounds, one by one."""
     messages = [*(one.message for one in turn.earlier), turn.message]
     rest = _text(told.get("content"))
@@ -251,9 +259,9 @@ def _content(turn: HiddenTurn, told: Members) -> Members:
     return {"content": turn.message["content"]} if is_unchanged and "content" in turn.message else {}
 
 
-def _with_ids(calls: Sequence[Members]) -> list[tuple[Members, str]]:
+def _pair_with_ids(calls: Sequence[Members]) -> list[tuple[Members, str]]:
     return [(call, _text(call.get("id"))) for call in calls]
 
 
 def _text(raw: msgspec.Raw | None) -> str:
-    return text_of(raw) or ""
+    return as_text(raw) or ""

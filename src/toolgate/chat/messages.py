@@ -11,30 +11,30 @@ from typing import Final
 import msgspec
 
 from toolgate.chat.parsing import (
-    given,
-    missing,
+    get_member,
+    missing_param,
     parse_array,
     parse_members,
     parse_text,
-    quoted,
+    quote,
     require_text,
-    unsupported,
+    unsupported_value,
     wrong_type,
 )
 from toolgate.errors import InvalidChat
-from toolgate.model.raw import NULL, Members
+from toolgate.model.json_text import NULL, Members
 
 MAX_MESSAGES: Final = 10_000
 _MAX_NAMED: Final = 20
 _ROLES: Final = ("system", "assistant", "user", "function", "tool", "developer")
-_SAYS_ELSEWHERE: Final = ("tool_calls", "function_call", "refusal", "audio")
+_OTHER_CONTENT: Final = ("tool_calls", "function_call", "refusal", "audio")
 """Members of an assistant's message that stand for content."""
 
 
 def parse_messages(raw: msgspec.Raw | None) -> tuple[msgspec.Raw, ...]:
     """The messages of a request, in order and each as it came, or InvalidChat."""
     if raw is None or raw == NULL:
-        raise missing("messages")
+        raise missing_param("messages")
     messages = parse_array(raw, "messages")
     if not messages:
         raise InvalidChat(
@@ -53,13 +53,13 @@ def parse_messages(raw: msgspec.Raw | None) -> tuple[msgspec.Raw, ...]:
 
 def check_messages(messages: Sequence[msgspec.Raw]) -> None:
     """InvalidChat where a message is none, or where calls and their results do not add up."""
-    turn = _Turn()
+    turn = _ToolTurn()
     for place, raw in enumerate(messages):
         where = f"messages[{place}]"
         members = parse_members(raw, where)
         role = require_text(members, "role", where)
         if role not in _ROLES:
-            raise unsupported(f"{where}.role", role, _ROLES)
+            raise unsupported_value(f"{where}.role", role, _ROLES)
         if role == "tool":
             turn.answer(members, place)
             continue
@@ -67,11 +67,11 @@ def check_messages(messages: Sequence[msgspec.Raw]) -> None:
         _check_content(members, role, where)
         if role == "function":
             require_text(members, "name", where)
-        turn = _Turn(place, _call_ids(members, where) if role == "assistant" else ())
+        turn = _ToolTurn(place, _parse_call_ids(members, where) if role == "assistant" else ())
     turn.check_answered()
 
 
-class _Turn:
+class _ToolTurn:
     """One message that is no result, and which of its calls have no result yet."""
 
     def __init__(self, place: int = 0, call_ids: Sequence[str] = ()) -> None:
@@ -92,12 +92,12 @@ class _Turn:
         call_id = require_text(members, "tool_call_id", where)
         _check_tool_content(members, where)
         if call_id not in self._call_ids:
-            what = f"'tool_call_id' of '{quoted(call_id)}' not found in 'tool_calls' of previous message"
-            raise _misplaced(what, place)
+            what = f"'tool_call_id' of '{quote(call_id)}' not found in 'tool_calls' of previous message"
+            raise _misplaced_call_id(what, place)
         if not self._open[call_id]:
             places = f"in messages[{self._answered[call_id]}] and messages[{place}]"
-            what = f"Duplicate value for 'tool_call_id' of '{quoted(call_id)}', {places}"
-            raise _misplaced(what, place)
+            what = f"Duplicate value for 'tool_call_id' of '{quote(call_id)}', {places}"
+            raise _misplaced_call_id(what, place)
         self._open[call_id] -= 1
         self._answered[call_id] = place
 
@@ -105,7 +105,7 @@ class _Turn:
         still_open = list(self._open.elements())
         if not still_open:
             return
-        named = ", ".join(quoted(call_id) for call_id in still_open[:_MAX_NAMED])
+        named = ", ".join(quote(call_id) for call_id in still_open[:_MAX_NAMED])
         raise InvalidChat(
             "An assistant message with 'tool_calls' must be followed by tool messages responding to each "
             f"'tool_call_id'. The following tool_call_ids did not have response messages: {named}",
@@ -113,41 +113,41 @@ class _Turn:
         )
 
 
-def _misplaced(what: str, place: int) -> InvalidChat:
+def _misplaced_call_id(what: str, place: int) -> InvalidChat:
     return InvalidChat(f"Invalid parameter: {what}.", param=f"messages.[{place}].tool_call_id")
 
 
 def _check_content(members: Members, role: str, where: str) -> None:
-    raw = given(members, "content")
+    raw = get_member(members, "content")
     if raw is None:
-        if role == "function" or (role == "assistant" and _says_elsewhere(members)):
+        if role == "function" or (role == "assistant" and _has_other_content(members)):
             return
         if "content" not in members:
-            raise missing(f"{where}.content")
+            raise missing_param(f"{where}.content")
         raise InvalidChat(
             "Invalid value for 'content': expected a string, got null.", param=f"{where}.content"
         )
-    for part, at in _parts(raw, f"{where}.content"):
+    for part, at in _parse_parts(raw, f"{where}.content"):
         require_text(part, "type", at)
 
 
-def _says_elsewhere(members: Members) -> bool:
-    return any(given(members, name) is not None for name in _SAYS_ELSEWHERE)
+def _has_other_content(members: Members) -> bool:
+    return any(get_member(members, name) is not None for name in _OTHER_CONTENT)
 
 
 def _check_tool_content(members: Members, where: str) -> None:
     """Results are text: an image or a file has no place in them."""
     raw = members.get("content")
     if raw is None:
-        raise missing(f"{where}.content")
-    for part, at in _parts(raw, f"{where}.content"):
+        raise missing_param(f"{where}.content")
+    for part, at in _parse_parts(raw, f"{where}.content"):
         kind = require_text(part, "type", at)
         if kind != "text":
-            raise unsupported(f"{at}.type", kind, ("text",))
+            raise unsupported_value(f"{at}.type", kind, ("text",))
         require_text(part, "text", at)
 
 
-def _parts(raw: msgspec.Raw, param: str) -> list[tuple[Members, str]]:
+def _parse_parts(raw: msgspec.Raw, param: str) -> list[tuple[Members, str]]:
     """The parts of a content and where each stands; none where it is text."""
     start = bytes(raw)[:1]
     if start == b'"':
@@ -159,21 +159,21 @@ def _parts(raw: msgspec.Raw, param: str) -> list[tuple[Members, str]]:
     return [(parse_members(part, f"{param}[{at}]"), f"{param}[{at}]") for at, part in enumerate(parts)]
 
 
-def _call_ids(members: Members, where: str) -> list[str]:
-    raw = given(members, "tool_calls")
+def _parse_call_ids(members: Members, where: str) -> list[str]:
+    raw = get_member(members, "tool_calls")
     if raw is None:
         return []
     calls = parse_array(raw, f"{where}.tool_calls")
-    return [_call_id(call, f"{where}.tool_calls[{at}]") for at, call in enumerate(calls)]
+    return [_parse_call_id(call, f"{where}.tool_calls[{at}]") for at, call in enumerate(calls)]
 
 
-def _call_id(raw: msgspec.Raw, where: str) -> str:
+def _parse_call_id(raw: msgspec.Raw, where: str) -> str:
     call = parse_members(raw, where)
     call_id = require_text(call, "id", where)
     kind = parse_text(call["type"], f"{where}.type") if "type" in call else "function"
     if kind == "function":
         if "function" not in call:
-            raise missing(f"{where}.function")
+            raise missing_param(f"{where}.function")
         function = parse_members(call["function"], f"{where}.function")
         require_text(function, "name", f"{where}.function")
         require_text(function, "arguments", f"{where}.function")

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from toolgate.errors import InvalidChat
-from toolgate.model.raw import NULL, UNREADABLE, Members
+from toolgate.model.json_text import NULL, UNREADABLE, Members
 
 MAX_QUOTED: Final = 80
 """Characters of what a caller sent that are said back to it."""
@@ -25,33 +25,33 @@ _KINDS: Final = {
 _Part = TypeVar("_Part")
 
 
-def missing(param: str) -> InvalidChat:
+def missing_param(param: str) -> InvalidChat:
     return InvalidChat(f"Missing required parameter: '{param}'.", param=param)
 
 
 def wrong_type(param: str, expected: str, raw: msgspec.Raw) -> InvalidChat:
     return InvalidChat(
-        f"Invalid type for '{param}': expected {expected}, but got {kind_of(raw)} instead.", param=param
+        f"Invalid type for '{param}': expected {expected}, but got {describe_kind(raw)} instead.", param=param
     )
 
 
-def unsupported(param: str, value: str, supported: Sequence[str]) -> InvalidChat:
+def unsupported_value(param: str, value: str, supported: Sequence[str]) -> InvalidChat:
     *most, last = (f"'{one}'" for one in supported)
     values = f"{', '.join(most)}{',' if len(most) > 1 else ''} and {last}" if most else last
-    return InvalidChat(f"Invalid value: '{quoted(value)}'. Supported values are: {values}.", param=param)
+    return InvalidChat(f"Invalid value: '{quote(value)}'. Supported values are: {values}.", param=param)
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """`text` as it may stand in a message: of bounded length and without control characters."""
     return ascii(text[:MAX_QUOTED])[1:-1]
 
 
-def kind_of(raw: msgspec.Raw) -> str:
+def describe_kind(raw: msgspec.Raw) -> str:
     """What JSON value `raw` is."""
     return _KINDS.get(chr(bytes(raw)[0]), "a number")
 
 
-def given(members: Members, name: str) -> msgspec.Raw | None:
+def get_member(members: Members, name: str) -> msgspec.Raw | None:
     """A member; None where it is absent or null, which is the same to the OpenAI API."""
     raw = members.get(name, NULL)
     return None if raw == NULL else raw
@@ -73,9 +73,9 @@ def parse_flag(raw: msgspec.Raw, param: str) -> bool:
     return _parse(raw, param, expected="a boolean", kind=bool)
 
 
-def parse_given_flag(members: Members, name: str, *, param: str = "") -> bool:
+def parse_optional_flag(members: Members, name: str, *, param: str = "") -> bool:
     """A flag that is off where it is not given."""
-    raw = given(members, name)
+    raw = get_member(members, name)
     return raw is not None and parse_flag(raw, param or name)
 
 
@@ -83,7 +83,7 @@ def require_text(members: Members, name: str, within: str) -> str:
     """The text of a member that must be there."""
     param = f"{within}.{name}"
     if name not in members:
-        raise missing(param)
+        raise missing_param(param)
     return parse_text(members[name], param)
 
 

@@ -27,8 +27,8 @@ from functools import cached_property
 from heapq import nsmallest
 from typing import Final, Literal
 
-from toolgate.chat.calls import CallError, ToolCall, canonical, parse_arguments
 from toolgate.chat.client_tools import ToolChoice
+from toolgate.chat.tool_calls import CallError, ToolCall, canonicalize, parse_arguments
 from toolgate.errors import PolicyDenied, ToolCallLimit, UnknownTool
 from toolgate.model.chat import ChatBudgets
 
@@ -41,7 +41,7 @@ StopReason = Literal[
 
 MAX_IDENTICAL_CALLS: Final = 2
 """How often the same call is run; a model that asks for it once more goes in a circle."""
-MAX_NAMES_TOLD: Final = 20
+MAX_NAMES_LISTED: Final = 20
 MAX_NAME_SHOWN: Final = 128
 _WORD: Final = re.compile(r"[a-z0-9]+")
 
@@ -55,7 +55,7 @@ class AskModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class RunTool:
     """One call to make. `name` is that of the caller's view, `arguments` a JSON object."""
 
     call: ToolCall
@@ -64,7 +64,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class RefuseTool:
     """One call that is not made, and what the model is told instead."""
 
     call: ToolCall
@@ -75,7 +75,7 @@ class Refused:
 class RunTools:
     """What to do with the calls of a reply, in their order; each stands in exactly one place."""
 
-    steps: tuple[Run | Refused, ...]
+    steps: tuple[RunTool | RefuseTool, ...]
     """Each is answered by one message, in this order."""
     handed: tuple[ToolCall, ...] = ()
     """The caller's own functions: when the steps are done it gets these, and the loop ends."""
@@ -89,7 +89,7 @@ class Finish:
     closing: str = ""
 
     @property
-    def stopped(self) -> StopReason | None:
+    def stopped_by(self) -> StopReason | None:
         """What ended it too early; None where the model itself did."""
         return None if self.reason in ("answered", "client_calls") else self.reason
 
@@ -140,7 +140,7 @@ class ToolLoop:
         handed = tuple(call for call in calls if self._is_own(call))
         self.rounds += bool(steps)
         self._is_handing = bool(handed)
-        self._is_circling = all(isinstance(step, Refused) and step.error == _REPEATED for step in steps)
+        self._is_circling = all(isinstance(step, RefuseTool) and step.error == _REPEATED for step in steps)
         return RunTools(steps=steps, handed=handed)
 
     def on_results(self) -> AskModel | Finish:
@@ -182,24 +182,24 @@ class ToolLoop:
         is_narrow = self._choice.kind == "allowed" or (self._choice.kind == "named" and self._asked == "sent")
         return name in self._chosen or not is_narrow
 
-    def _step(self, call: ToolCall) -> Run | Refused:
+    def _step(self, call: ToolCall) -> RunTool | RefuseTool:
         if self.calls_made >= self._budgets.max_total_tool_calls:
-            return Refused(call=call, error=_past_budget(self._budgets.max_total_tool_calls))
+            return RefuseTool(call=call, error=_over_call_limit(self._budgets.max_total_tool_calls))
         self.calls_made += 1
         name = self._names.get(call.name)
         if name is None:
-            return Refused(call=call, error=self._unknown(call.name[:MAX_NAME_SHOWN]))
+            return RefuseTool(call=call, error=self._unknown(call.name[:MAX_NAME_SHOWN]))
         if not self._is_chosen(name):
-            return Refused(call=call, error=_not_chosen(call.name, self._choice.names))
+            return RefuseTool(call=call, error=_not_chosen(call.name, self._choice.names))
         self._is_satisfied = self._choice.mode == "required"
         arguments = parse_arguments(call.arguments)
         if isinstance(arguments, CallError):
-            return Refused(call=call, error=arguments)
-        same = name, canonical(arguments)
+            return RefuseTool(call=call, error=arguments)
+        same = name, canonicalize(arguments)
         if self._runs[same] == MAX_IDENTICAL_CALLS:
-            return Refused(call=call, error=_REPEATED)
+            return RefuseTool(call=call, error=_REPEATED)
         self._runs[same] += 1
-        return Run(call=call, name=name, arguments=arguments)
+        return RunTool(call=call, name=name, arguments=arguments)
 
     @cached_property
     def _known(self) -> list[tuple[str, frozenset[str]]]:
@@ -209,9 +209,11 @@ class ToolLoop:
     def _unknown(self, name: str) -> CallError:
         """Told with the names that share most words with it: a model is mostly wrong by little."""
         meant, known = _words(name), self._known
-        nearest = nsmallest(MAX_NAMES_TOLD, known, key=lambda one: -len(meant & one[1]))
+        nearest = nsmallest(MAX_NAMES_LISTED, known, key=lambda one: -len(meant & one[1]))
         listed = ", ".join(f"`{near}`" for near, _ in nearest) or "none"
-        which = "The tools are" if len(known) <= MAX_NAMES_TOLD else f"Of {len(known)} tools, the nearest are"
+        which = (
+            "The tools are" if len(known) <= MAX_NAMES_LISTED else f"Of {len(known)} tools, the nearest are"
+        )
         message = f"there is no tool `{name}`. {which}: {listed}"
         return CallError(code=UnknownTool.code, message=message, retryable=False)
 
@@ -234,13 +236,13 @@ _REPEATED: Final = CallError(
 )
 
 
-def _past_budget(most: int) -> CallError:
+def _over_call_limit(most: int) -> CallError:
     message = f"not run: this request may make at most {most} tool calls. Answer with what is there"
     return CallError(code=ToolCallLimit.code, message=message, retryable=False)
 
 
 def _not_chosen(name: str, chosen: Sequence[str]) -> CallError:
-    allowed = ", ".join(f"`{one}`" for one in chosen[:MAX_NAMES_TOLD])
+    allowed = ", ".join(f"`{one}`" for one in chosen[:MAX_NAMES_LISTED])
     message = f"not run: the `tool_choice` of this request leaves out `{name}`. It takes {allowed}"
     return CallError(code=PolicyDenied.code, message=message, retryable=False)
 

@@ -7,28 +7,35 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
-from toolgate.cli.change_sets import APPLY, PLAN, ChangeFilesOption, PruneOption, change_set, post_changes
+from toolgate.cli.change_sets import (
+    APPLY,
+    PLAN,
+    ChangeFilesOption,
+    PruneOption,
+    build_change_set,
+    post_changes,
+)
 from toolgate.cli.client.rest import RestClient
-from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.failure import CommandError, ExitCode
 from toolgate.cli.files.modules import hash_modules, send_modules
-from toolgate.cli.files.records import Record, load_records
+from toolgate.cli.files.records import FileRecord, load_records
 from toolgate.cli.option_groups import spread_options
-from toolgate.cli.options import Connection
+from toolgate.cli.options import GatewayConnection
 from toolgate.cli.output import open_console
 from toolgate.cli.record_commands import PlanOption
-from toolgate.cli.render.plans import render_change_set, render_difference, render_removals
-from toolgate.model.revisions import spoken
+from toolgate.cli.render.changes import render_change_set, render_difference, render_removals
+from toolgate.model.revisions import describe_kind
 
 app = typer.Typer(add_completion=False)
 
-Answer = Mapping[str, Any]
+JsonObject = Mapping[str, Any]
 
 
 @app.command("apply")
 @spread_options
 def apply_command(
     files: ChangeFilesOption,
-    connection: Connection,
+    connection: GatewayConnection,
     *,
     prune: PruneOption = False,
     plan_id: PlanOption = None,
@@ -40,7 +47,7 @@ def apply_command(
     What is so already is left alone, so applying twice changes nothing. Without --prune nothing is removed.
     """
     records, modules = hash_modules(load_records(files))
-    body = change_set(records, prune=prune)
+    body = build_change_set(records, prune=prune)
     with connection.open() as client:
         if is_dry_run:
             answer = post_changes(client, PLAN, body, records)
@@ -53,21 +60,21 @@ def apply_command(
     connection.output.show(answer, render_change_set(answer))
 
 
-def _confirm_removals(client: RestClient, body: Answer, records: Sequence[Record]) -> str:
+def _confirm_removals(client: RestClient, body: JsonObject, records: Sequence[FileRecord]) -> str:
     """The id of the plan whose removals were agreed to: nothing else may be removed then."""
     plan = post_changes(client, PLAN, body, records)
     removed = [one for one in plan["changes"] if one["operation"] == "removed"]
     if not removed:
         return str(plan["id"])
     if not sys.stdin.isatty():
-        names = ", ".join(f"{spoken(one['kind'])} `{one['id']}`" for one in removed[:5])
+        names = ", ".join(f"{describe_kind(one['kind'])} `{one['id']}`" for one in removed[:5])
         more = f" and {len(removed) - 5} more" if len(removed) > 5 else ""
-        raise CommandFailed(
+        raise CommandError(
             f"--prune would remove {names}{more}, and there is nobody to ask",
             hint="look with `toolgate diff --prune`, then add --yes or --require-plan",
-            exit_code=Exit.USAGE,
+            exit_code=ExitCode.USAGE,
         )
     open_console(to_stderr=True).print(render_removals(removed))
     if not typer.confirm("Remove them?", err=True):
-        raise CommandFailed("nothing was changed")
+        raise CommandError("nothing was changed")
     return str(plan["id"])

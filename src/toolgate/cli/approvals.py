@@ -8,9 +8,9 @@ from typer import Argument, Option
 
 from toolgate.cli.client.rest import RestClient
 from toolgate.cli.option_groups import spread_options
-from toolgate.cli.options import Connection
+from toolgate.cli.options import GatewayConnection
 from toolgate.cli.render.approvals import render_approval, render_approvals
-from toolgate.cli.render.layout import newest
+from toolgate.cli.render.layout import render_newest
 from toolgate.model.approvals import ApprovalState
 
 app = typer.Typer(
@@ -28,7 +28,7 @@ ApprovalArgument = Annotated[
 @app.command("list")
 @spread_options
 def list_command(
-    connection: Connection,
+    connection: GatewayConnection,
     *,
     state: Annotated[
         Literal[ApprovalState, "all"],
@@ -41,12 +41,12 @@ def list_command(
     with connection.open() as client:
         answer = client.get(_PATH, query)
     found = answer["approvals"]
-    connection.output.show(found, newest(render_approvals(found, state), answer, len(found)))
+    connection.output.show(found, render_newest(render_approvals(found, state), answer, len(found)))
 
 
 @app.command("show")
 @spread_options
-def show_command(approval_id: ApprovalArgument, connection: Connection) -> None:
+def show_command(approval_id: ApprovalArgument, connection: GatewayConnection) -> None:
     """Show one: who calls what, with which arguments, by which rule it waits, and what became of it."""
     with connection.open() as client:
         found = client.get(_path(approval_id))
@@ -57,7 +57,7 @@ def show_command(approval_id: ApprovalArgument, connection: Connection) -> None:
 @spread_options
 def approve_command(
     approval_id: ApprovalArgument,
-    connection: Connection,
+    connection: GatewayConnection,
     *,
     reason: Annotated[str, Option("--reason", help="For whoever reads the audit.")] = "",
 ) -> None:
@@ -71,7 +71,7 @@ def approve_command(
 @spread_options
 def deny_command(
     approval_id: ApprovalArgument,
-    connection: Connection,
+    connection: GatewayConnection,
     *,
     reason: Annotated[str, Option("--reason", help="Told to whoever asked.")] = "",
 ) -> None:

@@ -13,16 +13,15 @@ import typer
 from typer import Argument, Context, Option
 
 from toolgate.audit.events import Outcome
-from toolgate.audit.queries import EventType
-from toolgate.cli.client.rest import RestClient, failure_of
-from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.audit.index.tables import EventType
+from toolgate.cli.audit_verify import render_verified
+from toolgate.cli.client.rest import RestClient, parse_error
+from toolgate.cli.failure import CommandError, ExitCode
 from toolgate.cli.option_groups import spread_options
-from toolgate.cli.options import Connection
-from toolgate.cli.output import Output
+from toolgate.cli.options import SINCE, GatewayConnection, parse_time
+from toolgate.cli.output import CommandOutput
 from toolgate.cli.render.audit import render_event, render_events
-from toolgate.cli.render.audit_verify import render_verified
-from toolgate.cli.render.layout import newest
-from toolgate.cli.times import SINCE, parse_time
+from toolgate.cli.render.layout import render_newest
 
 app = typer.Typer(add_completion=False)
 _PATH: Final = "/admin/api/audit"
@@ -33,7 +32,7 @@ _FILES_HELP: Final = "Copies of a log's files, in any order. Unless given: the l
 
 
 @dataclass(frozen=True, kw_only=True)
-class Which:
+class AuditFilter:
     """What the list is narrowed by."""
 
     type: Annotated[
@@ -80,8 +79,8 @@ class Which:
 @spread_options
 def audit_command(
     context: Context,
-    connection: Connection,
-    which: Which,
+    connection: GatewayConnection,
+    which: AuditFilter,
     *,
     limit: Annotated[
         int | None, Option("--limit", min=1, max=1000, help="How many at most; 100 unless given.")
@@ -102,31 +101,31 @@ def audit_command(
     """
     if context.invoked_subcommand is not None:
         return
-    _check_together(which, limit=limit, export=export, is_followed=is_followed)
+    _check_options(which, limit=limit, export=export, is_followed=is_followed)
     with suppress(KeyboardInterrupt), connection.open() as client:
         if export is not None:
             for chunk in client.chunks(f"{_PATH}/export", {**which.query, "format": export}):
                 sys.stdout.buffer.write(chunk)
             sys.stdout.flush()
         elif is_followed:
-            _follow(client, which.query, connection.output)
+            _follow_events(client, which.query, connection.output)
         else:
             answer = client.get(_PATH, {**which.query, "limit": str(limit or PAGE)})
             found = answer["events"]
-            connection.output.show(found, newest(render_events(found), answer, len(found)))
+            connection.output.show(found, render_newest(render_events(found), answer, len(found)))
 
 
-def _check_together(which: Which, *, limit: int | None, export: str | None, is_followed: bool) -> None:
+def _check_options(which: AuditFilter, *, limit: int | None, export: str | None, is_followed: bool) -> None:
     given = {"--since": which.since, "--until": which.until, "--limit": limit, "--export": export}
     mode, without = (
         ("--follow", set(given)) if is_followed else ("--export", {"--limit"} if export else set())
     )
     wrong = [name for name, value in given.items() if name in without and value is not None]
     if wrong:
-        raise CommandFailed(
+        raise CommandError(
             f"{mode} takes no {' and no '.join(wrong)}",
             hint="--follow shows what happens from now on, and --export all that did",
-            exit_code=Exit.USAGE,
+            exit_code=ExitCode.USAGE,
         )
 
 
@@ -153,26 +152,26 @@ def verify_command(
     toolgate audit verify /backup/audit.jsonl*
     """
     if files and data is not None:
-        raise CommandFailed("give either files or --data", exit_code=Exit.USAGE)
+        raise CommandError("give either files or --data", exit_code=ExitCode.USAGE)
     if seal is not None and not _SHA256.fullmatch(seal):
         hint = "copy all 64 characters of what `toolgate audit verify` printed"
-        raise CommandFailed(f"`{seal}` is no seal", hint=hint, exit_code=Exit.USAGE)
+        raise CommandError(f"`{seal}` is no seal", hint=hint, exit_code=ExitCode.USAGE)
     # Only where it is used: the index takes as long to load as all else.
     verifying = import_module("toolgate.cli.audit_verify")
     verifier = verifying.verify_copies(files) if files else verifying.verify_log(data)
     if seal is not None:
         verifier.expect_seal(seal)
-    Output(as_json=as_json).show(verifying.shown(verifier), render_verified(verifier))
+    CommandOutput(as_json=as_json).show(verifying.shown(verifier), render_verified(verifier))
     if verifier.breaks:
-        raise typer.Exit(Exit.FAILED)
+        raise typer.Exit(ExitCode.FAILED)
 
 
-def _follow(client: RestClient, query: Mapping[str, str], output: Output) -> None:
+def _follow_events(client: RestClient, query: Mapping[str, str], output: CommandOutput) -> None:
     hint = "begin anew once it is there again"
     for event in client.events(f"{_PATH}/events", query):
         if event.name == "error":
-            raise failure_of(event.data)
+            raise parse_error(event.data)
         if event.name == "event":
             output.tell(event.data, render_event(event.data))
             hint = f"`toolgate audit --since {event.data['at_ms']}` lists what came after"
-    raise CommandFailed("the gateway ended the stream", hint=hint, code="stream_ended")
+    raise CommandError("the gateway ended the stream", hint=hint, code="stream_ended")

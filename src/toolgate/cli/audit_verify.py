@@ -1,4 +1,7 @@
-"""What `toolgate audit verify` reads: the files of a log, and what the index beside them knows of it."""
+"""What `toolgate audit verify` found: each file, and each place where the log is not as it was written.
+
+What `toolgate audit verify` reads: the files of a log, and what the index beside them knows of it.
+"""
 
 import os
 import re
@@ -9,18 +12,70 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import msgspec
+from rich.console import RenderableType
+from rich.text import Text
 from sqlalchemy import Connection
 
 from toolgate.app.audit_index import INDEX_FILE
-from toolgate.app.journals import AUDIT_FILE
-from toolgate.audit.database import SqliteFile
-from toolgate.audit.index.index import name_log
+from toolgate.app.observability import AUDIT_FILE
+from toolgate.audit.index.index import IndexFile, name_log
 from toolgate.audit.index.statements import has_taken, read_taken
-from toolgate.audit.journal import read_name
 from toolgate.audit.log.files import first_number, open_files
-from toolgate.audit.log.verify import Verifier
-from toolgate.cli.failure import CommandFailed
+from toolgate.audit.log.journal import read_name
+from toolgate.audit.log.verify import FileReport, LogBreak, LogVerifier
+from toolgate.cli.failure import CommandError
+from toolgate.cli.render.layout import BAD, DIM, OK, cell, fact_table, grid, sentence, stack_parts
 from toolgate.settings import load_settings
+
+
+def render_verified(verifier: LogVerifier) -> RenderableType:
+    """A table of the files, then what is wrong, then the newest seal."""
+    table = grid("FILE", "LINES", "SEALS", "FIRST", "LAST", "STATE", flexible={"STATE"})
+    broken = {one.file for one in verifier.breaks}
+    for file in verifier.files:
+        table.add_row(*_cells(file, is_broken=file.file in broken))
+    breaks = fact_table(2)
+    for one in verifier.breaks:
+        breaks.add_row(cell(one.kind.replace("_", " "), BAD), cell(_place(one)))
+    return stack_parts(table, breaks if verifier.breaks else None, _sum(verifier))
+
+
+def _cells(file: FileReport, *, is_broken: bool) -> list[Text]:
+    said = [*file.notes]
+    if file.unsealed:
+        said.append(f"{file.unsealed} lines at its end are not sealed yet")
+    if file.is_torn:
+        said.append("its last line is torn")
+    state = [cell("BROKEN", BAD) if is_broken else cell("ok", OK), *(cell(one, DIM) for one in said)]
+    return [
+        cell(file.file),
+        cell(f"{file.lines:,}"),
+        cell(f"{file.seals:,}"),
+        cell(file.first_seq or ""),
+        cell(file.last_seq or ""),
+        Text("; ").join(state),
+    ]
+
+
+def _place(one: LogBreak) -> str:
+    lines, numbers = _range(one.first_line, one.last_line), _range(one.first_seq, one.last_seq)
+    return f"{one.file}, line {lines}, number {numbers}: {one.what}"
+
+
+def _range(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def _sum(verifier: LogVerifier) -> Text:
+    last = verifier.last_seal
+    if last is None:
+        return cell("No seal holds.", BAD if verifier.breaks else DIM)
+    return sentence(
+        f"The last seal vouches for all up to {last.upto}:\n",
+        cell(last.sha256),
+        Text("\nKeep it elsewhere: --seal then shows whether the log was written anew.", DIM),
+    )
+
 
 _INDEX: Final = "the audit index"
 _AGE: Final = re.compile(r"\.([0-9]{1,4})\Z")
@@ -30,16 +85,16 @@ _NO_LOG_HINT: Final = (
 )
 
 
-def verify_copies(paths: Sequence[Path]) -> Verifier:
+def verify_copies(paths: Sequence[Path]) -> LogVerifier:
     """Files of a log, wherever they are."""
     with ExitStack() as stack:
         try:
             return _read([stack.enter_context(path.open("rb")) for path in paths])
         except OSError as exc:
-            raise _unreadable(exc.filename, exc) from exc
+            raise _read_error(exc.filename, exc) from exc
 
 
-def verify_log(data: Path | None) -> Verifier:
+def verify_log(data: Path | None) -> LogVerifier:
     """The log in a data directory, or in the default one, beside what the index there has of it."""
     overrides = {} if data is None else {"data_dir": str(data)}
     path = load_settings(None, os.environ, overrides).data_dir / AUDIT_FILE
@@ -47,21 +102,21 @@ def verify_log(data: Path | None) -> Verifier:
         try:
             found = [stack.enter_context(file) for file in open_files(path)]
             if not found:
-                raise CommandFailed(f"there is no audit log at `{path}`", hint=_NO_LOG_HINT)
+                raise CommandError(f"there is no audit log at `{path}`", hint=_NO_LOG_HINT)
             verifier = _read(found)
         except OSError as exc:
-            raise _unreadable(str(path), exc) from exc
+            raise _read_error(str(path), exc) from exc
     name, index = read_name(path), path.with_name(INDEX_FILE)
     if name is not None and index.exists():
-        database = SqliteFile(index)
+        database = IndexFile(index)
         try:
-            database.read(partial(_hold_against_index, verifier, log=name_log("", name)))
+            database.read(partial(_compare_with_index, verifier, log=name_log("", name)))
         finally:
             database.close()
     return verifier
 
 
-def _hold_against_index(verifier: Verifier, connection: Connection, *, log: str) -> None:
+def _compare_with_index(verifier: LogVerifier, connection: Connection, *, log: str) -> None:
     """The index read it from the log: what it has was in there."""
     for gap in verifier.gaps:
         if has_taken(connection, log, gap.first_seq, gap.last_seq):
@@ -69,31 +124,31 @@ def _hold_against_index(verifier: Verifier, connection: Connection, *, log: str)
     verifier.expect_number(read_taken(connection, log), _INDEX)
 
 
-def _read(files: Sequence[BinaryIO]) -> Verifier:
+def _read(files: Sequence[BinaryIO]) -> LogVerifier:
     """From the oldest on."""
-    verifier = Verifier()
+    verifier = LogVerifier()
     for file in sorted(files, key=first_number):
         file.seek(0)
         verifier.read(Path(file.name).name, file)
     paths = [Path(file.name) for file in files]
     if len({path.with_name(_AGE.sub("", path.name)) for path in paths}) == 1:
-        ordered = sorted(paths, key=_age, reverse=True)
+        ordered = sorted(paths, key=_rotation_number, reverse=True)
         verifier.expect_names([path.name for path in ordered])
     return verifier
 
 
-def _age(path: Path) -> int:
+def _rotation_number(path: Path) -> int:
     """How many newer files a log has, by the name of one of its files."""
     found = _AGE.search(path.name)
     return 0 if found is None else int(found[1])
 
 
-def _unreadable(path: str, exc: OSError) -> CommandFailed:
+def _read_error(path: str, exc: OSError) -> CommandError:
     hint = "run it as the gateway's user" if isinstance(exc, PermissionError) else ""
-    return CommandFailed(f"cannot read `{path}`: {exc.strerror or exc}", hint=hint)
+    return CommandError(f"cannot read `{path}`: {exc.strerror or exc}", hint=hint)
 
 
-def shown(verifier: Verifier) -> dict[str, Any]:
+def to_json(verifier: LogVerifier) -> dict[str, Any]:
     """What programs get."""
     last = verifier.last_seal
     return {

@@ -5,15 +5,15 @@ import time
 import typer
 
 from toolgate.cli.option_groups import spread_options
-from toolgate.cli.options import Connection
-from toolgate.cli.render.budgets import render_budgets
+from toolgate.cli.options import GatewayConnection
+from toolgate.cli.render.records import render_budgets
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command("budgets")
 @spread_options
-def budgets_command(connection: Connection) -> None:
+def budgets_command(connection: GatewayConnection) -> None:
     """Show the budgets of keys and tasks over time: what is used at all nodes together, and when each resets.
 
     \b

@@ -8,9 +8,9 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from typer import Argument, Context, Option
 
-from toolgate.cli.failure import CommandFailed
+from toolgate.cli.failure import CommandError
 from toolgate.cli.option_groups import spread_options
-from toolgate.cli.options import Connection
+from toolgate.cli.options import GatewayConnection
 from toolgate.cli.output import open_console
 from toolgate.cli.render.catalog import (
     render_backfill,
@@ -27,7 +27,7 @@ QUALITY: Final = "/api/v1/catalog/quality"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Narrowed:
+class CatalogFilter:
     """What is searched in."""
 
     category: Annotated[str | None, Option("--category", help="Only of this category.")] = None
@@ -47,7 +47,7 @@ app = typer.Typer(add_completion=False, help="The catalog: what there is to choo
 
 @app.callback(invoke_without_command=True)
 @spread_options
-def catalog_command(context: Context, connection: Connection) -> None:
+def catalog_command(context: Context, connection: GatewayConnection) -> None:
     """The catalog: what there is to choose from."""
     if context.invoked_subcommand is None:
         _list(connection)
@@ -55,7 +55,7 @@ def catalog_command(context: Context, connection: Connection) -> None:
 
 @app.command("list")
 @spread_options
-def list_command(connection: Connection) -> None:
+def list_command(connection: GatewayConnection) -> None:
     """List the categories, with how many packages and tools each has for you."""
     _list(connection)
 
@@ -64,7 +64,7 @@ def list_command(connection: Connection) -> None:
 @spread_options
 def show_command(
     name: Annotated[str, Argument(help="A category, or else a package.", show_default=False)],
-    connection: Connection,
+    connection: GatewayConnection,
     *,
     package: Annotated[
         bool, Option("--package", help="Take the name for that of a package, whatever else has it.")
@@ -88,8 +88,8 @@ def search_command(
     words: Annotated[
         list[str], Argument(help="What the tool should do, in any language.", show_default=False)
     ],
-    narrowed: Narrowed,
-    connection: Connection,
+    narrowed: CatalogFilter,
+    connection: GatewayConnection,
     *,
     limit: Annotated[int, Option("--limit", min=1, max=1_000, help="How many to show.")] = 10,
 ) -> None:
@@ -103,7 +103,7 @@ def search_command(
 @app.command("quality")
 @spread_options
 def quality_command(
-    connection: Connection,
+    connection: GatewayConnection,
     *,
     every: Annotated[
         bool, Option("--all", help="All packages, not only those that depend on the summary fallback.")
@@ -124,7 +124,7 @@ def quality_command(
 
 @app.command("backfill")
 @spread_options
-def backfill_command(connection: Connection) -> None:
+def backfill_command(connection: GatewayConnection) -> None:
     """Make the rows of the catalog that are missing or old, of every package and server.
 
     The gateway does so by itself when something changes. If this is cut off, run it again: what is done is
@@ -146,13 +146,13 @@ def backfill_command(connection: Connection) -> None:
     done = {"done": answer["done"], "total": answer["total"], "changed": changed, "failed": failed}
     connection.output.show(done, render_backfill(done))
     if failed:
-        raise CommandFailed(
+        raise CommandError(
             f"{len(failed)} of {done['total']} could not be made",
             hint="the gateway tries again by itself; its log says more",
         )
 
 
-def _list(connection: Connection) -> None:
+def _list(connection: GatewayConnection) -> None:
     with connection.open() as client:
         categories = client.pages(CATALOG, "categories")
     connection.output.show(categories, render_categories(categories))

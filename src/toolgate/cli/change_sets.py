@@ -7,9 +7,9 @@ from typing import Annotated, Any, Final
 from typer import Option
 
 from toolgate.cli.client.rest import RestClient
-from toolgate.cli.failure import CommandFailed, Exit
-from toolgate.cli.files.records import ID_FIELDS, Record
-from toolgate.registry.files.directory import line_of
+from toolgate.cli.failure import CommandError, ExitCode
+from toolgate.cli.files.records import ID_FIELDS, FileRecord
+from toolgate.registry.files.directory import find_line
 
 APPLY: Final = "/admin/api/apply"
 PLAN: Final = "/admin/api/plan"
@@ -28,45 +28,45 @@ PruneOption = Annotated[
 ]
 
 
-def change_set(
-    records: Iterable[Record], *, deletes: Iterable[str] = (), prune: bool = False
+def build_change_set(
+    records: Iterable[FileRecord], *, deletes: Iterable[str] = (), prune: bool = False
 ) -> dict[str, Any]:
     """The body of a plan: records to write, and names of records (`task/review`) to remove."""
     writes = [{"kind": one.kind, "id": one.id, "body": one.body} for one in records]
-    return {"changes": [*writes, *map(_removal, deletes)], "prune": prune}
+    return {"changes": [*writes, *map(_parse_removal, deletes)], "prune": prune}
 
 
 def post_changes(
-    client: RestClient, path: str, body: Mapping[str, Any], records: Sequence[Record]
+    client: RestClient, path: str, body: Mapping[str, Any], records: Sequence[FileRecord]
 ) -> Mapping[str, Any]:
     """The gateway's answer. A record it refuses is looked up in the files, to say where it stands."""
     try:
         answer: Mapping[str, Any] = client.post(path, body)
-    except CommandFailed as failure:
-        raise _located(failure, records) from None
+    except CommandError as failure:
+        raise _add_location(failure, records) from None
     return answer
 
 
-def _located(failure: CommandFailed, records: Iterable[Record]) -> CommandFailed:
+def _add_location(failure: CommandError, records: Iterable[FileRecord]) -> CommandError:
     """`failure` with the file and line of the record it names, where it names one."""
     named = (failure.data.get("kind"), failure.data.get("id"))
     for record in records:
         if (record.kind, record.id) == named:
-            line = line_of(record.text, failure.data.get("problems", ()))
+            line = find_line(record.text, failure.data.get("problems", ()))
             where = f"{record.file}:{line}" if line else f"{record.file}"
-            return CommandFailed(
+            return CommandError(
                 f"{where}: {failure}", hint=failure.hint, code=failure.code, exit_code=failure.exit_code
             )
     return failure
 
 
-def _removal(name: str) -> dict[str, Any]:
+def _parse_removal(name: str) -> dict[str, Any]:
     word, slash, record_id = name.partition("/")
     kind = word.replace("-", "_")
     if kind not in ID_FIELDS or not slash:
-        raise CommandFailed(
+        raise CommandError(
             f"`{name}` names no record",
             hint="write `server/ID`, `task/ID`, `profile/ID` or `chat-upstream/ID`",
-            exit_code=Exit.USAGE,
+            exit_code=ExitCode.USAGE,
         )
     return {"kind": kind, "id": record_id, "body": None}

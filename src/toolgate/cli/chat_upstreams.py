@@ -6,15 +6,15 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from toolgate.cli.client.rest import record_path
-from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.client.rest import build_record_path
+from toolgate.cli.failure import CommandError, ExitCode
 from toolgate.cli.files.records import load_record
 from toolgate.cli.option_groups import spread_options
-from toolgate.cli.options import Connection
+from toolgate.cli.options import GatewayConnection
 from toolgate.cli.record_commands import (
+    ConditionOptions,
     FilesOption,
     IdArgument,
-    TermsOptions,
     add_past_commands,
     apply_files,
     delete_record,
@@ -34,7 +34,7 @@ app = typer.Typer(
 
 @app.command("list")
 @spread_options
-def list_command(connection: Connection) -> None:
+def list_command(connection: GatewayConnection) -> None:
     """List the chat upstreams with the models they are asked for."""
     with connection.open() as client:
         upstreams = client.records("chat_upstream")
@@ -43,7 +43,7 @@ def list_command(connection: Connection) -> None:
 
 @app.command("show")
 @spread_options
-def show_command(upstream_id: IdArgument, connection: Connection) -> None:
+def show_command(upstream_id: IdArgument, connection: GatewayConnection) -> None:
     """Show one chat upstream in full. Secrets are masked."""
     with connection.open() as client:
         upstream = client.record("chat_upstream", upstream_id)
@@ -52,7 +52,7 @@ def show_command(upstream_id: IdArgument, connection: Connection) -> None:
 
 @app.command("apply")
 @spread_options
-def apply_command(files: FilesOption, connection: Connection, on: TermsOptions) -> None:
+def apply_command(files: FilesOption, connection: GatewayConnection, on: ConditionOptions) -> None:
     """Create or replace chat upstreams from files.
 
     `toolgate chat-upstreams test -f FILE` asks one for its models beforehand.
@@ -62,7 +62,7 @@ def apply_command(files: FilesOption, connection: Connection, on: TermsOptions) 
 
 @app.command("delete")
 @spread_options
-def delete_command(upstream_id: IdArgument, connection: Connection, on: TermsOptions) -> None:
+def delete_command(upstream_id: IdArgument, connection: GatewayConnection, on: ConditionOptions) -> None:
     """Remove a chat upstream. Its models are asked no more."""
     delete_record("chat_upstream", upstream_id, connection, on.terms)
 
@@ -70,7 +70,7 @@ def delete_command(upstream_id: IdArgument, connection: Connection, on: TermsOpt
 @app.command("test")
 @spread_options
 def try_command(
-    connection: Connection,
+    connection: GatewayConnection,
     upstream_id: Annotated[str | None, Argument(help="Its id.", show_default=False)] = None,
     file: Annotated[
         Path | None, Option("--file", "-f", help="Try the one in this file instead, before it is saved.")
@@ -81,14 +81,16 @@ def try_command(
     One in a file must be fit to be saved, and is not. No model is asked anything.
     """
     if (upstream_id is None) == (file is None):
-        raise CommandFailed("give either an id or --file", exit_code=Exit.USAGE)
+        raise CommandError("give either an id or --file", exit_code=ExitCode.USAGE)
     draft = None if file is None else load_record(file, kind="chat_upstream")
     tried = draft.id if draft else str(upstream_id)
     with connection.open() as client:
-        report = client.post(f"{record_path('chat_upstream', tried)}/test", draft.body if draft else None)
+        report = client.post(
+            f"{build_record_path('chat_upstream', tried)}/test", draft.body if draft else None
+        )
     connection.output.show(report, render_chat_trial(tried, report))
     if not report["ok"]:
-        raise typer.Exit(Exit.FAILED)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 add_past_commands(app, "chat_upstream")

@@ -1,4 +1,7 @@
-"""`toolgate connect`: how a client is told about the gateway, printed or written into its settings."""
+"""What to paste into a client, and what was written there. Lines to paste are never wrapped.
+
+`toolgate connect`: how a client is told about the gateway, printed or written into its settings.
+"""
 
 import sys
 from collections.abc import Sequence
@@ -9,22 +12,89 @@ from typing import Annotated
 from urllib.parse import urlsplit
 
 import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
 from typer import Argument, Option
 
-from toolgate.catalog.clients import PROGRAMS, Assistant, Door, Program, describe_selection, warn_of_length
-from toolgate.cli.failure import CommandFailed, Exit
-from toolgate.cli.files.client_settings import merge_entry
+from toolgate.catalog.clients import (
+    CLIENT_PROGRAMS,
+    KEY_VARIABLE,
+    ClientKind,
+    ClientProgram,
+    GatewayEndpoint,
+    describe_selection,
+    warn_about_length,
+)
+from toolgate.cli.failure import CommandError, ExitCode
+from toolgate.cli.files.client_settings import MergeResult, merge_entry
 from toolgate.cli.option_groups import spread_options
-from toolgate.cli.options import Connection, ScopeOptions
-from toolgate.cli.render.connect import render_connection, render_merged
-from toolgate.model.addresses import is_loopback
-from toolgate.surfaces.rest.links import door_url
+from toolgate.cli.options import GatewayConnection, ScopeOptions
+from toolgate.cli.render.layout import (
+    DIM,
+    OK,
+    WARN,
+    cell,
+    copyable,
+    encode_json,
+    render_warnings,
+    sentence,
+    stack_parts,
+)
+from toolgate.model.http import is_loopback
+from toolgate.surfaces.http.selection import format_scope_url
+
+
+def render_connection(
+    program: ClientProgram, door: GatewayEndpoint, file: Path | None, note: str = "", told: Sequence[str] = ()
+) -> RenderableType:
+    """The command where the program has one, the JSON in any case, and what to do then."""
+    command = program.command(door) if program.command else None
+    where = f"into `{file}`" if file else "into its settings"
+    return stack_parts(
+        sentence(Text(program.title, style="bold"), " at ", cell(door.url)),
+        Text(note) if note else None,
+        render_warnings(told),
+        Group(Text("run", style=DIM), copyable(command)) if command else None,
+        Group(Text(f"{'or ' if command else ''}put {where}", style=DIM), _document(program, door)),
+        _render_key_note(door),
+        Text(f"then {program.after}", style=DIM) if program.after else None,
+    )
+
+
+def render_merged(
+    program: ClientProgram, door: GatewayEndpoint, merged: MergeResult, told: Sequence[str] = ()
+) -> RenderableType:
+    """What happened to the file, and what the gateway warned of."""
+    happened = _render_change(program, door, merged)
+    noted = render_warnings(told)
+    return happened if noted is None else Group(happened, noted)
+
+
+def _render_change(program: ClientProgram, door: GatewayEndpoint, merged: MergeResult) -> RenderableType:
+    if not merged.is_changed:
+        return sentence(Text("✓ ", style=OK), "already in ", cell(merged.path, "bold"))
+    lines = [sentence(Text("✓ ", style=OK), cell(door.name, "bold"), " is in ", cell(merged.path, "bold"))]
+    if merged.backup:
+        lines.append(sentence(Text("  the file before: ", style=DIM), cell(merged.backup, DIM)))
+    note = _render_key_note(door)
+    return Group(*lines, *([note] if note else []), Text(f"  now {program.after}", style=DIM))
+
+
+def _document(program: ClientProgram, door: GatewayEndpoint) -> Text:
+    return copyable(encode_json(program.document(door), indent=2))
+
+
+def _render_key_note(door: GatewayEndpoint) -> Text | None:
+    if not door.needs_key:
+        return None
+    return Text(f"the client needs the key in its environment, as {KEY_VARIABLE}", style=WARN)
+
 
 app = typer.Typer(add_completion=False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class EntryOptions:
+class ClientEntryOptions:
     """The entry in the client's settings: its name, and where it is written."""
 
     name: Annotated[
@@ -41,10 +111,10 @@ class EntryOptions:
 @app.command("connect")
 @spread_options
 def connect_command(
-    client: Annotated[Assistant, Argument(help="The program to connect.", show_default=False)],
+    client: Annotated[ClientKind, Argument(help="The program to connect.", show_default=False)],
     scope: ScopeOptions,
-    connection: Connection,
-    entry: EntryOptions,
+    connection: GatewayConnection,
+    entry: ClientEntryOptions,
     *,
     frozen: Annotated[
         bool,
@@ -59,20 +129,20 @@ def connect_command(
     Before it writes, it asks the gateway for what the client will see: an unknown task, a wrong key or a
     gateway that does not respond is an error. Whatever else is in the client's settings stays as it is.
     """
-    program = PROGRAMS[client]
-    scope = _freeze(connection, scope) if frozen else scope
+    program = CLIENT_PROGRAMS[client]
+    scope = _pin_tools(connection, scope) if frozen else scope
     host = urlsplit(connection.url).hostname
-    door = Door(
+    door = GatewayEndpoint(
         name=entry.name or scope.task or "toolgate",
-        url=door_url(connection.url, scope.query),
+        url=format_scope_url(connection.url, scope.query),
         needs_key=connection.load_key() is not None or not is_loopback(host or ""),
     )
     if entry.write:
-        file = _settings_file(program, is_for_project=entry.project)
+        file = _choose_settings_file(program, is_for_project=entry.project)
         _write(program, door, connection, file, _check_scope(connection, scope))
         return
     note = describe_selection(scope.query)
-    told = list(filter(None, [warn_of_length(door.url)]))
+    told = list(filter(None, [warn_about_length(door.url)]))
     shown = {
         "client": client,
         "name": door.name,
@@ -81,37 +151,37 @@ def connect_command(
         "note": note,
         "warnings": told,
     }
-    connection.output.show(shown, render_connection(program, door, _users_file(program), note, told))
+    connection.output.show(shown, render_connection(program, door, _find_user_settings(program), note, told))
 
 
-def _freeze(connection: Connection, scope: ScopeOptions) -> ScopeOptions:
+def _pin_tools(connection: GatewayConnection, scope: ScopeOptions) -> ScopeOptions:
     """The same scope with each of its tools by name, as the gateway has it now."""
     with connection.open() as client:
         seen = client.get("/api/v1/mcp/scope", scope.query)
     if refusal := seen.get("refusal"):
-        raise CommandFailed(refusal["message"], hint=refusal["hint"], code=refusal["code"])
+        raise CommandError(refusal["message"], hint=refusal["hint"], code=refusal["code"])
     return replace(scope, servers=None, tools=",".join(seen["tools"]))
 
 
-def _settings_file(program: Program, *, is_for_project: bool) -> Path:
-    file = _project_file(program) if is_for_project else _users_file(program)
+def _choose_settings_file(program: ClientProgram, *, is_for_project: bool) -> Path:
+    file = _find_project_settings(program) if is_for_project else _find_user_settings(program)
     if file is None:
-        raise CommandFailed(
+        raise CommandError(
             f"{program.title} has no settings file to write to here",
             hint="leave out --write and paste what is printed",
-            exit_code=Exit.USAGE,
+            exit_code=ExitCode.USAGE,
         )
     return file
 
 
-def _check_scope(connection: Connection, scope: ScopeOptions) -> list[str]:
+def _check_scope(connection: GatewayConnection, scope: ScopeOptions) -> list[str]:
     """What the gateway warns of at this URL. Raises CommandFailed where a client could not use it."""
     with connection.open() as client:
         seen = client.get("/api/v1/mcp/scope", scope.query)
     refusal = seen.get("refusal")
     if refusal is not None and refusal["code"] != "too_many_tools":
-        raise CommandFailed(refusal["message"], hint=refusal["hint"], code=refusal["code"])
-    told = [*seen.get("warnings", ()), *filter(None, [warn_of_length(seen.get("url", ""))])]
+        raise CommandError(refusal["message"], hint=refusal["hint"], code=refusal["code"])
+    told = [*seen.get("warnings", ()), *filter(None, [warn_about_length(seen.get("url", ""))])]
     if refusal is not None:
         told.append(refusal["message"])
     elif not (told or seen["tools"]):
@@ -119,7 +189,14 @@ def _check_scope(connection: Connection, scope: ScopeOptions) -> list[str]:
     return told
 
 
-def _write(program: Program, door: Door, connection: Connection, file: Path, told: Sequence[str], /) -> None:
+def _write(
+    program: ClientProgram,
+    door: GatewayEndpoint,
+    connection: GatewayConnection,
+    file: Path,
+    told: Sequence[str],
+    /,
+) -> None:
     merged = merge_entry(
         file, program.section, door.name, program.entry(door), now=datetime.now().astimezone()
     )
@@ -133,10 +210,10 @@ def _write(program: Program, door: Door, connection: Connection, file: Path, tol
     connection.output.show(shown, render_merged(program, door, merged, told))
 
 
-def _users_file(program: Program) -> Path | None:
+def _find_user_settings(program: ClientProgram) -> Path | None:
     below_home = program.file_below_home(sys.platform)
     return None if below_home is None else Path.home() / below_home
 
 
-def _project_file(program: Program) -> Path | None:
+def _find_project_settings(program: ClientProgram) -> Path | None:
     return None if program.project_file is None else Path.cwd() / program.project_file

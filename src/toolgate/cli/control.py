@@ -11,9 +11,9 @@ from typer import Option
 
 from toolgate import __version__
 from toolgate.app.control import open_control
-from toolgate.app.process import App, run
+from toolgate.app.process import ServingApp, run
 from toolgate.cli.option_groups import spread_options
-from toolgate.cli.output import Output
+from toolgate.cli.output import CommandOutput
 from toolgate.cli.render.up import render_control_ready
 from toolgate.cli.setting_options import SettingOptions
 
@@ -69,11 +69,11 @@ def control_command(
         open_control,
         settings.load(**control.given),
         os.environ,
-        partial(_announce, Output(as_json=as_json)),
+        partial(_print_ready, CommandOutput(as_json=as_json)),
     )
 
 
-async def _announce(output: Output, started: App, url: str) -> None:
+async def _print_ready(output: CommandOutput, started: ServingApp, url: str) -> None:
     grpc, console = started.details["grpc"], started.console_url(url)
     output.show(
         {"url": url, "console": console, "grpc": grpc, "version": __version__},

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from toolgate.cli.files.records import Record, load_record
+from toolgate.cli.files.records import FileRecord, load_record
 
 DATA: Final = Path(__file__).parent / "demo_data"
 LOCK: Final = DATA / "requirements.txt"
@@ -21,7 +21,7 @@ def load_servers(places: Mapping[str, Path]) -> list[dict[str, Any]]:
     return [_load_server(path, places) for path in sorted((DATA / "servers").glob("*.toml"))]
 
 
-def load_tasks(*more: str) -> list[Record]:
+def load_tasks(*more: str) -> list[FileRecord]:
     """The tasks, and `more` of them, ready to be sent."""
     return [load_record(DATA / "tasks" / f"{name}.toml", kind="task") for name in (*TASKS, *more)]
 

@@ -1,11 +1,17 @@
-"""What is wrong with an installation and its servers, and what to do. Pure: facts in, findings out."""
+"""What is wrong with an installation and its servers, and what to do. Pure: facts in, findings out.
+
+What `doctor` found, worst first.
+"""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from toolgate.cli.render.layout import count, health_of
+from rich.console import RenderableType
+from rich.text import Text
+
+from toolgate.cli.render.layout import BAD, DIM, OK, WARN, cell, count_of, fact_table, health_of, stack_parts
 
 Level = Literal["ok", "warning", "problem"]
 Facts = Mapping[str, Any]
@@ -25,7 +31,7 @@ _REMEDIES: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Diagnosis:
     """One thing looked at, how it is, and the remedy where it is not well."""
 
     level: Level
@@ -34,83 +40,85 @@ class Finding:
     remedy: str = ""
 
 
-def judge_gateway(health: Facts, *, own_version: str) -> Finding:
+def diagnose_gateway(health: Facts, *, own_version: str) -> Diagnosis:
     """Whether the gateway is well, and it and this program belong together."""
     reasons, version = health.get("reasons") or (), str(health.get("version"))
     if reasons:
         codes = ", ".join(f"`{one['code']}`" for one in reasons)
-        return Finding("warning", "gateway", f"it is degraded: {codes}", str(reasons[0]["hint"]))
+        return Diagnosis("warning", "gateway", f"it is degraded: {codes}", str(reasons[0]["hint"]))
     if version != own_version:
-        return Finding(
+        return Diagnosis(
             "warning",
             "gateway",
             f"it runs version {version}, this program is {own_version}",
             "install the same version on both sides",
         )
-    return Finding("ok", "gateway", f"version {version}, registry at revision {health.get('revision')}")
+    return Diagnosis("ok", "gateway", f"version {version}, registry at revision {health.get('revision')}")
 
 
-def judge_server(server: Facts) -> Finding:
+def diagnose_server(server: Facts) -> Diagnosis:
     """One server by its state; the remedy by what it says went wrong."""
     where = f"server {server['server_id']}"
     health = health_of(server)
     state = health.get("state", "unknown")
     if state in {"disabled", "unknown"}:
-        return Finding("ok", where, "disabled by its record" if state == "disabled" else "not looked at yet")
+        return Diagnosis(
+            "ok", where, "disabled by its record" if state == "disabled" else "not looked at yet"
+        )
     if not server.get("allowed_tools"):
         remedy = 'list patterns in `allowed_tools`, `["*"]` for all, and apply the record again'
-        return Finding("problem", where, "no tool of it is allowed (deny_all)", remedy)
+        return Diagnosis("problem", where, "no tool of it is allowed (deny_all)", remedy)
     if state in {"down", "degraded"}:
         error = str(health.get("last_error") or "it gives no reason")
-        remedy = str(health.get("hint") or _remedy(server, error))
-        return Finding("problem" if state == "down" else "warning", where, error, remedy)
+        remedy = str(health.get("hint") or _suggest_remedy(server, error))
+        return Diagnosis("problem" if state == "down" else "warning", where, error, remedy)
     if state == "starting":
-        return Finding("ok", where, ": ".join(filter(None, (state, health.get("hint")))))
+        return Diagnosis("ok", where, ": ".join(filter(None, (state, health.get("hint")))))
     if health.get("quarantined"):
-        message = f"{count(health['quarantined'], 'definition')} refused"
+        message = f"{count_of(health['quarantined'], 'definition')} refused"
         remedy = f"see why with `toolgate servers tools {server['server_id']}`"
-        return Finding("warning", where, message, remedy)
-    return Finding("ok", where, f"{state}, {health.get('tools', 0)} tools")
+        return Diagnosis("warning", where, message, remedy)
+    return Diagnosis("ok", where, f"{state}, {health.get('tools', 0)} tools")
 
 
-def judge_pin(pin: Facts) -> Finding | None:
+def diagnose_pin(pin: Facts) -> Diagnosis | None:
     """One pinned server by what waits for approval; None: nothing does."""
     server_id, waiting = pin["server_id"], pin.get("waiting") or ()
     if not waiting:
         return None
     are = "is" if len(waiting) == 1 else "are"
-    message = f"{count(len(waiting), 'tool')} changed or came after approval, and {are} not offered"
+    message = f"{count_of(len(waiting), 'tool')} changed or came after approval, and {are} not offered"
     remedy = f"see what changed with `toolgate pins diff {server_id}`, then `toolgate pins set {server_id}`"
-    return Finding("warning", f"pin {server_id}", message, remedy)
+    return Diagnosis("warning", f"pin {server_id}", message, remedy)
 
 
-def judge_node(node: Facts) -> Finding:
+def diagnose_node(node: Facts) -> Diagnosis:
     """One node by what it last reported."""
     where = f"node {node['node_id']}"
     if node["is_lost"]:
         message = f"it has not reported for {node['age_s']:.0f} s"
-        return Finding("problem", where, message, "see that it runs and reaches this control")
+        return Diagnosis("problem", where, message, "see that it runs and reaches this control")
     if node["is_degraded"]:
         message = f"it was out of reach of control, and serves revision {node['revision']}"
-        return Finding("warning", where, message, "see its `/healthz` for the reason")
-    return Finding("ok", where, f"serves revision {node['revision']}, {node['servers']} servers")
+        return Diagnosis("warning", where, message, "see its `/healthz` for the reason")
+    return Diagnosis("ok", where, f"serves revision {node['revision']}, {node['servers']} servers")
 
 
-def judge_rules(findings: Iterable[Facts]) -> list[Finding]:
+def diagnose_rules(findings: Iterable[Facts]) -> list[Diagnosis]:
     """The gateway's own lint as findings."""
     return [
-        Finding("warning", str(one["where"]), str(one["message"]), f"correct `{one['rule']}`, or remove it")
+        Diagnosis("warning", str(one["where"]), str(one["message"]), f"correct `{one['rule']}`, or remove it")
         for one in findings
     ]
 
 
-def judge_scope(where: str, scope: Facts) -> list[Finding]:
+def diagnose_scope(where: str, scope: Facts) -> list[Diagnosis]:
     """What is wrong with what the callers of a task, or of none, get: too many tools, or no tool."""
     refusal = scope.get("refusal")
     if refusal is not None:
-        return [Finding("problem", where, str(refusal["message"]), str(refusal["hint"]))]
+        return [Diagnosis("problem", where, str(refusal["message"]), str(refusal["hint"]))]
     remedy = f"see which tools there are and why with `toolgate explain{_task_option(where)}`"
-    return [Finding("warning", where, str(one), remedy) for one in scope.get("warnings") or ()]
+    return [Diagnosis("warning", where, str(one), remedy) for one in scope.get("warnings") or ()]
 
 
 def _task_option(where: str) -> str:
@@ -118,39 +126,39 @@ def _task_option(where: str) -> str:
     return f" --task {task_id}" if kind == "task" else ""
 
 
-def judge_data_directory(path: str, mode: int | None, *, is_writable: bool) -> Finding:
+def diagnose_data_directory(path: str, mode: int | None, *, is_writable: bool) -> Diagnosis:
     """Whether the registry can be written, and by nobody else. `mode` is None where there is none yet."""
     where = "data"
     if mode is None:
-        return Finding("ok", where, f"`{path}` does not exist yet; `toolgate up` makes it")
+        return Diagnosis("ok", where, f"`{path}` does not exist yet; `toolgate up` makes it")
     if not is_writable:
-        return Finding(
+        return Diagnosis(
             "problem", where, f"`{path}` cannot be written", f"chown it to you: chown -R $USER {path}"
         )
     if mode & 0o077:
-        return Finding(
+        return Diagnosis(
             "warning", where, f"`{path}` is open to others ({mode:o})", f"close it: chmod 700 {path}"
         )
-    return Finding("ok", where, f"`{path}` is yours alone")
+    return Diagnosis("ok", where, f"`{path}` is yours alone")
 
 
-def judge_open_files(limit: int) -> Finding:
+def diagnose_open_files(limit: int) -> Diagnosis:
     """Whether this user may open enough files for many servers and callers."""
     if limit < MIN_OPEN_FILES:
-        return Finding(
+        return Diagnosis(
             "warning",
             "limits",
             f"only {limit} open files are allowed",
             "raise it: ulimit -n 4096, then start again",
         )
-    return Finding("ok", "limits", f"{limit:,} open files")
+    return Diagnosis("ok", "limits", f"{limit:,} open files")
 
 
-def judge_collector(endpoint: str, trouble: str | None) -> Finding:
+def diagnose_collector(endpoint: str, trouble: str | None) -> Diagnosis:
     """Whether the collector of the settings takes what it is sent. `trouble`: why not."""
     if trouble is None:
-        return Finding("ok", "collector", f"it takes what is sent to `{endpoint}`")
-    return Finding(
+        return Diagnosis("ok", "collector", f"it takes what is sent to `{endpoint}`")
+    return Diagnosis(
         "warning",
         "collector",
         f"nothing is taken at `{endpoint}`: {trouble}",
@@ -158,11 +166,11 @@ def judge_collector(endpoint: str, trouble: str | None) -> Finding:
     )
 
 
-def judge_port(address: str, *, is_free: bool) -> Finding:
+def diagnose_port(address: str, *, is_free: bool) -> Diagnosis:
     """Where no gateway answers: whether one could be started there."""
     if is_free:
-        return Finding("problem", "gateway", f"nothing listens at {address}", "start it: toolgate up")
-    return Finding(
+        return Diagnosis("problem", "gateway", f"nothing listens at {address}", "start it: toolgate up")
+    return Diagnosis(
         "problem",
         "gateway",
         f"another program listens at {address}",
@@ -170,13 +178,13 @@ def judge_port(address: str, *, is_free: bool) -> Finding:
     )
 
 
-def worst(findings: Sequence[Finding]) -> Level:
+def worst_level(findings: Sequence[Diagnosis]) -> Level:
     """The level of the whole."""
     levels = {one.level for one in findings}
     return "problem" if "problem" in levels else "warning" if "warning" in levels else "ok"
 
 
-def _remedy(server: Facts, error: str) -> str:
+def _suggest_remedy(server: Facts, error: str) -> str:
     again = f"then `toolgate servers refresh {server['server_id']}`"
     for pattern, remedy in _REMEDIES.items():
         if match := re.search(pattern, error):
@@ -184,3 +192,31 @@ def _remedy(server: Facts, error: str) -> str:
     if server.get("transport") != "stdio":
         return f"see that the server answers at `{(server.get('http') or {}).get('url')}`, {again}"
     return f"see its last words with `toolgate servers test {server['server_id']}`"
+
+
+_MARKS: Final[dict[Level, tuple[str, str]]] = {
+    "problem": ("✗", BAD),
+    "warning": ("!", WARN),
+    "ok": ("✓", OK),
+}
+
+
+def render_findings(findings: Sequence[Diagnosis]) -> RenderableType:
+    """A line a finding, its remedy under it, and the whole in one sentence."""
+    table = fact_table(3)
+    for one in sorted(findings, key=lambda finding: list(_MARKS).index(finding.level)):
+        mark, style = _MARKS[one.level]
+        text = cell(one.message)
+        if one.remedy:
+            text = Text("\n").join([text, Text.assemble(("→ ", style), cell(one.remedy, DIM))])
+        table.add_row(Text(mark, style=style), cell(one.where, "bold"), text)
+    return stack_parts(table, _verdict(findings))
+
+
+def _verdict(findings: Sequence[Diagnosis]) -> Text:
+    if worst_level(findings) == "ok":
+        return Text("all is well", style=OK)
+    problems = sum(one.level == "problem" for one in findings)
+    notes = sum(one.level == "warning" for one in findings)
+    parts = [count_of(number, word) for number, word in ((problems, "problem"), (notes, "warning")) if number]
+    return Text(", ".join(parts), style=BAD if problems else WARN)

@@ -7,9 +7,9 @@ import typer
 from typer import Argument, Option
 
 from toolgate.cli.client.rest import RestClient
-from toolgate.cli.failure import CommandFailed
+from toolgate.cli.failure import CommandError
 from toolgate.cli.option_groups import spread_options
-from toolgate.cli.options import Connection, ScopeOptions
+from toolgate.cli.options import GatewayConnection, ScopeOptions
 from toolgate.cli.render.scope import render_explanation
 from toolgate.model.names import RESOURCE, kind_of
 
@@ -20,7 +20,7 @@ app = typer.Typer(add_completion=False)
 @spread_options
 def explain_command(
     scope: ScopeOptions,
-    connection: Connection,
+    connection: GatewayConnection,
     tool: Annotated[
         str | None,
         Argument(help="One tool: `git/git_log`, `git.git_log` or `git_log`; or `prompt:…`. Default: all."),
@@ -40,7 +40,7 @@ def explain_command(
 
 def explain_tool(client: RestClient, query: Mapping[str, str], tool: str) -> Mapping[str, Any]:
     """The answer about one tool. A dot may part server and tool, or be part of the tool's name."""
-    for reading in _readings(tool):
+    for reading in _interpret_name(tool):
         answer: Mapping[str, Any] = client.get("/api/v1/mcp/explain", {**query, **reading})
         if answer["tools"]:
             return {**answer, "servers": []}
@@ -48,19 +48,19 @@ def explain_tool(client: RestClient, query: Mapping[str, str], tool: str) -> Map
         if "server" in reading and answer["servers"]:
             return answer
     if kind_of(tool) == RESOURCE:
-        raise CommandFailed(
+        raise CommandError(
             f"no server that you may see lists `{tool}`",
             hint="for what no server lists, name the server that has it: `resource:SERVER/URI`",
             code="unknown_resource",
         )
-    raise CommandFailed(
+    raise CommandError(
         f"no server that you may see has a {'prompt' if kind_of(tool) else 'tool'} `{tool}`",
         hint="see `toolgate explain` for what there is; names are case-sensitive",
         code="unknown_prompt" if kind_of(tool) else "unknown_tool",
     )
 
 
-def _readings(tool: str) -> list[dict[str, str]]:
+def _interpret_name(tool: str) -> list[dict[str, str]]:
     kind = kind_of(tool)
     if kind:
         # As in a pattern: a server may stand before the first slash, unless it is a URI's own scheme.

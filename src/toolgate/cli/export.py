@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.failure import CommandError, ExitCode
 from toolgate.cli.option_groups import spread_options
-from toolgate.cli.output import Output
-from toolgate.cli.render.copies import render_backup
-from toolgate.cli.store_options import StoreOptions, showing_progress
+from toolgate.cli.output import CommandOutput
+from toolgate.cli.render.changes import render_backup
+from toolgate.cli.setting_options import StoreOptions, show_store_progress
 from toolgate.registry.store.portable import export_store
 
 app = typer.Typer(add_completion=False)
@@ -30,10 +30,10 @@ def export_command(
     On SQLite the gateway must be stopped; ask a running one with `toolgate backup`.
     """
     if out.exists():
-        raise CommandFailed(
-            f"`{out}` is there already", hint="choose another name, or remove it", exit_code=Exit.USAGE
+        raise CommandError(
+            f"`{out}` is there already", hint="choose another name, or remove it", exit_code=ExitCode.USAGE
         )
-    with showing_progress("exporting") as tell:
+    with show_store_progress("exporting") as tell:
         exported = export_store(store.target, out, tell)
     answer = {"path": str(out), **asdict(exported)}
-    Output(as_json=as_json).show(answer, render_backup(answer))
+    CommandOutput(as_json=as_json).show(answer, render_backup(answer))

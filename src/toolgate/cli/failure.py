@@ -5,7 +5,7 @@ from enum import IntEnum
 from typing import Any
 
 
-class Exit(IntEnum):
+class ExitCode(IntEnum):
     """Exit codes, the same for every command. 2 is also what the option parser uses."""
 
     OK = 0
@@ -17,7 +17,7 @@ class Exit(IntEnum):
     """Nothing was found wrong, and part of it could not be judged."""
 
 
-class CommandFailed(Exception):
+class CommandError(Exception):
     """A command that cannot go on. `hint` says what to do next; `code` and `data` are the gateway's."""
 
     def __init__(
@@ -26,7 +26,7 @@ class CommandFailed(Exception):
         *,
         hint: str = "",
         code: str = "failed",
-        exit_code: Exit = Exit.FAILED,
+        exit_code: ExitCode = ExitCode.FAILED,
         data: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(message)

@@ -5,8 +5,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from toolgate.cli.readings import CALLS, DENIALS, ERRORS, Interval, Reading, interpolate, merged
-from toolgate.cli.render.top import Frame, ServerLine
+from toolgate.cli.readings import (
+    CALLS,
+    DENIALS,
+    ERRORS,
+    MetricsInterval,
+    MetricsReading,
+    interpolate,
+    merge_buckets,
+)
+from toolgate.cli.render.top import TopFrame, TopServer
 
 IN_FLIGHT: Final = "toolgate_calls_in_flight"
 QUEUED: Final = "toolgate_calls_queued"
@@ -27,7 +35,7 @@ _WORST_FIRST: Final = ("down", "degraded", "starting", "connected", "idle", "dis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Happened:
+class CallTotals:
     """The calls of a span of time."""
 
     seconds: float
@@ -42,34 +50,34 @@ class Happened:
     """What was left out of scopes, by reason."""
 
 
-def makes_calls(reading: Reading) -> bool:
+def makes_calls(reading: MetricsReading) -> bool:
     """Whether any of the processes makes calls, or all are controls."""
     return reading.total(IN_FLIGHT) is not None
 
 
-def happened_between(interval: Interval) -> Happened:
+def totals_between(interval: MetricsInterval) -> CallTotals:
     """By the metrics of processes that make calls."""
     latencies = interval.latencies()
-    every = merged(latencies.values())
-    return Happened(
+    every = merge_buckets(latencies.values())
+    return CallTotals(
         seconds=interval.seconds,
         calls=interval.grown(CALLS, "server_id"),
         errors=interval.grown(ERRORS, "server_id"),
         p95_ms={server_id: interpolate(buckets, 0.95) for server_id, buckets in latencies.items()},
         percentiles_ms=[interpolate(every, share) for share in SHARES],
-        codes=_some(interval.grown(ERRORS, "code")),
-        denials=_some(interval.grown(DENIALS, "reason")),
+        codes=_drop_zeros(interval.grown(ERRORS, "code")),
+        denials=_drop_zeros(interval.grown(DENIALS, "reason")),
     )
 
 
-def happened_by_audit(activity: Mapping[str, Any]) -> Happened:
+def totals_from_audit(activity: Mapping[str, Any]) -> CallTotals:
     """By what a control was told by its nodes: `GET /admin/api/activity`."""
     servers = activity["servers"]
     codes: Counter[str] = Counter()
     for one in activity["denials"]:
         codes[one["code"]] += one["count"]
     denied = sum(bucket["denials"] for bucket in activity["buckets"])
-    return Happened(
+    return CallTotals(
         seconds=(activity["until_ms"] - activity["since_ms"]) / 1e3,
         calls={"": denied, **{one["server_id"]: one["calls"] for one in servers}},
         errors={"": denied, **{one["server_id"]: one["errors"] for one in servers}},
@@ -81,18 +89,18 @@ def happened_by_audit(activity: Mapping[str, Any]) -> Happened:
 
 
 def make_frame(
-    reading: Reading,
-    happened: Happened,
+    reading: MetricsReading,
+    happened: CallTotals,
     *,
     url: str,
     clock: str,
     nodes: Sequence[Mapping[str, Any]] = (),
-) -> Frame:
+) -> TopFrame:
     """The newest numbers, the busiest servers first."""
     seconds = happened.seconds
     in_flight, queued = reading.by(IN_FLIGHT, "server_id"), reading.by(QUEUED, "server_id")
     lines = [
-        ServerLine(
+        TopServer(
             server_id=server_id,
             state=state,
             calls_per_s=happened.calls.get(server_id, 0.0) / seconds,
@@ -103,7 +111,7 @@ def make_frame(
         )
         for server_id, state in _states(reading).items()
     ]
-    return Frame(
+    return TopFrame(
         url=url,
         clock=clock,
         servers=sorted(lines, key=_rank),
@@ -117,7 +125,7 @@ def make_frame(
     )
 
 
-def _states(reading: Reading) -> Mapping[str, str]:
+def _states(reading: MetricsReading) -> Mapping[str, str]:
     """Each server's; on several nodes, the worst."""
     found: dict[str, set[str]] = defaultdict(set)
     for labels, value in reading.samples.get("toolgate_server_state", {}).items():
@@ -131,9 +139,9 @@ def _badness(state: str) -> int:
     return _WORST_FIRST.index(state) if state in _WORST_FIRST else len(_WORST_FIRST)
 
 
-def _rank(line: ServerLine) -> tuple[float, int, str]:
+def _rank(line: TopServer) -> tuple[float, int, str]:
     return -line.calls_per_s, _badness(line.state), line.server_id
 
 
-def _some(counts: Mapping[str, float]) -> Mapping[str, float]:
+def _drop_zeros(counts: Mapping[str, float]) -> Mapping[str, float]:
     return {name: number for name, number in counts.items() if number}

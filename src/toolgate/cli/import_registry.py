@@ -8,9 +8,9 @@ import typer
 from typer import Argument, Option
 
 from toolgate.cli.option_groups import spread_options
-from toolgate.cli.output import Output
-from toolgate.cli.render.copies import render_import
-from toolgate.cli.store_options import StoreOptions, showing_progress
+from toolgate.cli.output import CommandOutput
+from toolgate.cli.render.changes import render_import
+from toolgate.cli.setting_options import StoreOptions, show_store_progress
 from toolgate.registry.store.portable import import_store
 
 app = typer.Typer(add_completion=False)
@@ -28,6 +28,6 @@ def import_command(
 
     All of the file is checked before anything is stored. Nodes notice, and list everything again.
     """
-    with showing_progress("importing") as tell:
+    with show_store_progress("importing") as tell:
         answer = asdict(import_store(file, store.target, tell))
-    Output(as_json=as_json).show(answer, render_import(answer))
+    CommandOutput(as_json=as_json).show(answer, render_import(answer))

@@ -8,25 +8,25 @@ import typer
 from typer import Argument
 
 from toolgate.cli.client.rest import RestClient
-from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.failure import CommandError, ExitCode
+from toolgate.cli.files.modules import open_progress
 from toolgate.cli.option_groups import spread_options
-from toolgate.cli.options import Connection
+from toolgate.cli.options import GatewayConnection
+from toolgate.cli.output import StepProgress
 from toolgate.cli.package_sending import (
-    Answer,
     DryRunOption,
     InstallOptions,
+    JsonObject,
     hash_file,
-    install,
+    install_package,
     is_archive,
-    send_archive,
-    started,
+    refresh_server,
+    upload_archive,
 )
-from toolgate.cli.progress import Progress
 from toolgate.cli.render.packages import render_install_plan, render_installed
-from toolgate.cli.uploading import open_progress
-from toolgate.packages.archive import normalise
+from toolgate.packages.archive import normalize_archive
 from toolgate.packages.manifest import parse_manifest
-from toolgate.surfaces.rest.links import door_url
+from toolgate.surfaces.http.selection import format_scope_url
 
 app = typer.Typer(add_completion=False)
 
@@ -37,7 +37,7 @@ def install_command(
     package: Annotated[
         str, Argument(help="`ID`, `ID@VERSION`, or an archive: `.tar.gz` or `.mcpb`.", show_default=False)
     ],
-    connection: Connection,
+    connection: GatewayConnection,
     how: InstallOptions,
     *,
     is_dry_run: DryRunOption = False,
@@ -49,50 +49,52 @@ def install_command(
     """
     progress = open_progress(as_json=connection.as_json)
     with connection.open() as client:
-        package_id, body = _named(package)
+        package_id, body = _parse_package(package)
         if is_archive(package):
-            package_id, body = _sent(client, Path(package), progress, is_dry_run=is_dry_run)
+            package_id, body = _upload_file(client, Path(package), progress, is_dry_run=is_dry_run)
         with progress.step("asking" if is_dry_run else "installing"):
-            answer = install(client, package_id, {**how.body, **body, "dry_run": is_dry_run}, how.terms)
+            answer = install_package(
+                client, package_id, {**how.body, **body, "dry_run": is_dry_run}, how.terms
+            )
         if is_dry_run:
             connection.output.show(answer, render_install_plan(answer, ["install", package, *how.words]))
             return
         with progress.step("starting it at the gateway"):
-            server = started(client, package_id)
-    url = door_url(connection.url, {"servers": package_id})
+            server = refresh_server(client, package_id)
+    url = format_scope_url(connection.url, {"servers": package_id})
     connection.output.show(
         {**answer, "server": server, "url": url},
         render_installed(answer, server, url, gateway=connection.url),
     )
 
 
-def _named(package: str) -> tuple[str, dict[str, Any]]:
+def _parse_package(package: str) -> tuple[str, dict[str, Any]]:
     if "/" in package and Path(package).is_dir():
-        raise CommandFailed(
+        raise CommandError(
             f"`{package}` is a directory",
             hint=f"`toolgate publish {package}` packs, uploads and installs it",
-            exit_code=Exit.USAGE,
+            exit_code=ExitCode.USAGE,
         )
     package_id, _, version = package.partition("@")
     return package_id, {"version": version} if version else {}
 
 
-def _sent(
-    client: RestClient, path: Path, progress: Progress, *, is_dry_run: bool
+def _upload_file(
+    client: RestClient, path: Path, progress: StepProgress, *, is_dry_run: bool
 ) -> tuple[str, dict[str, Any]]:
     """The id of the package in a file, and which version of it to install: uploaded now, or only offered."""
     try:
         with path.open("rb") as file:
             if is_dry_run:
-                return _offered(file)
+                return _inspect_file(file)
             with progress.step("uploading") as tell:
-                kept: Answer = send_archive(client, file, hash_file(file), tell)
+                kept: JsonObject = upload_archive(client, file, hash_file(file), tell)
     except OSError as exc:
-        raise CommandFailed(f"cannot read `{path}`: {exc.strerror}", exit_code=Exit.USAGE) from exc
+        raise CommandError(f"cannot read `{path}`: {exc.strerror}", exit_code=ExitCode.USAGE) from exc
     return str(kept["package_id"]), {"version": kept["version"]}
 
 
-def _offered(file: Any) -> tuple[str, dict[str, Any]]:
+def _inspect_file(file: Any) -> tuple[str, dict[str, Any]]:
     with tempfile.TemporaryFile() as archive:
-        content = normalise(file, archive).manifest
+        content = normalize_archive(file, archive).manifest
         return parse_manifest(content).id, {"manifest": content.decode(), "sha256": hash_file(archive)}

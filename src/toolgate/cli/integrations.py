@@ -10,8 +10,8 @@ from rich.text import Text
 from typer import Argument, Context, Option
 
 from toolgate.cli.option_groups import spread_options
-from toolgate.cli.options import Connection
-from toolgate.cli.render.layout import DIM, OK, cell, grid, sentence, stack
+from toolgate.cli.options import GatewayConnection
+from toolgate.cli.render.layout import DIM, OK, cell, grid, sentence, stack_parts
 
 app = typer.Typer(
     add_completion=False,
@@ -30,7 +30,7 @@ ServerArgument = Annotated[
 
 @app.callback(invoke_without_command=True)
 @spread_options
-def integrations_command(context: Context, connection: Connection) -> None:
+def integrations_command(context: Context, connection: GatewayConnection) -> None:
     """Integrations: the servers you switch on and off for yourself, within your key.
 
     \b
@@ -44,7 +44,7 @@ def integrations_command(context: Context, connection: Connection) -> None:
 
 @app.command("list")
 @spread_options
-def list_command(connection: Connection) -> None:
+def list_command(connection: GatewayConnection) -> None:
     """List every server that your key reaches, and how much of it you have switched on."""
     _list(connection)
 
@@ -53,7 +53,7 @@ def list_command(connection: Connection) -> None:
 @spread_options
 def on_command(
     server_id: ServerArgument,
-    connection: Connection,
+    connection: GatewayConnection,
     *,
     is_all: Annotated[
         bool, Option("--all", help="All its tools, not only those marked as read-only.")
@@ -65,14 +65,14 @@ def on_command(
 
 @app.command("off")
 @spread_options
-def off_command(server_id: ServerArgument, connection: Connection) -> None:
+def off_command(server_id: ServerArgument, connection: GatewayConnection) -> None:
     """Switch a server off for yourself: its tools, prompts and resources."""
     _switch(connection, server_id, "off")
 
 
 @app.command("reset")
 @spread_options
-def reset_command(server_id: ServerArgument, connection: Connection) -> None:
+def reset_command(server_id: ServerArgument, connection: GatewayConnection) -> None:
     """Have of a server what your key gives before you choose."""
     with connection.open() as client:
         answer = client.delete_path(_path(server_id))
@@ -80,13 +80,13 @@ def reset_command(server_id: ServerArgument, connection: Connection) -> None:
     connection.output.show(answer, done)
 
 
-def _list(connection: Connection) -> None:
+def _list(connection: GatewayConnection) -> None:
     with connection.open() as client:
         found = client.pages(_PATH, "integrations")
     connection.output.show(found, _render_integrations(found))
 
 
-def _switch(connection: Connection, server_id: str, state: str) -> None:
+def _switch(connection: GatewayConnection, server_id: str, state: str) -> None:
     with connection.open() as client:
         found = client.put_path(_path(server_id), {"state": state})
     connection.output.show(found, _render_switched(found))
@@ -111,7 +111,9 @@ def _render_integrations(found: Sequence[Mapping[str, Any]]) -> RenderableType:
             cell(one["writing_tools"]),
             cell(one["display_name"]),
         )
-    return stack(table, Text("Tools are counted as your key reaches them, switched on or not.", style=DIM))
+    return stack_parts(
+        table, Text("Tools are counted as your key reaches them, switched on or not.", style=DIM)
+    )
 
 
 def _render_switched(one: Mapping[str, Any]) -> RenderableType:

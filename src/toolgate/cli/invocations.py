@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from toolgate.cli.client.rest import RestClient, invocations_path
-from toolgate.cli.live import follow, print_line
+from toolgate.cli.client.rest import RestClient, build_invocation_path
+from toolgate.cli.live import follow_run, print_line
 from toolgate.cli.option_groups import spread_options
-from toolgate.cli.options import Connection
+from toolgate.cli.options import GatewayConnection
 from toolgate.cli.render.invocations import render_invocation, render_invocations
-from toolgate.cli.render.layout import newest
+from toolgate.cli.render.layout import render_newest
 
 app = typer.Typer(
     add_completion=False,
@@ -29,23 +29,25 @@ InvocationArgument = Annotated[str, Argument(metavar="ID", help="The run.")]
 @spread_options
 def list_command(
     task_id: TaskArgument,
-    connection: Connection,
+    connection: GatewayConnection,
     *,
     limit: Annotated[int, Option("--limit", min=1, max=1000, help="How many at most.")] = 50,
 ) -> None:
     """List the newest runs of a task: your own, or with the role `viewer` everybody's."""
     with connection.open() as client:
-        answer = client.get(invocations_path(task_id), {"limit": str(limit)})
+        answer = client.get(build_invocation_path(task_id), {"limit": str(limit)})
     found = answer["invocations"]
-    connection.output.show(found, newest(render_invocations(found), answer, len(found)))
+    connection.output.show(found, render_newest(render_invocations(found), answer, len(found)))
 
 
 @app.command("show")
 @spread_options
-def show_command(task_id: TaskArgument, invocation_id: InvocationArgument, connection: Connection) -> None:
+def show_command(
+    task_id: TaskArgument, invocation_id: InvocationArgument, connection: GatewayConnection
+) -> None:
     """Show one run: how it ended, what it took, the calls it made, its output."""
     with connection.open() as client:
-        found = client.get(invocations_path(task_id, invocation_id))
+        found = client.get(build_invocation_path(task_id, invocation_id))
     connection.output.show(found, render_invocation(found))
 
 
@@ -54,7 +56,7 @@ def show_command(task_id: TaskArgument, invocation_id: InvocationArgument, conne
 def logs_command(
     task_id: TaskArgument,
     invocation_id: InvocationArgument,
-    connection: Connection,
+    connection: GatewayConnection,
     *,
     is_followed: Annotated[bool, Option("--follow", "-f", help="Go on until the run ends.")] = False,
 ) -> None:
@@ -62,9 +64,9 @@ def logs_command(
     with suppress(KeyboardInterrupt), connection.open() as client:
         show = partial(print_line, as_json=connection.as_json)
         if is_followed:
-            follow(client, client.get(invocations_path(task_id, invocation_id)), show)
+            follow_run(client, client.get(build_invocation_path(task_id, invocation_id)), show)
         else:
-            _print_all(client, invocations_path(task_id, invocation_id, "logs"), show)
+            _print_all(client, build_invocation_path(task_id, invocation_id, "logs"), show)
 
 
 def _print_all(client: RestClient, path: str, show: Callable[[Any], None]) -> None:
@@ -77,8 +79,10 @@ def _print_all(client: RestClient, path: str, show: Callable[[Any], None]) -> No
 
 @app.command("cancel")
 @spread_options
-def cancel_command(task_id: TaskArgument, invocation_id: InvocationArgument, connection: Connection) -> None:
+def cancel_command(
+    task_id: TaskArgument, invocation_id: InvocationArgument, connection: GatewayConnection
+) -> None:
     """Cancel a run that waits or runs."""
     with connection.open() as client:
-        found = client.post(invocations_path(task_id, invocation_id, "cancel"))
+        found = client.post(build_invocation_path(task_id, invocation_id, "cancel"))
     connection.output.show(found, render_invocation(found))

@@ -11,13 +11,12 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from toolgate.cli.client.rest import COLLECTIONS, UNCONDITIONAL, record_path
-from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.client.rest import COLLECTIONS, UNCONDITIONAL, build_record_path
+from toolgate.cli.failure import CommandError, ExitCode
 from toolgate.cli.option_groups import spread_options
-from toolgate.cli.options import Connection
+from toolgate.cli.options import GatewayConnection
 from toolgate.cli.record_commands import IdArgument, add_history_command, delete_record
-from toolgate.cli.render.budgets import render_key_budgets
-from toolgate.cli.render.records import render_keys, render_new_key
+from toolgate.cli.render.records import render_key_budgets, render_keys, render_new_key
 from toolgate.model.principals import IntegrationState, Role
 
 app = typer.Typer(
@@ -39,7 +38,7 @@ class CeilingOptions:
     @property
     def body(self) -> dict[str, list[str]]:
         given = {"tasks": self.tasks, "servers": self.servers, "allow": self.allow, "deny": self.deny}
-        return {name: _items(text) for name, text in given.items() if text is not None}
+        return {name: _split_list(text) for name, text in given.items() if text is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +92,7 @@ class UsageOptions(BudgetOptions):
 
 @app.command("list")
 @spread_options
-def list_command(connection: Connection) -> None:
+def list_command(connection: GatewayConnection) -> None:
     """List the keys: roles, reach and expiry. Neither keys nor their hashes are shown."""
     with connection.open() as client:
         keys = client.records("key")
@@ -106,7 +105,7 @@ def add_command(
     key_id: Annotated[str, Argument(help="Name of the caller, as audit shows it.", show_default=False)],
     ceiling: CeilingOptions,
     usage: UsageOptions,
-    connection: Connection,
+    connection: GatewayConnection,
     *,
     role: Annotated[Role, Option("--role", help="What the key may do.")] = "agent",
     out: Annotated[
@@ -133,7 +132,7 @@ def add_command(
 def budgets_command(
     key_id: IdArgument,
     budgets: BudgetOptions,
-    connection: Connection,
+    connection: GatewayConnection,
     *,
     has_none: Annotated[bool, Option("--none", help="Limit nothing any more.")] = False,
 ) -> None:
@@ -144,19 +143,19 @@ def budgets_command(
     toolgate budgets
     """
     if has_none == bool(budgets.budgets):
-        raise CommandFailed(
+        raise CommandError(
             f"say either what `{key_id}` may use, or --none",
             hint="`toolgate budgets` shows what it may use now",
-            exit_code=Exit.USAGE,
+            exit_code=ExitCode.USAGE,
         )
     with connection.open() as client:
-        key = client.put_path(f"{record_path('key', key_id)}/budgets", budgets.budgets)
+        key = client.put_path(f"{build_record_path('key', key_id)}/budgets", budgets.budgets)
     connection.output.show(key, render_key_budgets(key))
 
 
 @app.command("revoke")
 @spread_options
-def revoke_command(key_id: IdArgument, connection: Connection) -> None:
+def revoke_command(key_id: IdArgument, connection: GatewayConnection) -> None:
     """Take a key back. It is refused from now on, also in open sessions."""
     delete_record("key", key_id, connection, UNCONDITIONAL)
 
@@ -173,10 +172,10 @@ def _key_file(path: Path | None) -> Iterator[Callable[[str], object]]:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as exc:
-        raise CommandFailed(
+        raise CommandError(
             f"cannot make the file `{path}`: {exc.strerror}",
             hint="name a file that is not there yet",
-            exit_code=Exit.USAGE,
+            exit_code=ExitCode.USAGE,
         ) from exc
     try:
         with os.fdopen(descriptor, "w") as file:
@@ -186,5 +185,5 @@ def _key_file(path: Path | None) -> Iterator[Callable[[str], object]]:
         raise
 
 
-def _items(text: str) -> list[str]:
+def _split_list(text: str) -> list[str]:
     return [item.strip() for item in text.split(",") if item.strip()]

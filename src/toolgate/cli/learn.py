@@ -8,22 +8,21 @@ import typer
 from typer import Argument, Option
 
 from toolgate.cli.change_sets import APPLY
-from toolgate.cli.client.rest import record_path
-from toolgate.cli.failure import CommandFailed
+from toolgate.cli.client.rest import build_record_path
+from toolgate.cli.failure import CommandError
 from toolgate.cli.option_groups import spread_options
-from toolgate.cli.options import Connection
+from toolgate.cli.options import GatewayConnection, SinceOption, parse_time
 from toolgate.cli.output import write_json
 from toolgate.cli.record_commands import PlanOption
-from toolgate.cli.render.layout import stack
+from toolgate.cli.render.changes import render_change_set
+from toolgate.cli.render.layout import stack_parts
 from toolgate.cli.render.learning import render_lesson
-from toolgate.cli.render.plans import render_change_set
-from toolgate.cli.times import SinceOption, parse_time
 
 app = typer.Typer(add_completion=False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Which:
+class LearnOptions:
     """What is learned from."""
 
     since: SinceOption = "7d"
@@ -45,8 +44,8 @@ class Which:
 @spread_options
 def learn_command(
     task: Annotated[str, Argument(metavar="TASK", help="The task.")],
-    connection: Connection,
-    which: Which,
+    connection: GatewayConnection,
+    which: LearnOptions,
     *,
     is_applied: Annotated[bool, Option("--apply", help="Make it so, exactly as it is shown.")] = False,
     plan_id: PlanOption = None,
@@ -64,9 +63,9 @@ def learn_command(
     toolgate learn review --out review.json    # to change and `apply -f`
     """
     with connection.open() as client:
-        lesson = client.get(f"{record_path('task', task)}/learn", which.query)
+        lesson = client.get(f"{build_record_path('task', task)}/learn", which.query)
         if plan_id not in {None, lesson["plan"]["id"]}:
-            raise CommandFailed(
+            raise CommandError(
                 "what would be learned now is not what that plan showed",
                 hint="look again without --require-plan",
                 code="plan_outdated",
@@ -79,4 +78,4 @@ def learn_command(
             return
         change = {"kind": "task", "id": task, "body": lesson["record"]}
         answer = client.post(APPLY, {"changes": [change], "plan": lesson["plan"]["id"]})
-    connection.output.show(answer, stack(render_lesson(lesson, None), render_change_set(answer)))
+    connection.output.show(answer, stack_parts(render_lesson(lesson, None), render_change_set(answer)))

@@ -2,9 +2,9 @@
 
 import typer
 
-from toolgate.cli.failure import Exit
+from toolgate.cli.failure import ExitCode
 from toolgate.cli.option_groups import spread_options
-from toolgate.cli.options import Connection
+from toolgate.cli.options import GatewayConnection
 from toolgate.cli.render.changes import render_lint
 
 app = typer.Typer(add_completion=False)
@@ -12,7 +12,7 @@ app = typer.Typer(add_completion=False)
 
 @app.command("lint")
 @spread_options
-def lint_command(connection: Connection) -> None:
+def lint_command(connection: GatewayConnection) -> None:
     """Find rules that match nothing, and literals in records that may be secrets.
 
     Exit code 0: every rule was judged, and none is wrong. 1: something was found. 5: nothing was found, and
@@ -23,4 +23,4 @@ def lint_command(connection: Connection) -> None:
     findings, unjudged = answer["findings"], answer.get("unjudged", [])
     connection.output.show([*findings, *unjudged], render_lint(findings, unjudged))
     if findings or unjudged:
-        raise typer.Exit(Exit.FAILED if findings else Exit.INCOMPLETE)
+        raise typer.Exit(ExitCode.FAILED if findings else ExitCode.INCOMPLETE)

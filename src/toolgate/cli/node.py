@@ -11,9 +11,9 @@ from typer import Option
 
 from toolgate import __version__
 from toolgate.app.node import open_node
-from toolgate.app.process import App, run
+from toolgate.app.process import ServingApp, run
 from toolgate.cli.option_groups import spread_options
-from toolgate.cli.output import Output
+from toolgate.cli.output import CommandOutput
 from toolgate.cli.render.up import render_node_ready
 from toolgate.cli.setting_options import SettingOptions
 
@@ -61,9 +61,14 @@ def node_command(
 
     Without its control it goes on with what it has; started without, it waits for it.
     """
-    run(open_node, settings.load(**node.given), os.environ, partial(_announce, Output(as_json=as_json)))
+    run(
+        open_node,
+        settings.load(**node.given),
+        os.environ,
+        partial(_print_ready, CommandOutput(as_json=as_json)),
+    )
 
 
-async def _announce(output: Output, started: App, url: str) -> None:
+async def _print_ready(output: CommandOutput, started: ServingApp, url: str) -> None:
     control = ", ".join(started.settings.control)
     output.show({"url": url, "control": control, "version": __version__}, render_node_ready(url, control))

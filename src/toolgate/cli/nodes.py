@@ -3,15 +3,15 @@
 import typer
 
 from toolgate.cli.option_groups import spread_options
-from toolgate.cli.options import Connection
-from toolgate.cli.render.nodes import render_nodes
+from toolgate.cli.options import GatewayConnection
+from toolgate.cli.render.servers import render_nodes
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command("nodes")
 @spread_options
-def nodes_command(connection: Connection) -> None:
+def nodes_command(connection: GatewayConnection) -> None:
     """List the nodes with the revision each serves, and when it last reported."""
     with connection.open() as client:
         answer = client.get("/admin/api/nodes")

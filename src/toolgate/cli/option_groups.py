@@ -23,7 +23,7 @@ def spread_options(command: Callable[..., None]) -> Callable[..., None]:
         hint = hints[parameter.name]
         if is_dataclass(hint):
             groups[parameter.name] = hint
-            parameters += _parameters_of(hint)
+            parameters += _list_parameters(hint)
         else:
             parameters.append(parameter.replace(annotation=hint, kind=Parameter.KEYWORD_ONLY))
 
@@ -33,18 +33,18 @@ def spread_options(command: Callable[..., None]) -> Callable[..., None]:
             values[name] = group(**{one.name: values.pop(one.name) for one in fields(group)})
         command(**values)
 
-    spread.__doc__ = "\n\n".join(map(_flowing, cleandoc(command.__doc__ or "").split("\n\n")))
+    spread.__doc__ = "\n\n".join(map(_unwrap_paragraph, cleandoc(command.__doc__ or "").split("\n\n")))
     spread.__annotations__ = {one.name: one.annotation for one in parameters}
     # What `inspect.signature` looks for first; functions have no such attribute until one is set.
     vars(spread)["__signature__"] = Signature(parameters)
     return spread
 
 
-def _flowing(paragraph: str) -> str:
+def _unwrap_paragraph(paragraph: str) -> str:
     return paragraph if paragraph.startswith("\b") else paragraph.replace("\n", " ")
 
 
-def _parameters_of(group: Any) -> list[Parameter]:
+def _list_parameters(group: Any) -> list[Parameter]:
     hints = get_type_hints(group, include_extras=True)
     return [
         Parameter(one.name, Parameter.KEYWORD_ONLY, default=one.default, annotation=hints[one.name])

@@ -1,18 +1,23 @@
 """Where commands print: tables for people, JSON for programs. Colour only on a terminal.
 
 Markup is off throughout, so no text of a server can style, link or restyle anything.
+
+What a command is doing, as it happens: a moving line on a terminal, plain lines anywhere else.
 """
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console, RenderableType
+from rich.text import Text
 
-from toolgate.cli.escape import encode_json, escape_line
-from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.failure import CommandError, ExitCode
+from toolgate.cli.render.layout import BAD, DIM, OK, encode_json, escape_line
 
-Json = Mapping[str, Any]
+JsonObject = Mapping[str, Any]
 
 
 def open_console(*, to_stderr: bool = False) -> Console:
@@ -20,7 +25,7 @@ def open_console(*, to_stderr: bool = False) -> Console:
     return Console(stderr=to_stderr, markup=False, emoji=False, highlight=False)
 
 
-def print_json(value: Json | Iterable[Json]) -> None:
+def print_json(value: JsonObject | Iterable[JsonObject]) -> None:
     """One object, or one object a line."""
     values = [value] if isinstance(value, Mapping) else value
     console = open_console()
@@ -30,19 +35,19 @@ def print_json(value: Json | Iterable[Json]) -> None:
         console.file.flush()
 
 
-def write_json(path: Path, value: Json) -> None:
+def write_json(path: Path, value: JsonObject) -> None:
     """One object into a file, for people to read and change."""
     try:
         path.write_text(encode_json(value, indent=2) + "\n", "utf-8")
     except OSError as exc:
-        raise CommandFailed(
+        raise CommandError(
             f"cannot write `{path}`: {exc.strerror}",
             hint="name a file in a directory that you may write to",
-            exit_code=Exit.USAGE,
+            exit_code=ExitCode.USAGE,
         ) from exc
 
 
-def print_failure(failure: CommandFailed, *, as_json: bool) -> None:
+def print_failure(failure: CommandError, *, as_json: bool) -> None:
     """Why a command failed, on standard error."""
     console = open_console(to_stderr=True)
     if as_json:
@@ -56,13 +61,13 @@ def print_failure(failure: CommandFailed, *, as_json: bool) -> None:
         console.print(escape_line(failure.hint), soft_wrap=True)
 
 
-class Output:
+class CommandOutput:
     """The choice between the two, made once per command."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
 
-    def show(self, value: Json | Iterable[Json], rendered: RenderableType) -> None:
+    def show(self, value: JsonObject | Iterable[JsonObject], rendered: RenderableType) -> None:
         """Print `value` to a program or `rendered` to a person."""
         if self.as_json:
             print_json(value)
@@ -70,9 +75,34 @@ class Output:
             # Not cropped: what is meant to be copied stays whole, wider than the terminal or not.
             open_console().print(rendered, crop=False)
 
-    def tell(self, value: Json, line: RenderableType) -> None:
+    def tell(self, value: JsonObject, line: RenderableType) -> None:
         """Print one of many, as it comes: a line, however long, for whoever reads lines."""
         if self.as_json:
             print_json(value)
         else:
             open_console().print(line, soft_wrap=True)
+
+
+class StepProgress:
+    """Steps with a beginning and an end."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    @contextmanager
+    def step(self, title: str) -> Iterator[Callable[[str], None]]:
+        """Something that takes a while. What it yields is told the detail that is being worked on."""
+        started = time.monotonic()
+        if self._console.is_terminal:
+            with self._console.status(Text(title)) as status:
+                yield lambda detail: status.update(Text.assemble(title, (f"  {escape_line(detail)}", DIM)))
+        else:
+            self._console.print(f"{title} ...")
+            yield lambda _: None
+        self.done(f"{title} ({time.monotonic() - started:.1f} s)")
+
+    def done(self, text: str) -> None:
+        self._console.print(Text.assemble(("✓ ", OK), escape_line(text)))
+
+    def failed(self, text: str) -> None:
+        self._console.print(Text.assemble(("✗ ", BAD), escape_line(text)))

@@ -10,15 +10,15 @@ from urllib.parse import quote
 
 from typer import Option
 
-from toolgate.cli.client.rest import RestClient, Terms, record_path
-from toolgate.cli.failure import CommandFailed
+from toolgate.cli.client.rest import RestClient, WriteConditions, build_record_path
+from toolgate.cli.failure import CommandError
+from toolgate.cli.files.modules import ReportProgress, build_upload_path, send_parts
 from toolgate.cli.record_commands import PlanOption
-from toolgate.cli.uploading import Tell, send_parts, upload_path
 from toolgate.model.packages import MAX_PART_BYTES
 
 PACKAGES: Final = "/api/packages"
 
-Answer = Mapping[str, Any]
+JsonObject = Mapping[str, Any]
 
 DryRunOption = Annotated[bool, Option("--dry-run", help="Show what would change; change nothing.")]
 
@@ -49,11 +49,11 @@ class InstallOptions:
         return [*allowed, "--no-pin"] if self.is_unpinned else allowed
 
     @property
-    def terms(self) -> Terms:
-        return Terms(plan_id=self.plan_id)
+    def terms(self) -> WriteConditions:
+        return WriteConditions(plan_id=self.plan_id)
 
 
-def package_path(package_id: str, *more: str) -> str:
+def build_package_path(package_id: str, *more: str) -> str:
     """Where a package lives."""
     return "/".join((PACKAGES, *(quote(one, safe="") for one in (package_id, *more))))
 
@@ -67,18 +67,18 @@ def hash_file(file: BinaryIO) -> str:
     return digest.hexdigest()
 
 
-def send_archive(client: RestClient, file: BinaryIO, sha256: str, tell: Tell) -> Answer:
+def upload_archive(client: RestClient, file: BinaryIO, sha256: str, tell: ReportProgress) -> JsonObject:
     """Send what the gateway does not have yet, have it checked and kept; what it found."""
     count = send_parts(client, file, sha256, tell)
-    answer: Answer = client.post(upload_path(sha256), {"parts": count})
+    answer: JsonObject = client.post(build_upload_path(sha256), {"parts": count})
     return answer
 
 
-def kept_versions(client: RestClient, package_id: str) -> Mapping[str, str]:
+def list_versions(client: RestClient, package_id: str) -> Mapping[str, str]:
     """The versions of a package that the gateway has, each with the hash of its archive."""
     try:
-        versions = client.get(package_path(package_id))["versions"]
-    except CommandFailed as failure:
+        versions = client.get(build_package_path(package_id))["versions"]
+    except CommandError as failure:
         if failure.code != "not_found":
             raise
         return {}
@@ -87,9 +87,9 @@ def kept_versions(client: RestClient, package_id: str) -> Mapping[str, str]:
 
 def check_version(client: RestClient, package_id: str, version: str, sha256: str) -> bool:
     """Whether the gateway has this archive already. Raises CommandFailed where it has another."""
-    known = kept_versions(client, package_id).get(version)
+    known = list_versions(client, package_id).get(version)
     if known not in (None, sha256):
-        raise CommandFailed(
+        raise CommandError(
             f"version {version} of `{package_id}` was published with other content, and never changes",
             hint="raise it: `toolgate publish DIR --bump patch`",
             code="conflict",
@@ -97,16 +97,18 @@ def check_version(client: RestClient, package_id: str, version: str, sha256: str
     return known is not None
 
 
-def install(client: RestClient, package_id: str, body: Answer, terms: Terms) -> Answer:
+def install_package(
+    client: RestClient, package_id: str, body: JsonObject, terms: WriteConditions
+) -> JsonObject:
     """Install, or with a dry run ask what that would do."""
-    answer: Answer = client.post(f"{package_path(package_id)}/install", body, terms=terms)
+    answer: JsonObject = client.post(f"{build_package_path(package_id)}/install", body, terms=terms)
     return answer
 
 
-def started(client: RestClient, package_id: str) -> Answer | None:
+def refresh_server(client: RestClient, package_id: str) -> JsonObject | None:
     """How the server fares at the gateway, once it was listed there; None where that cannot be said."""
-    with suppress(CommandFailed):
-        answer: Answer = client.post(f"{record_path('server', package_id)}/refresh")
+    with suppress(CommandError):
+        answer: JsonObject = client.post(f"{build_record_path('server', package_id)}/refresh")
         return answer
     return None
 

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
-from toolgate.cli.client.rest import UNCONDITIONAL, RestClient, Terms, record_path
-from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.client.rest import UNCONDITIONAL, RestClient, WriteConditions, build_record_path
+from toolgate.cli.failure import CommandError, ExitCode
 from toolgate.cli.option_groups import spread_options
-from toolgate.cli.options import Connection
+from toolgate.cli.options import GatewayConnection
 from toolgate.cli.record_commands import (
     IdArgument,
     add_history_command,
@@ -28,7 +28,7 @@ app = typer.Typer(
 
 @app.command("list")
 @spread_options
-def list_command(connection: Connection) -> None:
+def list_command(connection: GatewayConnection) -> None:
     """List the pinned servers with their approved tools, and those that wait for approval."""
     with connection.open() as client:
         pins = client.records("pin")
@@ -39,7 +39,7 @@ def list_command(connection: Connection) -> None:
 @spread_options
 def diff_command(
     server_id: IdArgument,
-    connection: Connection,
+    connection: GatewayConnection,
     *,
     tool: Annotated[str | None, Option("--tool", help="Only this tool.")] = None,
     since: Annotated[
@@ -52,9 +52,9 @@ def diff_command(
         show_record_diff("pin", server_id, connection, since=since, upto=upto)
         return
     if upto is not None:
-        raise CommandFailed("--upto goes with --since", exit_code=Exit.USAGE)
+        raise CommandError("--upto goes with --since", exit_code=ExitCode.USAGE)
     with connection.open() as client:
-        tools = _differences(client, server_id, {} if tool is None else {"tool": tool})
+        tools = _list_differences(client, server_id, {} if tool is None else {"tool": tool})
     connection.output.show(tools, render_differences(server_id, tools))
 
 
@@ -62,7 +62,7 @@ def diff_command(
 @spread_options
 def set_command(
     server_id: IdArgument,
-    connection: Connection,
+    connection: GatewayConnection,
     *,
     chosen: Annotated[
         list[str] | None,
@@ -74,15 +74,15 @@ def set_command(
     From then on a tool whose definition changes, and any new tool, is hidden until you do this again.
     """
     with connection.open() as client:
-        before = _pinned_before(client, server_id)
-        listed = _definitions(client, server_id)
+        before = _find_pin(client, server_id)
+        listed = _list_digests(client, server_id)
         approved = {name: listed[name] for name in _check_chosen(server_id, chosen, listed)}
         tools = {**before.get("tools", {}), **approved} if chosen else approved
-        differences = _differences(client, server_id) if before else []
+        differences = _list_differences(client, server_id) if before else []
         settled = {name: None for name in before.get("changed") or () if name in approved}
         body = {"server_id": server_id, "tools": tools} | ({"changed": settled} if settled else {})
         # Others' approvals must not be lost where only some tools are spoken of.
-        terms = Terms(revision=before.get("revision")) if chosen else UNCONDITIONAL
+        terms = WriteConditions(revision=before.get("revision")) if chosen else UNCONDITIONAL
         answer = client.put("pin", server_id, body, terms=terms)
     # What is shown is what was approved: a server may have changed once more in between.
     shown = [one for one in differences if approved.get(one["tool"], "") == one["listed"]]
@@ -92,7 +92,7 @@ def set_command(
 
 @app.command("delete")
 @spread_options
-def delete_command(server_id: IdArgument, connection: Connection) -> None:
+def delete_command(server_id: IdArgument, connection: GatewayConnection) -> None:
     """Take the pin off a server: its tools are offered as they come."""
     delete_record("pin", server_id, connection, UNCONDITIONAL)
 
@@ -101,16 +101,16 @@ add_history_command(app, "pin")
 add_rollback_command(app, "pin")
 
 
-def _definitions(client: RestClient, server_id: str) -> dict[str, str]:
+def _list_digests(client: RestClient, server_id: str) -> dict[str, str]:
     """Digests of the tools that may be offered. What only a pin holds back is up for approval too."""
-    shown = client.get(f"{record_path('server', server_id)}/tools")["tools"]
+    shown = client.get(f"{build_record_path('server', server_id)}/tools")["tools"]
     tools = {
         one["tool"]: one["digest"]
         for one in shown
         if one["digest"] is not None and (one["allowed"] or one["reason"] == "quarantined")
     }
     if not tools:
-        raise CommandFailed(
+        raise CommandError(
             f"server `{server_id}` offers no tool that could be approved",
             hint=f"see why with `toolgate servers tools {server_id}`",
         )
@@ -121,19 +121,21 @@ def _check_chosen(server_id: str, chosen: Sequence[str] | None, listed: Mapping[
     """The tools to approve: those chosen, or all there are."""
     for name in chosen or ():
         if name not in listed:
-            raise CommandFailed(
+            raise CommandError(
                 f"server `{server_id}` has no tool `{name}` that could be approved",
                 hint=f"see what it has with `toolgate servers tools {server_id}`",
             )
     return chosen or list(listed)
 
 
-def _differences(client: RestClient, server_id: str, query: Mapping[str, str] | None = None) -> list[Any]:
-    found: list[Any] = client.get(f"{record_path('pin', server_id)}/diff", query)["tools"]
+def _list_differences(
+    client: RestClient, server_id: str, query: Mapping[str, str] | None = None
+) -> list[Any]:
+    found: list[Any] = client.get(f"{build_record_path('pin', server_id)}/diff", query)["tools"]
     return found
 
 
-def _pinned_before(client: RestClient, server_id: str) -> Mapping[str, Any]:
+def _find_pin(client: RestClient, server_id: str) -> Mapping[str, Any]:
     """The pin as it is; empty: there is none."""
     found: Mapping[str, Any] = next(
         (one for one in client.records("pin") if one["server_id"] == server_id), {}

@@ -7,14 +7,14 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from toolgate.cli.change_sets import PLAN, PruneOption, change_set, post_changes
-from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.change_sets import PLAN, PruneOption, build_change_set, post_changes
+from toolgate.cli.failure import CommandError, ExitCode
 from toolgate.cli.files.modules import hash_modules
 from toolgate.cli.files.records import load_records
 from toolgate.cli.option_groups import spread_options
-from toolgate.cli.options import Connection
+from toolgate.cli.options import GatewayConnection
 from toolgate.cli.output import write_json
-from toolgate.cli.render.plans import render_plan
+from toolgate.cli.render.changes import render_plan
 
 app = typer.Typer(add_completion=False)
 
@@ -22,7 +22,7 @@ app = typer.Typer(add_completion=False)
 @app.command("plan")
 @spread_options
 def plan_command(
-    connection: Connection,
+    connection: GatewayConnection,
     *,
     files: Annotated[
         list[Path] | None,
@@ -42,25 +42,29 @@ def plan_command(
     The plan has an id. `toolgate apply --require-plan ID` makes the change only if it still does exactly
     what the plan showed.
     """
-    _refuse_nothing(files, deletes, prune=prune)
+    _check_options(files, deletes, prune=prune)
     records, _ = hash_modules(load_records(files) if files else [])
-    body = change_set(records, deletes=deletes or (), prune=prune)
+    body = build_change_set(records, deletes=deletes or (), prune=prune)
     with connection.open() as client:
         answer = post_changes(client, PLAN, body, records)
     if out is not None:
         write_json(out, answer)
-    connection.output.show(answer, render_plan(answer, None if deletes else _apply(files, prune=prune)))
+    connection.output.show(
+        answer, render_plan(answer, None if deletes else _build_apply_command(files, prune=prune))
+    )
 
 
-def _refuse_nothing(files: Sequence[Path] | None, deletes: Sequence[str] | None, *, prune: bool) -> None:
+def _check_options(files: Sequence[Path] | None, deletes: Sequence[str] | None, *, prune: bool) -> None:
     if not files and not deletes:
-        raise CommandFailed("there is nothing to plan", hint="give --file or --delete", exit_code=Exit.USAGE)
+        raise CommandError(
+            "there is nothing to plan", hint="give --file or --delete", exit_code=ExitCode.USAGE
+        )
     if prune and not files:
-        raise CommandFailed(
-            "--prune needs --file", hint="name the files that say it all", exit_code=Exit.USAGE
+        raise CommandError(
+            "--prune needs --file", hint="name the files that say it all", exit_code=ExitCode.USAGE
         )
 
 
-def _apply(files: Sequence[Path] | None, *, prune: bool) -> list[str]:
+def _build_apply_command(files: Sequence[Path] | None, *, prune: bool) -> list[str]:
     words = [word for file in files or () for word in ("-f", str(file))]
     return ["apply", *words, *(["--prune"] if prune else [])]

@@ -8,24 +8,22 @@ from typing import Annotated, Any, Final
 import typer
 from typer import Option
 
-from toolgate.cli.client.rest import RestClient, record_path
-from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.client.rest import RestClient, build_record_path
+from toolgate.cli.failure import CommandError, ExitCode
 from toolgate.cli.files.records import load_object
 from toolgate.cli.option_groups import spread_options
-from toolgate.cli.options import Connection
+from toolgate.cli.options import GatewayConnection, SinceOption, parse_time
 from toolgate.cli.record_commands import (
+    ConditionOptions,
     FilesOption,
     IdArgument,
-    TermsOptions,
     add_diff_command,
     add_history_command,
     apply_files,
     delete_record,
 )
-from toolgate.cli.render.changes import render_applied, render_rolled_back
-from toolgate.cli.render.plans import render_plan
+from toolgate.cli.render.changes import render_applied, render_plan, render_rolled_back
 from toolgate.cli.render.records import render_profiles, render_versions
-from toolgate.cli.times import SinceOption, parse_time
 
 app = typer.Typer(
     add_completion=False,
@@ -42,7 +40,7 @@ _PLAN: Final = "/admin/api/plan"
 
 @app.command("list")
 @spread_options
-def list_command(connection: Connection) -> None:
+def list_command(connection: GatewayConnection) -> None:
     """List the profiles with what they select."""
     with connection.open() as client:
         profiles = client.records("profile")
@@ -51,14 +49,14 @@ def list_command(connection: Connection) -> None:
 
 @app.command("apply")
 @spread_options
-def apply_command(files: FilesOption, connection: Connection, on: TermsOptions) -> None:
+def apply_command(files: FilesOption, connection: GatewayConnection, on: ConditionOptions) -> None:
     """Create or replace profiles from files."""
     apply_files("profile", files, connection, on.terms)
 
 
 @app.command("delete")
 @spread_options
-def delete_command(profile_id: IdArgument, connection: Connection, on: TermsOptions) -> None:
+def delete_command(profile_id: IdArgument, connection: GatewayConnection, on: ConditionOptions) -> None:
     """Remove a profile. Tasks that name it then see no tools."""
     delete_record("profile", profile_id, connection, on.terms)
 
@@ -110,8 +108,8 @@ DryRunOption = Annotated[bool, Option("--dry-run", help="Show what would change;
 @spread_options
 def rollout_command(
     profile_id: IdArgument,
-    connection: Connection,
-    on: TermsOptions,
+    connection: GatewayConnection,
+    on: ConditionOptions,
     candidate: CandidateOptions,
     *,
     share: Annotated[
@@ -131,30 +129,34 @@ def rollout_command(
         rollout = _next_rollout(client, profile, candidate.selection(profile))
         body = {**profile, "rollout": {**rollout, "share": share, **candidate.divided}}
         words = ["rollout", profile_id, *candidate.words, "--share", str(share)]
-        _write(client, body, connection, on, words=words if is_dry_run else None)
+        _write_profile(client, body, connection, on, words=words if is_dry_run else None)
 
 
 @app.command("promote")
 @spread_options
 def promote_command(
-    profile_id: IdArgument, connection: Connection, on: TermsOptions, *, is_dry_run: DryRunOption = False
+    profile_id: IdArgument,
+    connection: GatewayConnection,
+    on: ConditionOptions,
+    *,
+    is_dry_run: DryRunOption = False,
 ) -> None:
     """End a rollout: every caller has the next version from now on."""
     with connection.open() as client:
         profile = client.record("profile", profile_id)
-        rollout = _rollout_of(profile)
+        rollout = _require_rollout(profile)
         selection = {name: rollout[name] for name in _SELECTION if name in rollout}
         body = {"profile_id": profile_id, "revision": profile["revision"], "version": rollout["version"]}
         words = ["promote", profile_id]
-        _write(client, {**body, **selection}, connection, on, words=words if is_dry_run else None)
+        _write_profile(client, {**body, **selection}, connection, on, words=words if is_dry_run else None)
 
 
 @app.command("rollback")
 @spread_options
 def rollback_command(
     profile_id: IdArgument,
-    connection: Connection,
-    on: TermsOptions,
+    connection: GatewayConnection,
+    on: ConditionOptions,
     *,
     to: Annotated[
         int | None, Option("--to", min=0, help="Also of a finished one: the revision to go back to.")
@@ -171,17 +173,19 @@ def rollback_command(
             connection.output.show(answer, render_rolled_back("profile", profile_id, to, answer))
             return
         profile = client.record("profile", profile_id)
-        _rollout_of(profile)
+        _require_rollout(profile)
         body = {name: value for name, value in profile.items() if name != "rollout"}
-        _write(client, body, connection, on, words=["rollback", profile_id] if is_dry_run else None)
+        _write_profile(client, body, connection, on, words=["rollback", profile_id] if is_dry_run else None)
 
 
 @app.command("compare")
 @spread_options
-def compare_command(profile_id: IdArgument, connection: Connection, *, since: SinceOption = "24h") -> None:
+def compare_command(
+    profile_id: IdArgument, connection: GatewayConnection, *, since: SinceOption = "24h"
+) -> None:
     """Compare the versions of a profile: calls, errors, denials and times, by the version that decided."""
     with connection.open() as client:
-        path = f"{record_path('profile', profile_id)}/versions"
+        path = f"{build_record_path('profile', profile_id)}/versions"
         answer = client.get(path, {"since": str(parse_time(since))})
     connection.output.show(answer, render_versions(answer))
 
@@ -189,8 +193,8 @@ def compare_command(profile_id: IdArgument, connection: Connection, *, since: Si
 def _next_rollout(client: RestClient, profile: Body, selection: Body | None) -> Body:
     """The rollout there is, or one of a version that the profile never had."""
     if selection is None:
-        return _rollout_of(profile)
-    answer = client.get(f"{record_path('profile', profile['profile_id'])}/history", _HISTORY)
+        return _require_rollout(profile)
+    answer = client.get(f"{build_record_path('profile', profile['profile_id'])}/history", _HISTORY)
     changed = (field for entry in answer["entries"] for field in entry["fields"])
     known = [
         value
@@ -202,19 +206,24 @@ def _next_rollout(client: RestClient, profile: Body, selection: Body | None) -> 
     return {**selection, "version": max(profile["version"], *known, 1) + 1}
 
 
-def _rollout_of(profile: Body) -> Body:
+def _require_rollout(profile: Body) -> Body:
     rollout: Body | None = profile.get("rollout")
     if rollout is None:
-        raise CommandFailed(
+        raise CommandError(
             f"profile `{profile['profile_id']}` has no rollout",
             hint="begin one with `toolgate profiles rollout ID --file NEXT --share 10`",
-            exit_code=Exit.USAGE,
+            exit_code=ExitCode.USAGE,
         )
     return rollout
 
 
-def _write(
-    client: RestClient, body: Body, connection: Connection, on: TermsOptions, *, words: list[str] | None
+def _write_profile(
+    client: RestClient,
+    body: Body,
+    connection: GatewayConnection,
+    on: ConditionOptions,
+    *,
+    words: list[str] | None,
 ) -> None:
     """Store the profile, unless another has since it was read; with `words`, only show what that would do."""
     profile_id = body["profile_id"]

@@ -10,26 +10,25 @@ import typer
 from typer import Argument, Option
 
 from toolgate.cli.client.rest import RestClient
-from toolgate.cli.escape import escape_block
-from toolgate.cli.failure import CommandFailed
-from toolgate.cli.files.packages import Bump, PackageDirectory
+from toolgate.cli.failure import CommandError
+from toolgate.cli.files.modules import open_progress
+from toolgate.cli.files.packages import PackageDirectory, VersionBump
 from toolgate.cli.option_groups import spread_options
-from toolgate.cli.options import Connection
-from toolgate.cli.output import open_console
+from toolgate.cli.options import GatewayConnection
+from toolgate.cli.output import StepProgress, open_console
 from toolgate.cli.package_sending import (
     DryRunOption,
     InstallOptions,
     check_version,
-    install,
-    send_archive,
-    started,
+    install_package,
+    refresh_server,
+    upload_archive,
 )
-from toolgate.cli.package_trial import read_tools
-from toolgate.cli.progress import Progress
+from toolgate.cli.package_trial import list_package_tools
+from toolgate.cli.render.layout import escape_block
 from toolgate.cli.render.packages import render_install_plan, render_published
-from toolgate.cli.uploading import open_progress
-from toolgate.packages.tar_writer import Packed
-from toolgate.surfaces.rest.links import door_url
+from toolgate.packages.packing import PackedArchive
+from toolgate.surfaces.http.selection import format_scope_url
 
 app = typer.Typer(add_completion=False)
 
@@ -38,15 +37,15 @@ app = typer.Typer(add_completion=False)
 @spread_options
 def publish_command(
     directory: Annotated[Path, Argument(help="The package: a directory with a `manifest.json`.")],
-    connection: Connection,
+    connection: GatewayConnection,
     how: InstallOptions,
     *,
     is_dry_run: DryRunOption = False,
     bump: Annotated[
-        Bump | None, Option("--bump", help="Raise the version first, and write it into the manifest.")
+        VersionBump | None, Option("--bump", help="Raise the version first, and write it into the manifest.")
     ] = None,
     is_only_kept: Annotated[
-        bool, Option("--no-install", help="Upload it, and install it another time.")
+        bool, Option("--no-install", help="Upload it, and install_package it another time.")
     ] = False,
 ) -> None:
     """Start a package's server once, write all its tools into the manifest, pack, upload and install it.
@@ -62,14 +61,14 @@ def publish_command(
     manifest = package.manifest
     content = package.content
     if manifest.run:
-        with progress.step("reading the tools of the server"), _last_words(connection):
-            content = package.complete(read_tools(manifest, directory))
+        with progress.step("reading the tools of the server"), _show_stderr(connection):
+            content = package.complete(list_package_tools(manifest, directory))
     with tempfile.TemporaryFile() as archive, connection.open() as client:
         with progress.step("packing"):
             packed = package.pack(content, archive)
         if is_dry_run:
             offered = {"manifest": content.decode(), "sha256": packed.sha256, "dry_run": True}
-            answer = install(client, manifest.id, {**how.body, **offered}, how.terms)
+            answer = install_package(client, manifest.id, {**how.body, **offered}, how.terms)
             raised = [] if bump is None else ["--bump", bump]
             command = ["publish", str(directory), *raised, *how.words]
             connection.output.show(answer, render_install_plan(answer, command))
@@ -77,21 +76,21 @@ def publish_command(
         is_there = check_version(client, manifest.id, manifest.version, packed.sha256)
         if not is_there:
             with progress.step("uploading") as tell:
-                send_archive(client, archive, packed.sha256, tell)
+                upload_archive(client, archive, packed.sha256, tell)
         package.write(content)
-        shown = _shown(packed, package, is_new=not is_there)
+        shown = _build_result(packed, package, is_new=not is_there)
         if not is_only_kept:
             shown |= _install(client, package, how, progress)
-    shown["url"] = door_url(connection.url, {"servers": manifest.id})
+    shown["url"] = format_scope_url(connection.url, {"servers": manifest.id})
     connection.output.show(shown, render_published(shown, gateway=connection.url))
 
 
 @contextmanager
-def _last_words(connection: Connection) -> Iterator[None]:
+def _show_stderr(connection: GatewayConnection) -> Iterator[None]:
     """Where the server does not run, what it wrote to standard error is shown before the failure is."""
     try:
         yield
-    except CommandFailed as failure:
+    except CommandError as failure:
         tail = str(failure.data.get("stderr_tail", ""))
         if tail and not connection.as_json:
             open_console(to_stderr=True).print(escape_block(tail), style="dim", soft_wrap=True)
@@ -99,16 +98,16 @@ def _last_words(connection: Connection) -> Iterator[None]:
 
 
 def _install(
-    client: RestClient, package: PackageDirectory, how: InstallOptions, progress: Progress
+    client: RestClient, package: PackageDirectory, how: InstallOptions, progress: StepProgress
 ) -> dict[str, object]:
     manifest = package.manifest
     with progress.step("installing"):
-        done = install(client, manifest.id, {**how.body, "version": manifest.version}, how.terms)
+        done = install_package(client, manifest.id, {**how.body, "version": manifest.version}, how.terms)
     with progress.step("starting it at the gateway"):
-        return {"install": done, "server": started(client, manifest.id)}
+        return {"install": done, "server": refresh_server(client, manifest.id)}
 
 
-def _shown(packed: Packed, package: PackageDirectory, *, is_new: bool) -> dict[str, object]:
+def _build_result(packed: PackedArchive, package: PackageDirectory, *, is_new: bool) -> dict[str, object]:
     return {
         "package_id": package.manifest.id,
         "version": package.manifest.version,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from toolgate.telemetry.samples import parse_samples
+from toolgate.telemetry.exposition import parse_samples
 
 Labels = frozenset[tuple[str, str]]
 Buckets = Sequence[tuple[float, float]]
@@ -17,14 +17,14 @@ CALLS: Final = "mcp_tool_call_total"
 ERRORS: Final = "mcp_tool_call_error_total"
 LATENCY: Final = "mcp_tool_call_latency_ms_bucket"
 DENIALS: Final = "mcp_denied_reason"
-_HIGHEST: Final = frozenset(
+_HIGHEST_COUNTS: Final = frozenset(
     {"toolgate_loop_lag_ms", "toolgate_registry_revision", "toolgate_approvals_pending"}
 )
 """Of several processes the highest counts: those that are not about what each does alone."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class MetricsReading:
     """All samples of one process, or of several added up, at one time."""
 
     at_s: float
@@ -43,23 +43,23 @@ class Reading:
         return found
 
 
-def parse_reading(texts: Iterable[str], at_s: float) -> Reading:
+def parse_reading(texts: Iterable[str], at_s: float) -> MetricsReading:
     """What the metrics of one or more processes say together. Raises ValueError."""
     samples: dict[str, dict[Labels, float]] = defaultdict(dict)
     for text in texts:
         for name, labels, value in parse_samples(text):
             known, key = samples[name], frozenset(labels.items())
             before = known.get(key, 0.0)
-            known[key] = max(before, value) if name in _HIGHEST else before + value
-    return Reading(at_s, dict(samples))
+            known[key] = max(before, value) if name in _HIGHEST_COUNTS else before + value
+    return MetricsReading(at_s, dict(samples))
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class MetricsInterval:
     """What happened between two readings of the same processes."""
 
-    before: Reading
-    after: Reading
+    before: MetricsReading
+    after: MetricsReading
 
     @property
     def seconds(self) -> float:
@@ -87,7 +87,7 @@ class Interval:
             yield labels, value - before if value >= before else value
 
 
-def merged(many: Iterable[Buckets]) -> Buckets:
+def merge_buckets(many: Iterable[Buckets]) -> Buckets:
     """The buckets of all together."""
     found: dict[float, float] = defaultdict(float)
     for buckets in many:

@@ -5,9 +5,9 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from toolgate.cli.failure import Exit
+from toolgate.cli.failure import ExitCode
 from toolgate.cli.option_groups import spread_options
-from toolgate.cli.options import Connection
+from toolgate.cli.options import GatewayConnection
 from toolgate.cli.render.changes import render_reload
 
 app = typer.Typer(add_completion=False)
@@ -16,7 +16,7 @@ app = typer.Typer(add_completion=False)
 @app.command("reload")
 @spread_options
 def reload_command(
-    connection: Connection,
+    connection: GatewayConnection,
     *,
     is_dry_run: Annotated[bool, Option("--dry-run", help="Show the difference; change nothing.")] = False,
 ) -> None:
@@ -25,4 +25,4 @@ def reload_command(
         answer = client.post("/admin/api/registry/reload", query={"dry_run": "true"} if is_dry_run else None)
     connection.output.show(answer, render_reload(answer, is_dry_run=is_dry_run))
     if answer.get("problems"):
-        raise typer.Exit(Exit.FAILED)
+        raise typer.Exit(ExitCode.FAILED)

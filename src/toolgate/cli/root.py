@@ -14,7 +14,7 @@ from typing import Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.failure import CommandError, ExitCode
 from toolgate.cli.output import print_failure
 from toolgate.errors import ToolgateError
 
@@ -134,11 +134,11 @@ def main(args: Sequence[str] | None = None) -> int:
     _prepare_libraries()
     try:
         app(words, prog_name="toolgate")
-    except CommandFailed as failure:
+    except CommandError as failure:
         return _report(failure, words)
     except ToolgateError as error:
-        return _report(CommandFailed(str(error), hint=error.hint, code=error.code), words)
-    return Exit.OK
+        return _report(CommandError(str(error), hint=error.hint, code=error.code), words)
+    return ExitCode.OK
 
 
 def _prepare_libraries() -> None:
@@ -150,7 +150,7 @@ def _prepare_libraries() -> None:
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 
-def _report(failure: CommandFailed, words: Sequence[str]) -> int:
+def _report(failure: CommandError, words: Sequence[str]) -> int:
     print_failure(failure, as_json="--json" in words)
     return failure.exit_code
 

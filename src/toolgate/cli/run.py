@@ -10,12 +10,12 @@ from typing import Annotated, Any, Final
 import typer
 from typer import Argument, Option
 
-from toolgate.cli.client.rest import RestClient, invocations_path
-from toolgate.cli.failure import CommandFailed, Exit
-from toolgate.cli.live import Screen, follow
+from toolgate.cli.client.rest import RestClient, build_invocation_path
+from toolgate.cli.failure import CommandError, ExitCode
+from toolgate.cli.live import RunScreen, follow_run
 from toolgate.cli.option_groups import spread_options
-from toolgate.cli.options import Connection
-from toolgate.cli.render.invocations import render_begun
+from toolgate.cli.options import GatewayConnection
+from toolgate.cli.render.invocations import render_started_run
 from toolgate.model.invocations import MAX_INPUT_BYTES
 
 app = typer.Typer(add_completion=False)
@@ -45,15 +45,15 @@ class RunOptions:
     def body(self) -> dict[str, Any]:
         """What is sent. Raises CommandFailed."""
         if self.text is not None and self.input_file is not None:
-            raise CommandFailed("of --input and --input-file, one is enough", exit_code=Exit.USAGE)
+            raise CommandError("of --input and --input-file, one is enough", exit_code=ExitCode.USAGE)
         if self.idempotency_key is not None and not _KEY.fullmatch(self.idempotency_key):
-            raise CommandFailed(
+            raise CommandError(
                 "--idempotency-key is up to 200 visible characters of ASCII, without spaces",
-                exit_code=Exit.USAGE,
+                exit_code=ExitCode.USAGE,
             )
         if self.text is not None and not _is_text(self.text):
-            raise CommandFailed(
-                "--input is not UTF-8", hint="give bytes with --input-file", exit_code=Exit.USAGE
+            raise CommandError(
+                "--input is not UTF-8", hint="give bytes with --input-file", exit_code=ExitCode.USAGE
             )
         if self.input_file is None:
             return {"mode": "async", "input": self.text or ""}
@@ -75,7 +75,7 @@ def _read(name: str) -> bytes:
         with Path(name).open("rb") as file:
             return file.read(MAX_INPUT_BYTES + 1)
     except OSError as exc:
-        raise CommandFailed(f"cannot read `{name}`: {exc.strerror}", exit_code=Exit.USAGE) from exc
+        raise CommandError(f"cannot read `{name}`: {exc.strerror}", exit_code=ExitCode.USAGE) from exc
 
 
 @app.command("run")
@@ -83,7 +83,7 @@ def _read(name: str) -> bytes:
 def run_command(
     task_id: Annotated[str, Argument(metavar="TASK", help="The task to run.")],
     options: RunOptions,
-    connection: Connection,
+    connection: GatewayConnection,
 ) -> None:
     """Run a task: its output to standard output, its log to standard error, its exit code as ours.
 
@@ -93,40 +93,40 @@ def run_command(
     with connection.open() as client:
         made = client.invoke(task_id, options.body, idempotency_key=options.idempotency_key)
         if options.is_async:
-            output.show(made, render_begun(made))
+            output.show(made, render_started_run(made))
             return
-        screen = Screen(shows_output=not output.as_json)
+        screen = RunScreen(shows_output=not output.as_json)
         try:
-            ended = follow(client, made, screen.line, within_s=options.timeout_s)
+            ended = follow_run(client, made, screen.line, within_s=options.timeout_s)
         except KeyboardInterrupt:
-            _cancel(client, made)
+            _cancel_run(client, made)
             raise typer.Exit(INTERRUPTED) from None
-        except CommandFailed as failure:
+        except CommandError as failure:
             if failure.code == "timeout" and options.timeout_s is not None:
-                _cancel(client, made)
-                failure = CommandFailed(
+                _cancel_run(client, made)
+                failure = CommandError(
                     f"the run took longer than {options.timeout_s:g} s, and was cancelled",
-                    hint=_hint(made),
+                    hint=_point_to_run(made),
                     code="timeout",
                 )
             raise failure from None
     screen.end(ended["ending"])
     if output.as_json:
         output.show(ended, "")
-    _leave(ended)
+    _exit_like_guest(ended)
 
 
-def _cancel(client: RestClient, made: Any) -> None:
-    client.post(invocations_path(made["task_id"], made["invocation_id"], "cancel"))
+def _cancel_run(client: RestClient, made: Any) -> None:
+    client.post(build_invocation_path(made["task_id"], made["invocation_id"], "cancel"))
 
 
-def _leave(ended: Any) -> None:
+def _exit_like_guest(ended: Any) -> None:
     """As the guest did; or with what ended it instead. Raises Exit, CommandFailed."""
     ending = ended["ending"]
     if ending["ended_by"] != "exit":
-        raise CommandFailed(
+        raise CommandError(
             f"the run {ended['state']} ({ending['ended_by']}): {ending['message']}",
-            hint=_hint(ended),
+            hint=_point_to_run(ended),
             code=str(ending["ended_by"]),
         )
     code = ending["exit_code"]
@@ -135,5 +135,5 @@ def _leave(ended: Any) -> None:
         raise typer.Exit((code & 0xFF) or 1)
 
 
-def _hint(run: Any) -> str:
+def _point_to_run(run: Any) -> str:
     return f"`toolgate invocations show {run['task_id']} {run['invocation_id']}` shows all of it"

@@ -7,30 +7,30 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from toolgate.cli.client.login_callback import check_answer, open_callback, parse_answer
-from toolgate.cli.client.rest import COLLECTIONS, Terms, login_path, record_path
-from toolgate.cli.escape import escape_line
-from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.client.login_callback import check_callback, open_callback, parse_callback
+from toolgate.cli.client.rest import COLLECTIONS, WriteConditions, build_login_path, build_record_path
+from toolgate.cli.failure import CommandError, ExitCode
 from toolgate.cli.files.records import load_record, read_text
 from toolgate.cli.option_groups import spread_options
-from toolgate.cli.options import Connection
+from toolgate.cli.options import GatewayConnection
 from toolgate.cli.record_commands import (
+    ConditionOptions,
     FilesOption,
     IdArgument,
     PlanOption,
-    TermsOptions,
     add_past_commands,
     apply_files,
     delete_record,
 )
-from toolgate.cli.render.plans import render_imported
-from toolgate.cli.render.server_json import render_server_json
-from toolgate.cli.render.server_tools import render_server_tools
+from toolgate.cli.render.changes import render_imported
+from toolgate.cli.render.layout import escape_line
 from toolgate.cli.render.servers import (
     render_login,
     render_logout,
     render_refreshed,
     render_server,
+    render_server_json,
+    render_server_tools,
     render_servers,
     render_test,
 )
@@ -47,7 +47,7 @@ app = typer.Typer(
 
 @app.command("list")
 @spread_options
-def list_command(connection: Connection) -> None:
+def list_command(connection: GatewayConnection) -> None:
     """List the servers with their state, tools and what is wrong with them."""
     with connection.open() as client:
         servers = client.records("server")
@@ -56,7 +56,7 @@ def list_command(connection: Connection) -> None:
 
 @app.command("get")
 @spread_options
-def get_command(server_id: IdArgument, connection: Connection) -> None:
+def get_command(server_id: IdArgument, connection: GatewayConnection) -> None:
     """Show one server in full. Secrets are masked."""
     with connection.open() as client:
         server = client.record("server", server_id)
@@ -65,7 +65,7 @@ def get_command(server_id: IdArgument, connection: Connection) -> None:
 
 @app.command("apply")
 @spread_options
-def apply_command(files: FilesOption, connection: Connection, on: TermsOptions) -> None:
+def apply_command(files: FilesOption, connection: GatewayConnection, on: ConditionOptions) -> None:
     """Create or replace servers from files.
 
     `toolgate plan -f FILE` shows beforehand what that does to each task.
@@ -75,7 +75,7 @@ def apply_command(files: FilesOption, connection: Connection, on: TermsOptions) 
 
 @app.command("delete")
 @spread_options
-def delete_command(server_id: IdArgument, connection: Connection, on: TermsOptions) -> None:
+def delete_command(server_id: IdArgument, connection: GatewayConnection, on: ConditionOptions) -> None:
     """Remove a server. Its connection is closed and its tools leave every scope."""
     delete_record("server", server_id, connection, on.terms)
 
@@ -83,7 +83,7 @@ def delete_command(server_id: IdArgument, connection: Connection, on: TermsOptio
 @app.command("test")
 @spread_options
 def try_command(
-    connection: Connection,
+    connection: GatewayConnection,
     server_id: Annotated[str | None, Argument(help="Its id.", show_default=False)] = None,
     file: Annotated[
         Path | None, Option("--file", "-f", help="Try the server in this file instead, before it is saved.")
@@ -94,22 +94,22 @@ def try_command(
     A server in a file must be fit to be saved, and is not.
     """
     if (server_id is None) == (file is None):
-        raise CommandFailed("give either an id or --file", exit_code=Exit.USAGE)
+        raise CommandError("give either an id or --file", exit_code=ExitCode.USAGE)
     draft = None if file is None else load_record(file, kind="server")
     tried = draft.id if draft else str(server_id)
     with connection.open() as client:
         report = client.test_server(tried, draft.body if draft else None)
     connection.output.show(report, render_test(tried, report))
     if report.get("error"):
-        raise typer.Exit(Exit.FAILED)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 @app.command("refresh")
 @spread_options
-def refresh_command(server_id: IdArgument, connection: Connection) -> None:
+def refresh_command(server_id: IdArgument, connection: GatewayConnection) -> None:
     """Have the gateway list a server's tools again, now."""
     with connection.open() as client:
-        answer = client.post(f"{record_path('server', server_id)}/refresh")
+        answer = client.post(f"{build_record_path('server', server_id)}/refresh")
     connection.output.show(answer, render_refreshed(answer))
 
 
@@ -117,7 +117,7 @@ def refresh_command(server_id: IdArgument, connection: Connection) -> None:
 @spread_options
 def login_command(
     server_id: IdArgument,
-    connection: Connection,
+    connection: GatewayConnection,
     *,
     is_pasted: Annotated[
         bool, Option("--paste", help="Ask for the address the browser ended at: it runs on another machine.")
@@ -133,28 +133,30 @@ def login_command(
     The server's record needs `http.oauth` with the grant `authorization_code`. With `per_principal` there, it
     is for your own calls; else for those of all callers, and you need a key with the role `admin`.
     """
-    path, terms = login_path(server_id), {"shared": True} if is_shared else {}
+    path, terms = build_login_path(server_id), {"shared": True} if is_shared else {}
     with connection.open() as client, open_callback() as callback:
         wanted = {"scopes": scopes} if scopes else {}
         begun = client.post(path, {"redirect_uri": callback.url, **wanted, **terms})
         url, state = str(begun["authorization_url"]), str(begun["state"])
         typer.echo(f"open this address and agree:\n{escape_line(url)}", err=True)
         if is_pasted:
-            answer = parse_answer(typer.prompt("the address the browser ended at", err=True))
+            answer = parse_callback(typer.prompt("the address the browser ended at", err=True))
         else:
             # The gateway has made sure that it is one of the web, and no shell is involved.
             webbrowser.open(url)
             answer = callback.wait(state)
-        finished = client.post(f"{path}/finish", {**check_answer(answer, state), **terms})
+        finished = client.post(f"{path}/finish", {**check_callback(answer, state), **terms})
     connection.output.show(finished, render_login(finished))
 
 
 @app.command("logout")
 @spread_options
-def logout_command(server_id: IdArgument, connection: Connection, *, is_shared: SharedOption = False) -> None:
+def logout_command(
+    server_id: IdArgument, connection: GatewayConnection, *, is_shared: SharedOption = False
+) -> None:
     """Have the gateway forget the token that a login earned, and the authorization server take it back."""
     with connection.open() as client:
-        answer = client.delete_path(login_path(server_id), {"shared": "true"} if is_shared else None)
+        answer = client.delete_path(build_login_path(server_id), {"shared": "true"} if is_shared else None)
     connection.output.show(answer, render_logout(answer))
 
 
@@ -162,21 +164,23 @@ def logout_command(server_id: IdArgument, connection: Connection, *, is_shared: 
 @spread_options
 def tools_command(
     server_id: IdArgument,
-    connection: Connection,
+    connection: GatewayConnection,
     task: Annotated[str | None, Option("--task", help="As this task sees them.")] = None,
 ) -> None:
     """List a server's tools with their names on the doors, and why one is held back."""
     with connection.open() as client:
-        answer = client.get(f"{record_path('server', server_id)}/tools", {"task": task} if task else None)
+        answer = client.get(
+            f"{build_record_path('server', server_id)}/tools", {"task": task} if task else None
+        )
     connection.output.show([*answer["tools"], *answer.get("others", ())], render_server_tools(answer))
 
 
 @app.command("export")
 @spread_options
-def export_command(server_id: IdArgument, connection: Connection) -> None:
+def export_command(server_id: IdArgument, connection: GatewayConnection) -> None:
     """Print a server as a `server.json`, to be published elsewhere. Secrets are left to be filled in."""
     with connection.open() as client:
-        answer = client.get(f"{record_path('server', server_id)}/server.json")
+        answer = client.get(f"{build_record_path('server', server_id)}/server.json")
     connection.output.show(answer, render_server_json(answer))
 
 
@@ -189,7 +193,7 @@ def import_command(
             help="`mcpServers` JSON, VS Code's `mcp.json`, `server.json`, Docker's catalog, or our own file."
         ),
     ],
-    connection: Connection,
+    connection: GatewayConnection,
     *,
     allow: Annotated[
         list[str] | None,
@@ -203,10 +207,10 @@ def import_command(
     A new server may offer no tool until `allowed_tools` says so: give --allow, or edit the records.
     """
     if file.suffix.lower() == ".mcpb":
-        raise CommandFailed(
+        raise CommandError(
             f"`{file}` is a bundle, with the program itself in it",
             hint=f"install it: `toolgate install {file}`",
-            exit_code=Exit.USAGE,
+            exit_code=ExitCode.USAGE,
         )
     body = {
         "format": "auto",
@@ -215,7 +219,7 @@ def import_command(
         "dry_run": is_dry_run,
     }
     with connection.open() as client:
-        answer = client.post(f"{COLLECTIONS['server']}/import", body, terms=Terms(plan_id=plan_id))
+        answer = client.post(f"{COLLECTIONS['server']}/import", body, terms=WriteConditions(plan_id=plan_id))
     connection.output.show(answer, render_imported(answer, is_dry_run=is_dry_run))
 
 

@@ -3,11 +3,11 @@
 import typer
 
 from toolgate.cli.option_groups import spread_options
-from toolgate.cli.options import Connection
+from toolgate.cli.options import GatewayConnection
 from toolgate.cli.record_commands import (
+    ConditionOptions,
     FilesOption,
     IdArgument,
-    TermsOptions,
     add_past_commands,
     apply_files,
     delete_record,
@@ -23,7 +23,7 @@ app = typer.Typer(
 
 @app.command("list")
 @spread_options
-def list_command(connection: Connection) -> None:
+def list_command(connection: GatewayConnection) -> None:
     """List the tasks with their servers."""
     with connection.open() as client:
         tasks = client.records("task")
@@ -32,7 +32,7 @@ def list_command(connection: Connection) -> None:
 
 @app.command("get")
 @spread_options
-def get_command(task_id: IdArgument, connection: Connection) -> None:
+def get_command(task_id: IdArgument, connection: GatewayConnection) -> None:
     """Show one task with its config and its workload."""
     with connection.open() as client:
         task = client.record("task", task_id)
@@ -41,7 +41,7 @@ def get_command(task_id: IdArgument, connection: Connection) -> None:
 
 @app.command("apply")
 @spread_options
-def apply_command(files: FilesOption, connection: Connection, on: TermsOptions) -> None:
+def apply_command(files: FilesOption, connection: GatewayConnection, on: ConditionOptions) -> None:
     """Create or replace tasks from files.
 
     Values in `config` may be written as they are (`true`, `["git"]`) or as JSON text. A module that
@@ -52,7 +52,7 @@ def apply_command(files: FilesOption, connection: Connection, on: TermsOptions) 
 
 @app.command("delete")
 @spread_options
-def delete_command(task_id: IdArgument, connection: Connection, on: TermsOptions) -> None:
+def delete_command(task_id: IdArgument, connection: GatewayConnection, on: ConditionOptions) -> None:
     """Remove a task. Its URL then shows no tools."""
     delete_record("task", task_id, connection, on.terms)
 

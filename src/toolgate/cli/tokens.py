@@ -6,8 +6,8 @@ import typer
 from typer import Option
 
 from toolgate.cli.option_groups import spread_options
-from toolgate.cli.options import Connection
-from toolgate.cli.render.tokens import render_days, render_tasks
+from toolgate.cli.options import GatewayConnection
+from toolgate.cli.render.scope import render_token_days, render_token_tasks
 
 app = typer.Typer(add_completion=False)
 
@@ -15,7 +15,7 @@ app = typer.Typer(add_completion=False)
 @app.command("tokens")
 @spread_options
 def tokens_command(
-    connection: Connection,
+    connection: GatewayConnection,
     *,
     days: Annotated[int, Option("--days", min=1, max=366, help="How many days, today included.")] = 7,
     task: Annotated[
@@ -31,4 +31,4 @@ def tokens_command(
     query = {"days": str(days)} | ({} if task is None else {"task": task})
     with connection.open() as client:
         answer = client.get("/admin/api/tokens", query)
-    connection.output.show(answer, (render_tasks if task is None else render_days)(answer))
+    connection.output.show(answer, (render_token_tasks if task is None else render_token_days)(answer))

@@ -3,7 +3,7 @@
 import typer
 
 from toolgate.cli.option_groups import spread_options
-from toolgate.cli.options import Connection, ScopeOptions
+from toolgate.cli.options import GatewayConnection, ScopeOptions
 from toolgate.cli.render.scope import render_tools
 
 app = typer.Typer(add_completion=False)
@@ -11,7 +11,7 @@ app = typer.Typer(add_completion=False)
 
 @app.command("tools")
 @spread_options
-def tools_command(scope: ScopeOptions, connection: Connection) -> None:
+def tools_command(scope: ScopeOptions, connection: GatewayConnection) -> None:
     """List the tools of a URL, with their tokens and the rule that allows each."""
     with connection.open() as client:
         answer = client.get("/api/v1/mcp/tools", scope.query)

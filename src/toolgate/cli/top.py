@@ -11,13 +11,13 @@ from rich.live import Live
 from typer import Option
 
 from toolgate.cli.client.rest import RestClient, open_client
-from toolgate.cli.failure import CommandFailed
-from toolgate.cli.frames import happened_between, happened_by_audit, make_frame, makes_calls
+from toolgate.cli.failure import CommandError
+from toolgate.cli.frames import make_frame, makes_calls, totals_between, totals_from_audit
 from toolgate.cli.option_groups import spread_options
-from toolgate.cli.options import Connection
+from toolgate.cli.options import GatewayConnection
 from toolgate.cli.output import open_console
-from toolgate.cli.readings import Interval, Reading, parse_reading
-from toolgate.cli.render.top import Frame, render_frame
+from toolgate.cli.readings import MetricsInterval, MetricsReading, parse_reading
+from toolgate.cli.render.top import TopFrame, render_frame
 from toolgate.errors import NotFound
 
 AUDITED_S: Final = 60
@@ -29,7 +29,7 @@ app = typer.Typer(add_completion=False)
 @app.command("top")
 @spread_options
 def top_command(
-    connection: Connection,
+    connection: GatewayConnection,
     *,
     interval_s: Annotated[
         float, Option("--interval", min=0.2, max=3600, help="Seconds between two looks.")
@@ -62,52 +62,52 @@ def top_command(
             _show_live(frames)
 
 
-def watch_frames(client: RestClient, sources: Sequence[RestClient], interval_s: float) -> Iterator[Frame]:
+def watch_frames(client: RestClient, sources: Sequence[RestClient], interval_s: float) -> Iterator[TopFrame]:
     """A frame each interval. Once there is one, a gateway that is away for a while is told of."""
     before = _read(sources)
-    frame: Frame | None = None
+    frame: TopFrame | None = None
     while True:
         time.sleep(interval_s)
         try:
             after = _read(sources)
-            frame = _look(client, Interval(before, after))
+            frame = _make_frame(client, MetricsInterval(before, after))
             before = after
-        except CommandFailed as failure:
+        except CommandError as failure:
             if frame is None:
                 raise
             frame = replace(frame, trouble=str(failure))
         yield frame
 
 
-def _read(sources: Sequence[RestClient]) -> Reading:
+def _read(sources: Sequence[RestClient]) -> MetricsReading:
     texts = [b"".join(source.chunks("/metrics", {})).decode() for source in sources]
     return parse_reading(texts, time.monotonic())
 
 
-def _look(client: RestClient, interval: Interval) -> Frame:
+def _make_frame(client: RestClient, interval: MetricsInterval) -> TopFrame:
     if makes_calls(interval.after):
-        happened = happened_between(interval)
+        happened = totals_between(interval)
     else:
         since_ms = int((time.time() - AUDITED_S) * 1e3)
-        happened = happened_by_audit(
+        happened = totals_from_audit(
             client.get("/admin/api/activity", {"since": str(since_ms), "buckets": "1"})
         )
     clock = time.strftime("%H:%M:%S")
-    return make_frame(interval.after, happened, url=client.url, clock=clock, nodes=_nodes(client))
+    return make_frame(interval.after, happened, url=client.url, clock=clock, nodes=_list_nodes(client))
 
 
-def _nodes(client: RestClient) -> Sequence[Mapping[str, Any]]:
+def _list_nodes(client: RestClient) -> Sequence[Mapping[str, Any]]:
     """Those that follow the gateway; none where it is a node itself."""
     try:
         found: Sequence[Mapping[str, Any]] = client.get("/admin/api/nodes")["nodes"]
-    except CommandFailed as failure:
+    except CommandError as failure:
         if failure.code != NotFound.code:
             raise
         return ()
     return found
 
 
-def _show_live(frames: Iterator[Frame]) -> None:
+def _show_live(frames: Iterator[TopFrame]) -> None:
     console = open_console()
     with Live(console=console, screen=True, auto_refresh=False) as live:
         for frame in frames:

@@ -6,11 +6,11 @@ import typer
 from typer import Option
 
 from toolgate.cli.option_groups import spread_options
-from toolgate.cli.options import Connection
-from toolgate.cli.package_sending import DryRunOption, package_path
-from toolgate.cli.record_commands import IdArgument, TermsOptions
+from toolgate.cli.options import GatewayConnection
+from toolgate.cli.package_sending import DryRunOption, build_package_path
+from toolgate.cli.record_commands import ConditionOptions, IdArgument
+from toolgate.cli.render.changes import render_records
 from toolgate.cli.render.packages import render_uninstalled
-from toolgate.cli.render.plans import render_records
 
 app = typer.Typer(add_completion=False)
 
@@ -19,8 +19,8 @@ app = typer.Typer(add_completion=False)
 @spread_options
 def uninstall_command(
     package_id: IdArgument,
-    connection: Connection,
-    on: TermsOptions,
+    connection: GatewayConnection,
+    on: ConditionOptions,
     *,
     is_purged: Annotated[bool, Option("--purge", help="Also remove every archive of it.")] = False,
     is_dry_run: DryRunOption = False,
@@ -30,7 +30,7 @@ def uninstall_command(
     if is_dry_run:
         query["dry_run"] = "true"
     with connection.open() as client:
-        answer = client.delete_path(package_path(package_id), query, terms=on.terms)
+        answer = client.delete_path(build_package_path(package_id), query, terms=on.terms)
     command = ["uninstall", package_id, *(["--purge"] if is_purged else [])]
     shown = render_records(answer["plan"], command) if is_dry_run else render_uninstalled(answer)
     connection.output.show(answer, shown)

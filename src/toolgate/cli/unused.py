@@ -8,9 +8,8 @@ from typer import Option
 
 from toolgate.cli.client.rest import RestClient
 from toolgate.cli.option_groups import spread_options
-from toolgate.cli.options import Connection
+from toolgate.cli.options import GatewayConnection, SinceOption, parse_time
 from toolgate.cli.render.learning import render_unused
-from toolgate.cli.times import SinceOption, parse_time
 
 app = typer.Typer(add_completion=False)
 
@@ -18,7 +17,7 @@ app = typer.Typer(add_completion=False)
 @app.command("unused")
 @spread_options
 def unused_command(
-    connection: Connection,
+    connection: GatewayConnection,
     *,
     since: SinceOption = "30d",
     task: Annotated[str | None, Option("--task", help="Only this task, tool by tool.")] = None,

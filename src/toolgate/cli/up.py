@@ -12,17 +12,16 @@ import typer
 from typer import Option
 
 from toolgate import __version__
-from toolgate.app.process import App, run
+from toolgate.app.process import ServingApp, run
 from toolgate.app.up import open_up
-from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.failure import CommandError, ExitCode
 from toolgate.cli.option_groups import spread_options
-from toolgate.cli.output import Output
+from toolgate.cli.output import CommandOutput
 from toolgate.cli.render.changes import render_reload
 from toolgate.cli.render.up import render_ready
 from toolgate.cli.setting_options import SettingOptions
-from toolgate.registry.files.reload import DirectoryLoader
+from toolgate.registry.files.reload import DirectoryLoader, ReloadReport
 from toolgate.registry.memory import MemoryStore
-from toolgate.registry.reload_plan import ReloadReport
 from toolgate.registry.store.contract import Store
 from toolgate.registry.store.sqlite import open_sqlite_store
 from toolgate.settings import Settings
@@ -54,30 +53,30 @@ def up_command(
     Bound to loopback it asks for no key; bound to anything else it refuses to start without one.
     """
     if with_model and not is_demo:
-        raise CommandFailed(
+        raise CommandError(
             "--model is part of the demo",
             hint="add --demo; a model of your own is registered with `toolgate chat-upstreams apply`",
-            exit_code=Exit.USAGE,
+            exit_code=ExitCode.USAGE,
         )
     if is_demo:
         _run_demo(settings, as_json=as_json, with_model=with_model)
     elif is_dry_run:
-        _show_difference(settings.load(), Output(as_json=as_json))
+        _show_difference(settings.load(), CommandOutput(as_json=as_json))
     else:
-        run(open_up, settings.load(), os.environ, partial(_announce, Output(as_json=as_json)))
+        run(open_up, settings.load(), os.environ, partial(_print_ready, CommandOutput(as_json=as_json)))
 
 
-async def _announce(output: Output, started: App, url: str) -> None:
+async def _print_ready(output: CommandOutput, started: ServingApp, url: str) -> None:
     console = started.console_url(url)
     output.show({"url": url, "console": console, "version": __version__}, render_ready(url, console=console))
 
 
 def _run_demo(options: SettingOptions, *, as_json: bool, with_model: bool) -> None:
     if options.registry_dir is not None:
-        raise CommandFailed(
+        raise CommandError(
             "--demo brings its own servers",
             hint="leave out --mcp-registry-dir, or start without --demo",
-            exit_code=Exit.USAGE,
+            exit_code=ExitCode.USAGE,
         )
     # Only now: the demo is a client as well, and a gateway that is none starts faster without one.
     kit = import_module("toolgate.cli.demo.demo")
@@ -86,17 +85,17 @@ def _run_demo(options: SettingOptions, *, as_json: bool, with_model: bool) -> No
     settings = options.load(data_dir=demo.directory, mcp_registry_dir=demo.registry_dir, log_level="warning")
     kit.check_port(settings.listen)
     demo.prepare()
-    with demo.model_running():
+    with demo.serve_model():
         run(open_up, settings, os.environ, demo.present)
 
 
-def _show_difference(settings: Settings, output: Output) -> None:
+def _show_difference(settings: Settings, output: CommandOutput) -> None:
     """What the server files would change, against the registry as it is."""
     if settings.mcp_registry_dir is None:
-        raise CommandFailed(
+        raise CommandError(
             "there is no directory to look at",
             hint="name it with --mcp-registry-dir DIR",
-            exit_code=Exit.USAGE,
+            exit_code=ExitCode.USAGE,
         )
     report = asyncio.run(_preview(settings, settings.mcp_registry_dir))
     answer = {
@@ -106,21 +105,21 @@ def _show_difference(settings: Settings, output: Output) -> None:
     }
     output.show(answer, render_reload(answer, is_dry_run=True))
     if report.problems:
-        raise typer.Exit(Exit.FAILED)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 async def _preview(settings: Settings, directory: Path) -> ReloadReport:
     async with AsyncExitStack() as stack:
-        store: Store = MemoryStore(_no_clock)
+        store: Store = MemoryStore(_zero_clock)
         # A look must not make a registry where there is none.
         if (file := settings.registry_file).exists():
-            store = await stack.enter_async_context(open_sqlite_store(file, _no_clock))
+            store = await stack.enter_async_context(open_sqlite_store(file, _zero_clock))
         loader = DirectoryLoader(
             store, directory, strict=settings.strict, recursive=settings.registry_recursive
         )
         return await loader.preview()
 
 
-def _no_clock() -> int:
+def _zero_clock() -> int:
     """For stores that are only read."""
     return 0

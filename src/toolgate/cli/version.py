@@ -8,7 +8,7 @@ from rich.text import Text
 from typer import Option
 
 from toolgate import __version__
-from toolgate.cli.output import Output
+from toolgate.cli.output import CommandOutput
 
 app = typer.Typer(add_completion=False)
 
@@ -20,4 +20,4 @@ def version_command(
     """Print the version of this program."""
     facts = {"toolgate": __version__, "python": platform.python_version(), "platform": platform.system()}
     line = f"toolgate {__version__} (Python {facts['python']}, {facts['platform']})"
-    Output(as_json=as_json).show(facts, Text(line))
+    CommandOutput(as_json=as_json).show(facts, Text(line))

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
-from toolgate.cli.client.rest import RestClient, failure_of
-from toolgate.cli.failure import CommandFailed
+from toolgate.cli.client.rest import RestClient, parse_error
+from toolgate.cli.failure import CommandError
 from toolgate.cli.option_groups import spread_options
-from toolgate.cli.options import Connection
-from toolgate.cli.output import Output
-from toolgate.cli.render.watch import render_event
+from toolgate.cli.options import GatewayConnection
+from toolgate.cli.output import CommandOutput
+from toolgate.cli.render.changes import render_change
 
 app = typer.Typer(add_completion=False)
 
@@ -20,7 +20,7 @@ app = typer.Typer(add_completion=False)
 @app.command("watch")
 @spread_options
 def watch_command(
-    connection: Connection,
+    connection: GatewayConnection,
     *,
     since: Annotated[
         int | None, Option("--since", min=0, help="First the changes after this revision. Default: none.")
@@ -33,20 +33,20 @@ def watch_command(
     given = {"since": since, "kinds": kinds}
     query = {name: str(value) for name, value in given.items() if value is not None}
     with suppress(KeyboardInterrupt), connection.open() as client:
-        _follow(client, query, connection.output)
+        _follow_changes(client, query, connection.output)
 
 
-def _follow(client: RestClient, query: Mapping[str, str], output: Output) -> None:
+def _follow_changes(client: RestClient, query: Mapping[str, str], output: CommandOutput) -> None:
     last: Any = None
     for event in client.events("/admin/api/watch", query):
         if event.name == "error":
-            failure = failure_of(event.data)
+            failure = parse_error(event.data)
             failure.hint = _resume_hint(last) or failure.hint
             raise failure
         last = event.data.get("revision", last)
         if output.as_json or event.name == "change":
-            output.tell({"event": event.name, **event.data}, render_event(event.data))
-    raise CommandFailed("the gateway ended the stream", hint=_resume_hint(last), code="stream_ended")
+            output.tell({"event": event.name, **event.data}, render_change(event.data))
+    raise CommandError("the gateway ended the stream", hint=_resume_hint(last), code="stream_ended")
 
 
 def _resume_hint(last: Any) -> str:

@@ -15,9 +15,14 @@ from typing import Any, Final
 
 import msgspec
 
-from toolgate.audit.events import UNSEEN, DefinitionChanged, Outcome
+from toolgate.audit.events import NO_ARGUMENTS, DefinitionChanged, Outcome
 from toolgate.audit.log.writer import AuditLog
-from toolgate.catalog.search.find_tools import DESCRIBE_TOOL, SEARCH_TOOLS, parse_meant, parse_search
+from toolgate.catalog.search.find_tools import (
+    DESCRIBE_TOOL,
+    SEARCH_TOOLS,
+    parse_search_arguments,
+    parse_target,
+)
 from toolgate.errors import (
     InvalidArguments,
     NotFound,
@@ -25,50 +30,54 @@ from toolgate.errors import (
     TooManyTools,
     UnknownTool,
 )
-from toolgate.gateway.auth.identity import principal_of
-from toolgate.gateway.call.approval import Approving
-from toolgate.gateway.call.audit_trail import Ending, Recording
-from toolgate.gateway.call.pipeline import Sending
-from toolgate.gateway.call.quota import Spending
-from toolgate.gateway.call.targets import check_arguments, find_argument_fault, find_wanted
-from toolgate.gateway.cluster.drift import Drift, Drifted
+from toolgate.gateway.auth.identity import principal_of, reaches
+from toolgate.gateway.call.approval import ApprovalStage
+from toolgate.gateway.call.audit_trail import AuditTrail, CallEnd
+from toolgate.gateway.call.pipeline import CallPipeline
+from toolgate.gateway.call.quota import QuotaLeases
+from toolgate.gateway.call.targets import (
+    check_arguments,
+    check_key,
+    find_argument_fault,
+    find_current_route,
+    find_target,
+    recheck_route,
+    refusal_error,
+)
+from toolgate.gateway.cluster.drift import DriftDetector, DriftedTool
 from toolgate.gateway.cluster.servers import Servers
-from toolgate.gateway.rechecking import check_again, check_key, find_again, refusal_error
 from toolgate.gateway.redacting import Redaction, redaction_of
-from toolgate.gateway.roles import reaches
 from toolgate.gateway.scope.caller import Caller, Trace
 from toolgate.gateway.scope.routes import FIND_ROUTES, Route
 from toolgate.gateway.scope.scope_audit import ScopeAudit
 from toolgate.gateway.scope.token_counts import TokenCounts, estimate_result
-from toolgate.gateway.scope.view import View
-from toolgate.gateway.search.index import Searching
-from toolgate.gateway.search.tool_search import SEARCH_HINT, Finding, describe_tool, refuse_use
+from toolgate.gateway.scope.view import View, ViewCache
+from toolgate.gateway.search.index import HybridIndex
+from toolgate.gateway.search.tool_search import SEARCH_HINT, ToolSearch, describe_tool, failed_find_result
 from toolgate.gateway.subscriptions.listeners import Subscriptions
-from toolgate.gateway.views import Views
-from toolgate.gateway.wishes import Wishes
+from toolgate.gateway.subscriptions.resources import ResourceSubscriptions
+from toolgate.model.json_text import Members
 from toolgate.model.names import ToolRef
 from toolgate.model.principals import Principal
-from toolgate.model.quotas import Allowance
-from toolgate.model.raw import Members
+from toolgate.model.quotas import HolderQuotas
 from toolgate.model.servers import RedactionRules
 from toolgate.model.snapshot import Snapshot
-from toolgate.policy.allowances import allowances_of
+from toolgate.policy.admission import collect_quotas
 from toolgate.policy.compose import compose, decide_one
-from toolgate.policy.integrations import integrations_of
 from toolgate.policy.layers import TaskPolicy, parse_task_policy
-from toolgate.policy.limits import NO_LIMITS, Limits
-from toolgate.policy.offers import Registered, registered
-from toolgate.policy.scope import Decision, Scope
-from toolgate.registry.replication.state import RegistryState, changed_choosers
+from toolgate.policy.resolve import read_integrations
+from toolgate.policy.rules import RegistryTotals, count_registered
+from toolgate.policy.scope import NO_LIMITS, Decision, Scope, ScopeLimits
+from toolgate.registry.replication.state import RegistryState, find_changed_principals
 from toolgate.telemetry import Metrics
-from toolgate.telemetry.spans import Tracing
-from toolgate.upstream.connection.contract import ClientSide, Params, Reply
+from toolgate.telemetry.spans import Tracer
+from toolgate.upstream.connection.contract import ClientChannel, Params, RpcResponse
 from toolgate.upstream.connection.messages import is_tool_error
-from toolgate.upstream.pool.pool import Answer
+from toolgate.upstream.pool.pool import ServerResponse
 
 PAGE_SIZE: Final = 500
 
-Telling = Callable[[], Coroutine[Any, Any, Members]]
+MakeResult = Callable[[], Coroutine[Any, Any, Members]]
 """Makes what a find tool says."""
 
 _log = logging.getLogger(__name__)
@@ -83,7 +92,7 @@ class Gateway:
         audit: AuditLog,
         *,
         metrics: Metrics,
-        limits: Limits,
+        limits: ScopeLimits,
         snapshot: Snapshot,
         page_size: int = PAGE_SIZE,
     ) -> None:
@@ -94,29 +103,29 @@ class Gateway:
         self.snapshot = snapshot
         self.subscriptions = Subscriptions(self._known_view, watch=servers.watch)
         self._page_size = page_size
-        self._views = Views()
-        self.drift = Drift()
+        self._views = ViewCache()
+        self.drift = DriftDetector()
         """What is held back because it changed after it was approved."""
         self.tokens = TokenCounts(audit)
         """What lists and results cost models."""
         self.offers = ScopeAudit(audit)
         """Audits what callers are offered."""
-        self._recording = Recording(audit, metrics, decide=self.decide)
-        self.wishes = Wishes(self.subscriptions.watches, self._recording)
-        self.finding = Finding(Searching())
+        self._recording = AuditTrail(audit, metrics, decide=self.decide)
+        self.resource_subscriptions = ResourceSubscriptions(self.subscriptions.watches, self._recording)
+        self.finding = ToolSearch(HybridIndex())
         """Finds tools. One that goes by meaning too may take its place before anybody calls."""
-        self.sending = Sending(
+        self.sending = CallPipeline(
             servers,
             self._recording,
-            Approving(audit),
-            Spending(metrics=metrics),
+            ApprovalStage(audit),
+            QuotaLeases(metrics=metrics),
             recheck=self.recheck,
             check_again=self.check_again,
         )
         """The one way to a server, with what stands in front of it."""
-        self.tracing: Tracing | None = None
+        self.tracing: Tracer | None = None
         """What makes spans of requests, at every door. None: nothing is traced."""
-        self._counted = (-1, Registered(0, 0))
+        self._counted = (-1, RegistryTotals(0, 0))
         """What all servers have together, and the serial of the snapshot in which they have it."""
         self._state: RegistryState | None = None
         self._is_swap_due = False
@@ -124,7 +133,7 @@ class Gateway:
         self._swapped = asyncio.Event()
         self._obstacle: Callable[[], ToolgateError] | None = None
 
-    def trace(self, tracing: Tracing) -> None:
+    def trace(self, tracing: Tracer) -> None:
         """Make spans of all that is asked for. To be called before a door is built."""
         self.tracing = tracing
         self.sending.trace(tracing)
@@ -133,7 +142,7 @@ class Gateway:
 
     def apply(self, state: RegistryState) -> None:
         """Take over a new registry state: servers reconcile, scopes rebuild."""
-        choosers, self._state = changed_choosers(self._state, state), state
+        choosers, self._state = find_changed_principals(self._state, state), state
         for key_id in self.snapshot.keys.keys() - state.keys.keys():
             self.servers.end_principal(principal_of(self.snapshot.keys[key_id]).id)
         self.snapshot = replace(
@@ -165,7 +174,7 @@ class Gateway:
         while self.snapshot.revision < revision:
             await self._applied.wait()
 
-    async def swapped(self, serial: int) -> int:
+    async def wait_for_swap(self, serial: int) -> int:
         """Returns the serial of the snapshot once it is another than `serial`."""
         while self.snapshot.serial == serial:
             await self._swapped.wait()
@@ -179,7 +188,7 @@ class Gateway:
         """
         is_pinned = server_id in self.drift.pins and self.servers.is_first_hand
         offer = self.servers.offer(server_id) if is_pinned else None
-        if offer is not None and self._note(self.drift.look_at(offer)):
+        if offer is not None and self._note(self.drift.check_server(offer)):
             self._swap()
         elif not self._is_swap_due:
             self._is_swap_due = True
@@ -200,11 +209,11 @@ class Gateway:
         self._obstacle = None
 
     @property
-    def obstacle(self) -> ToolgateError | None:
+    def suspension(self) -> ToolgateError | None:
         """What callers are refused with for now. None: it serves."""
         return None if self._obstacle is None else self._obstacle()
 
-    def _check_obstacle(self) -> None:
+    def _check_suspension(self) -> None:
         if self._obstacle is not None:
             raise self._obstacle()
 
@@ -225,7 +234,7 @@ class Gateway:
         swapped, self._swapped = self._swapped, asyncio.Event()
         swapped.set()
 
-    def _note(self, drifted: Sequence[Drifted]) -> bool:
+    def _note(self, drifted: Sequence[DriftedTool]) -> bool:
         """Take note of tools that are no longer what was approved; whether there are any."""
         for one in drifted:
             self.audit.record(DefinitionChanged(int(time.time() * 1e3), *one))
@@ -235,22 +244,22 @@ class Gateway:
 
     def scope(self, caller: Caller) -> Scope:
         """The scope as policy composes it, refusals included."""
-        self._check_obstacle()
+        self._check_suspension()
         return self._compose(caller)
 
     def _compose(self, caller: Caller) -> Scope:
         task, limits = self.task_policy(caller), self.limits_of(caller)
         platform, ceiling = caller.platform(self.snapshot, task), caller.principal.ceiling
-        own = integrations_of(platform, caller.principal)
+        own = read_integrations(platform, caller.principal)
         return compose(platform, ceiling, task=task, request=caller.request, limits=limits, integrations=own)
 
-    def limits_of(self, caller: Caller) -> Limits:
+    def limits_of(self, caller: Caller) -> ScopeLimits:
         """How large the caller's scope may be. A scope that is searched anyway has no limit."""
         return self.limits if caller.mode == "list" else NO_LIMITS
 
     def view(self, caller: Caller) -> View:
         """The caller's compiled view. Raises what the scope refuses with."""
-        self._check_obstacle()
+        self._check_suspension()
         return self._known_view(caller)
 
     def _known_view(self, caller: Caller) -> View:
@@ -265,7 +274,7 @@ class Gateway:
         except TooManyTools:
             return self.view(replace(caller, mode="find"))
 
-    async def settled_view(self, caller: Caller, *, for_call: bool = False) -> View:
+    async def wait_for_view(self, caller: Caller, *, for_call: bool = False) -> View:
         """As `view` or `calling_view`, once all servers of the scope were listed, or took too long."""
         look = self.calling_view if for_call else self.view
         view = look(caller)
@@ -277,7 +286,7 @@ class Gateway:
 
     def check_scope(self, caller: Caller) -> None:
         """Raises what `view` would. Nothing is kept, counted or logged: who only asks may ask without end."""
-        self._check_obstacle()
+        self._check_suspension()
         if self._views.get(caller) is None:
             refusal = self._compose(caller).refusal
             if refusal is not None:
@@ -299,9 +308,9 @@ class Gateway:
             raise NotFound(f"no task `{task_id}`", hint="list the tasks with `toolgate tasks list`")
         return parse_task_policy(task)
 
-    def allowances(self, caller: Caller) -> tuple[Allowance, ...]:
+    def allowances(self, caller: Caller) -> tuple[HolderQuotas, ...]:
         """What the caller may use over time. Raises as `task_policy`."""
-        return allowances_of(caller.principal, self.task_policy(caller))
+        return collect_quotas(caller.principal, self.task_policy(caller))
 
     def _compile(self, caller: Caller) -> View:
         scope = self._compose(caller)
@@ -337,11 +346,11 @@ class Gateway:
         self.metrics.injections.update(view.injections)
         view.tokens.listed(view.list_tokens, self._registered().tokens)
 
-    def _registered(self) -> Registered:
+    def _registered(self) -> RegistryTotals:
         """What all servers have together, counted once for a snapshot."""
         serial, counted = self._counted
         if serial != self.snapshot.serial:
-            counted = registered(self.snapshot)
+            counted = count_registered(self.snapshot)
             self._counted = (self.snapshot.serial, counted)
         return counted
 
@@ -349,7 +358,7 @@ class Gateway:
         """On one name alone, listed or not; by the newest snapshot, whichever the caller's view is from."""
         task = self.task_policy(caller)
         platform, ceiling = caller.platform(self.snapshot, task), caller.principal.ceiling
-        own = integrations_of(platform, caller.principal)
+        own = read_integrations(platform, caller.principal)
         return decide_one(platform, ceiling, task=task, request=caller.request, ref=ref, integrations=own)
 
     def _count(self, caller: Caller, scope: Scope) -> None:
@@ -371,13 +380,13 @@ class Gateway:
     # Neither is a coroutine of its own: a plain call is worth one frame less on the way to its server.
 
     def call(
-        self, view: View, name: str, params: Params, *, trace: Trace, client: ClientSide | None = None
-    ) -> Coroutine[Any, Any, Answer]:
+        self, view: View, name: str, params: Params, *, trace: Trace, client: ClientChannel | None = None
+    ) -> Coroutine[Any, Any, ServerResponse]:
         """Call the tool the caller knows as `name`; `params` are those of its `tools/call`."""
         route = view.routes.get(name)
         if route is None:
             if view.found is not None and name in FIND_ROUTES:
-                return self._use(view, name, params, trace=trace, client=client)
+                return self._call_find_tool(view, name, params, trace=trace, client=client)
             self._recording.unknown(view, name, trace, code="unknown_tool")
             raise UnknownTool(f"Unknown tool: {name}")
         if fault := find_argument_fault(params, route):
@@ -386,32 +395,34 @@ class Gateway:
         params["name"] = route.upstream_name
         return self.sending.send(view, route, "tools/call", params, trace=trace, client=client)
 
-    def _use(
-        self, view: View, tool: str, params: Params, *, trace: Trace, client: ClientSide | None
-    ) -> Coroutine[Any, Any, Answer]:
+    def _call_find_tool(
+        self, view: View, tool: str, params: Params, *, trace: Trace, client: ClientChannel | None
+    ) -> Coroutine[Any, Any, ServerResponse]:
         """Call a find tool. What is wrong with its arguments is its result, so that a model can do better."""
         try:
             if tool == SEARCH_TOOLS:
-                search = partial(self.finding.search, view, self.snapshot, parse_search(params))
-                return self._tell(view, tool, params, trace, search)
-            name, meant = parse_meant(tool, params)
+                search = partial(self.finding.search, view, self.snapshot, parse_search_arguments(params))
+                return self._run_find_tool(view, tool, params, trace, search)
+            name, meant = parse_target(tool, params)
             route = view.tools.get(name)
             check_arguments(meant, route)
         except InvalidArguments as exc:
-            return self._tell(view, tool, params, trace, partial(refuse_use, exc))
+            return self._run_find_tool(view, tool, params, trace, partial(failed_find_result, exc))
         if route is None:
             self._recording.unknown(view, name, trace, code="unknown_tool")
-            return _answer(partial(refuse_use, UnknownTool(f"Unknown tool: {name}", hint=SEARCH_HINT)))
+            return _make_answer(
+                partial(failed_find_result, UnknownTool(f"Unknown tool: {name}", hint=SEARCH_HINT))
+            )
         if tool == DESCRIBE_TOOL:
             params["arguments"] = msgspec.Raw(msgspec.json.encode({"name": name}))  # no more was looked at
-            return self._tell(view, tool, params, trace, partial(describe_tool, name, route))
+            return self._run_find_tool(view, tool, params, trace, partial(describe_tool, name, route))
         meant.pop("task", None)
         meant["name"] = route.upstream_name
         return self.sending.send(view, route, "tools/call", meant, trace=trace, client=client)
 
     def fetch(
-        self, view: View, method: str, params: Params, *, trace: Trace, client: ClientSide | None = None
-    ) -> Coroutine[Any, Any, Answer]:
+        self, view: View, method: str, params: Params, *, trace: Trace, client: ClientChannel | None = None
+    ) -> Coroutine[Any, Any, ServerResponse]:
         """Ask for a prompt, a resource or a completion; `params` are those of `method`."""
         route = self._find(view, method, params, trace)
         if method == "prompts/get" and (fault := find_argument_fault(params, route)):
@@ -423,7 +434,7 @@ class Gateway:
         return self._find(view, method, {**params}, trace).server_id
 
     def _find(self, view: View, method: str, params: Params, trace: Trace) -> Route:
-        wanted = find_wanted(view, method, params)
+        wanted = find_target(view, method, params)
         if wanted.route is None:
             self._recording.unknown(view, wanted.name, trace, code=wanted.unknown.code)
             raise wanted.unknown
@@ -435,25 +446,27 @@ class Gateway:
         Raises what it would be refused with by now.
         """
         check_key(self.snapshot.keys, caller.principal)
-        return find_again(self.view(caller), route).digest == route.digest
+        return find_current_route(self.view(caller), route).digest == route.digest
 
     def check_again(self, caller: Caller, route: Route) -> None:
         """Raises what a request is refused with by now that waited for its server."""
         check_key(self.snapshot.keys, caller.principal)
-        check_again(self.calling_view(caller), route)
+        recheck_route(self.calling_view(caller), route)
 
     @property
     def _own_redaction(self) -> Redaction:
         """The rules for what the gateway's own tools are called with: those of the installation."""
         return redaction_of(self.snapshot.redaction, RedactionRules())
 
-    async def _tell(self, view: View, tool: str, params: Params, trace: Trace, telling: Telling, /) -> Answer:
+    async def _run_find_tool(
+        self, view: View, tool: str, params: Params, trace: Trace, telling: MakeResult, /
+    ) -> ServerResponse:
         """What one of the find tools says itself, recorded like what a server says."""
         began = time.perf_counter()
         outcome: Outcome = "cancelled"
         code, size, tokens = "cancelled", 0, 0
         try:
-            answer = await _answer(telling)
+            answer = await _make_answer(telling)
             outcome, code = "ok", ""
             if is_tool_error(answer.reply.members or {}):
                 outcome = "tool_error"
@@ -462,10 +475,10 @@ class Gateway:
             outcome, code = "error", exc.code
             raise
         finally:
-            took_s, arguments = time.perf_counter() - began, params.get("arguments", UNSEEN)
+            took_s, arguments = time.perf_counter() - began, params.get("arguments", NO_ARGUMENTS)
             # What was not understood may be arguments of a tool, which its server's rules would hide.
-            shown = UNSEEN if outcome == "tool_error" else self._own_redaction.shown(arguments)
-            ending = Ending(
+            shown = NO_ARGUMENTS if outcome == "tool_error" else self._own_redaction.shown(arguments)
+            ending = CallEnd(
                 outcome, code, took_s, len(arguments), size, arguments=shown, result_tokens=tokens
             )
             self._recording.ended(view, FIND_ROUTES[tool], trace, ending)
@@ -477,10 +490,10 @@ class Gateway:
         if route is None:
             self._recording.unknown(view, name, trace, code=code)
         else:
-            self._recording.unmade(view, route, trace, code=code)
+            self._recording.record_unmade(view, route, trace, code=code)
 
     def _malformed(self, view: View, route: Route, trace: Trace, fault: str, /) -> InvalidArguments:
-        self._recording.unmade(view, route, trace, code=InvalidArguments.code)
+        self._recording.record_unmade(view, route, trace, code=InvalidArguments.code)
         return InvalidArguments(fault)
 
     def record_refused(
@@ -490,5 +503,5 @@ class Gateway:
         self._recording.refused(principal, why, trace, task_id=task_id or "", snapshot=self.snapshot)
 
 
-async def _answer(telling: Telling) -> Answer:
-    return Answer(Reply(members=await telling()), "legacy")
+async def _make_answer(telling: MakeResult) -> ServerResponse:
+    return ServerResponse(RpcResponse(members=await telling()), "legacy")

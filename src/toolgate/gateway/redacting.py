@@ -14,14 +14,14 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
-from toolgate.audit.events import UNSEEN
+from toolgate.audit.events import NO_ARGUMENTS
 from toolgate.model.approvals import MAX_ARGUMENT_BYTES
 from toolgate.model.json_text import fold_name, is_unfoldable
 from toolgate.model.servers import RedactionRules
-from toolgate.policy.patterns import compile_texts
-from toolgate.redaction.records import MASK, redact_text
+from toolgate.policy.patterns import compile_globs
+from toolgate.redaction.records import redact_text
 from toolgate.redaction.secret_names import looks_secret
-from toolgate.redaction.shapes import hides_word
+from toolgate.redaction.shapes import MASK, hides_word
 
 MAX_AUDITED_BYTES: Final = 2 * 1024
 """Of arguments as the audit has them."""
@@ -87,15 +87,15 @@ class Redaction:
 
     def __init__(self, platform: RedactionRules, server: RedactionRules) -> None:
         hide = tuple(pattern.lower() for pattern in (*platform.hide, *server.hide))
-        self._is_hidden = compile_texts(hide)
-        self._is_shown = compile_texts(pattern.lower() for pattern in server.show)
+        self._is_hidden = compile_globs(hide)
+        self._is_shown = compile_globs(pattern.lower() for pattern in server.show)
         self._is_audited = platform.arguments == server.arguments == "redacted"
         self._suspect = _compile_suspect(hide)
 
     def shown(self, raw: msgspec.Raw | None) -> msgspec.Raw:
         """What the audit has of `raw`: an object out of a message that was read as JSON."""
         if raw is None or not self._is_audited:
-            return UNSEEN
+            return NO_ARGUMENTS
         data = bytes(raw)
         if (
             len(data) <= _MAX_PLAIN_BYTES

@@ -1,4 +1,6 @@
-"""Telling a program of the operator's of each call that waits for a person, and taking its decision.
+"""What becomes of a decision on a call that waits, whoever makes it: it is kept, and it is on record.
+
+Telling a program of the operator's of each call that waits for a person, and taking its decision.
 
 Each question is posted to one URL by one replica, and again, by any, until it was acknowledged. The receiver
 decides in its answer, or later on by a request that it signs as ours are signed. The secret is in neither,
@@ -10,21 +12,56 @@ import hmac
 import logging
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
 import msgspec
 from pydantic import Field, ValidationError, field_validator
 
+from toolgate.audit.events import ApprovalRecorded, ApprovalStep
 from toolgate.audit.log.writer import AuditLog
 from toolgate.errors import Conflict, NotFound, ToolgateError
-from toolgate.gateway.call.approval import CONSOLE_PAGE
-from toolgate.govern.decisions import Decided, keep_decision
+from toolgate.gateway.call.approval import APPROVALS_PAGE
 from toolgate.model.approvals import MAX_REASON, CallApproval
-from toolgate.model.raw import UNREADABLE
+from toolgate.model.json_text import UNREADABLE
 from toolgate.registry.approvals.contract import Approvals
-from toolgate.registry.records.server_bodies import Body
-from toolgate.upstream.http.client_connection import Answer
+from toolgate.registry.records.server_bodies import StrictBody
+from toolgate.upstream.http.client_connection import HttpResponse
 from toolgate.upstream.http.fetch import Fetcher, FetchFailed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalDecision:
+    """What a person says to a question."""
+
+    is_approved: bool
+    reason: str
+
+
+async def record_decision(
+    approvals: Approvals, audit: AuditLog, approval_id: str, decided: ApprovalDecision, *, by: str, at_ms: int
+) -> CallApproval:
+    """The approval after it. Raises NotFound, and Conflict where it is not pending any more."""
+    after = await approvals.decide(approval_id, is_approved=decided.is_approved, by=by, reason=decided.reason)
+    audit.record(build_approval_event(after, "approved" if decided.is_approved else "denied", at_ms=at_ms))
+    return after
+
+
+def build_approval_event(approval: CallApproval, step: ApprovalStep, *, at_ms: int) -> ApprovalRecorded:
+    """What the audit says of one step."""
+    asked = approval.question
+    return ApprovalRecorded(
+        at_ms=at_ms,
+        approval_id=approval.approval_id,
+        state=step,
+        principal=asked.principal,
+        task_id=asked.task_id,
+        server_id=asked.server_id,
+        tool=asked.tool,
+        decided_by=approval.decided_by,
+        reason=approval.reason,
+    )
+
 
 SIGNATURE: Final = "Toolgate-Signature"
 WINDOW_S: Final = 300
@@ -39,7 +76,7 @@ _SIGNED: Final = re.compile(r"t=([0-9]{1,12}),v1=([0-9a-f]{64})")
 _log = logging.getLogger(__name__)
 
 
-class DecisionBody(Body):
+class DecisionBody(StrictBody):
     """What the receiver of the webhook decides."""
 
     approval_id: str = ""
@@ -115,11 +152,11 @@ class ApprovalWebhook:
 
     async def decide(self, approval_id: str, sent: DecisionBody) -> CallApproval:
         """Keep what the receiver decided. Raises NotFound, and Conflict where that is over."""
-        return await keep_decision(
+        return await record_decision(
             self._approvals,
             self._audit,
             approval_id,
-            Decided(is_approved=sent.decision == "approved", reason=sent.reason),
+            ApprovalDecision(is_approved=sent.decision == "approved", reason=sent.reason),
             by=f"{BY_WEBHOOK}:{sent.by}" if sent.by else BY_WEBHOOK,
             at_ms=self._signer.clock_ms(),
         )
@@ -128,24 +165,24 @@ class ApprovalWebhook:
         """Tell of what waits, for as long as this runs. Those it cannot tell of wait for another time."""
         while True:
             try:
-                told = await self.tell_waiting()
+                told = await self.notify_pending()
             except Exception:  # nobody else would ever be told
                 _log.exception("telling the approval webhook failed, trying again")
                 told = 0
             if not told:
                 await asyncio.sleep(EVERY_S)
 
-    async def tell_waiting(self) -> int:
+    async def notify_pending(self) -> int:
         """Tell of what waits and nobody else tells of; how many that are, whether or not it works."""
         try:
             waiting = await self._approvals.claim_notices(limit=AT_ONCE)
         except ToolgateError as exc:
             self._note_failure(exc)
             return 0
-        await asyncio.gather(*map(self._tell, waiting))
+        await asyncio.gather(*map(self._notify, waiting))
         return len(waiting)
 
-    async def _tell(self, approval: CallApproval) -> None:
+    async def _notify(self, approval: CallApproval) -> None:
         try:
             decision = _parse_answer(await self._post(approval), approval.approval_id)
             if decision is not None:
@@ -156,7 +193,7 @@ class ApprovalWebhook:
         except (FetchFailed, ToolgateError) as exc:
             self._note_failure(exc)
 
-    async def _post(self, approval: CallApproval) -> Answer:
+    async def _post(self, approval: CallApproval) -> HttpResponse:
         body = self._encode(approval)
         answer = await self._fetcher.post_json(self._url, body, {SIGNATURE: self._signer.sign(body)})
         if not 200 <= answer.status < 300:
@@ -185,7 +222,7 @@ class ApprovalWebhook:
                 "door": asked.door,
                 "created_ms": approval.created_ms,
                 "expires_ms": approval.expires_ms,
-                "console_url": f"{own_url}{CONSOLE_PAGE}{approval.approval_id}",
+                "console_url": f"{own_url}{APPROVALS_PAGE}{approval.approval_id}",
                 "decision_url": f"{own_url}/admin/api/approvals/{approval.approval_id}/decision",
             }
         )
@@ -197,7 +234,7 @@ class ApprovalWebhook:
         self._is_failing = True
 
 
-def _parse_answer(answer: Answer, approval_id: str) -> DecisionBody | None:
+def _parse_answer(answer: HttpResponse, approval_id: str) -> DecisionBody | None:
     """What the receiver decides at once. None: it only takes note, or nobody can say what it means."""
     try:
         members = msgspec.json.decode(answer.body, type=dict[str, object]) if answer.body else {}

@@ -1,21 +1,32 @@
 """The catalog as a caller browses it: categories, the packages in one, the tools of one, and search.
 
 Only what the caller sees is looked at, so nothing else can show: no count, no name, no hint at a similar one.
+
+The quality of the catalog as a caller sees it, and the packages that depend on the summary fallback.
+
+Going through the whole catalog in batches: what was installed before there was one gets its rows.
+
+Nothing is remembered in between. What is made of the same is passed over, so a run that was cut off is taken
+up by starting it again.
 """
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final, NamedTuple
 
-from toolgate.errors import NotFound
-from toolgate.govern.catalog_projection import CatalogKeeper
+from toolgate.catalog.rows import RowQuality, assess_rows, sum_qualities
+from toolgate.errors import NotFound, ToolgateError
+from toolgate.gateway.auth.identity import reaches
+from toolgate.govern.catalog_projection import CatalogProjection
 from toolgate.govern.control import Control
-from toolgate.govern.visibility import Visible
+from toolgate.govern.visibility import VisibleCatalog
 from toolgate.model.packages import ALL_TOOLS, UNCATEGORIZED, CatalogRow, Package, Source
 from toolgate.model.principals import Principal
+from toolgate.policy.lint import LintFinding
 
 SEARCH: Final = "search"
 """What follows `/api/catalog/` is this, or the id of a category."""
@@ -29,7 +40,7 @@ _ESCAPES: Final = (("~", "~0"), ("/", "~1"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Category:
+class CatalogCategory:
     """A category with what is in it, for one caller."""
 
     id: str
@@ -58,7 +69,7 @@ class CatalogPackage:
         return self.rows[0].source if self.installed is None else self.installed.source
 
 
-class Wanted(NamedTuple):
+class CatalogQuery(NamedTuple):
     """What a search is for. Empty: it does not matter."""
 
     query: str = ""
@@ -77,7 +88,7 @@ class Wanted(NamedTuple):
         )
 
 
-async def visible(control: Control, principal: Principal) -> Visible:
+async def find_visible(control: Control, principal: Principal) -> VisibleCatalog:
     """What a caller sees of the catalog. Raises NotFound where none is kept."""
     return await control.visibility.of(control.gateway, keeper_of(control), principal)
 
@@ -100,7 +111,7 @@ def count_tools(rows: Iterable[CatalogRow]) -> int:
     return sum(row.tool_name != ALL_TOOLS for row in rows)
 
 
-def list_categories(shown: Visible) -> list[Category]:
+def list_categories(shown: VisibleCatalog) -> list[CatalogCategory]:
     """Sorted by id."""
     packages: dict[str, int] = {}
     tools: dict[str, int] = {}
@@ -109,13 +120,13 @@ def list_categories(shown: Visible) -> list[Category]:
         packages[name] = packages.get(name, 0) + 1
         tools[name] = tools.get(name, 0) + count_tools(rows)
     found = [
-        Category(id=category_id(name), name=name, packages=count, tools=tools[name])
+        CatalogCategory(id=category_id(name), name=name, packages=count, tools=tools[name])
         for name, count in packages.items()
     ]
     return sorted(found, key=lambda category: category.id)
 
 
-def list_packages(control: Control, shown: Visible, category: str) -> list[CatalogPackage]:
+def list_packages(control: Control, shown: VisibleCatalog, category: str) -> list[CatalogPackage]:
     """The packages of the category that has this id, sorted by theirs. Raises NotFound."""
     found = [
         CatalogPackage(package_id=package_id, rows=rows, installed=_installed(control, package_id))
@@ -127,11 +138,11 @@ def list_packages(control: Control, shown: Visible, category: str) -> list[Catal
     if category in shown.packages:
         hint = f"`{category}` is a package: ask for `/api/catalog/{category}/tools`"
     else:
-        hint = _similar(category, {one.id: one.name for one in list_categories(shown)}, "categories")
+        hint = _suggest_similar(category, {one.id: one.name for one in list_categories(shown)}, "categories")
     raise NotFound(f"no category `{category[:MAX_NAME_CHARS]}`", hint=hint)
 
 
-def read_package(control: Control, shown: Visible, package_id: str) -> CatalogPackage:
+def read_package(control: Control, shown: VisibleCatalog, package_id: str) -> CatalogPackage:
     """One package with its tools. Raises NotFound."""
     rows = shown.packages.get(package_id)
     if rows is not None:
@@ -139,14 +150,16 @@ def read_package(control: Control, shown: Visible, package_id: str) -> CatalogPa
     if any(one.id == package_id for one in list_categories(shown)):
         hint = f"`{package_id}` is a category: ask for `/api/catalog/{package_id}`"
     else:
-        hint = _similar(package_id, {one: one for one in shown.packages}, "packages")
+        hint = _suggest_similar(package_id, {one: one for one in shown.packages}, "packages")
     raise NotFound(f"no package `{package_id[:MAX_NAME_CHARS]}`", hint=hint)
 
 
-async def search(control: Control, shown: Visible, wanted: Wanted) -> Sequence[CatalogRow]:
+async def search_catalog(
+    control: Control, shown: VisibleCatalog, wanted: CatalogQuery
+) -> Sequence[CatalogRow]:
     """What suits, the best first; without words all that is asked for, by name."""
     rows: Mapping[str, CatalogRow] = shown.rows
-    if wanted._replace(query="") != Wanted():
+    if wanted._replace(query="") != CatalogQuery():
         rows = {name: row for name, row in rows.items() if wanted.admits(row)}
     if not wanted.query:
         return list(rows.values())
@@ -158,7 +171,7 @@ async def search(control: Control, shown: Visible, wanted: Wanted) -> Sequence[C
     return [rows[hit.key] for hit in hits if hit.key in rows]
 
 
-def keeper_of(control: Control) -> CatalogKeeper:
+def keeper_of(control: Control) -> CatalogProjection:
     """The catalog of this process. Raises NotFound where none is kept."""
     if control.keeper is None:
         raise NotFound(
@@ -171,8 +184,122 @@ def _installed(control: Control, package_id: str) -> Package | None:
     return keeper_of(control).packages.get(package_id)
 
 
-def _similar(text: str, names: Mapping[str, str], what: str) -> str:
+def _suggest_similar(text: str, names: Mapping[str, str], what: str) -> str:
     close = get_close_matches(text[:MAX_NAME_CHARS], {*names, *names.values()}, n=3)
     if not close:
         return f"list the {what} you can see" if names else "there is nothing in the catalog that you can see"
     return "did you mean " + ", ".join(f"`{one}`" for one in sorted(close)) + "?"
+
+
+class PackageQuality(NamedTuple):
+    """What is known of one package, or of a server without one."""
+
+    package_id: str
+    name: str
+    """For people."""
+    quality: RowQuality
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogQualityReport:
+    """The quality of the whole catalog, or of what an agent sees of it."""
+
+    packages: Sequence[PackageQuality]
+    """Sorted by id."""
+    ends_at: float | None = None
+    """The percentage of full rows from which the fallback is off. None: it stays. For an agent, None."""
+    has_ended: bool = False
+
+    @property
+    def total(self) -> RowQuality:
+        return sum_qualities(one.quality for one in self.packages)
+
+    @property
+    def dependent(self) -> Sequence[PackageQuality]:
+        """Packages that lose rows when the fallback ends, or have lost them."""
+        return [one for one in self.packages if one.quality.fallback]
+
+
+async def read_quality(control: Control, principal: Principal) -> CatalogQualityReport:
+    """All rows for roles that read the registry. For an agent the rows it sees: hidden ones do not exist."""
+    keeper = keeper_of(control)
+    if not reaches(principal.role, "viewer"):
+        shown = (await find_visible(control, principal)).packages
+        return CatalogQualityReport(
+            packages=[_package_quality(one, rows, assess_rows(rows)) for one, rows in shown.items()]
+        )
+    return CatalogQualityReport(
+        packages=_measure_packages(keeper),
+        ends_at=keeper.quality.ends_at,
+        has_ended=keeper.quality.has_ended,
+    )
+
+
+def find_fallback_rows(keeper: CatalogProjection) -> list[LintFinding]:
+    """One finding for each package that loses rows when the fallback ends. None where it never does."""
+    measured = keeper.quality
+    if measured.ends_at is None:
+        return []
+    share = f"{measured.total.full_percent:g} % of the catalog is complete"
+    what = "are hidden" if measured.has_ended else f"will be hidden at {measured.ends_at:g} %"
+    return [
+        LintFinding(
+            code="summary_only",
+            kind="server",
+            id=one.package_id,
+            rule="summary_fallback",
+            subject=f"{one.quality.fallback} of {one.quality.rows} rows",
+            message=f"no full definition is known for them, and they {what} ({share}): "
+            "publish a manifest with `tools`, or let the server list its tools",
+        )
+        for one in _measure_packages(keeper)
+        if one.quality.fallback
+    ]
+
+
+def _measure_packages(keeper: CatalogProjection) -> list[PackageQuality]:
+    found = sorted(keeper.quality.packages.items())
+    return [_package_quality(package_id, keeper.rows[package_id], quality) for package_id, quality in found]
+
+
+def _package_quality(package_id: str, rows: Sequence[CatalogRow], quality: RowQuality) -> PackageQuality:
+    return PackageQuality(package_id, rows[0].package_name if rows else package_id, quality)
+
+
+MAX_BATCH: Final = 100
+BATCH_S: Final = 2.0
+"""A batch ends with the package during which so much time has passed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackfillProgress:
+    """How far a run has come."""
+
+    done: int
+    """Packages gone through, those of earlier batches included."""
+    total: int
+    changed: int
+    """Packages whose rows were made or made anew in this batch."""
+    failed: Mapping[str, str]
+    """Package to why its rows could not be made. It is tried again by itself."""
+    after: str | None
+    """The last package of the batch; None: it was the last of all."""
+
+
+async def backfill_catalog(control: Control, *, after: str, limit: int) -> BackfillProgress:
+    """Make the rows of up to `limit` packages that come after the id `after`."""
+    keeper = keeper_of(control)
+    packages = keeper.server_ids()
+    done, changed, failed = bisect_right(packages, after), 0, {}
+    clock = asyncio.get_running_loop().time
+    end_s = clock() + BATCH_S
+    for package_id in packages[done : done + limit]:
+        try:
+            changed += await keeper.make(package_id)
+        except ToolgateError as exc:
+            failed[package_id] = str(exc)
+        done += 1
+        if clock() >= end_s:
+            break
+    last = packages[done - 1] if done < len(packages) else None
+    return BackfillProgress(done=done, total=len(packages), changed=changed, failed=failed, after=last)

@@ -1,4 +1,9 @@
-"""Keeps the catalog right: its rows follow what is registered, installed, listed, renamed and removed.
+"""What the catalog's rows of one server are made of, and how one knows that they were made already.
+
+Three things make rows: what the server is (its package, or how it is reached), what people wrote about it,
+and what it lists. Each has a digest, and the three together are what the table keeps beside the rows.
+
+Keeps the catalog right: its rows follow what is registered, installed, listed, renamed and removed.
 
 Rows are made one package at a time, so that nobody waits for long, and only where what they are made of
 changed: a second run finds nothing to do, wherever the first one ended. Replicas that share a database make
@@ -6,26 +11,136 @@ the same rows, and read what the others made. What is found by words follows the
 """
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import groupby
 from types import MappingProxyType, TracebackType
 from typing import Final, NamedTuple, Self
 
-from toolgate.catalog.entries import entry_of
-from toolgate.catalog.quality import CatalogQuality
-from toolgate.catalog.rows import DeclaredTool
+from toolgate.catalog.rows import CatalogQuality, DeclaredTool, make_rows
+from toolgate.catalog.search.index import make_entry
 from toolgate.errors import InvalidRecord, NotFound, ToolgateError
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.search.index import Searching
-from toolgate.govern.catalog_inputs import Inputs, MadeFrom
+from toolgate.gateway.search.index import HybridIndex
 from toolgate.model.packages import CatalogRow, Package
+from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import ServerTools
-from toolgate.packages.artifacts import Artifacts
+from toolgate.packages.artifacts import ArtifactStore
 from toolgate.packages.manifest import parse_manifest
-from toolgate.registry.catalog_rows import keep_times
 from toolgate.registry.records.codec import parse_record
+from toolgate.registry.store.catalog import keep_times
 from toolgate.registry.store.contract import Store
+
+_FORMAT: Final = "1"
+"""Of rows: with another one, all are made anew."""
+_UNLISTED: Final = "-"
+
+
+class RowDigests(NamedTuple):
+    """Digests of what rows were made of."""
+
+    origin: str
+    words: str
+    listed: str
+    """Of the tools that were listed; `-` where none were."""
+
+    def __str__(self) -> str:
+        return ":".join((_FORMAT, *self))
+
+    @classmethod
+    def parse(cls, text: str) -> "RowDigests | None":
+        """None: made by another version of this program."""
+        form, _, rest = text.partition(":")
+        parts = rest.split(":")
+        return cls(*parts) if form == _FORMAT and len(parts) == len(cls._fields) else None
+
+
+@dataclass(frozen=True)
+class RowInputs:
+    """All that is known of one server."""
+
+    record: ServerRecord
+    package: Package | None
+    """None: it runs from no package."""
+    offer: ServerTools
+
+    @property
+    def is_listed(self) -> bool:
+        return self.offer.state == "ready" or bool(self.offer.tools)
+
+    @cached_property
+    def made_from(self) -> RowDigests:
+        return RowDigests(self._origin, self._words, self._listed)
+
+    @property
+    def _origin(self) -> str:
+        """Tools that were listed earlier are of use as long as this stays the same."""
+        if self.package is None:
+            return _digest(self.record.launch)
+        if self.package.attached:
+            return _digest((self.record.launch, self.package.sha256))
+        return _digest(self.package.sha256)
+
+    @property
+    def _words(self) -> str:
+        record = self.record
+        return _digest((record.display_name, record.category, record.tags, self.package))
+
+    @property
+    def _listed(self) -> str:
+        if not self.is_listed:
+            return _UNLISTED
+        return _digest([(name, tool.digest) for name, tool in self.offer.tools.items()])
+
+    def is_unchanged_since(self, before: RowDigests | None) -> bool:
+        """Whether rows that were made from `before` are what would be made now."""
+        if before is None:
+            return False
+        # What it listed in an earlier life still holds while nobody has asked it again.
+        return before == (self.made_from if self.is_listed else self.made_from._replace(listed=before.listed))
+
+    def make_rows(
+        self,
+        declared: Sequence[DeclaredTool],
+        *,
+        earlier: Sequence[CatalogRow] = (),
+        at_ms: int,
+    ) -> tuple[CatalogRow, ...]:
+        """The rows. `earlier` are those of the same origin, of use until the server is listed again."""
+        offer = self.offer if self.is_listed else None
+        rows = make_rows(self.package, declared, record=self.record, offer=offer, at_ms=at_ms)
+        if self.is_listed or not earlier:
+            return rows
+        said = self._placeholder(at_ms)
+        return tuple(_replace_texts(row, said) for row in earlier)
+
+    def _placeholder(self, at_ms: int) -> CatalogRow:
+        """The row of a package of which nothing but its words is known."""
+        package = None if self.package is None else replace(self.package, source="legacy")
+        (row,) = make_rows(package, (), record=self.record, offer=None, at_ms=at_ms)
+        return row
+
+
+def _replace_texts(row: CatalogRow, said: CatalogRow) -> CatalogRow:
+    """What a tool was known as, with what is written about its package now."""
+    return replace(
+        row,
+        package_name=said.package_name,
+        package_description=said.package_description,
+        category=said.category,
+        tags=said.tags,
+        schema_version=said.schema_version,
+        updated_at_ms=said.updated_at_ms,
+    )
+
+
+def _digest(value: object) -> str:
+    # Values all through, whose texts are the same in every process.
+    return hashlib.sha256(repr(value).encode("utf-8", "backslashreplace")).hexdigest()[:32]
+
 
 SERVED_S: Final = 10.0
 """How long a change may take to be served, before its rows are made of what was served before."""
@@ -36,14 +151,14 @@ _SERVERS_AT_ONCE: Final = 100
 _log = logging.getLogger(__name__)
 
 
-class _Seen(NamedTuple):
+class _RowSource(NamedTuple):
     """What the rows of a server were last held against."""
 
     offer: ServerTools
     package: Package | None
 
 
-class CatalogKeeper:
+class CatalogProjection:
     """The catalog as it is now. Enter it once the registry is applied; while it is entered, it is kept."""
 
     def __init__(
@@ -51,9 +166,9 @@ class CatalogKeeper:
         store: Store,
         gateway: Gateway,
         *,
-        searching: Searching,
+        searching: HybridIndex,
         clock_ms: Callable[[], int],
-        artifacts: Artifacts | None = None,
+        artifacts: ArtifactStore | None = None,
         quality: CatalogQuality | None = None,
     ) -> None:
         """`artifacts`: where the manifests of packages are. None: there are no packages."""
@@ -66,7 +181,7 @@ class CatalogKeeper:
         self._artifacts = artifacts
         self._rows: dict[str, tuple[CatalogRow, ...]] = {}
         self._made_from: dict[str, str] = {}
-        self._seen: dict[str, _Seen] = {}
+        self._seen: dict[str, _RowSource] = {}
         self._failing: set[str] = set()
         self._packages: Mapping[str, Package] = MappingProxyType({})
         self._packages_revision = -1
@@ -130,7 +245,7 @@ class CatalogKeeper:
 
     # What is made
 
-    async def package_changed(self, package_id: str) -> None:
+    async def refresh_package(self, package_id: str) -> None:
         """A package was installed, upgraded or removed: returns when the catalog shows it so."""
         try:
             async with asyncio.timeout(SERVED_S):
@@ -155,13 +270,13 @@ class CatalogKeeper:
         is_run = package is not None and (None if package.attached else package.sha256) == sha256
         if not is_run and sha256 and self._gateway.snapshot.revision != self._packages_revision:
             return False  # one of the two is of another revision, and the other on its way
-        inputs = Inputs(offer.record, package if is_run else None, offer)
-        before = MadeFrom.parse(self._made_from.get(server_id, ""))
-        is_changed = not inputs.is_served_by(before) and await self._replace(inputs, before)
-        self._seen[server_id] = _Seen(offer, package)
+        inputs = RowInputs(offer.record, package if is_run else None, offer)
+        before = RowDigests.parse(self._made_from.get(server_id, ""))
+        is_changed = not inputs.is_unchanged_since(before) and await self._replace(inputs, before)
+        self._seen[server_id] = _RowSource(offer, package)
         return is_changed
 
-    async def _replace(self, inputs: Inputs, before: MadeFrom | None) -> bool:
+    async def _replace(self, inputs: RowInputs, before: RowDigests | None) -> bool:
         server_id, made_from = inputs.record.server_id, inputs.made_from
         earlier = self._rows.get(server_id, ())
         is_same_origin = before is not None and before.origin == made_from.origin
@@ -208,7 +323,7 @@ class CatalogKeeper:
             self._count += 1
 
     def _index(self, server_id: str, rows: Sequence[CatalogRow]) -> None:
-        self.searching.put(server_id, [entry_of(row) for row in rows])
+        self.searching.put(server_id, [make_entry(row) for row in rows])
 
     async def _hide(self, server_id: str) -> None:
         self._made_from.pop(server_id, None)
@@ -228,12 +343,12 @@ class CatalogKeeper:
         self._indexed.set()
         while True:
             serial = self._gateway.snapshot.serial
-            if await self._look():
-                await self._gateway.swapped(serial)
+            if await self._rebuild_changed_rows():
+                await self._gateway.wait_for_swap(serial)
             else:
                 await asyncio.sleep(RETRY_S)
 
-    async def _look(self) -> bool:
+    async def _rebuild_changed_rows(self) -> bool:
         """Make the rows of all servers that changed, and of none that did not; whether all could be made."""
         servers = self._gateway.snapshot.servers
         failed: set[str] = set()
@@ -309,7 +424,7 @@ def _sha256(offer: ServerTools) -> str | None:
 
 
 def _make_rows(
-    inputs: Inputs,
+    inputs: RowInputs,
     declared: Sequence[DeclaredTool],
     *,
     shown: Sequence[CatalogRow],

@@ -17,7 +17,7 @@ MAX_ALL_CHANGES: Final = 600
 WINDOW_S: Final = 60.0
 
 
-class ChangeRate:
+class IntegrationRateLimit:
     """Counts changes in windows of a minute. `clock_s` is monotonic."""
 
     def __init__(self, *, clock_s: Callable[[], float] = time.monotonic) -> None:

@@ -7,25 +7,25 @@ from pathlib import Path
 from toolgate.audit.index.index import AuditIndex
 from toolgate.gateway.auth.issuer import OidcLogin
 from toolgate.govern.approval_webhook import ApprovalWebhook
-from toolgate.govern.catalog_projection import CatalogKeeper
-from toolgate.govern.change_rate import ChangeRate
-from toolgate.govern.invocation_marks import InvocationMarks
-from toolgate.govern.operator_policy import Terms
-from toolgate.govern.process import Serving
-from toolgate.govern.visibility import Visibility
-from toolgate.govern.watches import Watches
-from toolgate.packages.artifacts import Artifacts
-from toolgate.packages.modules import Modules
-from toolgate.packages.uploads import Uploads
+from toolgate.govern.catalog_projection import CatalogProjection
+from toolgate.govern.change_rate import IntegrationRateLimit
+from toolgate.govern.invocation_marks import InvocationPoller
+from toolgate.govern.operator_policy import OperatorPolicy
+from toolgate.govern.process import GatewayProcess
+from toolgate.govern.visibility import CatalogVisibility
+from toolgate.govern.watches import RegistryWatches
+from toolgate.packages.artifacts import ArtifactStore
+from toolgate.packages.modules import ModuleStore
+from toolgate.packages.uploads import UploadStore
 from toolgate.policy.plan import Planner
 from toolgate.registry.files.reload import DirectoryLoader
 from toolgate.registry.store.contract import Store
-from toolgate.upstream.models.trial import TryModels
+from toolgate.upstream.models.client import TryModels
 from toolgate.upstream.oauth.logins import Logins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Control(Serving):
+class Control(GatewayProcess):
     """The parts of a process that also governs."""
 
     store: Store
@@ -41,26 +41,26 @@ class Control(Serving):
     """None: nobody can log in to a server here."""
     try_models: TryModels | None = None
     """Asks a chat upstream for its models. None: this process asks none."""
-    artifacts: Artifacts | None = None
+    artifacts: ArtifactStore | None = None
     """The archives of packages. None: this process keeps none."""
-    modules: Modules | None = None
+    modules: ModuleStore | None = None
     """Those of workloads. None: this process keeps none."""
-    keeper: CatalogKeeper | None = None
+    keeper: CatalogProjection | None = None
     """The catalog. None: none is kept here."""
-    uploads: Uploads | None = None
+    uploads: UploadStore | None = None
     """Archives on their way in. None: this process takes none."""
     audit_index: AuditIndex | None = None
     """Where what happened is looked up. None: it is written down, and cannot be asked."""
     webhook: ApprovalWebhook | None = None
     """Who is told of calls that wait for a person. None: nobody is."""
-    terms: Terms = field(default_factory=Terms)
+    terms: OperatorPolicy = field(default_factory=OperatorPolicy)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a write is checked and committed, so that those who write here do not hinder each other."""
-    watches: Watches = field(default_factory=Watches)
-    marks: InvocationMarks = field(default_factory=InvocationMarks)
-    change_rate: ChangeRate = field(default_factory=ChangeRate)
+    watches: RegistryWatches = field(default_factory=RegistryWatches)
+    marks: InvocationPoller = field(default_factory=InvocationPoller)
+    change_rate: IntegrationRateLimit = field(default_factory=IntegrationRateLimit)
     """How often callers change their integrations."""
     planner: Planner = field(default_factory=Planner)
     """Makes plans, and remembers what of the last ones still holds."""
-    visibility: Visibility = field(default_factory=Visibility)
+    visibility: CatalogVisibility = field(default_factory=CatalogVisibility)
     """What callers see of the catalog, remembered."""

@@ -1,7 +1,7 @@
 """What callers switch on and off for themselves: whole servers, or all but their read-only tools.
 
 A choice is stored under its caller, so that every node follows it, and holds for that caller alone. It is no
-grant: `policy/integrations` lets it narrow what the key reaches. A server that the key does not reach answers
+grant: `policy/resolve` lets it narrow what the key reaches. A server that the key does not reach answers
 like one that does not exist.
 """
 
@@ -12,16 +12,16 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from toolgate.errors import Conflict, InvalidRecord, NotFound
-from toolgate.gateway.scope.explain import may_show
-from toolgate.govern.changes.commit import ATTEMPTS, MAX_RECORDS, note
-from toolgate.govern.changes.permissions import check_boundless
+from toolgate.gateway.scope.explain import can_show_server
+from toolgate.govern.changes.commit import MAX_COMMIT_ATTEMPTS, MAX_RECORDS, audit_change
+from toolgate.govern.changes.permissions import check_unbounded
 from toolgate.govern.control import Control
 from toolgate.model.names import MAX_AUDITED_NAME, ToolRef, kind_of
-from toolgate.model.principals import IntegrationState, Principal, choice_id_of
-from toolgate.model.revisions import Batch, Stored, Write
+from toolgate.model.principals import IntegrationState, Principal, make_choice_id
+from toolgate.model.revisions import ChangeBatch, RecordWrite, StoredRecord
 from toolgate.model.snapshot import Snapshot
-from toolgate.policy.integrations import Integrations, integrations_of
-from toolgate.policy.reach import own_scopes
+from toolgate.policy.reach import compose_caller_scopes
+from toolgate.policy.resolve import Integrations, read_integrations
 from toolgate.registry.records.policy_bodies import MAX_CHOICES
 
 _FOR_ALL: Final = "the choices of other callers are not for it"
@@ -44,10 +44,12 @@ async def list_integrations(control: Control, principal: Principal) -> list[Inte
     """Every server within the ceiling of `principal`, sorted by id, and what it has of each."""
     platform = control.gateway.snapshot
     # In a thread: thousands of servers take longer than the loop may stand still.
-    return await asyncio.to_thread(_integrations, platform, principal, integrations_of(platform, principal))
+    return await asyncio.to_thread(
+        _build_integrations, platform, principal, read_integrations(platform, principal)
+    )
 
 
-async def switch_integration(
+async def set_integration(
     control: Control, principal: Principal, server_id: str, state: IntegrationState
 ) -> tuple[Integration, int]:
     """Let `principal` have that much of a server, and the revision from which it does. Raises NotFound."""
@@ -58,27 +60,29 @@ async def switch_integration(
 
 async def reset_integration(control: Control, principal: Principal, server_id: str) -> int:
     """Let `principal` have of a server what its key gives by default again. Raises NotFound."""
-    choice = await control.store.get("choice", choice_id_of(principal.id))
+    choice = await control.store.get("choice", make_choice_id(principal.id))
     if choice is None or server_id not in _servers(choice):  # what was chosen is there, whatever became of it
         _find(control, principal, server_id, Integrations())
     return (await _store(control, principal, server_id, None))[1]
 
 
-async def list_choices(control: Control, actor: Principal) -> Sequence[Stored]:
+async def list_choices(control: Control, actor: Principal) -> Sequence[StoredRecord]:
     """The choices of all callers."""
-    check_boundless(actor, _FOR_ALL)
+    check_unbounded(actor, _FOR_ALL)
     return (await control.store.list("choice")).records
 
 
 async def forget_choice(control: Control, actor: Principal, choice_id: str) -> int:
     """Take a caller's choices away: it has what its key gives by default. Raises NotFound."""
-    check_boundless(actor, _FOR_ALL)
+    check_unbounded(actor, _FOR_ALL)
     choice = await control.store.get("choice", choice_id)
     if choice is None:
         raise NotFound(f"there is no choice `{choice_id}`", hint="list them to see those there are")
     whose = str(choice.body.get("principal", choice_id))
     async with control.turn:
-        batch = await _commit(control, actor, Write(kind="choice", id=choice_id, body=None), "reset", whose)
+        batch = await _commit(
+            control, actor, RecordWrite(kind="choice", id=choice_id, body=None), "reset", whose
+        )
     return batch.revision
 
 
@@ -88,17 +92,17 @@ def _find(control: Control, principal: Principal, server_id: str, chosen: Integr
     offer = platform.servers.get(server_id)
     if offer is not None:
         alone = replace(platform, servers=MappingProxyType({server_id: offer}))
-        for one in _integrations(alone, principal, chosen):
+        for one in _build_integrations(alone, principal, chosen):
             return one
     raise NotFound(f"no server `{server_id}`", hint="list those you can reach")
 
 
-def _integrations(platform: Snapshot, principal: Principal, chosen: Integrations) -> list[Integration]:
-    scopes = own_scopes(platform, principal)
+def _build_integrations(platform: Snapshot, principal: Principal, chosen: Integrations) -> list[Integration]:
+    scopes = compose_caller_scopes(platform, principal)
     refs = frozenset[ToolRef]().union(*(scope.admitted for scope in scopes))
     named = {ref.server_id for ref in refs}
     unlisted = frozenset[str]().union(*(scope.servers for scope in scopes)) - named
-    named |= {server_id for server_id in unlisted if may_show(platform, principal, server_id)}
+    named |= {server_id for server_id in unlisted if can_show_server(platform, principal, server_id)}
     tools: dict[str, list[bool]] = {server_id: [] for server_id in sorted(named)}
     for ref in refs:
         if not kind_of(ref.name):
@@ -121,17 +125,17 @@ async def _store(
 ) -> tuple[Integrations, int]:
     """Store one choice, or with None take it away; what the caller has chosen then, and the revision."""
     control.change_rate.count(principal.id)
-    choice_id = choice_id_of(principal.id)
+    choice_id = make_choice_id(principal.id)
     async with control.turn:
-        for _ in range(ATTEMPTS):
+        for _ in range(MAX_COMMIT_ATTEMPTS):
             stored = await control.store.get("choice", choice_id)
-            servers = _with(_servers(stored), server_id, state, control.gateway.snapshot)
+            servers = _add_choice(_servers(stored), server_id, state, control.gateway.snapshot)
             if stored is None and not servers:
                 return Integrations(principal.integrations), control.store.revision
             _check_room(control, stored)
             body = {"choice_id": choice_id, "principal": principal.id, "servers": servers}
             if_revision = 0 if stored is None else stored.revision
-            write = Write(
+            write = RecordWrite(
                 kind="choice", id=choice_id, body=body if servers else None, if_revision=if_revision
             )
             try:
@@ -142,11 +146,11 @@ async def _store(
     raise Conflict("your integrations change too fast: try again")
 
 
-def _servers(stored: Stored | None) -> Mapping[str, Any]:
+def _servers(stored: StoredRecord | None) -> Mapping[str, Any]:
     return {} if stored is None else stored.body.get("servers", {})
 
 
-def _with(
+def _add_choice(
     servers: Mapping[str, Any], server_id: str, state: IntegrationState | None, platform: Snapshot, /
 ) -> dict[str, Any]:
     """`servers` with one choice more or less. Raises InvalidRecord where there are too many."""
@@ -163,7 +167,7 @@ def _with(
     return {**others, server_id: state}
 
 
-def _check_room(control: Control, stored: Stored | None) -> None:
+def _check_room(control: Control, stored: StoredRecord | None) -> None:
     if stored is None and len(control.gateway.snapshot.choices) >= MAX_RECORDS:
         raise InvalidRecord(
             f"the registry holds the choices of {MAX_RECORDS} callers and takes no more",
@@ -171,10 +175,12 @@ def _check_room(control: Control, stored: Stored | None) -> None:
         )
 
 
-async def _commit(control: Control, actor: Principal, write: Write, operation: str, what: str, /) -> Batch:
-    async def commit() -> Batch:
+async def _commit(
+    control: Control, actor: Principal, write: RecordWrite, operation: str, what: str, /
+) -> ChangeBatch:
+    async def commit() -> ChangeBatch:
         batch = await control.store.commit([write], actor=actor.id)
-        note(
+        audit_change(
             control,
             actor,
             operation=operation,

@@ -9,38 +9,45 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from toolgate.registry.invocations.contract import Invocations, Mark
+from toolgate.registry.invocations.contract import InvocationProgress, Invocations
 
 _PAUSE_S: Final = 0.01
 _PAUSE_EACH_S: Final = 0.0005
 """Between two looks, by how many wait: news is at most so much late."""
 
 
-class InvocationMarks:
+class InvocationPoller:
     """Who waits for news of which invocation. Looks only while somebody does."""
 
     def __init__(self) -> None:
-        self._waiting: dict[asyncio.Future[Mark | None], tuple[str, Mark | None]] = {}
+        self._waiting: dict[
+            asyncio.Future[InvocationProgress | None], tuple[str, InvocationProgress | None]
+        ] = {}
         self._looking: asyncio.Task[None] | None = None
 
-    async def moved(self, invocations: Invocations, invocation_id: str, seen: Mark | None) -> Mark | None:
+    async def wait_for_change(
+        self, invocations: Invocations, invocation_id: str, seen: InvocationProgress | None
+    ) -> InvocationProgress | None:
         """How far it has come, once that is further than `seen`; None: it is not there any more.
 
         Raises what the queue raises.
         """
-        news: asyncio.Future[Mark | None] = asyncio.get_running_loop().create_future()
+        news: asyncio.Future[InvocationProgress | None] = asyncio.get_running_loop().create_future()
         with self._held(news, invocation_id, seen):
             # What happened before somebody looks for it is seen here.
             mark = (await invocations.marks([invocation_id])).get(invocation_id)
             if mark != seen or mark is None:
                 return mark
             if self._looking is None or self._looking.done():
-                self._looking = asyncio.create_task(self._look(invocations))
+                self._looking = asyncio.create_task(self._poll(invocations))
             return await news
 
     @contextmanager
     def _held(
-        self, news: "asyncio.Future[Mark | None]", invocation_id: str, seen: Mark | None
+        self,
+        news: "asyncio.Future[InvocationProgress | None]",
+        invocation_id: str,
+        seen: InvocationProgress | None,
     ) -> Iterator[None]:
         self._waiting[news] = (invocation_id, seen)
         try:
@@ -51,7 +58,7 @@ class InvocationMarks:
                 self._looking.cancel()
                 self._looking = None
 
-    async def _look(self, invocations: Invocations) -> None:
+    async def _poll(self, invocations: Invocations) -> None:
         try:
             while True:
                 count = await invocations.changed(-1)  # first: what changes while we look is not missed

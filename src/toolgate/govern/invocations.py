@@ -10,20 +10,20 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from toolgate.errors import Forbidden, NotFound, NoWorkload
-from toolgate.gateway.roles import reaches
+from toolgate.gateway.auth.identity import reaches
 from toolgate.gateway.scope.caller import Caller
-from toolgate.govern.bounds import find_within
+from toolgate.govern.changes.permissions import find_record_within
 from toolgate.govern.control import Control
 from toolgate.model.invocations import ENDED, Invocation
 from toolgate.model.principals import Principal
-from toolgate.model.workloads import Workload
-from toolgate.policy.reach import BOUNDLESS
-from toolgate.registry.invocations.contract import Made
+from toolgate.model.tasks import Workload
+from toolgate.policy.reach import NO_CEILING
+from toolgate.registry.invocations.contract import InvocationCreation
 
 
-async def invoke(
+async def enqueue_invocation(
     control: Control, principal: Principal, task_id: str, *, given: bytes, idempotency_key: str | None
-) -> Made:
+) -> InvocationCreation:
     """Put a run of the task into the queue. Raises NotFound, NoWorkload, QueueFull, Conflict."""
     workload = _workload(control, principal, task_id)
     now_ms = control.clock_ms()
@@ -73,7 +73,7 @@ async def list_invocations(
     """Those of a task that the caller may see, the newest first. Raises NotFound."""
     whose = None if reaches(principal.role, "viewer") else principal.id
     found: Sequence[Invocation] = ()
-    if _holds(principal, task_id):
+    if _reaches_task(principal, task_id):
         found = await control.store.invocations.list(
             task_id=task_id, principal_id=whose, before=before, limit=limit
         )
@@ -90,18 +90,18 @@ async def cancel_invocation(
     if found.principal.id != principal.id:
         if not reaches(principal.role, "admin"):
             raise Forbidden("cancelling what others have begun needs the role `admin`")
-        if principal.ceiling != BOUNDLESS:
-            await find_within(control, principal, "task", task_id)
+        if principal.ceiling != NO_CEILING:
+            await find_record_within(control, principal, "task", task_id)
     return await control.store.invocations.cancel(invocation_id)
 
 
-async def await_end(control: Control, invocation_id: str, *, within_s: float) -> Invocation | None:
+async def wait_for_end(control: Control, invocation_id: str, *, within_s: float) -> Invocation | None:
     """The invocation once it has ended, or as it is when that time is over. None: it was forgotten."""
     invocations, mark = control.store.invocations, None
     with suppress(TimeoutError):
         async with asyncio.timeout(within_s):
             while mark is None or mark.state not in ENDED:
-                mark = await control.marks.moved(invocations, invocation_id, mark)
+                mark = await control.marks.wait_for_change(invocations, invocation_id, mark)
                 if mark is None:
                     break
     return await invocations.get(invocation_id)
@@ -109,10 +109,10 @@ async def await_end(control: Control, invocation_id: str, *, within_s: float) ->
 
 def _may_see(principal: Principal, invocation: Invocation) -> bool:
     is_own = invocation.principal.id == principal.id
-    return _holds(principal, invocation.task_id) and (is_own or reaches(principal.role, "viewer"))
+    return _reaches_task(principal, invocation.task_id) and (is_own or reaches(principal.role, "viewer"))
 
 
-def _holds(principal: Principal, task_id: str) -> bool:
+def _reaches_task(principal: Principal, task_id: str) -> bool:
     """Whether the caller's key reaches the task."""
     tasks = principal.ceiling.tasks
     return tasks is None or task_id in tasks

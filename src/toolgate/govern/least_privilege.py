@@ -1,37 +1,51 @@
 """Learning: what a task should be by what was used of it, as a plan that can be made so.
 
 Nothing is changed here. Who agrees with the lesson applies its record, with the id of its plan.
+
+What is granted and not used: by task, by key, and of whole servers. Nothing is changed by asking.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from toolgate.errors import InvalidRequest
-from toolgate.govern.audit import index_of
-from toolgate.govern.changes.commit import check_drafts, warn_of_edits
+from toolgate.audit.index.statements import ToolUse
+from toolgate.errors import InvalidRecord, InvalidRequest, NotFound
+from toolgate.gateway.auth.identity import principal_of
+from toolgate.govern.audit import (
+    FEW_CALLS,
+    ToolUsage,
+    format_day,
+    group_by_tool,
+    index_of,
+    read_extent,
+    with_plain_uris,
+)
+from toolgate.govern.changes.commit import check_changes, collect_warnings
 from toolgate.govern.changes.impact import ChangePlan, plan_edits
-from toolgate.govern.changes.pending import Draft
-from toolgate.govern.changes.records import fill_in, find_record, show_body
+from toolgate.govern.changes.pending import PendingChange
+from toolgate.govern.changes.records import fill_defaults, find_record, show_body
 from toolgate.govern.control import Control
-from toolgate.govern.usage import FEW_CALLS, Used, by_name, day_of, plainly, read_extent
 from toolgate.model.names import ToolRef
 from toolgate.model.principals import Principal
+from toolgate.model.quotas import QuotaHolder
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Task
 from toolgate.policy.layers import TaskPolicy, parse_task_policy
-from toolgate.policy.learn import Lesson, encode_lesson, learn
-from toolgate.policy.offers import is_unlisted
+from toolgate.policy.learn import GrantUse, Lesson, encode_lesson, learn, weigh_grant
 from toolgate.policy.plan import TaskChange
+from toolgate.policy.reach import compute_key_reach, compute_task_reach
 from toolgate.policy.resolve import bind_task
+from toolgate.policy.rules import is_unlisted
 from toolgate.registry.records.codec import parse_record
 
 _NAMED: Final = 10
 """In one warning."""
 
 
-class Removed(NamedTuple):
+class RemovedGrant(NamedTuple):
     """Something that the task would lose."""
 
     ref: ToolRef
@@ -42,15 +56,15 @@ class Removed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Learned:
+class TaskLesson:
     """What a task should be, and what that would do."""
 
     since_ms: int
     begins_ms: int | None
     """When what is known begins."""
     calls: int
-    kept: Mapping[ToolRef, Used]
-    removed: Sequence[Removed]
+    kept: Mapping[ToolRef, ToolUsage]
+    removed: Sequence[RemovedGrant]
     tokens_saved: int
     """In each list of callers who ask for nothing in particular."""
     lesson: Lesson
@@ -65,7 +79,7 @@ class Learned:
 
 async def learn_task(
     control: Control, actor: Principal, task_id: str, *, since_ms: int, may_be_empty: bool
-) -> Learned:
+) -> TaskLesson:
     """The least that the task should be by what was used since. Raises InvalidRequest where that is nothing.
 
     Calls of other tasks, and of callers without one, do not count.
@@ -73,85 +87,202 @@ async def learn_task(
     stored = await find_record(control, "task", task_id)
     index, served = index_of(control), control.gateway.snapshot
     async with index.counting:
-        used = by_name(await index.uses("task_id", since_ms=since_ms, holder=task_id))
+        used = group_by_tool(await index.uses("task_id", since_ms=since_ms, holder=task_id))
         extent, gaps = await read_extent(index, since_ms=since_ms, until_ms=control.clock_ms())
     recent = {ref: one for ref, one in used.items() if one.calls}
     task = parse_record("task", task_id, stored.body)
     assert isinstance(task, Task)
     policy = parse_task_policy(task)
-    lesson = await asyncio.to_thread(learn, served, policy, set(plainly(recent)))
+    lesson = await asyncio.to_thread(learn, served, policy, set(with_plain_uris(recent)))
     if not lesson.kept and not may_be_empty:
         raise _nothing_used(task_id, since_ms)
-    record = show_body("task", fill_in(stored))
+    record = show_body("task", fill_defaults(stored))
     record["config"] = dict(encode_lesson(task.config, policy, lesson.policy))
-    draft = Draft(kind="task", id=task_id, sent=record, is_declared=True)
-    edits, listing = await check_drafts(control, actor, [draft])
+    draft = PendingChange(kind="task", id=task_id, sent=record, is_declared=True)
+    edits, listing = await check_changes(control, actor, [draft])
     plan = await plan_edits(control, edits)
     change = next((one for one in plan.tasks if one.task_id == task_id), TaskChange(task_id=task_id))
     calls = sum(one.calls for one in recent.values())
-    return Learned(
+    return TaskLesson(
         since_ms=since_ms,
         begins_ms=extent.begins_ms,
         calls=calls,
         kept={ref: recent[ref] for ref in lesson.kept if ref in recent},
-        removed=[_removed(served, ref, used) for ref in change.reach_removed],
-        tokens_saved=_tokens(served, change.removed) - _tokens(served, change.added),
+        removed=[_describe_removed(served, ref, used) for ref in change.reach_removed],
+        tokens_saved=_count_tokens(served, change.removed) - _count_tokens(served, change.added),
         lesson=lesson,
         record=record,
         plan=plan,
         revision=listing.revision,
-        warnings=[*gaps, *_few(calls), *_remarks(served, policy, lesson)],
-        plan_warnings=await warn_of_edits(served, edits),
+        warnings=[*gaps, *_warn_of_few_calls(calls), *_explain_lesson(served, policy, lesson)],
+        plan_warnings=await collect_warnings(served, edits),
     )
 
 
 def _nothing_used(task_id: str, since_ms: int) -> InvalidRequest:
     return InvalidRequest(
-        f"nothing that task `{task_id}` still has was used since {day_of(since_ms)}:"
+        f"nothing that task `{task_id}` still has was used since {format_day(since_ms)}:"
         " the least policy would deny everything",
         hint="look further back, or ask for that too: `--deny-all`, or `deny_all=true`",
     )
 
 
-def _removed(platform: Snapshot, ref: ToolRef, used: Mapping[ToolRef, Used]) -> Removed:
+def _describe_removed(platform: Snapshot, ref: ToolRef, used: Mapping[ToolRef, ToolUsage]) -> RemovedGrant:
     known = used.get(ref)
-    return Removed(ref, None if known is None else known.last_ms, _tokens(platform, [ref]))
+    return RemovedGrant(ref, None if known is None else known.last_ms, _count_tokens(platform, [ref]))
 
 
-def _tokens(platform: Snapshot, refs: Iterable[ToolRef]) -> int:
+def _count_tokens(platform: Snapshot, refs: Iterable[ToolRef]) -> int:
     """What the definitions of those that are tools cost."""
     offers = ((platform.servers.get(ref.server_id), ref.name) for ref in refs)
     found = (offer.tools.get(name) for offer, name in offers if offer is not None)
     return sum(tool.tokens for tool in found if tool is not None)
 
 
-def _few(calls: int) -> Iterable[str]:
+def _warn_of_few_calls(calls: int) -> Iterable[str]:
     if calls < FEW_CALLS:
         yield f"fewer than {FEW_CALLS} calls are known: what is needed rarely may not be among them"
 
 
-def _remarks(platform: Snapshot, policy: TaskPolicy, lesson: Lesson) -> Iterable[str]:
+def _explain_lesson(platform: Snapshot, policy: TaskPolicy, lesson: Lesson) -> Iterable[str]:
     """What whoever agrees to a lesson should know of it."""
     bound = bind_task(platform, policy).allowed & platform.servers.keys()
     unlisted = sorted(one for one in bound if is_unlisted(platform.servers[one]))
     refused = [f"`{one.server_id}/{one.tool}` by {one.rule}" for one in lesson.refused]
     found = {
-        "let through because it was used, though the rules of the task would deny it": _quoted(lesson.anew),
+        "let through because it was used, though the rules of the task would deny it": _quote(
+            lesson.newly_allowed
+        ),
         "left out, because it would deny what was used": lesson.dropped,
-        "too much was used to name each, so all of it is let through": _quoted(lesson.widened),
+        "too much was used to name each, so all of it is let through": _quote(lesson.widened),
         "was used and is refused by now, and stays so": refused,
-        "was used and is not there any more": _quoted(lesson.gone),
-        "what it offers is not known now, so what would be lost of it is not shown": _quoted(unlisted),
+        "was used and is not there any more": _quote(lesson.gone),
+        "what it offers is not known now, so what would be lost of it is not shown": _quote(unlisted),
     }
-    yield from (f"{what}: {_listed(names)}" for what, names in found.items() if names)
+    yield from (f"{what}: {_join_names(names)}" for what, names in found.items() if names)
     if not policy.enforced:
         yield "the task would be enforced; requests that name servers it does not allow would be refused"
 
 
-def _quoted(names: Iterable[object]) -> list[str]:
+def _quote(names: Iterable[object]) -> list[str]:
     return [f"`{one}`" for one in names]
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
+
+
+class HolderGrant(NamedTuple):
+    """What one holder is granted and does not use."""
+
+    holder: QuotaHolder
+    grant: GrantUse
+    calls: int
+    last_ms: int | None
+    """When it was used at all. None: never, as far as is known."""
+
+
+class IdleServer(NamedTuple):
+    """A server that nobody used."""
+
+    server_id: str
+    last_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageByHolder:
+    """Who used what, for all that is asked for at once."""
+
+    since_ms: int
+    begins_ms: int | None
+    warnings: Sequence[str]
+    by_task: Mapping[str, Mapping[ToolRef, ToolUsage]]
+    by_principal: Mapping[str, Mapping[ToolRef, ToolUsage]]
+
+    def of(self, holder: QuotaHolder) -> Mapping[ToolRef, ToolUsage]:
+        if holder.kind == "task":
+            return self.by_task.get(holder.id, {})
+        return self.by_principal.get(f"key:{holder.id}", {})
+
+
+async def read_usage(control: Control, *, since_ms: int) -> UsageByHolder:
+    """One look at the whole audit: others wait for their turn."""
+    index = index_of(control)
+    async with index.counting:
+        by_task = await index.uses("task_id", since_ms=since_ms)
+        by_principal = await index.uses("principal", since_ms=since_ms)
+        extent, gaps = await read_extent(index, since_ms=since_ms, until_ms=control.clock_ms())
+    return UsageByHolder(
+        since_ms=since_ms,
+        begins_ms=extent.begins_ms,
+        warnings=gaps,
+        by_task=_group_by_holder(by_task),
+        by_principal=_group_by_holder(by_principal),
+    )
+
+
+def _group_by_holder(uses: Iterable[ToolUse]) -> Mapping[str, Mapping[ToolRef, ToolUsage]]:
+    parts: dict[str, list[ToolUse]] = defaultdict(list)
+    for use in uses:
+        parts[use.holder].append(use)
+    return {holder: group_by_tool(part) for holder, part in parts.items()}
+
+
+def find_holders(snapshot: Snapshot, *, task_id: str | None, key_id: str | None) -> list[QuotaHolder]:
+    """Those that are asked about: one, or all there are, sorted. Raises NotFound.
+
+    Keys of nodes are left out: they call no tools.
+    """
+    keys = {one for one, key in snapshot.keys.items() if key.role != "node"}
+    if task_id is not None and task_id not in snapshot.tasks:
+        raise NotFound(f"there is no task `{task_id}`", hint="list the tasks with `toolgate tasks list`")
+    if key_id is not None and key_id not in keys:
+        raise NotFound(f"there is no key `{key_id}`", hint="list the keys with `toolgate keys list`")
+    is_one = task_id is not None or key_id is not None
+    tasks = [task_id] if task_id is not None else [] if is_one else list(snapshot.tasks)
+    chosen = [key_id] if key_id is not None else [] if is_one else list(keys)
+    return sorted(
+        [*(QuotaHolder("task", one) for one in tasks), *(QuotaHolder("key", one) for one in chosen)], key=str
+    )
+
+
+async def weigh_holders(
+    snapshot: Snapshot, holders: Sequence[QuotaHolder], uses: UsageByHolder
+) -> Sequence[HolderGrant]:
+    """What each is granted and does not use. In a thread: each is composed."""
+    return await asyncio.to_thread(lambda: [_weigh_holder(snapshot, one, uses.of(one)) for one in holders])
+
+
+def find_idle_servers(snapshot: Snapshot, uses: UsageByHolder) -> Sequence[IdleServer]:
+    """The servers nobody used since, by id."""
+    recent: set[str] = set()
+    last_ms: dict[str, int] = {}
+    for found in uses.by_task.values():
+        for ref, used in found.items():
+            recent |= {ref.server_id} if used.calls else set()
+            last_ms[ref.server_id] = max(used.last_ms, last_ms.get(ref.server_id, 0))
+    return [IdleServer(one, last_ms.get(one)) for one in sorted(snapshot.servers) if one not in recent]
+
+
+def _weigh_holder(snapshot: Snapshot, holder: QuotaHolder, used: Mapping[ToolRef, ToolUsage]) -> HolderGrant:
+    return HolderGrant(
+        holder=holder,
+        grant=weigh_grant(
+            snapshot,
+            _find_reach(snapshot, holder),
+            used={ref for ref, one in used.items() if one.calls},
+            last_ms={ref: one.last_ms for ref, one in used.items()},
+        ),
+        calls=sum(one.calls for one in used.values()),
+        last_ms=max((one.last_ms for one in used.values()), default=None),
+    )
+
+
+def _find_reach(snapshot: Snapshot, holder: QuotaHolder) -> frozenset[ToolRef]:
+    if holder.kind == "key":
+        return compute_key_reach(snapshot, principal_of(snapshot.keys[holder.id]).ceiling)
+    try:
+        return compute_task_reach(snapshot, parse_task_policy(snapshot.tasks[holder.id]))
+    except InvalidRecord:  # it has no tools, then
+        return frozenset()

@@ -5,19 +5,19 @@ What is certainly a secret is masked wherever a record is shown (`redaction/reco
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from toolgate.model.references import REFERENCE
+from toolgate.model.names import REFERENCE
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import ServerTools
-from toolgate.policy.lint import Finding
-from toolgate.redaction.random_words import suspects
+from toolgate.policy.lint import LintFinding
+from toolgate.redaction.random_words import find_suspects
 from toolgate.redaction.records import redact_server
 from toolgate.registry.records.codec import encode_record
 
 
-def find_literals(offers: Iterable[ServerTools]) -> list[Finding]:
+def find_literals(offers: Iterable[ServerTools]) -> list[LintFinding]:
     """One finding for each argument, variable, header or URL that is shown and may hold a secret."""
     return [
-        Finding(
+        LintFinding(
             code="possible_secret",
             kind="server",
             id=offer.record.server_id,
@@ -27,7 +27,7 @@ def find_literals(offers: Iterable[ServerTools]) -> list[Finding]:
         )
         for offer in sorted(offers, key=lambda one: one.record.server_id)
         for field, text in _literals(offer.record)
-        if any(suspects(REFERENCE.sub(" ", text)))
+        if any(find_suspects(REFERENCE.sub(" ", text)))
     ]
 
 

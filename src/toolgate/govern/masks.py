@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from toolgate.errors import InvalidRecord
 from toolgate.model.revisions import Body, Kind
-from toolgate.redaction.records import MASK, redact_record
+from toolgate.redaction.records import redact_record
+from toolgate.redaction.shapes import MASK
 
 HIDING: Final[Mapping[Kind, Sequence[str]]] = {
     "server": ("stdio", "http"),

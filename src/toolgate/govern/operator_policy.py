@@ -5,22 +5,22 @@ from typing import Final
 
 from toolgate.errors import InvalidRecord, PlanRequired
 from toolgate.model.chat import ChatUpstream
-from toolgate.model.references import REFERENCE
+from toolgate.model.names import REFERENCE
 from toolgate.model.revisions import Kind
 from toolgate.model.servers import ServerRecord, StdioLaunch
-from toolgate.policy.patterns import matches_text
+from toolgate.policy.patterns import matches_glob
 from toolgate.registry.records.codec import Record
 from toolgate.upstream.http.egress import Egress, EgressRefused, parse_target
 
 ANY_COMMAND: Final = "*"
-FINDERS: Final = frozenset({"PATH", "LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT"})
+LOADER_VARIABLES: Final = frozenset({"PATH", "LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT"})
 """Variables by which a program of an allowed name would be another one."""
-PLANNED: Final[frozenset[Kind]] = frozenset({"server", "task", "profile", "chat_upstream"})
+PLANNED_KINDS: Final[frozenset[Kind]] = frozenset({"server", "task", "profile", "chat_upstream"})
 """The kinds a plan can show: what changes, and what each task gains and loses by it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class OperatorPolicy:
     """The operator's demands."""
 
     allowed_commands: tuple[str, ...] = (ANY_COMMAND,)
@@ -32,13 +32,13 @@ class Terms:
     """Where servers and chat upstreams may be."""
 
 
-def check_plan(terms: Terms, kind: Kind, plan_id: str | None) -> None:
+def check_plan(terms: OperatorPolicy, kind: Kind, plan_id: str | None) -> None:
     """Raises PlanRequired where a change must have been looked at before it is made, and no plan is named."""
-    if terms.requires_plan and plan_id is None and kind in PLANNED:
+    if terms.requires_plan and plan_id is None and kind in PLANNED_KINDS:
         raise PlanRequired("this gateway takes reviewed changes only: the change names no plan")
 
 
-def check_terms(terms: Terms, record: Record) -> None:
+def check_operator_policy(terms: OperatorPolicy, record: Record) -> None:
     """Raises InvalidRecord for what this gateway would not start or connect to."""
     if isinstance(record, ChatUpstream):
         _check_address(terms, record.base_url, "base_url")
@@ -46,7 +46,7 @@ def check_terms(terms: Terms, record: Record) -> None:
         _check_server(terms, record)
 
 
-def _check_server(terms: Terms, record: ServerRecord) -> None:
+def _check_server(terms: OperatorPolicy, record: ServerRecord) -> None:
     if record.stdio is not None:
         _check_command(terms, record.stdio, is_packaged=record.package is not None)
     if record.http is not None:
@@ -55,14 +55,14 @@ def _check_server(terms: Terms, record: ServerRecord) -> None:
             _check_address(terms, record.http.oauth.issuer, "http.oauth.issuer")
 
 
-def _check_command(terms: Terms, launch: StdioLaunch, *, is_packaged: bool) -> None:
+def _check_command(terms: OperatorPolicy, launch: StdioLaunch, *, is_packaged: bool) -> None:
     command = launch.command
     if not any(_allows(pattern, command, is_packaged=is_packaged) for pattern in terms.allowed_commands):
         raise InvalidRecord(
             f"`stdio.command`: `{command[:80]}` is not among the programs this gateway may start",
             hint="use one of `allowed_commands`, or have the operator add it there",
         )
-    found_by = sorted(FINDERS & launch.env.keys())
+    found_by = sorted(LOADER_VARIABLES & launch.env.keys())
     if found_by and ANY_COMMAND not in terms.allowed_commands:
         raise InvalidRecord(
             f"`stdio.env.{found_by[0]}`: would make another program of an allowed one",
@@ -81,10 +81,10 @@ def _allows(pattern: str, command: str, *, is_packaged: bool) -> bool:
     # A star must not climb out of the directory its author meant.
     if "/" in command and ("/" not in pattern or ".." in command.split("/")):
         return False
-    return matches_text(pattern, command)
+    return matches_glob(pattern, command)
 
 
-def _check_address(terms: Terms, url: str, named: str) -> None:
+def _check_address(terms: OperatorPolicy, url: str, named: str) -> None:
     """Where the host is written out. One that a reference or a name stands for is checked on connecting."""
     if REFERENCE.search(url):
         return

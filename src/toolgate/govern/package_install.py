@@ -8,20 +8,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from toolgate.catalog.definitions import check_list
+from toolgate.catalog.definitions import check_tools
 from toolgate.catalog.diff import ToolChanges, diff_definitions
 from toolgate.errors import Conflict, InvalidRequest
-from toolgate.govern.changes.pending import Draft
+from toolgate.govern.changes.pending import PendingChange
 from toolgate.model.effects import UNSTATED
 from toolgate.model.names import ToolRef
 from toolgate.model.packages import Package, PackageRef
-from toolgate.model.revisions import Body, Kind, Stored
+from toolgate.model.revisions import Body, Kind, StoredRecord
 from toolgate.model.tools import ToolDefinition
-from toolgate.packages.manifest import Manifest, parse_manifest, server_body
+from toolgate.packages.manifest import Manifest, build_server_body, parse_manifest
 from toolgate.policy.patterns import Patterns
 from toolgate.registry.records.codec import BODIES, encode_record, parse_record
 
-KEPT: Final = (
+KEPT_MEMBERS: Final = (
     "tool_namespace",
     "allowed_tools",
     "approval_policy",
@@ -36,20 +36,20 @@ KEPT: Final = (
     "protocol",
 )
 """The members of a server that another version of its package leaves as they are."""
-SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
+OPERATOR_SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "stdio": ("env",),
     "http": ("headers", "auth_ref", "oauth"),
 }
 """What of running a package an operator sets where it is installed: variables, headers, credentials."""
-RECORDS: Final[tuple[Kind, ...]] = ("package", "server", "pin")
+PACKAGE_KINDS: Final[tuple[Kind, ...]] = ("package", "server", "pin")
 """What an installed package is to the registry, all under its one id."""
 
-Records = Mapping[Kind, Stored | None]
+PackageRecords = Mapping[Kind, StoredRecord | None]
 """Those of one package."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offered:
+class PackageSource:
     """A package whose archive was not uploaded: to see what installing it would do."""
 
     manifest: bytes
@@ -58,7 +58,7 @@ class Offered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class InstallRequest:
     """What is to be installed, and how."""
 
     package_id: str
@@ -70,12 +70,12 @@ class Wanted:
     """Whether the tools are offered only as declared. None: yes, unless an operator took the pin off."""
     if_revision: int | None = None
     """Only if this is the revision of the package's record."""
-    offered: Offered | None = None
+    offered: PackageSource | None = None
     """In place of what was uploaded. Such a package can be planned, not installed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class Installation:
     """An installation as it would be made."""
 
     package: Package
@@ -83,13 +83,15 @@ class Prepared:
     """What is installed now."""
     tools: ToolChanges
     """From what is declared now to what would be."""
-    drafts: tuple[Draft, ...]
+    drafts: tuple[PendingChange, ...]
     visible: tuple[str, ...]
     """Those of the declared tools that the server may offer."""
     hints: tuple[str, ...]
 
 
-def prepare(wanted: Wanted, offered: Offered, *, stored: Records, manifest_before: bytes | None) -> Prepared:
+def prepare_installation(
+    wanted: InstallRequest, offered: PackageSource, *, stored: PackageRecords, manifest_before: bytes | None
+) -> Installation:
     """The installation of `offered` over the records `stored`. Raises what keeps it from being made.
 
     It takes a while where a package has thousands of tools: callers give it a thread.
@@ -103,12 +105,12 @@ def prepare(wanted: Wanted, offered: Offered, *, stored: Records, manifest_befor
         check_describable(manifest, stored["server"])
     package, before = package_of(manifest, offered.sha256), installed_package(stored["package"])
     earlier = None if manifest_before is None else parse_manifest(manifest_before)
-    drafting = _Drafting(
+    drafting = _InstallationBuilder(
         manifest=manifest, earlier=earlier, package=package, before=before, stored=stored, wanted=wanted
     )
     server, pins = drafting.server_draft(), tuple(drafting.pin_drafts())
     declared = {} if earlier is None else _definitions(earlier)
-    return Prepared(
+    return Installation(
         package=package,
         before=before,
         tools=diff_definitions(declared, _definitions(manifest)),
@@ -135,7 +137,7 @@ def package_of(manifest: Manifest, sha256: str) -> Package:
     )
 
 
-def _check_ownership(server: Stored | None) -> None:
+def _check_ownership(server: StoredRecord | None) -> None:
     """Raises Conflict for a server that somebody registered: it is not taken over silently."""
     if server is not None and server.body.get("package") is None:
         raise Conflict(
@@ -145,13 +147,13 @@ def _check_ownership(server: Stored | None) -> None:
         )
 
 
-def check_describable(manifest: Manifest, server: Stored | None) -> None:
+def check_describable(manifest: Manifest, server: StoredRecord | None) -> None:
     """Raises InvalidRecord where a manifest without `run` has no registered server to describe."""
     if server is None or server.body.get("package") is not None:
-        server_body(manifest, PackageRef(version=manifest.version, sha256=""))  # says what is missing
+        build_server_body(manifest, PackageRef(version=manifest.version, sha256=""))  # says what is missing
 
 
-def installed_package(stored: Stored | None) -> Package | None:
+def installed_package(stored: StoredRecord | None) -> Package | None:
     """The package that a record says is installed."""
     if stored is None:
         return None
@@ -160,7 +162,7 @@ def installed_package(stored: Stored | None) -> Package | None:
     return record
 
 
-def _visible(package: Package, server: Draft, stored: Stored | None) -> tuple[str, ...]:
+def _visible(package: Package, server: PendingChange, stored: StoredRecord | None) -> tuple[str, ...]:
     kept = [] if stored is None else stored.body.get("allowed_tools", [])
     allowed = Patterns.of((server.sent or {}).get("allowed_tools", kept))
     tools = server.tools or {}
@@ -178,14 +180,14 @@ def _definitions(manifest: Manifest) -> Mapping[str, bytes]:
     return {tool.name: tool.raw for tool in manifest.tools}
 
 
-def _hints(manifest: Manifest, server: Draft) -> Iterator[str]:
+def _hints(manifest: Manifest, server: PendingChange) -> Iterator[str]:
     assert server.sent is not None
     if manifest.run and not manifest.tools and not server.sent.get("allowed_tools"):
         yield "the manifest declares no tool, so none is allowed: choose with `--allow`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Drafting:
+class _InstallationBuilder:
     """One installation, from the records there are to those there shall be."""
 
     manifest: Manifest
@@ -193,12 +195,12 @@ class _Drafting:
     """Of what is installed, where it is still there."""
     package: Package
     before: Package | None
-    stored: Records
-    wanted: Wanted
+    stored: PackageRecords
+    wanted: InstallRequest
 
-    def package_draft(self) -> Draft:
+    def package_draft(self) -> PendingChange:
         condition = self.wanted.if_revision
-        return Draft(
+        return PendingChange(
             kind="package",
             id=self.package.package_id,
             sent=encode_record(self.package),
@@ -207,22 +209,25 @@ class _Drafting:
             is_declared=condition is None,
         )
 
-    def server_draft(self) -> Draft:
+    def server_draft(self) -> PendingChange:
         if self.package.attached:
             return self._described_server()
         ref = PackageRef(version=self.package.version, sha256=self.package.sha256)
-        body = server_body(self.manifest, ref)
+        body = build_server_body(self.manifest, ref)
         if self.earlier is not None and (server := self.stored["server"]) is not None:
-            body |= _with_settings(body, server.body, self.earlier.run)
+            body |= _keep_operator_settings(body, server.body, self.earlier.run)
         if (allowed := self._allowed()) is not None:
             body["allowed_tools"] = list(allowed)
-        return self._draft("server", body, keeping=KEPT, tools=self._tools())
+        return self._draft("server", body, keeping=KEPT_MEMBERS, tools=self._tools())
 
-    def _described_server(self) -> Draft:
+    def _described_server(self) -> PendingChange:
         """The registered server, with the words of the manifest where no operator has chosen others."""
         server = self.stored["server"]
         assert server is not None  # else there is nothing to describe
-        said, earlier = _words(self.package), {} if self.before is None else _words(self.before)
+        said, earlier = (
+            _manifest_texts(self.package),
+            {} if self.before is None else _manifest_texts(self.before),
+        )
         chosen: dict[str, Any] = {
             name: value
             for name, value in said.items()
@@ -237,7 +242,7 @@ class _Drafting:
             tools=self._tools() if self.wanted.pin else None,
         )
 
-    def pin_drafts(self) -> Iterator[Draft]:
+    def pin_drafts(self) -> Iterator[PendingChange]:
         """The pin, where there is something to say about it."""
         if self.wanted.pin is False:
             if self.stored["pin"] is not None:
@@ -271,7 +276,7 @@ class _Drafting:
         """What the server will list, where its manifest says so in full."""
         if self.manifest.source != "manifest":
             return None
-        return check_list(self.package.package_id, [tool.raw for tool in self.manifest.tools])[0]
+        return check_tools(self.package.package_id, [tool.raw for tool in self.manifest.tools])[0]
 
     def _draft(
         self,
@@ -280,8 +285,8 @@ class _Drafting:
         *,
         keeping: tuple[str, ...] = (),
         tools: Mapping[str, ToolDefinition] | None = None,
-    ) -> Draft:
-        return Draft(
+    ) -> PendingChange:
+        return PendingChange(
             kind=kind,
             id=self.package.package_id,
             sent=sent,
@@ -297,19 +302,19 @@ class _Drafting:
         return 0 if stored is None else stored.revision
 
 
-def _words(package: Package) -> dict[str, Any]:
+def _manifest_texts(package: Package) -> dict[str, Any]:
     """What a manifest says of its server, as a server's record has it."""
     return {"display_name": package.name, "category": package.category, "tags": list(package.tags)}
 
 
-def _with_settings(body: Body, now: Body, declared: Body) -> dict[str, Any]:
+def _keep_operator_settings(body: Body, now: Body, declared: Body) -> dict[str, Any]:
     """How `body` is run, with the settings that an operator has made since `declared` was installed."""
     kept: dict[str, Any] = {}
-    for launch, members in SETTINGS.items():
+    for launch, members in OPERATOR_SETTINGS.items():
         if launch in body and launch in now and launch in declared:
             kept[launch] = {**body[launch]}
             for member in members:
-                chosen = _chosen(now[launch].get(member), declared[launch].get(member))
+                chosen = _changed_by_operator(now[launch].get(member), declared[launch].get(member))
                 if isinstance(chosen, Mapping):
                     chosen = {**body[launch].get(member, {}), **chosen}
                 if chosen:
@@ -317,7 +322,7 @@ def _with_settings(body: Body, now: Body, declared: Body) -> dict[str, Any]:
     return kept
 
 
-def _chosen(now: Any, declared: Any) -> Any:
+def _changed_by_operator(now: Any, declared: Any) -> Any:
     """What of `now` is another than was declared."""
     if isinstance(now, Mapping) and isinstance(declared, Mapping | None):
         return {name: value for name, value in now.items() if (declared or {}).get(name) != value}

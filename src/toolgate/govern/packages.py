@@ -1,33 +1,53 @@
-"""Packages: installed, upgraded and removed, each as one change of the registry."""
+"""Packages: installed, upgraded and removed, each as one change of the registry.
+
+Archives of packages: taken in, looked through while they are still suspect, kept, and removed.
+
+Modules of workloads: taken in, checked while they are still suspect, kept, and removed.
+"""
 
 import asyncio
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from toolgate.errors import NotFound
-from toolgate.govern.changes.commit import Committed, check_drafts, commit_drafts, warn_of_edits
+from toolgate.errors import Conflict, NotFound
+from toolgate.govern.changes.commit import (
+    CommittedChange,
+    audit_change,
+    check_changes,
+    collect_warnings,
+    commit_changes,
+)
 from toolgate.govern.changes.impact import ChangePlan, plan_edits
-from toolgate.govern.changes.pending import Draft
-from toolgate.govern.changes.permissions import check_removal
+from toolgate.govern.changes.pending import PendingChange
+from toolgate.govern.changes.permissions import check_grant, check_removal, check_unbounded
+from toolgate.govern.changes.workloads import find_module_users, modules_of
 from toolgate.govern.control import Control
 from toolgate.govern.package_install import (
-    RECORDS,
-    Offered,
-    Prepared,
-    Records,
-    Wanted,
+    PACKAGE_KINDS,
+    Installation,
+    InstallRequest,
+    PackageRecords,
+    PackageSource,
+    check_describable,
     installed_package,
-    prepare,
+    package_of,
+    prepare_installation,
 )
-from toolgate.model.packages import Package
+from toolgate.model.packages import Package, PackageRef
 from toolgate.model.principals import Principal
-from toolgate.packages.artifacts import Artifacts
-from toolgate.packages.manifest import Manifest, encode_manifest
+from toolgate.packages.archive import normalize_archive
+from toolgate.packages.artifacts import ArtifactStore
+from toolgate.packages.manifest import Manifest, build_server_body, encode_manifest, parse_manifest
+from toolgate.packages.modules import StoredModule, check_module_size
+from toolgate.packages.uploads import UploadStore
 from toolgate.redaction.records import redact_server
+from toolgate.wasm.compiling import ModuleFacts, check_module
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
+class PlannedChange:
     """What a change would do."""
 
     revision: int
@@ -36,7 +56,9 @@ class Planned:
     warnings: list[str]
 
 
-async def plan_install(control: Control, actor: Principal, wanted: Wanted) -> tuple[Prepared, Planned]:
+async def plan_install(
+    control: Control, actor: Principal, wanted: InstallRequest
+) -> tuple[Installation, PlannedChange]:
     """What installing would do, to records and to tasks. Changes nothing."""
     check_removal(actor, "package", wanted.package_id)
     prepared = await _prepare(control, wanted)
@@ -44,21 +66,21 @@ async def plan_install(control: Control, actor: Principal, wanted: Wanted) -> tu
 
 
 async def install(
-    control: Control, actor: Principal, wanted: Wanted, *, plan_id: str | None = None
-) -> tuple[Prepared, Committed]:
+    control: Control, actor: Principal, wanted: InstallRequest, *, plan_id: str | None = None
+) -> tuple[Installation, CommittedChange]:
     """Make a package's server part of the registry, or another version of it. The catalog knows it then."""
     assert wanted.offered is None
     check_removal(actor, "package", wanted.package_id)
     prepared = await _prepare(control, wanted)
-    committed = await commit_drafts(control, actor, prepared.drafts, plan_id=plan_id)
+    committed = await commit_changes(control, actor, prepared.drafts, plan_id=plan_id)
     # What the pin approves of: to be compared with what the server will list.
     declared = [tool for draft in prepared.drafts for tool in (draft.tools or {}).values()]
     await control.store.pinned.save({tool.digest: tool.raw for tool in declared})
-    await _update_catalog(control, wanted.package_id)
+    await _refresh_catalog(control, wanted.package_id)
     return prepared, committed
 
 
-async def plan_uninstall(control: Control, actor: Principal, package_id: str) -> Planned:
+async def plan_uninstall(control: Control, actor: Principal, package_id: str) -> PlannedChange:
     """What uninstalling would do. Changes nothing."""
     check_removal(actor, "package", package_id)
     return await _plan(control, actor, await _removals(control, package_id, None))
@@ -71,16 +93,16 @@ async def uninstall(
     *,
     if_revision: int | None = None,
     plan_id: str | None = None,
-) -> Committed:
+) -> CommittedChange:
     """Remove a package's records and its rows in the catalog. What was uploaded of it stays."""
     check_removal(actor, "package", package_id)
     drafts = await _removals(control, package_id, if_revision)
-    committed = await commit_drafts(control, actor, drafts, plan_id=plan_id)
-    await _update_catalog(control, package_id)
+    committed = await commit_changes(control, actor, drafts, plan_id=plan_id)
+    await _refresh_catalog(control, package_id)
     return committed
 
 
-def artifacts_of(control: Control) -> Artifacts:
+def artifacts_of(control: Control) -> ArtifactStore:
     """Where archives are kept. Raises NotFound on a process without."""
     if control.artifacts is None:
         raise NotFound("this process keeps no packages", hint="set its `data_dir` or `artifacts`")
@@ -92,22 +114,24 @@ def show_manifest(manifest: Manifest) -> bytes:
     return encode_manifest(replace(manifest, run=redact_server(manifest.run)))
 
 
-async def _prepare(control: Control, wanted: Wanted) -> Prepared:
-    offered = wanted.offered or await _kept(artifacts_of(control), wanted)
+async def _prepare(control: Control, wanted: InstallRequest) -> Installation:
+    offered = wanted.offered or await _read_upload(artifacts_of(control), wanted)
     stored = await _records(control, wanted.package_id)
     before = await _manifest_of(control, installed_package(stored["package"]))
-    return await asyncio.to_thread(prepare, wanted, offered, stored=stored, manifest_before=before)
+    return await asyncio.to_thread(
+        prepare_installation, wanted, offered, stored=stored, manifest_before=before
+    )
 
 
-async def _kept(artifacts: Artifacts, wanted: Wanted) -> Offered:
+async def _read_upload(artifacts: ArtifactStore, wanted: InstallRequest) -> PackageSource:
     """What was uploaded. Raises NotFound."""
     version = wanted.version or await _newest(artifacts, wanted.package_id)
     stored = await artifacts.get(wanted.package_id, version)
     manifest = await artifacts.manifest(wanted.package_id, version)
-    return Offered(manifest=manifest, sha256=stored.sha256)
+    return PackageSource(manifest=manifest, sha256=stored.sha256)
 
 
-async def _newest(artifacts: Artifacts, package_id: str) -> str:
+async def _newest(artifacts: ArtifactStore, package_id: str) -> str:
     versions = await artifacts.versions(package_id)
     if not versions:
         raise NotFound(
@@ -117,8 +141,8 @@ async def _newest(artifacts: Artifacts, package_id: str) -> str:
     return versions[0].version
 
 
-async def _records(control: Control, package_id: str) -> Records:
-    return {kind: await control.store.get(kind, package_id) for kind in RECORDS}
+async def _records(control: Control, package_id: str) -> PackageRecords:
+    return {kind: await control.store.get(kind, package_id) for kind in PACKAGE_KINDS}
 
 
 async def _manifest_of(control: Control, package: Package | None) -> bytes | None:
@@ -131,7 +155,7 @@ async def _manifest_of(control: Control, package: Package | None) -> bytes | Non
         return None
 
 
-async def _removals(control: Control, package_id: str, if_revision: int | None) -> list[Draft]:
+async def _removals(control: Control, package_id: str, if_revision: int | None) -> list[PendingChange]:
     stored = await _records(control, package_id)
     package, server = stored["package"], stored["server"]
     if package is None:
@@ -144,20 +168,199 @@ async def _removals(control: Control, package_id: str, if_revision: int | None) 
     if if_revision is not None:
         seen["package"] = if_revision
     return [
-        Draft(kind=kind, id=package_id, sent=None, if_revision=revision) for kind, revision in seen.items()
+        PendingChange(kind=kind, id=package_id, sent=None, if_revision=revision)
+        for kind, revision in seen.items()
     ]
 
 
-async def _plan(control: Control, actor: Principal, drafts: Sequence[Draft]) -> Planned:
+async def _plan(control: Control, actor: Principal, drafts: Sequence[PendingChange]) -> PlannedChange:
     served = control.gateway.snapshot
-    edits, listing = await check_drafts(control, actor, drafts)
-    return Planned(
+    edits, listing = await check_changes(control, actor, drafts)
+    return PlannedChange(
         revision=listing.revision,
         plan=await plan_edits(control, edits),
-        warnings=await warn_of_edits(served, edits),
+        warnings=await collect_warnings(served, edits),
     )
 
 
-async def _update_catalog(control: Control, package_id: str) -> None:
+async def _refresh_catalog(control: Control, package_id: str) -> None:
     if control.keeper is not None:
-        await control.keeper.package_changed(package_id)
+        await control.keeper.refresh_package(package_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InspectedArchive:
+    """An archive that was found good, in the form in which packages are kept."""
+
+    package: Package
+    runs: bool
+    """Whether its manifest says how to run it. Otherwise it describes a server that is registered."""
+    manifest: bytes
+    archive: Path
+    size: int
+    files: int
+    unpacked_bytes: int
+
+
+async def publish_package(
+    control: Control, actor: Principal, sha256: str, *, parts: int, is_dry_run: bool = False
+) -> InspectedArchive:
+    """Keep what was uploaded as a version of its package. Raises whatever is wrong with it, all at once.
+
+    What a version is never changes: the same again is no news, something else under its name is refused.
+    """
+    archive = await uploads_of(control).finish(actor.id, sha256, parts=parts)
+    kept = archive.with_suffix(".normal")
+    try:
+        # In a thread: an archive may hold as much as the loop could spend seconds on.
+        looked = await asyncio.to_thread(_inspect_archive, archive, kept)
+        check_grant(actor, looked.package)
+        if not looked.runs:
+            await _check_registered(control, looked)
+        if not is_dry_run:
+            await _store_version(control, actor, looked)
+        return looked
+    finally:
+        for path in (archive, kept):
+            path.unlink(missing_ok=True)
+
+
+async def remove_version(control: Control, actor: Principal, package_id: str, version: str) -> None:
+    """Remove an archive that is not installed. Raises NotFound, or Conflict while it is needed."""
+    check_removal(actor, "package", package_id)
+    async with control.turn:
+        for kind in ("package", "server"):
+            stored = await control.store.get(kind, package_id)
+            body = {} if stored is None else stored.body
+            if version in (body.get("version"), (body.get("package") or {}).get("version")):
+                raise Conflict(
+                    f"version `{version}` of package `{package_id}` is installed",
+                    hint="uninstall it, or install another version, and then remove this one",
+                )
+        await artifacts_of(control).remove(package_id, version)
+    audit_change(control, actor, operation="remove", kind="package", record_id=package_id)
+
+
+async def purge_package(control: Control, actor: Principal, package_id: str) -> list[str]:
+    """Remove all that was uploaded of a package; the versions that went."""
+    versions = [one.version for one in await artifacts_of(control).versions(package_id)]
+    for version in versions:
+        await remove_version(control, actor, package_id, version)
+    return versions
+
+
+def uploads_of(control: Control) -> UploadStore:
+    """Where parts of archives are collected. Raises NotFound on a process without."""
+    if control.uploads is None:
+        raise NotFound("this process takes no packages", hint="set its `data_dir` or `artifacts`")
+    return control.uploads
+
+
+def _inspect_archive(archive: Path, kept: Path) -> InspectedArchive:
+    with archive.open("rb") as source, kept.open("xb") as target:
+        inspected = normalize_archive(source, target)
+    with kept.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    manifest = parse_manifest(inspected.manifest)
+    ref = PackageRef(version=manifest.version, sha256=sha256)
+    if manifest.run:
+        build_server_body(manifest, ref)  # what cannot run is of no use
+    return InspectedArchive(
+        runs=bool(manifest.run),
+        package=package_of(manifest, sha256),
+        manifest=inspected.manifest,
+        archive=kept,
+        size=kept.stat().st_size,
+        files=inspected.files,
+        unpacked_bytes=inspected.unpacked_bytes,
+    )
+
+
+async def _check_registered(control: Control, looked: InspectedArchive) -> None:
+    """Raises InvalidRecord where a manifest without `run` has no server to describe."""
+    server = await control.store.get("server", looked.package.package_id)
+    check_describable(parse_manifest(looked.manifest), server)
+
+
+async def _store_version(control: Control, actor: Principal, looked: InspectedArchive) -> None:
+    package = looked.package
+    await artifacts_of(control).put(
+        package.package_id,
+        package.version,
+        looked.archive,
+        manifest=looked.manifest,
+        sha256=package.sha256,
+    )
+    audit_change(control, actor, operation="publish", kind="package", record_id=package.package_id)
+
+
+ModuleUsers = Mapping[str, list[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadedModule:
+    """A module that was found good, and is kept."""
+
+    sha256: str
+    facts: ModuleFacts
+    is_new: bool
+    """False: it was there before."""
+
+
+async def upload_module(control: Control, actor: Principal, content: bytes) -> UploadedModule:
+    """Keep a module that came in one piece. Raises whatever is wrong with it."""
+    sha256 = hashlib.sha256(content).hexdigest()
+    await uploads_of(control).put_part(actor.id, sha256, 1, content)
+    return await finish_module(control, actor, sha256, parts=1)
+
+
+async def finish_module(control: Control, actor: Principal, sha256: str, *, parts: int) -> UploadedModule:
+    """Keep a module whose parts were uploaded. Raises whatever is wrong with it."""
+    path = await uploads_of(control).finish(actor.id, sha256, parts=parts)
+    try:
+        return await _store_module(control, actor, path, sha256)
+    finally:
+        path.unlink(missing_ok=True)
+
+
+async def _store_module(control: Control, actor: Principal, path: Path, sha256: str) -> UploadedModule:
+    check_module_size((await asyncio.to_thread(path.stat)).st_size)
+    facts = await check_module(path)
+    is_new = await modules_of(control).put(path, sha256=sha256)
+    if is_new:
+        audit_change(control, actor, operation="upload", kind="module", record_id=sha256)
+    return UploadedModule(sha256=sha256, facts=facts, is_new=is_new)
+
+
+async def list_modules(control: Control) -> tuple[list[StoredModule], ModuleUsers]:
+    """All that are kept, the newest first, and who uses which."""
+    return await modules_of(control).list(), await _find_all_users(control)
+
+
+async def find_module(control: Control, sha256: str) -> tuple[StoredModule, list[str]]:
+    """One of them, and the tasks that run it. Raises NotFound."""
+    module = await modules_of(control).get(sha256)
+    return module, await _find_users(control, sha256)
+
+
+async def remove_module(control: Control, actor: Principal, sha256: str) -> None:
+    """Remove one that no task runs. Raises NotFound, or Conflict while one does."""
+    check_unbounded(actor, "a module may be any caller's")
+    async with control.turn:
+        if users := await _find_users(control, sha256):
+            more = f" and {len(users) - 1} more" if len(users) > 1 else ""
+            raise Conflict(
+                f"module `{sha256}` is run by task `{users[0]}`{more}",
+                hint="give these tasks another module, or remove them",
+                data={"tasks": users},
+            )
+        await modules_of(control).remove(sha256)
+    audit_change(control, actor, operation="remove", kind="module", record_id=sha256)
+
+
+async def _find_users(control: Control, sha256: str) -> list[str]:
+    return (await _find_all_users(control)).get(sha256, [])
+
+
+async def _find_all_users(control: Control) -> ModuleUsers:
+    return find_module_users((await control.store.list("task")).records)

@@ -9,16 +9,16 @@ from toolgate.catalog.diff import diff_definitions
 from toolgate.errors import InvalidRecord
 from toolgate.govern.changes.records import find_record
 from toolgate.govern.control import Control
-from toolgate.model.pins import Pin
-from toolgate.model.revisions import Stored
+from toolgate.model.revisions import StoredRecord
+from toolgate.model.snapshot import Pin
 from toolgate.model.tools import ServerTools, ToolDefinition
-from toolgate.policy.offers import is_unlisted
+from toolgate.policy.rules import is_unlisted
 from toolgate.registry.records.codec import parse_record
 
 MAX_LINES: Final = 5_000
 """Of all tools together. Of those past that, it is said that they differ, and not how."""
 
-State = Literal["changed", "new", "renamed", "missing"]
+ToolDiffState = Literal["changed", "new", "renamed", "missing"]
 _NOTHING: Final = b"{}"
 
 
@@ -27,7 +27,7 @@ class ToolDifference:
     """One tool that is not, or was not, as it was approved."""
 
     tool: str
-    state: State
+    state: ToolDiffState
     approved: str | None = None
     """Digest of the approved definition: for a renamed tool, of the one it had under its old name."""
     found: str | None = None
@@ -43,14 +43,14 @@ class ToolDifference:
 
 async def diff_pin(control: Control, server_id: str, *, tool: str | None = None) -> list[ToolDifference]:
     """All that waits for approval or is gone, sorted by tool; or of one tool alone. Raises NotFound."""
-    pin = pin_of(control, await find_record(control, "pin", server_id))
+    pin = read_pin(control, await find_record(control, "pin", server_id))
     kept = await control.store.pinned.read({*pin.tools.values(), *pin.changed.values()})
-    seen = _Seen(pin=pin, offer=control.gateway.snapshot.servers.get(server_id), kept=kept)
+    seen = _PinnedServer(pin=pin, offer=control.gateway.snapshot.servers.get(server_id), kept=kept)
     # In a thread: many long definitions take longer to compare than the loop may stand still.
-    return await asyncio.to_thread(_differences, seen, tool)
+    return await asyncio.to_thread(_diff_tools, seen, tool)
 
 
-def pin_of(control: Control, stored: Stored) -> Pin:
+def read_pin(control: Control, stored: StoredRecord) -> Pin:
     """The pin as it is served, with what was found and not recorded yet; or, not served yet, as recorded."""
     snapshot = control.gateway.snapshot
     if snapshot.revision >= stored.revision and stored.id in snapshot.pins:
@@ -63,7 +63,7 @@ def pin_of(control: Control, stored: Stored) -> Pin:
     return pin
 
 
-def waiting_tools(pin: Pin, offer: ServerTools | None) -> list[str]:
+def find_unapproved_tools(pin: Pin, offer: ServerTools | None) -> list[str]:
     """The tools of a pinned server that are not offered until somebody approves of them, sorted."""
     listed = {} if offer is None else offer.tools
     waiting = {name for name, tool in listed.items() if pin.tools.get(name) != tool.digest}
@@ -71,7 +71,7 @@ def waiting_tools(pin: Pin, offer: ServerTools | None) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
+class _PinnedServer:
     """All that is known of a pinned server."""
 
     pin: Pin
@@ -102,7 +102,7 @@ class _Seen:
         return {new: old for old, new in diff_definitions(gone, come).renamed}
 
 
-def _differences(seen: _Seen, only: str | None) -> list[ToolDifference]:
+def _diff_tools(seen: _PinnedServer, only: str | None) -> list[ToolDifference]:
     raws, room = seen.raws(), MAX_LINES
     found = []
     for one in _compare(seen):
@@ -114,7 +114,7 @@ def _differences(seen: _Seen, only: str | None) -> list[ToolDifference]:
     return found
 
 
-def _compare(seen: _Seen) -> Iterator[ToolDifference]:
+def _compare(seen: _PinnedServer) -> Iterator[ToolDifference]:
     pin, listed, renamed = seen.pin, seen.listed, seen.renamed()
     for name in sorted(pin.tools.keys() | listed.keys()):
         approved, now = pin.tools.get(name), listed[name].digest if name in listed else None

@@ -11,11 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from toolgate.errors import Conflict, InvalidRequest, ToolgateError
-from toolgate.gateway.cluster.drift import Drifted
+from toolgate.gateway.cluster.drift import DriftedTool
 from toolgate.gateway.gateway import Gateway
-from toolgate.model.pins import Pin
-from toolgate.model.revisions import Body, Stored, Write
-from toolgate.model.snapshot import Snapshot
+from toolgate.model.revisions import Body, RecordWrite, StoredRecord
+from toolgate.model.snapshot import Pin, Snapshot
 from toolgate.model.tools import ToolDefinition
 from toolgate.registry.store.contract import Store
 
@@ -27,11 +26,11 @@ RETRY_S: Final = 1.0
 
 _log: Final = logging.getLogger(__name__)
 
-Changed = Mapping[str, Mapping[str, str]]
+ChangedTools = Mapping[str, Mapping[str, str]]
 """Server id and tool → the digest that was found in place of the approved one."""
 
 
-def changed_after(before: Body | None, sent: Body) -> dict[str, Any]:
+def merge_quarantined(before: Body | None, sent: Body) -> dict[str, Any]:
     """The member `changed` of a pin that is to be stored over `before`.
 
     What is held back stays so as long as the same definition of it is the approved one, whatever `sent` says
@@ -50,7 +49,7 @@ def changed_after(before: Body | None, sent: Body) -> dict[str, Any]:
     return {"changed": changed} if changed else {}
 
 
-def rolled_back(now: Stored | None, then: Body | None) -> Body | None:
+def roll_back_pin(now: StoredRecord | None, then: Body | None) -> Body | None:
     """`then` as the pin `now` may be taken back to it: what is held back stays so. Raises InvalidRequest."""
     held = {} if now is None else _mapping(now.body, "changed")
     if then is None:
@@ -63,7 +62,7 @@ def rolled_back(now: Stored | None, then: Body | None) -> Body | None:
     return {**then, "changed": {**_mapping(then, "changed"), **held}}
 
 
-async def record_changed(store: Store, changed: Changed, *, seen: int) -> list[Drifted]:
+async def record_quarantined(store: Store, changed: ChangedTools, *, seen: int) -> list[DriftedTool]:
     """Write into the pins what was found by who knew the registry as of the revision `seen`; what is new.
 
     A pin that was written since is left alone: whoever found it will look again.
@@ -71,11 +70,11 @@ async def record_changed(store: Store, changed: Changed, *, seen: int) -> list[D
     for _ in range(ATTEMPTS):
         pins = [(await store.get("pin", server_id), found) for server_id, found in changed.items()]
         known = [(pin, found) for pin, found in pins if pin is not None and pin.revision <= seen]
-        news = [one for pin, found in known for one in _news(pin, found)]
+        news = [one for pin, found in known for one in _find_new(pin, found)]
         if not news:
             return []
         try:
-            await store.write([_with_news(pin, news) for pin, _ in known], actor=ACTOR)
+            await store.write([_build_write(pin, news) for pin, _ in known], actor=ACTOR)
         except Conflict:
             continue
         return news
@@ -83,30 +82,30 @@ async def record_changed(store: Store, changed: Changed, *, seen: int) -> list[D
     return []
 
 
-def _news(pin: Stored, found: Mapping[str, str]) -> Iterator[Drifted]:
+def _find_new(pin: StoredRecord, found: Mapping[str, str]) -> Iterator[DriftedTool]:
     approved, changed = _mapping(pin.body, "tools"), _mapping(pin.body, "changed")
     for tool, digest in found.items():
         if tool in approved and approved[tool] != digest and tool not in changed:
-            yield Drifted(pin.id, tool, approved[tool], digest)
+            yield DriftedTool(pin.id, tool, approved[tool], digest)
 
 
-def _with_news(pin: Stored, news: Sequence[Drifted]) -> Write:
+def _build_write(pin: StoredRecord, news: Sequence[DriftedTool]) -> RecordWrite:
     changed = {one.tool: one.found for one in news if one.server_id == pin.id}
     body = {**pin.body, "changed": {**_mapping(pin.body, "changed"), **changed}} if changed else pin.body
-    return Write(kind="pin", id=pin.id, body=body, if_revision=pin.revision)
+    return RecordWrite(kind="pin", id=pin.id, body=body, if_revision=pin.revision)
 
 
-async def keep_pins(store: Store, gateway: Gateway) -> None:
+async def follow_pins(store: Store, gateway: Gateway) -> None:
     """Follow what `gateway` serves: note what has changed, and keep the definitions that pins name.
 
     Ends by cancellation alone.
     """
-    kept = _Kept(store)
+    kept = _PinnedDefinitions(store)
     serial, is_failing = -1, False
     while True:
-        serial = await gateway.swapped(serial)
+        serial = await gateway.wait_for_swap(serial)
         try:
-            await _note_drift(store, gateway)
+            await _record_drift(store, gateway)
             await kept.follow(gateway.snapshot)
             is_failing = False
         except ToolgateError as exc:
@@ -122,15 +121,15 @@ async def keep_pins(store: Store, gateway: Gateway) -> None:
         await asyncio.sleep(GAP_S)
 
 
-async def _note_drift(store: Store, gateway: Gateway) -> None:
+async def _record_drift(store: Store, gateway: Gateway) -> None:
     changed: defaultdict[str, dict[str, str]] = defaultdict(dict)
     for one in gateway.drift.unrecorded:
         changed[one.server_id][one.tool] = one.found
     if changed:
-        await record_changed(store, changed, seen=gateway.snapshot.revision)
+        await record_quarantined(store, changed, seen=gateway.snapshot.revision)
 
 
-class _Kept:
+class _PinnedDefinitions:
     """The definitions that pins name: what was approved, and what was found in its place."""
 
     def __init__(self, store: Store) -> None:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from toolgate.gateway.gateway import Gateway
-from toolgate.govern.catalog_projection import CatalogKeeper
+from toolgate.govern.catalog_projection import CatalogProjection
 from toolgate.model.effects import UNSTATED
 from toolgate.model.names import ToolRef
 from toolgate.model.packages import ALL_TOOLS, CatalogRow
@@ -21,12 +21,10 @@ from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import ServerTools, ToolDefinition
 from toolgate.policy.compose import compose, decide_one
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
-from toolgate.policy.limits import Limits
-from toolgate.policy.offers import is_unlisted, may_hold
 from toolgate.policy.resolve import bind_task
-from toolgate.policy.rollouts import candidates_of, draw_versions
-from toolgate.policy.rules import compiled
-from toolgate.policy.scope import Reason, Scope
+from toolgate.policy.rollouts import draw_versions, find_candidates
+from toolgate.policy.rules import can_match, compile_stored, is_unlisted
+from toolgate.policy.scope import Reason, Scope, ScopeLimits
 
 MAX_KEPT: Final = 32
 """Different reaches of keys that are remembered. Keys with the same share one."""
@@ -35,7 +33,7 @@ Rows = Mapping[str, tuple[CatalogRow, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Visible:
+class VisibleCatalog:
     """What one caller sees of the catalog."""
 
     rows: Mapping[str, CatalogRow]
@@ -44,7 +42,7 @@ class Visible:
     """The same by package, both sorted."""
 
 
-class _Reach(NamedTuple):
+class _ReachKey(NamedTuple):
     """What of a caller decides what it sees."""
 
     ceiling: Ceiling
@@ -53,7 +51,7 @@ class _Reach(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
+class _VisibilityInputs:
     """What visibility is found for."""
 
     snapshot: Snapshot
@@ -63,22 +61,22 @@ class _State:
     count: int
     """Of changes of the rows."""
 
-    def is_of(self, gateway: Gateway, keeper: CatalogKeeper) -> bool:
+    def is_of(self, gateway: Gateway, keeper: CatalogProjection) -> bool:
         return (self.snapshot.serial, self.count) == (gateway.snapshot.serial, keeper.count)
 
 
-class Visibility:
+class CatalogVisibility:
     """What was found visible for the newest snapshot and the newest rows."""
 
     def __init__(self) -> None:
-        self._state = _State(Snapshot(serial=-1), {}, {}, -1)
-        self._kept: dict[_Reach, Visible] = {}
+        self._state = _VisibilityInputs(Snapshot(serial=-1), {}, {}, -1)
+        self._kept: dict[_ReachKey, VisibleCatalog] = {}
         self.turn = asyncio.Lock()
         """Held by the one caller that is looked at."""
 
-    async def of(self, gateway: Gateway, keeper: CatalogKeeper, principal: Principal) -> Visible:
+    async def of(self, gateway: Gateway, keeper: CatalogProjection, principal: Principal) -> VisibleCatalog:
         """What this caller sees. Raises what the gateway refuses with."""
-        if (obstacle := gateway.obstacle) is not None:
+        if (obstacle := gateway.suspension) is not None:
             raise obstacle
         # One at a time: many callers with one ceiling come at once, after a change.
         if (known := self._recall(gateway, keeper, principal)) is not None:
@@ -90,16 +88,18 @@ class Visibility:
                 self._kept.clear()
                 # Copied: rows change while a thread looks at them.
                 rows, count = keeper.shown_rows(), keeper.count
-                self._state = await asyncio.to_thread(_state_of, gateway.snapshot, rows, count)
+                self._state = await asyncio.to_thread(_build_inputs, gateway.snapshot, rows, count)
             # In a thread: to decide on ten thousand tools takes longer than the loop may stand still.
-            found = await asyncio.to_thread(_find, gateway.limits, self._state, principal)
+            found = await asyncio.to_thread(_find_visible_rows, gateway.limits, self._state, principal)
             # By the snapshot that it was found for: who has which version may have changed meanwhile.
             self._kept[_reach_of(self._state.snapshot, principal)] = found
             if len(self._kept) > MAX_KEPT:
                 del self._kept[next(iter(self._kept))]
             return found
 
-    def _recall(self, gateway: Gateway, keeper: CatalogKeeper, principal: Principal) -> Visible | None:
+    def _recall(
+        self, gateway: Gateway, keeper: CatalogProjection, principal: Principal
+    ) -> VisibleCatalog | None:
         """What was found before, if it still holds. What is asked for last is kept longest."""
         if not self._state.is_of(gateway, keeper):
             return None
@@ -109,14 +109,14 @@ class Visibility:
         return known
 
 
-def _state_of(snapshot: Snapshot, rows: Rows, count: int) -> _State:
+def _build_inputs(snapshot: Snapshot, rows: Rows, count: int) -> _VisibilityInputs:
     """In it, servers that were not listed yet have listed what the catalog says of them."""
     servers = {
         server_id: _as_listed(offer, rows.get(server_id, ())) if is_unlisted(offer) else offer
         for server_id, offer in snapshot.servers.items()
     }
     named = {row.full_name: row for group in rows.values() for row in group}
-    return _State(
+    return _VisibilityInputs(
         replace(snapshot, servers=MappingProxyType(servers)), rows, dict(sorted(named.items())), count
     )
 
@@ -137,21 +137,23 @@ def _as_listed(offer: ServerTools, rows: tuple[CatalogRow, ...]) -> ServerTools:
     return replace(offer, state="ready" if tools else "pending", tools=MappingProxyType(tools))
 
 
-def _reach_of(platform: Snapshot, principal: Principal) -> _Reach:
+def _reach_of(platform: Snapshot, principal: Principal) -> _ReachKey:
     """What decides what a caller sees: callers for whom it is the same share what was found."""
     ceiling = principal.ceiling
-    return _Reach(ceiling, frozenset() if ceiling.tasks is None else candidates_of(platform, principal.id))
+    return _ReachKey(
+        ceiling, frozenset() if ceiling.tasks is None else find_candidates(platform, principal.id)
+    )
 
 
-def _find(limits: Limits, state: _State, principal: Principal) -> Visible:
+def _find_visible_rows(limits: ScopeLimits, state: _VisibilityInputs, principal: Principal) -> VisibleCatalog:
     rows, ceiling = state.rows, principal.ceiling
     admitted: set[ToolRef] = set()
     unknown: set[str] = set()
-    for task in _tasks(state.snapshot, ceiling):
+    for task in _ceiling_tasks(state.snapshot, ceiling):
         platform = draw_versions(state.snapshot, principal.id, task=task, request=SessionRequest())
         # All that the task allows, not only what it starts with.
         servers = None if task is None else tuple(bind_task(platform, task).allowed)
-        scope = _scope(limits, platform, ceiling, task=task, servers=servers)
+        scope = _compose_scope(limits, platform, ceiling, task=task, servers=servers)
         admitted.update(scope.admitted)
         unknown.update(one for one in scope.servers if _may_hold_some(platform, ceiling, task, one))
     packages = {
@@ -160,10 +162,12 @@ def _find(limits: Limits, state: _State, principal: Principal) -> Visible:
         if (shown := tuple(row for row in rows[package_id] if _is_shown(row, admitted, unknown)))
     }
     named = {name: row for name, row in state.named.items() if _is_shown(row, admitted, unknown)}
-    return Visible(rows=named, packages=packages)
+    return VisibleCatalog(rows=named, packages=packages)
 
 
-def tasks_by_server(gateway: Gateway, principal: Principal, wanted: AbstractSet[str]) -> Mapping[str, str]:
+def find_tasks_by_server(
+    gateway: Gateway, principal: Principal, wanted: AbstractSet[str]
+) -> Mapping[str, str]:
     """For a key that is bound to tasks: which of them to name for each of these servers.
 
     The first that offers something of it, or else the first that may; its default task before others.
@@ -171,18 +175,20 @@ def tasks_by_server(gateway: Gateway, principal: Principal, wanted: AbstractSet[
     default = principal.default_task
     offering: dict[str, str] = {}
     reaching: dict[str, str] = {}
-    tasks = filter(None, _tasks(gateway.snapshot, principal.ceiling))
+    tasks = filter(None, _ceiling_tasks(gateway.snapshot, principal.ceiling))
     for task in sorted(tasks, key=lambda one: (one.task_id != default, one.task_id)):
         platform = draw_versions(gateway.snapshot, principal.id, task=task, request=SessionRequest())
         if left := bind_task(platform, task).allowed & wanted - offering.keys():
-            scope = _scope(gateway.limits, platform, principal.ceiling, task=task, servers=tuple(left))
+            scope = _compose_scope(
+                gateway.limits, platform, principal.ceiling, task=task, servers=tuple(left)
+            )
             offering |= {ref.server_id: task.task_id for ref in scope.admitted}
             reaching = dict.fromkeys(scope.servers, task.task_id) | reaching
     return reaching | offering
 
 
-def _scope(
-    limits: Limits,
+def _compose_scope(
+    limits: ScopeLimits,
     platform: Snapshot,
     ceiling: Ceiling,
     *,
@@ -210,8 +216,8 @@ def _may_hold_some(platform: Snapshot, ceiling: Ceiling, task: TaskPolicy | None
     offer, everything = platform.servers[server_id], ToolRef(server_id, ALL_TOOLS)
     if (
         not is_unlisted(offer)
-        or (ceiling.allow is not None and not may_hold(offer, compiled(ceiling.allow), is_deny=False))
-        or compiled(ceiling.deny).first_match(everything, effects=UNSTATED, is_deny=True) is not None
+        or (ceiling.allow is not None and not can_match(offer, compile_stored(ceiling.allow), is_deny=False))
+        or compile_stored(ceiling.deny).first_match(everything, effects=UNSTATED, is_deny=True) is not None
     ):
         return False
     request = SessionRequest(servers=(server_id,))
@@ -219,7 +225,7 @@ def _may_hold_some(platform: Snapshot, ceiling: Ceiling, task: TaskPolicy | None
     return decision.reason is not Reason.DENIED_BY_TASK
 
 
-def _tasks(platform: Snapshot, ceiling: Ceiling) -> Iterator[TaskPolicy | None]:
+def _ceiling_tasks(platform: Snapshot, ceiling: Ceiling) -> Iterator[TaskPolicy | None]:
     if ceiling.tasks is None:
         yield None
         return

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from toolgate.errors import SessionLimit, ToolgateError
-from toolgate.gateway.roles import reaches
+from toolgate.gateway.auth.identity import reaches
 from toolgate.model.principals import Principal
-from toolgate.model.revisions import Batch, Kind
+from toolgate.model.revisions import ChangeBatch, Kind
 
 MAX_WATCHES: Final = 100
 """Open at once, of each principal."""
-WATCHED: Final[tuple[Kind, ...]] = ("server", "task", "profile", "pin", "chat_upstream")
+WATCHED_KINDS: Final[tuple[Kind, ...]] = ("server", "task", "profile", "pin", "chat_upstream")
 """The kinds every reader of the registry may follow."""
 
 T = TypeVar("T")
@@ -26,16 +26,16 @@ T = TypeVar("T")
 
 def watchable_kinds(principal: Principal) -> frozenset[Kind]:
     """The kinds whose changes `principal` may be told of. Of a `secret` nobody is."""
-    return frozenset((*WATCHED, "key") if reaches(principal.role, "admin") else WATCHED)
+    return frozenset((*WATCHED_KINDS, "key") if reaches(principal.role, "admin") else WATCHED_KINDS)
 
 
-def narrow_batch(batch: Batch, kinds: Collection[Kind]) -> Batch:
+def filter_batch(batch: ChangeBatch, kinds: Collection[Kind]) -> ChangeBatch:
     """What the batch says about `kinds`: a bookmark, where that is nothing."""
     changes = tuple(change for change in batch.changes if change.kind in kinds)
-    return Batch(revision=batch.revision, changes=changes, digest=batch.digest)
+    return ChangeBatch(revision=batch.revision, changes=changes, digest=batch.digest)
 
 
-class Watch:
+class RegistryWatch:
     """One that is open. It can be ended from outside, also while it waits."""
 
     __slots__ = ("_patience", "is_over", "reason")
@@ -69,27 +69,27 @@ class Watch:
         return batch
 
 
-class Watches:
+class RegistryWatches:
     """Those that are open here, counted by principal; all end when this process does."""
 
     def __init__(self, most: int = MAX_WATCHES) -> None:
         self._most = most
         self._held: Counter[str] = Counter()
-        self._open: set[Watch] = set()
+        self._open: set[RegistryWatch] = set()
         self._is_closed = False
 
     def __len__(self) -> int:
         return len(self._open)
 
     @contextmanager
-    def admit(self, principal: Principal) -> Iterator[Watch]:
+    def admit(self, principal: Principal) -> Iterator[RegistryWatch]:
         """Count one more watch for the length of the block. Raises SessionLimit for one too many."""
         if self._held[principal.id] >= self._most:
             raise SessionLimit(
                 f"`{principal.id}` has {self._most} watches open, as many as it may",
                 hint="close one of them, or share one among those who need it",
             )
-        watch = Watch(is_over=self._is_closed)
+        watch = RegistryWatch(is_over=self._is_closed)
         self._held[principal.id] += 1
         self._open.add(watch)
         try:

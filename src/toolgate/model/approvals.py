@@ -12,7 +12,7 @@ MAX_REASON: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class ApprovalRequest:
     """A call that a person is to agree to. What an approval is good for is what `binding` says, no more."""
 
     principal: str
@@ -53,7 +53,7 @@ class CallApproval:
     """A question and how it stands."""
 
     approval_id: str
-    question: Question
+    question: ApprovalRequest
     created_ms: int
     expires_ms: int
     """Until then somebody may decide; once approved, until then the call may be made."""

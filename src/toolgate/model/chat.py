@@ -29,7 +29,7 @@ class ChatBudgets:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetsNarrowed:
+class ChatBudgetLimits:
     """What a task or a request asks for. None: as it was."""
 
     max_iterations: int | None = None

@@ -52,7 +52,7 @@ _OPPOSITES: Final = frozenset({"destructive", "read_only"})
 
 def read_effects(annotations: Mapping[str, Any]) -> Effects:
     """The effects by the `annotations` of a definition. Only a plain true or false is a hint."""
-    return _weigh(tuple(_boolean(annotations.get(hint)) for hint in HINTS.values()))
+    return _derive_effects(tuple(_boolean(annotations.get(hint)) for hint in HINTS.values()))
 
 
 def _boolean(value: object) -> bool | None:
@@ -60,7 +60,7 @@ def _boolean(value: object) -> bool | None:
 
 
 @lru_cache(maxsize=81)  # four hints, each true, false or absent
-def _weigh(values: tuple[bool | None, ...]) -> Effects:
+def _derive_effects(values: tuple[bool | None, ...]) -> Effects:
     said = dict(zip(HINTS, values, strict=True))
     stated = {effect for effect, value in said.items() if value is True}
     ruled_out = {effect for effect, value in said.items() if value is False}

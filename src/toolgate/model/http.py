@@ -1,7 +1,69 @@
-"""Heads of HTTP messages that were parsed before. Peers repeat themselves, but for the length."""
+"""Addresses of listeners and peers: how they are written, and which of them stay on this machine.
 
+Headers of HTTP: what is the name of one, and which a record may not set.
+
+Heads of HTTP messages that were parsed before. Peers repeat themselves, but for the length.
+"""
+
+import ipaddress
 import re
 from typing import Final
+
+_ORIGIN: Final = re.compile(
+    r"(?P<site>(?P<scheme>https?)://(?:[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?|\[[0-9a-f:.]+\]))(?::(?P<port>[0-9]{1,5}))?/?"
+)
+_DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """(host, port) of `HOST:PORT` or `[IPV6]:PORT`. Raises ValueError."""
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise ValueError(f"`{text}` is not HOST:PORT")
+    return host, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` is this machine, whatever a resolver says: a loopback address, or `localhost`."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def parse_origin(text: str) -> str:
+    """`text` as browsers write the origin of a page, `scheme://host[:port]`. Raises ValueError."""
+    found = _ORIGIN.fullmatch(text.strip().lower())
+    if found is None or int(found["port"] or 0) > 65_535:
+        raise ValueError(f"`{text[:80]}` is not an origin: write it like `https://app.example.com:8443`")
+    is_default = found["port"] in (None, _DEFAULT_PORTS[found["scheme"]])
+    return found["site"] if is_default else f"{found['site']}:{int(found['port'])}"
+
+
+HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+"""A token, by RFC 9110, 5.6.2."""
+
+_RESERVED_HEADERS: Final = frozenset(
+    {
+        "accept",
+        "accept-encoding",
+        "connection",
+        "expect",
+        "host",
+        "keep-alive",
+        "last-event-id",
+        "te",
+        "trailer",
+    }
+)
+_RESERVED_HEADER_PREFIXES: Final = ("content-", "mcp-", "proxy-", "transfer-", "upgrade")
+
+
+def is_reserved_header(name: str) -> bool:
+    """Whether the gateway alone sets it: from a record it could desynchronise or redirect a request."""
+    return name.lower() in _RESERVED_HEADERS or name.lower().startswith(_RESERVED_HEADER_PREFIXES)
+
 
 _MAX_DIGITS: Final = 8
 _LENGTH = re.compile(
@@ -33,7 +95,7 @@ class HeadShape:
         return end + len(self._after), int(digits)
 
 
-def shape_of(head: bytes) -> HeadShape | None:
+def parse_head_shape(head: bytes) -> HeadShape | None:
     """The shape of a whole head, the empty line included; None where it has no plain length."""
     length = _LENGTH.search(head)
     if length is None or head.lower().count(b"\r\ncontent-length") != 1:

@@ -45,7 +45,7 @@ class LogLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallMade:
+class InvocationCall:
     """A call of a tool, by a guest or a model that it asked. `code` is that of its failure, if it failed."""
 
     server_id: str
@@ -67,7 +67,7 @@ class RunUsage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class InvocationResult:
     """How a run ended."""
 
     state: InvocationState
@@ -81,7 +81,7 @@ class Ending:
     is_truncated: bool = False
     """Whether some of its output was dropped."""
     usage: RunUsage = RunUsage()
-    calls: tuple[CallMade, ...] = ()
+    calls: tuple[InvocationCall, ...] = ()
     """The first `MAX_CALLS_KEPT`."""
 
 
@@ -108,4 +108,4 @@ class Invocation:
     """When its node is taken for lost, unless that is heard of before."""
     is_cancel_asked: bool = False
     ended_ms: int | None = None
-    ending: Ending | None = None
+    ending: InvocationResult | None = None

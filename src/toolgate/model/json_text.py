@@ -1,4 +1,8 @@
-"""Names of JSON members that two readers may take for the same one.
+"""JSON objects taken apart one level deep: what is only carried stays the JSON it came as.
+
+Text of strangers as it can be looked at: what could move, hide or reorder it is spelled out.
+
+Names of JSON members that two readers may take for the same one.
 
 Toolgate reads a member by its exact name. Many servers do not: Go and .NET ignore letter case by default, C
 stops at a NUL, others normalise Unicode. So `{"name": "a", "NAME": "b"}` names one tool here and another one
@@ -6,10 +10,80 @@ there. What is decided, approved or recorded must be what the server reads: a re
 refused, and never repaired.
 """
 
+import json
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
+
+import msgspec
+
+Members = dict[str, msgspec.Raw]
+"""The members of an object by their names."""
+NULL: Final = msgspec.Raw(b"null")
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What reading JSON raises. What is only carried is looked at late, part by part, or never."""
+
+decode_members = msgspec.json.Decoder(Members).decode
+"""Raises UNREADABLE for bytes that are no JSON object."""
+decode_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
+"""Raises UNREADABLE for bytes that are no JSON array."""
+
+
+def encode_raw(value: object) -> msgspec.Raw:
+    """`value` as a member of something that is encoded later."""
+    return msgspec.Raw(msgspec.json.encode(value))
+
+
+def as_text(raw: msgspec.Raw | None) -> str | None:
+    """The text that `raw` is, None where it is something else."""
+    return msgspec.json.decode(raw, type=str) if raw is not None and _starts_with(raw, b'"') else None
+
+
+def as_object(raw: msgspec.Raw | None) -> Members | None:
+    """The object that `raw` is, None where it is something else."""
+    return decode_members(raw) if raw is not None and _starts_with(raw, b"{") else None
+
+
+def as_array(raw: msgspec.Raw | None) -> list[msgspec.Raw]:
+    """The entries of the array that `raw` is; none where it is something else."""
+    return decode_array(raw) if raw is not None and _starts_with(raw, b"[") else []
+
+
+def _starts_with(raw: msgspec.Raw, sign: bytes) -> bool:
+    return memoryview(raw)[:1] == sign  # not as bytes: that would copy all of it
+
+
+# Printable by Unicode's categories, and yet nothing to see: fillers, joiners, variation selectors.
+_INVISIBLE: Final = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+
+
+def escape_invisible(text: str, spell: Callable[[str], str]) -> str:
+    """`text` with every character that cannot be seen as `spell` writes it."""
+    if text.isprintable() and not _INVISIBLE.search(text):
+        return text
+    return "".join(one if one.isprintable() and not _INVISIBLE.match(one) else spell(one) for one in text)
+
+
+def encode_json(value: Any, *, indent: int | None = None, sort_keys: bool = False) -> str:
+    """`value` as JSON that any program reads and any terminal shows as it is."""
+    lines = json.dumps(value, ensure_ascii=False, indent=indent, sort_keys=sort_keys).split("\n")
+    return "\n".join(escape_invisible(line, _escape_in_json) for line in lines)
+
+
+def format_json(raw: bytes) -> str:
+    """JSON as it is spelled, over several lines, and with nothing in it that cannot be seen."""
+    lines = msgspec.json.format(raw, indent=2).decode().split("\n")
+    return "\n".join(escape_invisible(line, _escape_in_json) for line in lines)
+
+
+def _escape_in_json(character: str) -> str:
+    """Outside strings JSON has none of these, and in a string this means the same."""
+    code = ord(character)
+    return f"\\u{code:04x}" if code < 0x10000 else json.dumps(character)[1:-1]
+
 
 # Unicode's Default_Ignorable_Code_Point (DerivedCoreProperties), outside of the categories for controls.
 _IGNORABLE: Final = re.compile(
@@ -92,11 +166,11 @@ def find_deep_clash(value: Any) -> str | None:
         clash = next((one for one in clashes if one is not None), None)
         if clash is not None:
             return clash
-        level = [inner for one in level for inner in _entries(one)]
+        level = [inner for one in level for inner in _children(one)]
     return None
 
 
-def ambiguous(name: str, place: str) -> str:
+def describe_ambiguity(name: str, place: str) -> str:
     """What to say of a member of `place`: its name short, with escapes for what cannot be seen."""
     return f"member `{ascii(name[:40])[1:-1]}` of {place} can be read as another member"
 
@@ -105,7 +179,7 @@ def _has_control(name: str) -> bool:
     return any(unicodedata.category(one) == "Cc" for one in name)
 
 
-def _entries(value: Any) -> Iterable[Any]:
+def _children(value: Any) -> Iterable[Any]:
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list) else ()

@@ -1,6 +1,8 @@
 """Server, task and tool names. A name that passed its `parse_…` is never checked again.
 
 A tool is the pair (server_id, name). The two are joined only at the doors, never inside the program.
+
+How a record refers to what it never holds: variables and secrets of the node, resolved at connect time.
 """
 
 import re
@@ -71,7 +73,7 @@ def _parse_short_id(text: str, wanted: str) -> str:
     )
 
 
-def server_id_like(text: str, *, max_chars: int = MAX_SERVER_ID) -> str:
+def slugify_server_id(text: str, *, max_chars: int = MAX_SERVER_ID) -> str:
     """`GitHub (work)` as a server id would spell it: `github-work`; empty where nothing of it is left."""
     return _NOT_IN_SERVER_ID.sub("-", text.lower()).strip("-")[:max_chars].rstrip("-")
 
@@ -106,3 +108,12 @@ def parse_sha256(text: str) -> str:
 def is_tool_name(text: str) -> bool:
     """Whether `text` is a tool name by the rules of MCP: 1 to 128 of `A-Z a-z 0-9 _ . -`."""
     return _TOOL_NAME.fullmatch(text) is not None
+
+
+REFERENCE: Final = re.compile(r"\$\{ENV:([A-Za-z_][A-Za-z0-9_]*)(?::-((?:[^}$]|\$(?!\{))*+))?\}")
+"""`${ENV:NAME}` or `${ENV:NAME:-default}`: the variable's name, and what stands in for it.
+
+No reference begins within a default: a text full of those that nobody closes is gone through once.
+"""
+SECRET_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+"""What `auth_ref` may be: also the name of a file in the node's secrets directory, so no path."""

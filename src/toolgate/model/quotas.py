@@ -4,16 +4,16 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 HolderKind = Literal["key", "task"]
-BudgetName = Literal["calls_per_minute", "calls_per_day", "tokens_per_day"]
+QuotaName = Literal["calls_per_minute", "calls_per_day", "tokens_per_day"]
 
 MAX_CALLS: Final = 10**9
 MAX_TOKENS: Final = 10**12
-MAX_DRAWS: Final = 256
+MAX_LEASE_REQUESTS: Final = 256
 """That a node sends to control in one request."""
 
 
 @dataclass(frozen=True, slots=True)
-class TimeBudgets:
+class Quotas:
     """The most that may be used within a minute or a day, each by UTC. None: as much as there is."""
 
     calls_per_minute: int | None = None
@@ -21,7 +21,7 @@ class TimeBudgets:
     tokens_per_day: int | None = None
 
 
-class Holder(NamedTuple):
+class QuotaHolder(NamedTuple):
     """A key or a task: whose budgets, or grants, all who call with it or under it share."""
 
     kind: HolderKind
@@ -31,18 +31,18 @@ class Holder(NamedTuple):
         return f"{self.kind} `{self.id}`"
 
 
-class Allowance(NamedTuple):
+class HolderQuotas(NamedTuple):
     """What one holder may use over time. Invariant: at least one budget is set."""
 
-    holder: Holder
-    budgets: TimeBudgets
+    holder: QuotaHolder
+    budgets: Quotas
 
 
-class Draw(NamedTuple):
+class LeaseRequest(NamedTuple):
     """What a node asks of one budget: for more calls, or what is left of its tokens."""
 
-    holder: Holder
-    budget: BudgetName
+    holder: QuotaHolder
+    budget: QuotaName
     limit: int
     spent: int = 0
     """Tokens that were used since this was last said."""
@@ -52,7 +52,7 @@ class Draw(NamedTuple):
     """When the window began in which they were granted: to another they are worth nothing."""
 
 
-class Drawn(NamedTuple):
+class LeaseGrant(NamedTuple):
     """What it gets."""
 
     amount: int
@@ -63,17 +63,17 @@ class Drawn(NamedTuple):
     """How long it lasts yet."""
 
 
-class Count(NamedTuple):
+class QuotaCount(NamedTuple):
     """What was used of one budget, and in which window."""
 
     window_ms: int = 0
     used: int = 0
 
 
-class Usage(NamedTuple):
+class HolderUsage(NamedTuple):
     """A count, and of what it is."""
 
-    holder: Holder
-    budget: BudgetName
+    holder: QuotaHolder
+    budget: QuotaName
     window_ms: int
     used: int

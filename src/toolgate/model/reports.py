@@ -1,9 +1,12 @@
-"""What a node tells control about itself and its servers. Reports are state, not records: no revision."""
+"""What a node tells control about itself and its servers. Reports are state, not records: no revision.
+
+Sessions that their clients have ended, as nodes tell each other of them.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from toolgate.model.tools import ListState
 
@@ -75,3 +78,17 @@ class Definitions:
     quarantined: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Name, as policy has it → why its definition was refused."""
     at_ms: int = 0
+
+
+MAX_ENDED: Final = 20_000
+"""How many are remembered, the newest. An older one could be revived, by its own principal only."""
+
+
+class EndedSession(NamedTuple):
+    """A session that no node serves any more."""
+
+    nonce: str
+    until_ms: int
+    """When its id is good for nothing anyway. Wall clock."""
+    at_ms: int = 0
+    """When the registry's database took note of it, by its clock; 0: it has not."""

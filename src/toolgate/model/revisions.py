@@ -9,13 +9,13 @@ Operation = Literal["put", "delete"]
 Body = Mapping[str, Any]
 
 
-def spoken(kind: Kind) -> str:
+def describe_kind(kind: Kind) -> str:
     """What people call a record of this kind."""
     return kind.replace("_", " ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
+class StoredRecord:
     """One record at the revision that last wrote it."""
 
     kind: Kind
@@ -28,7 +28,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Write:
+class RecordWrite:
     """One thing to do in a transaction. `body` None deletes; `if_revision` 0 means "must not exist"."""
 
     kind: Kind
@@ -40,7 +40,7 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class RecordChange:
     """One line of the change log."""
 
     revision: int
@@ -54,21 +54,21 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class ChangeBatch:
     """All changes of one transaction (one revision), or, with no changes, a bookmark of `revision`."""
 
     revision: int
-    changes: tuple[Change, ...] = ()
+    changes: tuple[RecordChange, ...] = ()
     digest: str = field(default="", compare=False)
     """Of the log up to `revision`: another one at the same revision is another history. Empty: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class RecordList:
     """Everything at one revision."""
 
     epoch: str
     revision: int
-    records: tuple[Stored, ...]
+    records: tuple[StoredRecord, ...]
     digest: str = field(default="", compare=False)
     """Of the log up to `revision`; see `Batch`."""

@@ -1,6 +1,9 @@
-"""The server record: how to reach one MCP server and what the platform allows of it."""
+"""The server record: how to reach one MCP server and what the platform allows of it.
 
-from collections.abc import Mapping
+Package runners: commands that download a server before they run it. Pure: it looks at the record alone.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, Literal
@@ -60,7 +63,7 @@ class HttpEndpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budgets:
+class ServerBudgets:
     """Per-server limits. An absent field has its default; present-but-partial never means zero."""
 
     tool_timeout_ms: int = 30_000
@@ -104,7 +107,7 @@ class ServerRecord:
     tool_namespace: str = ""
     allowed_tools: tuple[str, ...] = ()
     approval_policy: ApprovalPolicy = field(default_factory=ApprovalPolicy)
-    budgets: Budgets = field(default_factory=Budgets)
+    budgets: ServerBudgets = field(default_factory=ServerBudgets)
     redaction: RedactionRules = field(default_factory=RedactionRules)
     tags: tuple[str, ...] = ()
     category: str = ""
@@ -137,3 +140,65 @@ class ServerRecord:
         assert self.http.oauth is not None
         oauth = replace(self.http.oauth, owner=principal_id)
         return replace(self, http=replace(self.http, oauth=oauth))
+
+
+RUNNER_START_TIMEOUT_S: Final = 300.0
+"""How long the start of a package runner may take. Servers took up to 50 s to download on a fast network."""
+
+_RUNNERS: Final = frozenset({"npx", "pnpx", "bunx", "uvx", "pipx", "dnx", "docker", "podman", "nerdctl"})
+_RUNNING_BY: Final[Mapping[str, Sequence[Sequence[str]]]] = {
+    "npm": (("exec",), ("x",)),
+    "pnpm": (("dlx",),),
+    "yarn": (("dlx",),),
+    "bun": (("x",), ("run",)),
+    "uv": (("tool", "run"), ("run",)),
+    "deno": (("run",),),
+    "go": (("run",),),
+}
+"""Programs that are package runners with one of these subcommands."""
+_CONTAINERS: Final = frozenset({"docker", "podman", "nerdctl"})
+_SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ash"})
+
+
+def find_runner(record: ServerRecord) -> str | None:
+    """The package runner that `record` starts, such as `npx` or `uv tool run`; None: it starts none."""
+    if record.stdio is None:
+        return None
+    return _parse_runner((record.stdio.command, *record.stdio.args))
+
+
+def choose_start_timeout(record: ServerRecord, otherwise_s: float) -> float:
+    """How long its start may take; `otherwise_s` where neither the record nor its command says so."""
+    if record.start_timeout_s:
+        return float(record.start_timeout_s)
+    return otherwise_s if find_runner(record) is None else max(RUNNER_START_TIMEOUT_S, otherwise_s)
+
+
+def describe_download(runner: str) -> str:
+    """What a runner does while its server does not run yet."""
+    return f"{runner} is {'pulling the image' if runner in _CONTAINERS else 'downloading packages'}"
+
+
+def _parse_runner(words: Sequence[str]) -> str | None:
+    program, arguments = words[0].rpartition("/")[2].removesuffix(".cmd"), words[1:]
+    if program == "env":
+        # Without further `env`, however many there are: this must end for every record.
+        words = [word for word in arguments if "=" not in word and not word.startswith("-")]
+        rest = [word for word in words if word.rpartition("/")[2] != "env"]
+        return _parse_runner(rest) if rest else None
+    if program in _SHELLS:
+        return _parse_script_runner(arguments)
+    if program in _RUNNERS:
+        return program
+    plain = [word for word in arguments if not word.startswith("-")]
+    for subcommand in _RUNNING_BY.get(program, ()):
+        if plain[: len(subcommand)] == list(subcommand):
+            return " ".join((program, *subcommand))
+    return None
+
+
+def _parse_script_runner(arguments: Sequence[str]) -> str | None:
+    """Of `sh -c "exec npx …"`: what the first command of the script is."""
+    script = next((word for word in arguments if not word.startswith("-")), "")
+    words = [word for word in script.split() if word != "exec"]
+    return _parse_runner(words) if words else None

@@ -1,15 +1,29 @@
-"""The immutable picture a node serves from. A new one replaces it whole; nobody edits it."""
+"""Pins: which definitions of a server were looked at and approved.
+
+The immutable picture a node serves from. A new one replaces it whole; nobody edits it.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from toolgate.model.chat import ChatUpstream
-from toolgate.model.pins import Pin
-from toolgate.model.principals import Choice, Key
-from toolgate.model.servers import RedactionRules
+from toolgate.model.principals import IntegrationChoice, Key
+from toolgate.model.servers import EMPTY, RedactionRules
 from toolgate.model.tasks import Environment, Profile, Task
 from toolgate.model.tools import ServerTools
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """A server whose tools are offered only as they were approved: by name, with exactly this digest."""
+
+    server_id: str
+    tools: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    """Tool name → SHA-256 of its definition. A tool that is not named here is not offered."""
+    changed: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    """Tool name → SHA-256 of the definition that was found in place of the approved one. Such a tool is not
+    offered until it is approved again, whatever its server lists by then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,5 +46,5 @@ class Snapshot:
     keys: Mapping[str, Key] = field(default_factory=lambda: MappingProxyType({}))
     pins: Mapping[str, Pin] = field(default_factory=lambda: MappingProxyType({}))
     chat_upstreams: Mapping[str, ChatUpstream] = field(default_factory=lambda: MappingProxyType({}))
-    choices: Mapping[str, Choice] = field(default_factory=lambda: MappingProxyType({}))
-    """By `choice_id_of` their callers."""
+    choices: Mapping[str, IntegrationChoice] = field(default_factory=lambda: MappingProxyType({}))
+    """By `make_choice_id` their callers."""

@@ -10,7 +10,7 @@ from toolgate.model.names import ToolRef
 from toolgate.model.servers import ServerRecord
 
 ListState = Literal["pending", "ready", "env_missing", "list_timeout", "list_failed"]
-Era = Literal["legacy", "modern"]
+Revision = Literal["legacy", "modern"]
 ListKind = Literal["tools", "prompts", "resources", "templates"]
 """The lists of a server. A template stands for resources that are not listed one by one."""
 FEATURES: Final = frozenset({"tools", "prompts", "resources", "completions", "logging"})
@@ -70,7 +70,7 @@ class ServerTools:
     templates: Mapping[str, Listing] = field(default_factory=lambda: MappingProxyType({}))
     features: frozenset[str] = frozenset()
     """What the server announced when it was last connected, of FEATURES."""
-    era: Era | None = None
+    era: Revision | None = None
     """What the server spoke when it was last connected."""
     instructions: str = ""
     """What the server then said about itself, bounded."""

@@ -12,30 +12,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from toolgate.catalog.members import shown
+from toolgate.catalog.checks import describe_name
 from toolgate.packages.entries import (
     CHUNK_BYTES,
     MAX_ARCHIVE_BYTES,
-    Entry,
-    Ledger,
-    Member,
+    ArchiveEntry,
+    ArchiveLedger,
+    ArchiveMember,
+    archive_too_large,
+    invalid_archive,
     parse_path,
-    refusal,
-    too_large,
 )
-from toolgate.packages.foreign_manifests import convert_mcpb, is_mcpb
+from toolgate.packages.foreign_manifests import convert_bundle, is_bundle_manifest
 from toolgate.packages.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES
-from toolgate.packages.packing import gather
+from toolgate.packages.packing import PackedArchive, TarWriter, list_package_files
 from toolgate.packages.tar_reader import read_tar
-from toolgate.packages.tar_writer import Packed, TarWriter
 from toolgate.packages.zip_reader import read_zip
 
 _GZIP: Final = b"\x1f\x8b"
-_READERS: Final[Mapping[bytes, Callable[[BinaryIO], Iterator[Member]]]] = {_GZIP: read_tar, b"PK": read_zip}
+_READERS: Final[Mapping[bytes, Callable[[BinaryIO], Iterator[ArchiveMember]]]] = {
+    _GZIP: read_tar,
+    b"PK": read_zip,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inspected:
+class ArchiveSummary:
     """What is in an archive that was read to its end."""
 
     manifest: bytes
@@ -44,20 +46,20 @@ class Inspected:
     unpacked_bytes: int
 
 
-def pack_directory(directory: Path, manifest: bytes, target: BinaryIO) -> Packed:
+def pack_directory(directory: Path, manifest: bytes, target: BinaryIO) -> PackedArchive:
     """Write the files of `directory` to `target`, with `manifest` in place of the one that is there.
 
     The same files make the same archive. Raises InvalidRecord for what no archive may hold, and BodyTooLarge.
     """
-    writer, ledger = TarWriter(target), Ledger()
-    first = Entry(path=MANIFEST_NAME, size=len(manifest))
+    writer, ledger = TarWriter(target), ArchiveLedger()
+    first = ArchiveEntry(path=MANIFEST_NAME, size=len(manifest))
     ledger.enter(first)
     writer.add(first, [manifest])
-    for entry, path in gather(directory):
+    for entry, path in list_package_files(directory):
         if entry.path != MANIFEST_NAME:
             parse_path(entry.path)
             ledger.enter(entry)
-            writer.add(entry, _read(path, entry))
+            writer.add(entry, _read_file(path, entry))
     return writer.close()
 
 
@@ -65,70 +67,70 @@ def unpack_archive(source: BinaryIO, directory: Path) -> None:
     """Unpack into `directory`, which must not be there yet, and is not there if that fails."""
     directory.mkdir(mode=0o700)
     try:
-        for entry, content in _members(source, Ledger()):
-            _unpack(directory, entry, content)
+        for entry, content in _iter_members(source, ArchiveLedger()):
+            _write_entry(directory, entry, content)
     except BaseException:
         shutil.rmtree(directory)
         raise
 
 
-def normalise(source: BinaryIO, target: BinaryIO) -> Inspected:
+def normalize_archive(source: BinaryIO, target: BinaryIO) -> ArchiveSummary:
     """Write the archive as packages are kept: our own as they are, those of others packed anew.
 
     All of it is read before anything is written. Raises InvalidRecord, or BodyTooLarge past a limit.
     """
-    inspected, is_ours = _inspect(source)
+    inspected, is_ours = _inspect_archive(source)
     source.seek(0)
     if is_ours:
         shutil.copyfileobj(source, target, CHUNK_BYTES)
         return inspected
     writer = TarWriter(target)
-    writer.add(Entry(path=MANIFEST_NAME, size=len(inspected.manifest)), [inspected.manifest])
-    for entry, content in _members(source, Ledger()):
+    writer.add(ArchiveEntry(path=MANIFEST_NAME, size=len(inspected.manifest)), [inspected.manifest])
+    for entry, content in _iter_members(source, ArchiveLedger()):
         if not entry.is_directory and entry.path != MANIFEST_NAME:
             writer.add(entry, content)
     writer.close()
     return inspected
 
 
-def _inspect(source: BinaryIO) -> tuple[Inspected, bool]:
+def _inspect_archive(source: BinaryIO) -> tuple[ArchiveSummary, bool]:
     """What is in an archive, and whether it has our form in all."""
-    manifest, ledger = None, Ledger()
-    is_ours = _magic(source) == _GZIP
-    for entry, content in _members(source, ledger):
+    manifest, ledger = None, ArchiveLedger()
+    is_ours = _read_magic(source) == _GZIP
+    for entry, content in _iter_members(source, ledger):
         if entry.path == MANIFEST_NAME and not entry.is_directory:
             if entry.size > MAX_MANIFEST_BYTES:
-                raise too_large(f"its `{MANIFEST_NAME}` is larger than {MAX_MANIFEST_BYTES:,} bytes")
+                raise archive_too_large(f"its `{MANIFEST_NAME}` is larger than {MAX_MANIFEST_BYTES:,} bytes")
             manifest = b"".join(content)
     if manifest is None:
-        raise refusal(f"it has no `{MANIFEST_NAME}` at its root")
-    if is_mcpb(manifest):
-        manifest, is_ours = convert_mcpb(manifest), False
-    inspected = Inspected(manifest=manifest, files=ledger.files, unpacked_bytes=ledger.unpacked_bytes)
+        raise invalid_archive(f"it has no `{MANIFEST_NAME}` at its root")
+    if is_bundle_manifest(manifest):
+        manifest, is_ours = convert_bundle(manifest), False
+    inspected = ArchiveSummary(manifest=manifest, files=ledger.files, unpacked_bytes=ledger.unpacked_bytes)
     return inspected, is_ours
 
 
-def _members(source: BinaryIO, ledger: Ledger) -> Iterator[Member]:
+def _iter_members(source: BinaryIO, ledger: ArchiveLedger) -> Iterator[ArchiveMember]:
     """The entries below the root of an archive, each checked against those before it."""
     if source.seek(0, os.SEEK_END) > MAX_ARCHIVE_BYTES:
-        raise too_large(f"it is larger than {MAX_ARCHIVE_BYTES:,} bytes")
-    read = _READERS.get(_magic(source))
+        raise archive_too_large(f"it is larger than {MAX_ARCHIVE_BYTES:,} bytes")
+    read = _READERS.get(_read_magic(source))
     if read is None:
-        raise refusal("it is neither a gzipped tar nor a zip")
+        raise invalid_archive("it is neither a gzipped tar nor a zip")
     for entry, content in read(source):
         ledger.enter(entry)
         if entry.path:
             yield entry, content
 
 
-def _magic(source: BinaryIO) -> bytes:
+def _read_magic(source: BinaryIO) -> bytes:
     source.seek(0)
     magic = source.read(2)
     source.seek(0)
     return magic
 
 
-def _read(path: Path, entry: Entry) -> Iterator[bytes]:
+def _read_file(path: Path, entry: ArchiveEntry) -> Iterator[bytes]:
     left = entry.size
     try:
         with path.open("rb") as file:
@@ -136,12 +138,12 @@ def _read(path: Path, entry: Entry) -> Iterator[bytes]:
                 left -= len(piece)
                 yield piece
     except OSError as exc:
-        raise refusal(f"`{shown(entry.path)}` cannot be read: {exc.strerror}") from exc
+        raise invalid_archive(f"`{describe_name(entry.path)}` cannot be read: {exc.strerror}") from exc
     if left:
-        raise refusal(f"`{shown(entry.path)}` changed while it was packed")
+        raise invalid_archive(f"`{describe_name(entry.path)}` changed while it was packed")
 
 
-def _unpack(root: Path, entry: Entry, content: Iterator[bytes]) -> None:
+def _write_entry(root: Path, entry: ArchiveEntry, content: Iterator[bytes]) -> None:
     path = root.joinpath(*entry.path.split("/"))
     if entry.is_directory:
         path.mkdir(mode=0o755, parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ import msgspec
 from toolgate.errors import Conflict, InvalidRecord, NotFound, StorageFailed
 from toolgate.model.names import parse_server_id, parse_sha256, parse_version
 from toolgate.packages.manifest import MAX_MANIFEST_BYTES
-from toolgate.packages.objects import ObjectInfo, Objects
+from toolgate.packages.objects import ObjectInfo, ObjectStore
 
 ROOT: Final = "packages"
 MAX_VERSIONS: Final = 500
@@ -40,7 +40,7 @@ class _Record(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredVersion:
+class PackageVersion:
     """One version of a package, as it is kept."""
 
     package_id: str
@@ -51,10 +51,10 @@ class StoredVersion:
     """When it was published."""
 
 
-class Artifacts:
+class ArtifactStore:
     """Every version, whoever published it. What is installed stands in the registry."""
 
-    def __init__(self, objects: Objects, *, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, objects: ObjectStore, *, clock_ms: Callable[[], int]) -> None:
         self._objects = objects
         self._clock_ms = clock_ms
         self._known: dict[tuple[str, str], _Record] = {}
@@ -72,9 +72,9 @@ class Artifacts:
             size = (await asyncio.to_thread(archive.stat)).st_size
             record = _Record(sha256=sha256, size=size, at_ms=self._clock_ms())
             await self._objects.create(f"{directory}/{_RECORD}", msgspec.json.encode(record))
-        await self._settle(directory, sha256)
+        await self._remove_leftovers(directory, sha256)
 
-    async def versions(self, package_id: str | None = None) -> list[StoredVersion]:
+    async def versions(self, package_id: str | None = None) -> list[PackageVersion]:
         """All versions, or those of one package; by package, the newest first."""
         under = ROOT if package_id is None else f"{ROOT}/{parse_server_id(package_id)}"
         found = [one for one in await self._objects.list(under) if _is_record(one.name)]
@@ -82,20 +82,20 @@ class Artifacts:
             self._known.clear()
         slots = asyncio.Semaphore(_AT_ONCE)
 
-        async def read(one: ObjectInfo) -> StoredVersion | None:
+        async def read(one: ObjectInfo) -> PackageVersion | None:
             async with slots:
-                record = await self._recall(one)
+                record = await self._read_cached_record(one)
             return None if record is None else _stored(one.name, record)
 
         stored = filter(None, await asyncio.gather(*map(read, found)))
         return sorted(stored, key=lambda one: (one.package_id, -one.at_ms, one.version))
 
-    async def get(self, package_id: str, version: str) -> StoredVersion:
+    async def get(self, package_id: str, version: str) -> PackageVersion:
         """What is kept of one version. Raises NotFound."""
         directory = _directory(package_id, version)
         record = await self._record(directory)
         if record is None:
-            raise _missing(package_id, version)
+            raise _version_not_found(package_id, version)
         return _stored(f"{directory}/{_RECORD}", record)
 
     async def manifest(self, package_id: str, version: str) -> bytes:
@@ -105,7 +105,7 @@ class Artifacts:
         try:
             return await self._objects.get(name, max_bytes=MAX_MANIFEST_BYTES)
         except NotFound as exc:
-            raise _damaged(package_id, version) from exc
+            raise _damaged_version(package_id, version) from exc
 
     async def read(self, package_id: str, version: str) -> AsyncGenerator[bytes, None]:
         """The archive, in pieces. Raises NotFound."""
@@ -114,7 +114,7 @@ class Artifacts:
             async for piece in self._objects.read(_archive(_directory(package_id, version), stored.sha256)):
                 yield piece
         except NotFound as exc:
-            raise _damaged(package_id, version) from exc
+            raise _damaged_version(package_id, version) from exc
 
     async def remove(self, package_id: str, version: str) -> None:
         """Forget a version, and nothing else. Raises NotFound."""
@@ -144,7 +144,7 @@ class Artifacts:
             and await self._objects.size(_manifest(directory, sha256)) is not None
         )
 
-    async def _settle(self, directory: str, sha256: str) -> None:
+    async def _remove_leftovers(self, directory: str, sha256: str) -> None:
         """What is there now is this one, or the one of whoever was first. What others left is removed."""
         record = await self._record(directory)
         if record is None:
@@ -162,7 +162,7 @@ class Artifacts:
             return None
         return _parse_record(raw)
 
-    async def _recall(self, one: ObjectInfo) -> _Record | None:
+    async def _read_cached_record(self, one: ObjectInfo) -> _Record | None:
         """The record, unless it went meanwhile. A damaged one hides itself, and no other."""
         known = self._known.get((one.name, one.tag))
         if known is not None:
@@ -210,9 +210,9 @@ def _parse_record(raw: bytes) -> _Record:
     return record
 
 
-def _stored(name: str, record: _Record) -> StoredVersion:
+def _stored(name: str, record: _Record) -> PackageVersion:
     _, package_id, version, _ = name.split("/")
-    return StoredVersion(
+    return PackageVersion(
         package_id=package_id, version=version, sha256=record.sha256, size=record.size, at_ms=record.at_ms
     )
 
@@ -226,14 +226,14 @@ def _check_same(directory: str, record: _Record, sha256: str) -> None:
         )
 
 
-def _missing(package_id: str, version: str) -> NotFound:
+def _version_not_found(package_id: str, version: str) -> NotFound:
     return NotFound(
         f"there is no version `{version}` of package `{package_id}`",
         hint=f"`toolgate packages show {package_id}` lists those there are",
     )
 
 
-def _damaged(package_id: str, version: str) -> StorageFailed:
+def _damaged_version(package_id: str, version: str) -> StorageFailed:
     return StorageFailed(
         f"version `{version}` of `{package_id}` is not whole in the artifact store", hint="publish it again"
     )

@@ -2,6 +2,11 @@
 
 A directory gets its name by a rename, after all of it was written: one that has a name is whole. Those of an
 earlier boot are not trusted, as what was written shortly before a power cut may be lost.
+
+Starts servers that were installed as packages, from their files. Others are started as ever.
+
+`${PACKAGE_DIR}` stands for the directory of these files in arguments, variables and `cwd`; a command with a
+`/` in it that does not begin with one is a program among them.
 """
 
 import asyncio
@@ -11,27 +16,39 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, Self
 
-from toolgate.errors import NotFound, ToolgateError
+from toolgate.errors import InvalidRecord, NotFound, ToolgateError
 from toolgate.model.packages import PackageRef
+from toolgate.model.servers import ServerRecord, StdioLaunch
+from toolgate.model.tools import Revision
 from toolgate.packages.archive import unpack_archive
 from toolgate.packages.entries import MAX_ARCHIVE_BYTES
-from toolgate.upstream.background import Background
-from toolgate.upstream.connection.contract import START_TIMEOUT_S, StartFailed
+from toolgate.packages.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, parse_manifest
+from toolgate.upstream.connection.contract import (
+    SHARED_CAPABILITIES,
+    START_TIMEOUT_S,
+    ConnectionListener,
+    Connector,
+    ServerConnection,
+    StartFailed,
+)
+from toolgate.upstream.connection.tasks import BackgroundTasks
 
-Fetch = Callable[[str, PackageRef], AsyncGenerator[bytes, None]]
+FetchArchive = Callable[[str, PackageRef], AsyncGenerator[bytes, None]]
 """Reads the archive of a package. What it raises is a ToolgateError."""
-Named = Callable[[], Collection[str] | None]
+NamedPackages = Callable[[], Collection[str] | None]
 """The hashes that some record names. None: not known yet."""
 
 SWEEP_EVERY_S: Final = 60.0
 UNUSED_S: Final = 2 * SWEEP_EVERY_S
 """When what no record names may go: a server that still ran from it has ended by then."""
-PATIENCE_S: Final = START_TIMEOUT_S
+UNPACK_TIMEOUT_S: Final = START_TIMEOUT_S
 """How long one start waits for its files."""
 MAX_UNPACKING: Final = 2
 """At once: it is the processors' work."""
@@ -43,15 +60,15 @@ _FILES: Final = "files"
 _log: Final = logging.getLogger(__name__)
 
 
-class UnpackedPackages:
+class PackageCache:
     """The packages in `directory`, which is this process's own. Within its block, it also clears up."""
 
     def __init__(
         self,
         directory: Path,
-        fetch: Fetch,
+        fetch: FetchArchive,
         *,
-        named: Named,
+        named: NamedPackages,
         clock_s: Callable[[], float] = time.monotonic,
         boot_id: str | None = None,
     ) -> None:
@@ -67,7 +84,7 @@ class UnpackedPackages:
         self._used_s: dict[str, float] = {}
         """When some record last named a package, or a server was started from it."""
         self._slots = asyncio.Semaphore(MAX_UNPACKING)
-        self._background = Background()
+        self._background = BackgroundTasks()
 
     async def __aenter__(self) -> Self:
         self._background.start(self._keep_sweeping())
@@ -111,11 +128,11 @@ class UnpackedPackages:
 
     async def _wait_for(self, task: "asyncio.Task[StartFailed | None]") -> None:
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(UNPACK_TIMEOUT_S):
                 failure = await asyncio.shield(task)
         except TimeoutError as exc:
             raise StartFailed(
-                f"its package was not there within {PATIENCE_S:g} s, and is still being fetched",
+                f"its package was not there within {UNPACK_TIMEOUT_S:g} s, and is still being fetched",
                 state="list_timeout",
             ) from exc
         if failure is not None:
@@ -134,7 +151,7 @@ class UnpackedPackages:
         """Fetch, check, unpack, name. What is wrong, if it fails."""
         try:
             async with self._slots:
-                workshop = await asyncio.to_thread(self._new_workshop)
+                workshop = await asyncio.to_thread(self._make_work_directory)
                 try:
                     await self._download(package_id, ref, workshop / _ARCHIVE)
                     await asyncio.to_thread(_unpack, workshop, self._directory / ref.sha256)
@@ -150,7 +167,7 @@ class UnpackedPackages:
             return StartFailed(f"its package cannot be unpacked: {(exc.strerror or str(exc)).lower()}")
         return None
 
-    def _new_workshop(self) -> Path:
+    def _make_work_directory(self) -> Path:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         return Path(tempfile.mkdtemp(prefix=self._mark, dir=self._directory))
 
@@ -207,3 +224,75 @@ def _remove_others(everything: Path, current: Path, *, kept: Collection[str], ma
 
 def _entries(directory: Path) -> list[Path]:
     return list(directory.iterdir()) if directory.is_dir() else []
+
+
+PACKAGE_DIR: Final = "${PACKAGE_DIR}"
+
+
+class PackageConnector(Connector):
+    """An opener of records with and without a package, over that of their transport."""
+
+    def __init__(self, opener: Connector, packages: PackageCache) -> None:
+        self._opener = opener
+        self._packages = packages
+
+    async def __call__(
+        self,
+        record: ServerRecord,
+        listener: ConnectionListener,
+        *,
+        known_era: Revision | None,
+        capabilities: bytes = SHARED_CAPABILITIES,
+    ) -> ServerConnection:
+        if record.package is not None and record.stdio is not None:
+            directory = await self._packages.open(record.server_id, record.package)
+            record = replace(record, stdio=resolve_launch(record.stdio, directory))
+        return await self._opener(record, listener, known_era=known_era, capabilities=capabilities)
+
+
+def resolve_launch(launch: StdioLaunch, directory: Path) -> StdioLaunch:
+    """`launch` as it is for a package whose files are in `directory`. Raises StartFailed."""
+
+    def put_in(text: str) -> str:
+        return text.replace(PACKAGE_DIR, str(directory))
+
+    return replace(
+        launch,
+        command=_command(launch.command, directory),
+        args=tuple(map(put_in, launch.args)),
+        env=MappingProxyType({name: put_in(value) for name, value in launch.env.items()}),
+        cwd=str(directory / put_in(launch.cwd or "")),
+    )
+
+
+def _command(command: str, directory: Path) -> str:
+    """A program of the package by its path; others stay what they are."""
+    if "/" not in command or command.startswith(("/", "${")):
+        return command
+    if ".." in command.split("/"):
+        raise StartFailed(f"`{command[:80]}` leads out of its package", fatal=True)
+    return str(directory / command)
+
+
+class ManifestTools:
+    """The tools that the manifests of packages define in full: known before their servers ever ran."""
+
+    def __init__(self, packages: PackageCache) -> None:
+        self._packages = packages
+
+    async def __call__(self, record: ServerRecord) -> Sequence[bytes]:
+        """The definitions; nothing if the manifest only names tools, or cannot be read."""
+        if record.package is None:
+            return ()
+        try:
+            directory = await self._packages.open(record.server_id, record.package)
+            return await asyncio.to_thread(_declared_in, directory / MANIFEST_NAME)
+        except (StartFailed, InvalidRecord, OSError) as exc:
+            _log.info("server `%s` is started to learn its tools: %s", record.server_id, exc)
+            return ()
+
+
+def _declared_in(path: Path) -> Sequence[bytes]:
+    with path.open("rb") as file:
+        manifest = parse_manifest(file.read(MAX_MANIFEST_BYTES + 1))
+    return [tool.raw for tool in manifest.tools] if manifest.source == "manifest" else ()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
-from toolgate.catalog.members import shown
+from toolgate.catalog.checks import describe_name
 from toolgate.errors import BodyTooLarge, InvalidRecord
 
 MAX_ARCHIVE_BYTES: Final = 64 * 1024 * 1024
@@ -29,7 +29,7 @@ _ROOT: Final = frozenset({".", "./"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class ArchiveEntry:
     """One file or directory of an archive: its path from the package's directory, with `/` between parts."""
 
     path: str
@@ -39,11 +39,11 @@ class Entry:
     is_executable: bool = False
 
 
-Member = tuple[Entry, Iterator[bytes]]
+ArchiveMember = tuple[ArchiveEntry, Iterator[bytes]]
 """An entry and its content, to be read before the next one is asked for."""
 
 
-def refusal(problem: str) -> InvalidRecord:
+def invalid_archive(problem: str) -> InvalidRecord:
     """What is wrong with an archive, as the error that says so."""
     return InvalidRecord(
         f"the archive is refused: {problem}",
@@ -51,7 +51,7 @@ def refusal(problem: str) -> InvalidRecord:
     )
 
 
-def too_large(problem: str) -> BodyTooLarge:
+def archive_too_large(problem: str) -> BodyTooLarge:
     """An archive past one of its limits."""
     return BodyTooLarge(
         f"the archive is refused: {problem}", hint="leave out of the package what it runs without"
@@ -64,21 +64,23 @@ def parse_path(name: str) -> str:
         return ""
     path = name.removeprefix("./").removesuffix("/")
     if len(path.encode(errors="replace")) > MAX_PATH_BYTES:
-        raise refusal(f"`{shown(path)}` is longer than {MAX_PATH_BYTES:,} bytes")
+        raise invalid_archive(f"`{describe_name(path)}` is longer than {MAX_PATH_BYTES:,} bytes")
     # What is not printable also covers what some file systems ignore in a name (U+200D and its kin).
     if not path.isprintable() or "\\" in path or _DRIVE.match(path):
-        raise refusal(f"`{shown(path)}` holds a character that no name here may have")
+        raise invalid_archive(f"`{describe_name(path)}` holds a character that no name here may have")
     parts = path.split("/")
     if len(parts) > MAX_PATH_PARTS:
-        raise refusal(f"`{shown(path)}` is deeper than {MAX_PATH_PARTS} levels")
+        raise invalid_archive(f"`{describe_name(path)}` is deeper than {MAX_PATH_PARTS} levels")
     if not {"", ".", ".."}.isdisjoint(parts):
-        raise refusal(f"`{shown(path)}` does not lead straight down from the package's directory")
+        raise invalid_archive(
+            f"`{describe_name(path)}` does not lead straight down from the package's directory"
+        )
     if any(len(part.encode()) > MAX_PATH_PART_BYTES for part in parts):
-        raise refusal(f"`{shown(path)}` has a part of more than {MAX_PATH_PART_BYTES} bytes")
+        raise invalid_archive(f"`{describe_name(path)}` has a part of more than {MAX_PATH_PART_BYTES} bytes")
     return path
 
 
-class Ledger:
+class ArchiveLedger:
     """What an archive has held so far. Two paths that some file system takes for one are refused."""
 
     def __init__(self) -> None:
@@ -89,13 +91,13 @@ class Ledger:
         self.files = 0
         self.unpacked_bytes = 0
 
-    def enter(self, entry: Entry) -> None:
+    def enter(self, entry: ArchiveEntry) -> None:
         """Take note of an entry, or refuse it for what came before."""
         *parents, path = accumulate(entry.path.split("/"), "{}/{}".format)
         # Those that are known cost no second look: a deep path may be that of thousands of files.
         for parent in (one for one in parents if one not in self._is_explicit):
             if not self._spell(parent):
-                raise refusal(f"`{shown(parent)}` is a file, and a directory of others")
+                raise invalid_archive(f"`{describe_name(parent)}` is a file, and a directory of others")
             self._is_explicit[parent] = False
         is_new = self._spell(path)
         if entry.is_directory and (is_new or self._is_explicit.get(path) is False):
@@ -103,18 +105,20 @@ class Ledger:
         elif is_new:
             self.files += 1
         else:
-            raise refusal(f"`{shown(path)}` is there twice")
+            raise invalid_archive(f"`{describe_name(path)}` is there twice")
         self.unpacked_bytes += entry.size
         if self.unpacked_bytes > MAX_UNPACKED_BYTES:
-            raise too_large(f"it unpacks to more than {MAX_UNPACKED_BYTES:,} bytes")
+            raise archive_too_large(f"it unpacks to more than {MAX_UNPACKED_BYTES:,} bytes")
 
     def _spell(self, path: str) -> bool:
         """Whether a path is new. One that differs from another only for some file systems is refused."""
         key = unicodedata.normalize("NFC", unicodedata.normalize("NFD", path).casefold())
         first = self._spelled.get(key)
         if first is not None and first != path:
-            raise refusal(f"`{shown(path)}` and `{shown(first)}` are one name to some file systems")
+            raise invalid_archive(
+                f"`{describe_name(path)}` and `{describe_name(first)}` are one name to some file systems"
+            )
         self._spelled[key] = path
         if len(self._spelled) > MAX_FILES:
-            raise too_large(f"it holds more than {MAX_FILES:,} files and directories")
+            raise archive_too_large(f"it holds more than {MAX_FILES:,} files and directories")
         return first is None

@@ -1,4 +1,11 @@
-"""The manifests of MCP bundles (`.mcpb`, once `.dxt`), as manifests of ours.
+"""Reads manifests from before version 2, so that packages published with them keep working.
+
+What is understood: `id` (or a `name` that is one), the texts of version 2, `tools` as full definitions, and
+`tools` or `toolsSummary` as a list of names or of objects with `name` and `description`, as an object of
+names to descriptions, or as one text with commas; and a `command` with its `args` and `env`, or a `url`, at
+the top or under one of `run`, `server`, `mcp`, `mcp_config` and `runtime`. Everything else is passed over.
+
+The manifests of MCP bundles (`.mcpb`, once `.dxt`), as manifests of ours.
 
 A bundle is made for one person's desktop, who fills in a form when it is installed. Here nobody is asked:
 each answer becomes a reference to a variable of the node, and a secret never has a default. Of a signature
@@ -6,14 +13,98 @@ nothing is believed: who may publish is decided by keys.
 """
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
+from toolgate.catalog.definitions import check_definition
 from toolgate.errors import InvalidRecord
-from toolgate.model.names import is_tool_name, server_id_like
-from toolgate.model.raw import decode_members
+from toolgate.model.json_text import decode_members
+from toolgate.model.names import is_tool_name, slugify_server_id
+from toolgate.model.tools import ToolDefinition
+from toolgate.registry.interchange.imports import parse_imports
+
+_SAME: Final = ("id", "name", "version", "description", "category", "tags", "homepage", "license")
+_PLACES: Final = ("run", "server", "mcp", "mcp_config", "runtime")
+_LISTS: Final = ("tools", "toolsSummary", "tools_summary")
+_SEPARATOR: Final = re.compile(r"[,;\n\uff0c\u3001\uff1b]")  # and their Chinese kin
+
+MutableObject = dict[str, Any]
+
+
+def upgrade_manifest(document: Mapping[str, Any]) -> MutableObject:
+    """The members of version 2 that say what an old manifest says. They still have to be checked."""
+    members: MutableObject = {name: document[name] for name in _SAME if document.get(name) is not None}
+    members["manifestSchemaVersion"] = "v2"
+    if "id" not in members and "name" in members:
+        members["id"] = members["name"]
+    tools = next((found for name in _LISTS if (found := _tools(document.get(name)))), [])
+    if tools and all(_is_complete(tool) for tool in tools):
+        members["tools"] = tools
+    elif tools:
+        members["toolsSummary"] = [_summary(tool) for tool in tools]
+    run = _run(document)
+    return members if run is None else {**members, "run": run}
+
+
+def _tools(value: object) -> list[MutableObject]:
+    """The tools in any of the shapes they had, each once. What cannot be the name of a tool is none."""
+    found: dict[str, MutableObject] = {}
+    for tool in _each(value):
+        name = tool.get("name")
+        if isinstance(name, str) and is_tool_name(name):
+            found.setdefault(name.casefold(), tool)
+    return list(found.values())
+
+
+def _each(value: object) -> Iterator[MutableObject]:
+    match value:
+        case str():
+            yield from ({"name": name.strip()} for name in _SEPARATOR.split(value))
+        case list():
+            yield from (one if isinstance(one, dict) else {"name": one} for one in value)
+        case dict():
+            for name, one in value.items():
+                yield {"name": name, **(one if isinstance(one, dict) else {"description": one})}
+
+
+def _is_complete(tool: MutableObject) -> bool:
+    is_schema = isinstance(tool.get("inputSchema"), dict)
+    return is_schema and isinstance(check_definition("", msgspec.json.encode(tool)), ToolDefinition)
+
+
+def _summary(tool: MutableObject) -> MutableObject:
+    description = tool.get("description")
+    return {"name": tool["name"], **({"description": description} if isinstance(description, str) else {})}
+
+
+def _run(document: Mapping[str, Any]) -> MutableObject | None:
+    """How it is run, flat as version 2 has it; with the variables of other programs as references of ours."""
+    for place in (document, *(document.get(name) for name in _PLACES)):
+        if isinstance(place, dict) and (place.get("command") or place.get("url")):
+            (body,) = parse_imports({"mcpServers": {"server": _split(place)}}, "mcpServers").bodies
+            return {"transport": body["transport"], **body.get("stdio", {}), **body.get("http", {})}
+    return None
+
+
+def _split(place: MutableObject) -> MutableObject:
+    """A command that has its arguments in it, as a list or as one text, with both apart."""
+    command, args = place.get("command"), place.get("args") or []
+    if isinstance(command, str) and not args and " " in command:
+        command = _words(command)
+    if command and isinstance(command, list) and isinstance(args, list):
+        return {**place, "command": command[0], "args": [*command[1:], *args]}
+    return place
+
+
+def _words(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return [command]
+
 
 _VERSIONS: Final = ("manifest_version", "dxt_version")
 _KNOWN: Final = ("0.1", "0.2", "0.3", "0.4")
@@ -24,10 +115,10 @@ _NOT_IN_VARIABLE: Final = re.compile(r"[^A-Z0-9]+")
 _HOMES: Final = {"HOME": "", "DESKTOP": "/Desktop", "DOCUMENTS": "/Documents", "DOWNLOADS": "/Downloads"}
 _HOME: Final = "${ENV:HOME}"
 
-Json = Mapping[str, Any]
+JsonObject = Mapping[str, Any]
 
 
-def is_mcpb(manifest: bytes) -> bool:
+def is_bundle_manifest(manifest: bytes) -> bool:
     """Whether a `manifest.json` is that of a bundle. Whatever cannot be read is not."""
     try:
         members = decode_members(manifest)
@@ -36,7 +127,7 @@ def is_mcpb(manifest: bytes) -> bool:
     return "manifestSchemaVersion" not in members and not members.keys().isdisjoint(_VERSIONS)
 
 
-def convert_mcpb(manifest: bytes) -> bytes:
+def convert_bundle(manifest: bytes) -> bytes:
     """A bundle's manifest as one of ours, which still has to be checked. Or InvalidRecord."""
     try:
         document: dict[str, Any] = msgspec.json.decode(manifest, type=dict[str, Any])
@@ -48,7 +139,7 @@ def convert_mcpb(manifest: bytes) -> bytes:
     platforms = _object(document, "compatibility").get("platforms")
     if isinstance(platforms, list) and _PLATFORM not in platforms:
         raise InvalidRecord("the bundle is not made for Linux: its `compatibility` says so")
-    package_id = server_id_like(_text(document, "name"))
+    package_id = slugify_server_id(_text(document, "name"))
     ours = {
         "manifestSchemaVersion": "v2",
         "id": package_id,
@@ -58,16 +149,16 @@ def convert_mcpb(manifest: bytes) -> bytes:
         "tags": [label for word in _list(document, "keywords") if (label := _label(word, 64))][:64],
         "license": _label(document.get("license"), 200),
         "toolsSummary": list(_summaries(document)),
-        "run": {"transport": "stdio", **_Launch(package_id, document).body()},
+        "run": {"transport": "stdio", **_BundleLaunch(package_id, document).body()},
     }
     shown = {name: value for name, value in ours.items() if value not in ("", [])}
     return msgspec.json.format(msgspec.json.encode(shown), indent=2)
 
 
-class _Launch:
+class _BundleLaunch:
     """How a bundle is run, with what a desktop would fill in as references to variables of the node."""
 
-    def __init__(self, package_id: str, document: Json) -> None:
+    def __init__(self, package_id: str, document: JsonObject) -> None:
         self._prefix = _variable(package_id)
         self._server = _object(document, "server")
         self._options = _object(document, "user_config")
@@ -85,7 +176,7 @@ class _Launch:
             "env": {name: self._filled(value) for name, value in env.items()},
         }
 
-    def _usual(self) -> Json:
+    def _usual(self) -> JsonObject:
         """Bundles that only say what they are written in."""
         entry = f"{_DIRECTORY}/{self._server.get('entry_point')}"
         match self._server.get("type"):
@@ -147,7 +238,7 @@ def _default(value: object) -> str | None:
     return None
 
 
-def _summaries(document: Json) -> Iterator[dict[str, str]]:
+def _summaries(document: JsonObject) -> Iterator[dict[str, str]]:
     for tool in _list(document, "tools"):
         name = tool.get("name") if isinstance(tool, dict) else None
         if isinstance(name, str) and is_tool_name(name):
@@ -165,16 +256,16 @@ def _label(value: object, length: int) -> str:
     return " ".join(words)[:length].strip()
 
 
-def _text(owner: Json, member: str) -> str:
+def _text(owner: JsonObject, member: str) -> str:
     found = owner.get(member)
     return found if isinstance(found, str) else ""
 
 
-def _object(owner: Json, member: str) -> Json:
+def _object(owner: JsonObject, member: str) -> JsonObject:
     found = owner.get(member)
     return found if isinstance(found, dict) else {}
 
 
-def _list(owner: Json, member: str) -> list[Any]:
+def _list(owner: JsonObject, member: str) -> list[Any]:
     found = owner.get(member)
     return found if isinstance(found, list) else []

@@ -2,6 +2,10 @@
 
 It comes from strangers, like the archive it is in. What passed `parse_manifest` is checked in all: its tools
 are definitions as a server may list them, and how it is run is what a server's record may say.
+
+The shape of `manifest.json` as people and programs write it: the format's version 2.
+
+The field docstrings become the reference.
 """
 
 import re
@@ -9,23 +13,29 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from pydantic import ValidationError
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError
 
-from toolgate.catalog.checks import is_deeper_than
-from toolgate.catalog.definitions import check_definition
-from toolgate.catalog.members import MAX_DEFINITION_DEPTH, MAX_LISTED, Quarantined
+from toolgate.catalog.checks import (
+    MAX_DEFINITION_DEPTH,
+    MAX_DEFINITIONS,
+    MAX_DESCRIPTION_BYTES,
+    QuarantinedDefinition,
+    is_deeper_than,
+)
+from toolgate.catalog.definitions import check_definition, estimate_tokens
 from toolgate.catalog.rows import DeclaredTool
-from toolgate.catalog.tokens import estimate_tokens
 from toolgate.errors import BodyTooLarge, InvalidRecord
+from toolgate.model.json_text import Members, decode_members
+from toolgate.model.names import MAX_SERVER_ID, MAX_TOOL_NAME, is_tool_name
 from toolgate.model.packages import PackageRef, SchemaVersion, Source
-from toolgate.model.raw import Members, decode_members
 from toolgate.model.tools import ToolDefinition
-from toolgate.packages.manifest_bodies import ManifestBody, OldManifestBody, SummaryBody
-from toolgate.packages.readers import modernise
-from toolgate.registry.problems import UNKNOWN_FIELD, Problem, find_problems, invalid_record
+from toolgate.packages.foreign_manifests import upgrade_manifest
+from toolgate.registry.records.body import UNKNOWN_FIELD, FieldProblem, find_problems, invalid_record
+from toolgate.registry.records.fields import Label, LongText, ServerId, Tag, Title, Url, Version, field_error
+from toolgate.registry.records.server_bodies import HttpBody, StdioBody, StrictBody
 
 MANIFEST_NAME: Final = "manifest.json"
 MAX_MANIFEST_BYTES: Final = 4 * 1024 * 1024
@@ -77,9 +87,9 @@ def parse_manifest(content: bytes) -> Manifest:
     )
 
 
-def with_tools(manifest: Manifest, tools: Iterable[ToolDefinition]) -> Manifest:
+def replace_tools(manifest: Manifest, tools: Iterable[ToolDefinition]) -> Manifest:
     """The manifest with the full definitions of its tools, as a server listed them and they were checked."""
-    declared = tuple(_declared(tool) for tool in tools)
+    declared = tuple(_declare_tool(tool) for tool in tools)
     return replace(manifest, tools=declared, source="manifest", schema_version="v2")
 
 
@@ -105,7 +115,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
     return msgspec.json.format(msgspec.json.encode(shown), indent=2) + b"\n"
 
 
-def server_body(manifest: Manifest, ref: PackageRef) -> dict[str, Any]:
+def build_server_body(manifest: Manifest, ref: PackageRef) -> dict[str, Any]:
     """The body of the server that runs a package, without `allowed_tools`. Or InvalidRecord."""
     described = {"display_name": manifest.name, "category": manifest.category, "tags": list(manifest.tags)}
     return {
@@ -116,7 +126,7 @@ def server_body(manifest: Manifest, ref: PackageRef) -> dict[str, Any]:
     }
 
 
-def manifest_schema() -> dict[str, Any]:
+def build_manifest_schema() -> dict[str, Any]:
     """JSON Schema (2020-12) of a manifest of version 2."""
     schema = ManifestBody.model_json_schema()
     schema["properties"]["$schema"] = {
@@ -178,16 +188,18 @@ def _parse_v2(members: Members, document: dict[str, Any]) -> Manifest:
     kept = {name: value for name, value in document.items() if name.startswith(_KEPT)}
     own = {name: value for name, value in document.items() if name not in kept}
     raws = _elements(members["tools"]) if isinstance(own.get("tools"), list) else []
-    return replace(_build(ManifestBody, own, raws), extensions=MappingProxyType(kept))
+    return replace(_build_manifest(ManifestBody, own, raws), extensions=MappingProxyType(kept))
 
 
 def _parse_old(document: dict[str, Any]) -> Manifest:
-    own = modernise(document)
+    own = upgrade_manifest(document)
     raws = [msgspec.json.encode(tool) for tool in own.get("tools", ())]
-    return replace(_build(OldManifestBody, own, raws), schema_version="legacy")
+    return replace(_build_manifest(LegacyManifestBody, own, raws), schema_version="legacy")
 
 
-def _build(model: type[OldManifestBody], document: dict[str, Any], raws: list[bytes]) -> Manifest:
+def _build_manifest(
+    model: "type[LegacyManifestBody]", document: dict[str, Any], raws: list[bytes]
+) -> Manifest:
     """The manifest that `document` is, its tools as they were written; or InvalidRecord."""
     body, problems = _validate(model, document)
     tools, wrong = _check_tools(raws, known=problems)
@@ -195,7 +207,7 @@ def _build(model: type[OldManifestBody], document: dict[str, Any], raws: list[by
         raise invalid_record([*problems, *wrong])
     source: Source = "manifest"
     if body.tools is None:
-        tools = [_summary(one) for one in body.toolsSummary or ()]
+        tools = [_declare_summary(one) for one in body.toolsSummary or ()]
         source = "summary" if tools else "legacy"
     return Manifest(
         id=body.id,
@@ -208,53 +220,55 @@ def _build(model: type[OldManifestBody], document: dict[str, Any], raws: list[by
         license=body.license,
         source=source,
         tools=tuple(tools),
-        run=MappingProxyType(_nested(body)),
+        run=MappingProxyType(_nest_launch(body)),
     )
 
 
 def _validate(
-    model: type[OldManifestBody], document: dict[str, Any]
-) -> tuple[OldManifestBody | None, list[Problem]]:
+    model: "type[LegacyManifestBody]", document: dict[str, Any]
+) -> "tuple[LegacyManifestBody | None, list[FieldProblem]]":
     try:
         return model.model_validate(document), []
     except ValidationError as exc:
-        return None, [_told(problem) for problem in find_problems(exc)]
+        return None, [_rephrase_problem(problem) for problem in find_problems(exc)]
 
 
-def _told(problem: Problem) -> Problem:
+def _rephrase_problem(problem: FieldProblem) -> FieldProblem:
     """A problem in the words of whoever wrote the manifest."""
     path = _RUN_CHOICE.sub("run.", problem["field"])
     words = problem["problem"]
     if words == UNKNOWN_FIELD and "." not in path:
         close = get_close_matches(path, ManifestBody.model_fields, n=1)
         words += f"; did you mean `{close[0]}`?" if close else "; begin its name with `x-` to keep it"
-    return Problem(field=path, problem=words)
+    return FieldProblem(field=path, problem=words)
 
 
-def _check_tools(raws: list[bytes], *, known: list[Problem]) -> tuple[list[DeclaredTool], list[Problem]]:
+def _check_tools(
+    raws: list[bytes], *, known: list[FieldProblem]
+) -> tuple[list[DeclaredTool], list[FieldProblem]]:
     """Each tool as a server's would be checked. Those that are known to be wrong are not told of twice."""
     told = {match[0] for problem in known if (match := _TOOL_PLACE.match(problem["field"]))}
     tools: list[DeclaredTool] = []
-    problems: list[Problem] = []
+    problems: list[FieldProblem] = []
     names: dict[str, str] = {}
-    for place, raw in ((f"tools[{index}]", raw) for index, raw in enumerate(raws[:MAX_LISTED])):
+    for place, raw in ((f"tools[{index}]", raw) for index, raw in enumerate(raws[:MAX_DEFINITIONS])):
         checked = check_definition("", raw)
-        if isinstance(checked, Quarantined):
+        if isinstance(checked, QuarantinedDefinition):
             if place not in told:
-                problems.append(Problem(field=place, problem=_named(checked)))
+                problems.append(FieldProblem(field=place, problem=_describe_quarantined(checked)))
             continue
         first = names.setdefault(checked.ref.name.casefold(), place)
         if first != place:
-            problems.append(Problem(field=place, problem=f"has the name of `{first}`"))
-        tools.append(_declared(checked))
+            problems.append(FieldProblem(field=place, problem=f"has the name of `{first}`"))
+        tools.append(_declare_tool(checked))
     return tools, problems
 
 
-def _named(refused: Quarantined) -> str:
+def _describe_quarantined(refused: QuarantinedDefinition) -> str:
     return f"{refused.reason} (`{refused.name}`)" if refused.name else refused.reason
 
 
-def _declared(tool: ToolDefinition) -> DeclaredTool:
+def _declare_tool(tool: ToolDefinition) -> DeclaredTool:
     return DeclaredTool(
         name=tool.ref.name,
         raw=tool.raw,
@@ -264,12 +278,12 @@ def _declared(tool: ToolDefinition) -> DeclaredTool:
     )
 
 
-def _summary(one: SummaryBody) -> DeclaredTool:
+def _declare_summary(one: "SummaryBody") -> DeclaredTool:
     raw = msgspec.json.encode(one.model_dump(exclude_defaults=True))
     return DeclaredTool(name=one.name, raw=raw, description=one.description, tokens=estimate_tokens(raw))
 
 
-def _nested(body: OldManifestBody) -> dict[str, Any]:
+def _nest_launch(body: "LegacyManifestBody") -> dict[str, Any]:
     """How it is run, as a server's record has it."""
     if body.run is None:
         return {}
@@ -280,3 +294,132 @@ def _nested(body: OldManifestBody) -> dict[str, Any]:
 
 def _elements(raw: msgspec.Raw) -> list[bytes]:
     return [bytes(one) for one in msgspec.json.decode(raw, type=list[msgspec.Raw])]
+
+
+JsonObject = dict[str, Any]
+
+# Told in the published schema too, which knows nothing of validators.
+_ID: Final = {"pattern": "^[a-z0-9]+([-_][a-z0-9]+)*$", "maxLength": MAX_SERVER_ID}
+_VERSION: Final = {"pattern": "^[0-9A-Za-z]([.+-]?[0-9A-Za-z])*$"}
+_TOOL_NAME: Final = {"pattern": rf"^[A-Za-z0-9_.-]{{1,{MAX_TOOL_NAME}}}$"}
+
+
+def _check_tool_name(text: str) -> str:
+    if not is_tool_name(text):
+        raise field_error(f"a tool's name is 1 to {MAX_TOOL_NAME} of `A-Z a-z 0-9 _ . -`")
+    return text
+
+
+def _spell_version(given: object) -> object:
+    return "v2" if given in ("2", 2) else given
+
+
+SchemaVersionText = Annotated[Literal["v2"], BeforeValidator(_spell_version)]
+ToolNameText = Annotated[str, Field(json_schema_extra=_TOOL_NAME), AfterValidator(_check_tool_name)]
+
+
+class StdioRunBody(StdioBody):
+    """A server that is started as a child process, in the directory of the package's files.
+
+    `${PACKAGE_DIR}` in `args`, `env` and `cwd` stands for that directory. A `command` with a `/` inside is a
+    program of the package.
+    """
+
+    transport: Literal["stdio"]
+    """How to talk to it."""
+
+
+class HttpRunBody(HttpBody):
+    """A server that listens at a URL; nothing of the package is started."""
+
+    transport: Literal["streamable_http", "http_sse_legacy"]
+    """How to talk to it."""
+
+
+RunBody = Annotated[StdioRunBody | HttpRunBody, Field(discriminator="transport")]
+
+
+class ToolBody(StrictBody):
+    """A tool's definition, as its server lists it. What else MCP has (`icons`, `_meta`) may be there, too."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: ToolNameText
+    """Unique in the package, also without regard to case."""
+
+    title: str = ""
+    """For people."""
+
+    description: str = Field(default="", max_length=MAX_DESCRIPTION_BYTES)
+    """What it does, for models."""
+
+    inputSchema: JsonObject  # noqa: N815, MCP's spelling
+    """JSON Schema of its arguments, an object. At most 256 KiB and 32 levels deep; references stay within."""
+
+    outputSchema: JsonObject | None = None  # noqa: N815
+    """JSON Schema of its structured result, within the same bounds."""
+
+    annotations: JsonObject | None = None
+    """Hints like `readOnlyHint`."""
+
+
+class SummaryBody(StrictBody):
+    """A tool of which only this much is known."""
+
+    name: ToolNameText
+    """As its server lists it."""
+
+    description: str = Field(default="", max_length=MAX_DESCRIPTION_BYTES)
+    """What it does."""
+
+
+class LegacyManifestBody(StrictBody):
+    """What a manifest from before version 2 is made into before it is checked."""
+
+    manifestSchemaVersion: SchemaVersionText  # noqa: N815, the format's spelling
+    """The version of this format. The number 2 is understood, too."""
+
+    id: Annotated[ServerId, Field(json_schema_extra=_ID)]
+    """Its name in every URL and policy, and that of its server: lower case, up to 40 characters."""
+
+    name: Title = ""
+    """For people, in any language."""
+
+    version: Annotated[Version, Field(json_schema_extra=_VERSION)] = "0.0.0"
+    """Letters and digits with single `.`, `+` or `-` between, like `1.2.0`. What was published as one version
+    never changes."""
+
+    description: LongText = ""
+    """What it is for."""
+
+    category: Label = ""
+    """One heading to list it under, in any language."""
+
+    tags: list[Tag] = Field(default=[], max_length=64)
+    """Words to find it by, and by which profiles and tasks select it."""
+
+    homepage: Url | None = None
+    """Where to read more."""
+
+    license: Title = ""
+    """Under which it may be used, like `Apache-2.0`."""
+
+    tools: Annotated[list[ToolBody], Field(max_length=MAX_DEFINITIONS)] | None = None
+    """The full definition of every tool. `toolgate publish` writes them from what the server lists."""
+
+    toolsSummary: Annotated[list[SummaryBody], Field(max_length=MAX_DEFINITIONS)] | None = None  # noqa: N815
+    """Names and descriptions, where there are no `tools`. Passed over where there are."""
+
+    run: RunBody | None = None
+    """How its server is run or reached."""
+
+
+class ManifestBody(LegacyManifestBody):
+    """`manifest.json` at the root of a package."""
+
+    version: Annotated[Version, Field(json_schema_extra=_VERSION)]
+    """Letters and digits with single `.`, `+` or `-` between, like `1.2.0`. What was published as one version
+    never changes."""
+
+    run: RunBody | None = None
+    """How its server is run or reached. Left out: it describes a server that is registered already."""

@@ -9,8 +9,8 @@ from typing import Final
 
 from toolgate.errors import BodyTooLarge, Conflict, NotFound
 from toolgate.model.names import parse_sha256
-from toolgate.model.workloads import MAX_MODULE_BYTES
-from toolgate.packages.objects import Objects
+from toolgate.model.tasks import MAX_MODULE_BYTES
+from toolgate.packages.objects import ObjectStore
 
 ROOT: Final = "modules"
 MAX_MODULES: Final = 1_000
@@ -28,10 +28,10 @@ class StoredModule:
     """When it was uploaded."""
 
 
-class Modules:
+class ModuleStore:
     """Every module, whoever uploaded it. Which tasks run it stands in the registry."""
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
 
     async def put(self, content: Path, *, sha256: str) -> bool:
@@ -53,7 +53,7 @@ class Modules:
         """What is kept of one. Raises NotFound."""
         found = [one for one in await self.list() if one.sha256 == parse_sha256(sha256)]
         if not found:
-            raise _missing(sha256)
+            raise _module_not_found(sha256)
         return found[0]
 
     async def list(self) -> list[StoredModule]:
@@ -71,12 +71,12 @@ class Modules:
             async for piece in self._objects.read(_name(sha256)):
                 yield piece
         except NotFound as exc:
-            raise _missing(sha256) from exc
+            raise _module_not_found(sha256) from exc
 
     async def remove(self, sha256: str) -> None:
         """Forget it. Raises NotFound."""
         if not await self.has(sha256):
-            raise _missing(sha256)
+            raise _module_not_found(sha256)
         await self._objects.delete([_name(sha256)])
 
     async def _refuse_too_many(self) -> None:
@@ -101,7 +101,7 @@ def _name(sha256: str) -> str:
     return f"{ROOT}/{parse_sha256(sha256)}.wasm"
 
 
-def _missing(sha256: str) -> NotFound:
+def _module_not_found(sha256: str) -> NotFound:
     return NotFound(
         f"there is no module `{sha256}`", hint="`toolgate modules upload FILE` uploads one; `list` shows them"
     )

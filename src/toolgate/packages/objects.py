@@ -24,12 +24,12 @@ from obstore.exceptions import (
 from obstore.store import LocalStore, S3Store
 
 from toolgate.errors import NotFound, StartRefused, StorageFailed, StorageUnavailable, ToolgateError
-from toolgate.registry.durable import sync_directory
+from toolgate.registry.database.disk import sync_directory
 
 S3: Final = "s3://"
-ASK_S: Final = 15.0
+REQUEST_TIMEOUT_S: Final = 15.0
 """For a listing, a deletion, a small object."""
-MOVE_S: Final = 120.0
+TRANSFER_TIMEOUT_S: Final = 120.0
 """For an archive, either way."""
 CHUNK_BYTES: Final = 1024 * 1024
 MAX_LISTED: Final = 50_000
@@ -37,8 +37,8 @@ MAX_LISTED: Final = 50_000
 
 MAX_LOGGED: Final = 300
 
-_CLIENT: Final = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=MOVE_S)}
-_RETRIES: Final = {"max_retries": 3, "retry_timeout": timedelta(seconds=ASK_S)}
+_CLIENT: Final = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=TRANSFER_TIMEOUT_S)}
+_RETRIES: Final = {"max_retries": 3, "retry_timeout": timedelta(seconds=REQUEST_TIMEOUT_S)}
 _VARIABLES: Final = frozenset(
     {
         "AWS_ACCESS_KEY_ID",
@@ -76,7 +76,7 @@ class ObjectInfo:
     """Another one for other content."""
 
 
-class Objects:
+class ObjectStore:
     """Names are paths of segments that were parsed before: nothing here is made of what a caller wrote."""
 
     def __init__(self, store: LocalStore | S3Store, *, directory: Path | None = None) -> None:
@@ -86,14 +86,14 @@ class Objects:
 
     async def put(self, name: str, content: bytes | Path) -> None:
         """Write or replace, whole or not at all."""
-        async with self._asking(MOVE_S):
+        async with self._translate_errors(TRANSFER_TIMEOUT_S):
             await self._store.put_async(name, content)
             await self._sync(name)
 
     async def create(self, name: str, content: bytes) -> bool:
         """Write, unless there is one already. Of all who try at once, one is told that it did."""
         try:
-            async with self._asking(ASK_S):
+            async with self._translate_errors(REQUEST_TIMEOUT_S):
                 await self._store.put_async(name, content, mode="create")
                 await self._sync(name)
         except AlreadyExistsError:
@@ -102,7 +102,7 @@ class Objects:
 
     async def get(self, name: str, *, max_bytes: int) -> bytes:
         """All of a small object. Raises NotFound."""
-        async with self._asking(ASK_S):
+        async with self._translate_errors(REQUEST_TIMEOUT_S):
             found = await self._store.get_async(name)
             if found.meta["size"] > max_bytes:
                 raise StorageFailed(f"an object of more than {max_bytes} bytes is not ours", hint=_FAILED)
@@ -110,11 +110,11 @@ class Objects:
 
     async def read(self, name: str) -> AsyncGenerator[bytes, None]:
         """A large object in pieces. Raises NotFound."""
-        async with self._asking(ASK_S):
+        async with self._translate_errors(REQUEST_TIMEOUT_S):
             found = await self._store.get_async(name)
         pieces = aiter(found.stream(min_chunk_size=CHUNK_BYTES))
         while True:
-            async with self._asking(ASK_S):
+            async with self._translate_errors(REQUEST_TIMEOUT_S):
                 piece = await anext(pieces, None)
             if piece is None:
                 return
@@ -123,7 +123,7 @@ class Objects:
     async def size(self, name: str) -> int | None:
         """In bytes. None: it is not there."""
         try:
-            async with self._asking(ASK_S):
+            async with self._translate_errors(REQUEST_TIMEOUT_S):
                 return (await self._store.head_async(name))["size"]
         except NotFound:
             return None
@@ -131,7 +131,7 @@ class Objects:
     async def list(self, under: str) -> list[ObjectInfo]:
         """All objects under a name, which is whole segments: `a/b` has nothing to do with `a/bc`."""
         found: list[ObjectInfo] = []
-        async with self._asking(ASK_S):
+        async with self._translate_errors(REQUEST_TIMEOUT_S):
             async for part in self._store.list(under):
                 found += (
                     ObjectInfo(
@@ -150,13 +150,13 @@ class Objects:
         """One after the other, in this order. Those that are not there are passed over."""
         for name in names:
             try:
-                async with self._asking(ASK_S):
+                async with self._translate_errors(REQUEST_TIMEOUT_S):
                     await self._store.delete_async(name)
             except NotFound:
                 continue
 
     @asynccontextmanager
-    async def _asking(self, timeout_s: float) -> AsyncIterator[None]:
+    async def _translate_errors(self, timeout_s: float) -> AsyncIterator[None]:
         """Bounds what the block asks of the store, and tells what goes wrong in our terms."""
         try:
             async with asyncio.timeout(timeout_s):
@@ -198,7 +198,7 @@ def _sync_file(root: Path, name: str) -> None:
         sync_directory(path)
 
 
-def objects_at(location: str, environ: Mapping[str, str]) -> Objects:
+def open_object_store(location: str, environ: Mapping[str, str]) -> ObjectStore:
     """What a setting names: a directory, made for its owner only, or `s3://BUCKET/PREFIX`.
 
     Raises StartRefused. Nothing is asked of a bucket yet: a gateway also starts while that cannot be reached.
@@ -213,12 +213,12 @@ def objects_at(location: str, environ: Mapping[str, str]) -> Objects:
     directory = Path(location).expanduser().absolute()
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return Objects(LocalStore(directory, automatic_cleanup=True), directory=directory)
+        return ObjectStore(LocalStore(directory, automatic_cleanup=True), directory=directory)
     except (BaseError, OSError, ValueError) as exc:
         raise StartRefused(f"cannot keep artifacts in `{directory}`: {exc}") from exc
 
 
-def _bucket(location: str, environ: Mapping[str, str]) -> Objects:
+def _bucket(location: str, environ: Mapping[str, str]) -> ObjectStore:
     bucket, _, prefix = location.removeprefix(S3).partition("/")
     if not _BUCKET.fullmatch(bucket):
         raise StartRefused("`artifacts` names no bucket", hint="set it to `s3://BUCKET/PREFIX`")
@@ -240,4 +240,4 @@ def _bucket(location: str, environ: Mapping[str, str]) -> Objects:
             "the bucket that `artifacts` names cannot be set up",
             hint="check its name, and the variables `AWS_REGION`, `AWS_ENDPOINT_URL` and the credentials",
         ) from exc
-    return Objects(store)
+    return ObjectStore(store)

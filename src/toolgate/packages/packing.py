@@ -2,22 +2,27 @@
 
 The directory is its author's own, so what is found is only looked at: what an archive may hold is checked
 where it is written.
+
+Writes the archives that packages are kept as: the same files make the same bytes, whoever packs them.
 """
 
+import hashlib
 import stat
-from collections.abc import Iterator, Sequence
+import tarfile
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
-from toolgate.catalog.members import shown
+from toolgate.catalog.checks import describe_name
 from toolgate.errors import InvalidRecord
-from toolgate.packages.entries import Entry
+from toolgate.packages.entries import MAX_ARCHIVE_BYTES, ArchiveEntry, archive_too_large
 
 IGNORE_NAME: Final = ".toolgateignore"
 MAX_IGNORE_BYTES: Final = 64 * 1024
-ALWAYS: Final = (
+ALWAYS_IGNORED: Final = (
     ".git",
     ".hg",
     ".svn",
@@ -41,7 +46,7 @@ ALWAYS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class IgnorePattern:
     """One line of an ignore file: a name anywhere, or, with a `/` inside, a path from the root."""
 
     text: str
@@ -53,31 +58,33 @@ class Pattern:
         return fnmatchcase(path if "/" in self.text else path.rpartition("/")[2], self.text)
 
 
-def gather(directory: Path) -> Iterator[tuple[Entry, Path]]:
+def list_package_files(directory: Path) -> Iterator[tuple[ArchiveEntry, Path]]:
     """The files of a directory in the order of their paths, without those that are to be left out.
 
     A link to a file in the directory is that file. Any other link, and what is no file, is InvalidRecord.
     """
     root = directory.resolve()
-    patterns = (*DEFAULTS, *_own_patterns(root / IGNORE_NAME))
+    patterns = (*DEFAULTS, *_load_ignore_file(root / IGNORE_NAME))
     return _walk(root, root, patterns)
 
 
-def parse_ignore(text: str) -> tuple[Pattern, ...]:
+def parse_ignore(text: str) -> tuple[IgnorePattern, ...]:
     """The patterns of an ignore file: `*`, `?` and `[…]`, one to a line; `#` begins a comment."""
     lines = (line.strip() for line in text.splitlines())
     return tuple(_parse_line(line) for line in lines if line and not line.startswith("#"))
 
 
-def _parse_line(line: str) -> Pattern:
+def _parse_line(line: str) -> IgnorePattern:
     if line.startswith("!"):
         raise InvalidRecord(f"`{IGNORE_NAME}`: a line cannot begin with `!`: it names what to leave out")
     text = line.rstrip("/")
     # A path from the root may be written with or without a `/` before it; here it needs one inside.
-    return Pattern(text.removeprefix("/") if "/" in text[1:] else text, is_for_directories=line.endswith("/"))
+    return IgnorePattern(
+        text.removeprefix("/") if "/" in text[1:] else text, is_for_directories=line.endswith("/")
+    )
 
 
-def _own_patterns(file: Path) -> tuple[Pattern, ...]:
+def _load_ignore_file(file: Path) -> tuple[IgnorePattern, ...]:
     if not file.is_file():
         return ()
     if file.stat().st_size > MAX_IGNORE_BYTES:
@@ -85,7 +92,9 @@ def _own_patterns(file: Path) -> tuple[Pattern, ...]:
     return parse_ignore(file.read_text("utf-8", errors="replace"))
 
 
-def _walk(root: Path, directory: Path, patterns: Sequence[Pattern]) -> Iterator[tuple[Entry, Path]]:
+def _walk(
+    root: Path, directory: Path, patterns: Sequence[IgnorePattern]
+) -> Iterator[tuple[ArchiveEntry, Path]]:
     for path in sorted(directory.iterdir()):
         place = path.relative_to(root).as_posix()
         is_directory = path.is_dir()
@@ -97,24 +106,74 @@ def _walk(root: Path, directory: Path, patterns: Sequence[Pattern]) -> Iterator[
             yield _file(root, path, place), path
 
 
-def _file(root: Path, path: Path, place: str) -> Entry:
+def _file(root: Path, path: Path, place: str) -> ArchiveEntry:
     try:
         target = path.resolve(strict=True)
         status = target.stat()
     except (OSError, RuntimeError) as exc:  # the latter, before Python 3.13, for links in a circle
-        raise _unfit(place, "not to be found") from exc
+        raise _unpackable(place, "not to be found") from exc
     if not target.is_relative_to(root):
-        raise _unfit(place, "a link that leads out of the directory")
+        raise _unpackable(place, "a link that leads out of the directory")
     if not stat.S_ISREG(status.st_mode):
-        raise _unfit(place, "a link to a directory" if path.is_symlink() else "no ordinary file")
-    return Entry(path=place, size=status.st_size, is_executable=bool(status.st_mode & 0o100))
+        raise _unpackable(place, "a link to a directory" if path.is_symlink() else "no ordinary file")
+    return ArchiveEntry(path=place, size=status.st_size, is_executable=bool(status.st_mode & 0o100))
 
 
-def _unfit(place: str, problem: str) -> InvalidRecord:
+def _unpackable(place: str, problem: str) -> InvalidRecord:
     return InvalidRecord(
-        f"`{shown(place)}` cannot be packed: it is {problem}",
+        f"`{describe_name(place)}` cannot be packed: it is {problem}",
         hint=f"remove it, or name it in `{IGNORE_NAME}`",
     )
 
 
-DEFAULTS: Final = parse_ignore("\n".join(ALWAYS))
+DEFAULTS: Final = parse_ignore("\n".join(ALWAYS_IGNORED))
+
+
+_BLOCK: Final = tarfile.BLOCKSIZE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedArchive:
+    """An archive that was written."""
+
+    sha256: str
+    size: int
+    files: int
+
+
+class TarWriter:
+    """A gzipped tar without times, owners and directories: only files, and whether each is executable."""
+
+    def __init__(self, target: BinaryIO) -> None:
+        self._target = target
+        self._deflate = zlib.compressobj(wbits=16 + zlib.MAX_WBITS)
+        self._sha256 = hashlib.sha256()
+        self._size = 0
+        self._files = 0
+
+    def add(self, entry: ArchiveEntry, content: Iterable[bytes]) -> None:
+        """Write one file. The content must have the size the entry says."""
+        info = tarfile.TarInfo(entry.path)
+        info.size = entry.size
+        info.mode = 0o755 if entry.is_executable else 0o644
+        self._pack(info.tobuf(format=tarfile.PAX_FORMAT))
+        for piece in content:
+            self._pack(piece)
+        self._pack(bytes(-entry.size % _BLOCK))
+        self._files += 1
+
+    def close(self) -> PackedArchive:
+        """Write the end. The target stays open."""
+        self._pack(bytes(2 * _BLOCK))
+        self._write(self._deflate.flush())
+        return PackedArchive(sha256=self._sha256.hexdigest(), size=self._size, files=self._files)
+
+    def _pack(self, content: bytes) -> None:
+        self._write(self._deflate.compress(content))
+
+    def _write(self, packed: bytes) -> None:
+        self._size += len(packed)
+        if self._size > MAX_ARCHIVE_BYTES:
+            raise archive_too_large(f"it would be larger than {MAX_ARCHIVE_BYTES:,} bytes")
+        self._sha256.update(packed)
+        self._target.write(packed)

@@ -11,16 +11,16 @@ from collections import deque
 from collections.abc import Iterator
 from typing import BinaryIO, Final
 
-from toolgate.catalog.members import shown
+from toolgate.catalog.checks import describe_name
 from toolgate.packages.entries import (
     CHUNK_BYTES,
     MAX_FILES,
     MAX_UNPACKED_BYTES,
-    Entry,
-    Member,
+    ArchiveEntry,
+    ArchiveMember,
+    archive_too_large,
+    invalid_archive,
     parse_path,
-    refusal,
-    too_large,
 )
 
 MAX_EXTENSION_BYTES: Final = 8 * 1024
@@ -50,7 +50,7 @@ _KINDS: Final = {
 _REFUSED_RECORDS: Final = frozenset({b"size", b"linkpath", b"hdrcharset", b"charset"})
 
 
-def read_tar(source: BinaryIO) -> Iterator[Member]:
+def read_tar(source: BinaryIO) -> Iterator[ArchiveMember]:
     """The entries of a gzipped tar, in its order. Raises InvalidRecord and BodyTooLarge."""
     stream = _Gunzip(source)
     is_first = True
@@ -65,7 +65,7 @@ def read_tar(source: BinaryIO) -> Iterator[Member]:
     stream.expect_end()
 
 
-def _member(stream: "_Gunzip", header: "_Header") -> Iterator[Member]:
+def _member(stream: "_Gunzip", header: "_Header") -> Iterator[ArchiveMember]:
     """The entry that begins with `header`, or with an extension that gives it its name."""
     name = None
     if header.kind in _LONG_NAMES:
@@ -84,10 +84,10 @@ class _Header:
 
     def __init__(self, block: bytes) -> None:
         if block[257:265] not in _MAGICS:
-            raise refusal("it is no tar archive, or a damaged one")
+            raise invalid_archive("it is no tar archive, or a damaged one")
         summed = sum(block) - sum(block[148:156]) + 8 * 0x20
         if _number(block[148:156]) != summed:
-            raise refusal("a header of it is damaged")
+            raise invalid_archive("a header of it is damaged")
         self.kind = block[156:157]
         self.mode = _number(block[100:108])
         self.size = _number(block[124:136])
@@ -110,14 +110,14 @@ class _Gunzip:
             try:
                 content = self._inflate.decompress(packed, size)
             except zlib.error as exc:
-                raise refusal("it is not gzip, or damaged") from exc
+                raise invalid_archive("it is not gzip, or damaged") from exc
             if content:
                 self._left -= len(content)
                 if self._left < 0:
-                    raise too_large(f"it unpacks to more than {MAX_UNPACKED_BYTES:,} bytes")
+                    raise archive_too_large(f"it unpacks to more than {MAX_UNPACKED_BYTES:,} bytes")
                 return content
             if not packed and not self._inflate.eof:
-                raise refusal("it breaks off")
+                raise invalid_archive("it breaks off")
         return b""
 
     def read_exactly(self, size: int) -> bytes:
@@ -129,7 +129,7 @@ class _Gunzip:
         while size:
             piece = self.read(min(size, CHUNK_BYTES))
             if not piece:
-                raise refusal("it breaks off")
+                raise invalid_archive("it breaks off")
             size -= len(piece)
             yield piece
 
@@ -139,9 +139,9 @@ class _Gunzip:
         while padding := self.read(CHUNK_BYTES):
             left -= len(padding)
             if left < 0 or padding.strip(b"\0"):
-                raise refusal("there is something behind its end")
+                raise invalid_archive("there is something behind its end")
         if self._inflate.unused_data or self._source.read(1):
-            raise refusal("there is something behind its end")
+            raise invalid_archive("there is something behind its end")
 
 
 def _content(stream: _Gunzip, size: int) -> Iterator[bytes]:
@@ -149,28 +149,28 @@ def _content(stream: _Gunzip, size: int) -> Iterator[bytes]:
     stream.read_exactly(-size % _BLOCK)
 
 
-def _entry(header: _Header, name: str) -> Entry:
+def _entry(header: _Header, name: str) -> ArchiveEntry:
     match header.kind:
         case b"0" | b"\0" if not name.endswith("/"):
             path = parse_path(name)
             if not path:
-                raise refusal("a file of it has no name")
-            return Entry(path=path, size=header.size, is_executable=bool(header.mode & 0o100))
+                raise invalid_archive("a file of it has no name")
+            return ArchiveEntry(path=path, size=header.size, is_executable=bool(header.mode & 0o100))
         case b"5" if header.size == 0:
-            return Entry(path=parse_path(name), is_directory=True)
+            return ArchiveEntry(path=parse_path(name), is_directory=True)
     kind = _KINDS.get(header.kind, "neither a file nor a directory")
-    raise refusal(f"`{shown(name)}` is {kind}")
+    raise invalid_archive(f"`{describe_name(name)}` is {kind}")
 
 
 def _extension(stream: _Gunzip, header: _Header) -> bytes:
     if header.size > MAX_EXTENSION_BYTES:
-        raise too_large(f"it has a header of more than {MAX_EXTENSION_BYTES:,} bytes")
+        raise archive_too_large(f"it has a header of more than {MAX_EXTENSION_BYTES:,} bytes")
     return b"".join(_content(stream, header.size))
 
 
 def _check_global(content: bytes) -> None:
     if b"path" in _pax_records(content):
-        raise refusal("it gives all its entries one name")
+        raise invalid_archive("it gives all its entries one name")
 
 
 def _pax_records(content: bytes) -> dict[bytes, bytes]:
@@ -181,13 +181,13 @@ def _pax_records(content: bytes) -> dict[bytes, bytes]:
         match = _RECORD.match(content, at)
         end = at + int(match[1]) if match else 0
         if match is None or not match.end() < end <= len(content) or content[end - 1 : end] != b"\n":
-            raise refusal("an extended header of it is damaged")
+            raise invalid_archive("an extended header of it is damaged")
         key = match[2]
         if key in _REFUSED_RECORDS or key.startswith(b"GNU.sparse") or key in records:
-            raise refusal(f"an extended header of it holds `{shown(_decode(key))}`")
+            raise invalid_archive(f"an extended header of it holds `{describe_name(_decode(key))}`")
         records[key] = content[match.end() : end - 1]
         if len(records) > _MAX_RECORDS:
-            raise refusal(f"an extended header of it holds more than {_MAX_RECORDS} records")
+            raise invalid_archive(f"an extended header of it holds more than {_MAX_RECORDS} records")
         at = end
     return records
 
@@ -195,7 +195,7 @@ def _pax_records(content: bytes) -> dict[bytes, bytes]:
 def _number(field: bytes) -> int:
     digits = field.strip(b"\0 ")
     if not _OCTAL.fullmatch(digits):
-        raise refusal("a header of it is damaged, or has a number past all limits")
+        raise invalid_archive("a header of it is damaged, or has a number past all limits")
     return int(digits, 8)
 
 
@@ -207,4 +207,4 @@ def _decode(name: bytes) -> str:
     try:
         return name.decode()
     except UnicodeDecodeError as exc:
-        raise refusal("a name in it is not UTF-8") from exc
+        raise invalid_archive("a name in it is not UTF-8") from exc

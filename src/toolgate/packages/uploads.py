@@ -21,7 +21,7 @@ from toolgate.errors import BodyTooLarge, InvalidRequest, SessionLimit
 from toolgate.model.names import parse_sha256
 from toolgate.model.packages import MAX_PART_BYTES
 from toolgate.packages.entries import MAX_ARCHIVE_BYTES
-from toolgate.packages.objects import ObjectInfo, Objects
+from toolgate.packages.objects import ObjectInfo, ObjectStore
 
 ROOT: Final = "uploads"
 MAX_PARTS: Final = 64
@@ -44,13 +44,13 @@ class _Upload(NamedTuple):
     sha256: str
 
 
-Staged = Mapping[_Upload, Mapping[int, ObjectInfo]]
+StagedUploads = Mapping[_Upload, Mapping[int, ObjectInfo]]
 
 
-class Uploads:
+class UploadStore:
     """Takes parts in, and makes files of them. `directory` is this process's own."""
 
-    def __init__(self, objects: Objects, directory: Path, *, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, objects: ObjectStore, directory: Path, *, clock_ms: Callable[[], int]) -> None:
         self._objects = objects
         self._directory = directory
         self._mark = f"{secrets.token_hex(8)}-"
@@ -64,7 +64,7 @@ class Uploads:
         upload = _parse_upload(principal_id, sha256)
         _check_part(number, body)
         async with self._turn:
-            staged = await self._swept()
+            staged = await self._sweep_staged()
             _check_room(staged, upload, number=number, size=len(body))
             await self._objects.put(_part(upload, number), body)
 
@@ -104,13 +104,13 @@ class Uploads:
     async def sweep(self) -> None:
         """Forget what was begun and left, here and in this process's directory."""
         async with self._turn:
-            await self._swept()
+            await self._sweep_staged()
         await asyncio.to_thread(self._sweep_files)
 
     async def _parts(self, upload: _Upload) -> Mapping[int, ObjectInfo]:
         return _by_upload(await self._objects.list(_directory(upload))).get(upload, {})
 
-    async def _swept(self) -> Staged:
+    async def _sweep_staged(self) -> StagedUploads:
         """All uploads, without those that were left an hour ago: these are removed."""
         before_ms = self._clock_ms() - MAX_AGE_MS
         kept: dict[_Upload, Mapping[int, ObjectInfo]] = {}
@@ -175,7 +175,7 @@ def _part(upload: _Upload, number: int) -> str:
     return f"{_directory(upload)}/{number}"
 
 
-def _by_upload(objects: Iterable[ObjectInfo]) -> Staged:
+def _by_upload(objects: Iterable[ObjectInfo]) -> StagedUploads:
     found: dict[_Upload, dict[int, ObjectInfo]] = defaultdict(dict)
     for one in objects:
         if match := _PART.fullmatch(one.name):
@@ -201,7 +201,7 @@ def _check_hash(upload: _Upload, found: str) -> None:
         )
 
 
-def _check_room(staged: Staged, upload: _Upload, *, number: int, size: int) -> None:
+def _check_room(staged: StagedUploads, upload: _Upload, *, number: int, size: int) -> None:
     """Raises where one part more of `upload` would be too much, for itself, its owner or all."""
     others = [
         (one, part.size)

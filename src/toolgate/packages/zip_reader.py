@@ -15,16 +15,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
-from toolgate.catalog.members import shown
+from toolgate.catalog.checks import describe_name
 from toolgate.packages.entries import (
     CHUNK_BYTES,
     MAX_FILES,
     MAX_UNPACKED_BYTES,
-    Entry,
-    Member,
+    ArchiveEntry,
+    ArchiveMember,
+    archive_too_large,
+    invalid_archive,
     parse_path,
-    refusal,
-    too_large,
 )
 
 _LOCAL: Final = struct.Struct("<4s5H3L2H")
@@ -51,7 +51,7 @@ _SIGNED: Final = (b"MCPB_SIG_V1", b"MCPB_SIG_END")
 class _Record:
     """An entry as the directory has it."""
 
-    entry: Entry
+    entry: ArchiveEntry
     name: bytes
     flags: int
     method: int
@@ -60,13 +60,13 @@ class _Record:
     start: int
 
 
-def read_zip(source: BinaryIO) -> Iterator[Member]:
+def read_zip(source: BinaryIO) -> Iterator[ArchiveMember]:
     """The entries of a zip, in the order of their content. Raises InvalidRecord and BodyTooLarge."""
     records, start_of_directory = _directory(source)
     end = 0
     for record in sorted(records, key=lambda record: record.start):
         if record.start != end:
-            raise refusal("its entries overlap, or leave gaps")
+            raise invalid_archive("its entries overlap, or leave gaps")
         source.seek(record.start)
         end += _check_local(source, record) + record.packed
         content = _content(source, record)
@@ -74,7 +74,7 @@ def read_zip(source: BinaryIO) -> Iterator[Member]:
         deque(content, maxlen=0)
         end += _check_descriptor(source, record)
     if end != start_of_directory:
-        raise refusal("its entries overlap, or leave gaps")
+        raise invalid_archive("its entries overlap, or leave gaps")
 
 
 def _directory(source: BinaryIO) -> tuple[Sequence[_Record], int]:
@@ -84,22 +84,22 @@ def _directory(source: BinaryIO) -> tuple[Sequence[_Record], int]:
     tail = source.read(_END.size + _MAX_COMMENT)
     at = tail.rfind(_END_SIGNATURE)
     if at < 0 or len(tail) - at < _END.size:
-        raise refusal("it is no zip archive, or a damaged one")
+        raise invalid_archive("it is no zip archive, or a damaged one")
     _, disk, first_disk, here, count, length, start, comment = _END.unpack_from(tail, at)
     if count > MAX_FILES:
-        raise too_large(f"it holds more than {MAX_FILES:,} files and directories")
+        raise archive_too_large(f"it holds more than {MAX_FILES:,} files and directories")
     behind = tail[at + _END.size :]
     is_signed = behind.startswith(_SIGNED[0]) and behind.endswith(_SIGNED[1])
     if len(behind) != comment and not is_signed:
-        raise refusal("there is something behind its end")
+        raise invalid_archive("there is something behind its end")
     if disk or first_disk or here != count or start + length != tail_start + at:
-        raise refusal("its directory is not where its end says")
+        raise invalid_archive("its directory is not where its end says")
     if length > _MAX_DIRECTORY:
-        raise too_large(f"its directory is larger than {_MAX_DIRECTORY:,} bytes")
+        raise archive_too_large(f"its directory is larger than {_MAX_DIRECTORY:,} bytes")
     source.seek(start)
     records = list(_records(source.read(length)))
     if len(records) != count:
-        raise refusal("its directory is damaged")
+        raise invalid_archive("its directory is damaged")
     return records, start
 
 
@@ -107,52 +107,52 @@ def _records(directory: bytes) -> Iterator[_Record]:
     at = 0
     while at < len(directory):
         if len(directory) - at < _CENTRAL.size:
-            raise refusal("its directory is damaged")
+            raise invalid_archive("its directory is damaged")
         fields = _CENTRAL.unpack_from(directory, at)
         flags, method, crc, packed, size = fields[3], fields[4], *fields[7:10]
         name_end = at + _CENTRAL.size + fields[10]
         name = directory[at + _CENTRAL.size : name_end]
         at = name_end + fields[11] + fields[12]
         if fields[0] != _CENTRAL_SIGNATURE or at > len(directory):
-            raise refusal("its directory is damaged")
+            raise invalid_archive("its directory is damaged")
         if flags & ~_UNDERSTOOD_FLAGS or method not in {_STORED, _DEFLATED}:
-            raise refusal("an entry of it is encrypted, or packed in a way that is not known here")
+            raise invalid_archive("an entry of it is encrypted, or packed in a way that is not known here")
         entry = _entry(name, size=size, mode=fields[15] >> 16)
         yield _Record(
             entry=entry, name=name, flags=flags, method=method, crc=crc, packed=packed, start=fields[16]
         )
 
 
-def _entry(raw: bytes, *, size: int, mode: int) -> Entry:
+def _entry(raw: bytes, *, size: int, mode: int) -> ArchiveEntry:
     try:
         name = raw.decode()
     except UnicodeDecodeError as exc:
-        raise refusal("a name in it is not UTF-8") from exc
+        raise invalid_archive("a name in it is not UTF-8") from exc
     is_directory = name.endswith("/")
     if stat.S_IFMT(mode) not in {0, stat.S_IFDIR if is_directory else stat.S_IFREG}:
-        raise refusal(f"`{shown(name)}` is neither a file nor a directory")
+        raise invalid_archive(f"`{describe_name(name)}` is neither a file nor a directory")
     path = parse_path(name)
     if is_directory and size:
-        raise refusal(f"`{shown(name)}` is a directory with content")
+        raise invalid_archive(f"`{describe_name(name)}` is a directory with content")
     if not is_directory and not path:
-        raise refusal("a file of it has no name")
+        raise invalid_archive("a file of it has no name")
     if size > MAX_UNPACKED_BYTES:
-        raise too_large(f"it unpacks to more than {MAX_UNPACKED_BYTES:,} bytes")
-    return Entry(path=path, size=size, is_directory=is_directory, is_executable=bool(mode & 0o100))
+        raise archive_too_large(f"it unpacks to more than {MAX_UNPACKED_BYTES:,} bytes")
+    return ArchiveEntry(path=path, size=size, is_directory=is_directory, is_executable=bool(mode & 0o100))
 
 
 def _check_local(source: BinaryIO, record: _Record) -> int:
     """How long the entry's own header is, which must say what the directory says."""
     header = source.read(_LOCAL.size)
     if len(header) < _LOCAL.size:
-        raise refusal("it breaks off")
+        raise invalid_archive("it breaks off")
     signature, _, flags, method, _, _, *sizes, name_length, extra_length = _LOCAL.unpack(header)
     expected = [record.crc, record.packed, record.entry.size]
     is_described = sizes == expected or (flags & _DESCRIBED_BEHIND and not any(sizes))
     is_same = (signature, flags, method) == (_LOCAL_SIGNATURE, record.flags, record.method)
     if not (is_same and is_described and source.read(name_length) == record.name):
-        raise refusal(
-            f"`{shown(record.entry.path)}` is one thing in its directory, and another in its header"
+        raise invalid_archive(
+            f"`{describe_name(record.entry.path)}` is one thing in its directory, and another in its header"
         )
     return source.seek(extra_length, os.SEEK_CUR) - record.start
 
@@ -168,14 +168,14 @@ def _content(source: BinaryIO, record: _Record) -> Iterator[bytes]:
             break
         yield piece
     if left or crc != record.crc:
-        raise refusal(f"`{shown(record.entry.path)}` is not what its header says")
+        raise invalid_archive(f"`{describe_name(record.entry.path)}` is not what its header says")
 
 
 def _packed(source: BinaryIO, left: int) -> Iterator[bytes]:
     while left:
         piece = source.read(min(left, CHUNK_BYTES))
         if not piece:
-            raise refusal("it breaks off")
+            raise invalid_archive("it breaks off")
         left -= len(piece)
         yield piece
 
@@ -188,7 +188,7 @@ def _inflated(pieces: Iterator[bytes]) -> Iterator[bytes]:
             try:
                 content = inflate.decompress(packed, CHUNK_BYTES)
             except zlib.error as exc:
-                raise refusal("an entry of it is damaged") from exc
+                raise invalid_archive("an entry of it is damaged") from exc
             packed = inflate.unconsumed_tail
             if content:
                 yield content
@@ -198,7 +198,7 @@ def _inflated(pieces: Iterator[bytes]) -> Iterator[bytes]:
     while not inflate.eof and (content := inflate.decompress(b"", CHUNK_BYTES)):
         yield content
     if not inflate.eof or inflate.unused_data or next(pieces, None) is not None:
-        raise refusal("an entry of it is damaged")
+        raise invalid_archive("an entry of it is damaged")
 
 
 def _check_descriptor(source: BinaryIO, record: _Record) -> int:
@@ -212,4 +212,6 @@ def _check_descriptor(source: BinaryIO, record: _Record) -> int:
         return len(signed)
     if found[: len(expected)] == expected:
         return len(expected)
-    raise refusal(f"`{shown(record.entry.path)}` is one thing in its directory, and another behind it")
+    raise invalid_archive(
+        f"`{describe_name(record.entry.path)}` is one thing in its directory, and another behind it"
+    )

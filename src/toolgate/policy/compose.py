@@ -12,26 +12,35 @@ from typing import Final
 
 from toolgate.model.effects import UNSTATED
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of
-from toolgate.model.pins import Pin
 from toolgate.model.principals import Ceiling
-from toolgate.model.snapshot import Snapshot
+from toolgate.model.snapshot import Pin, Snapshot
 from toolgate.model.tools import ListState, ServerTools, ToolDefinition
-from toolgate.policy.admission import needed_approvals
-from toolgate.policy.integrations import ALL_ON, Integrations
+from toolgate.policy.admission import find_requirements
 from toolgate.policy.layers import SessionRequest, TaskPolicy
-from toolgate.policy.limits import DEFAULT_LIMITS, Limits, searchable_warning, too_many_tools
-from toolgate.policy.offers import (
-    approval_objection,
-    approved_effects,
+from toolgate.policy.resolve import ALL_ON, Integrations, ResolvedRequest, decide_unknown_server, resolve
+from toolgate.policy.rollouts import find_versions
+from toolgate.policy.rules import (
+    ToolRule,
+    can_match,
+    compile_stored,
+    find_native_name,
+    find_pin_violation,
     is_unlisted,
-    may_hold,
-    native_name,
-    offered_names,
+    list_names,
+    read_approved_effects,
 )
-from toolgate.policy.resolve import Resolved, judge_unknown, resolve
-from toolgate.policy.rollouts import versions_in
-from toolgate.policy.rules import ToolRule, compiled
-from toolgate.policy.scope import Decision, Demand, Layer, Reason, Refusal, Scope
+from toolgate.policy.scope import (
+    DEFAULT_LIMITS,
+    ApprovalRequirement,
+    Decision,
+    Layer,
+    Reason,
+    Refusal,
+    Scope,
+    ScopeLimits,
+    refuse_oversize,
+    warn_searchable,
+)
 
 MAX_NAMED: Final = 10
 """Servers that a refusal names with their reasons; `explain` has them all."""
@@ -48,7 +57,7 @@ def compose(
     *,
     task: TaskPolicy | None,
     request: SessionRequest,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: ScopeLimits = DEFAULT_LIMITS,
     integrations: Integrations = ALL_ON,
 ) -> Scope:
     """The scope of a caller with `ceiling` and `integrations` who asks `request` of `task`.
@@ -65,12 +74,12 @@ def compose(
     resolved = resolve(platform, ceiling, task=task, request=request, integrations=integrations)
     servers: list[str] = []
     decisions: list[Decision] = []
-    for server_id in sorted(servers_in_question(platform, resolved) | resolved.unknown.keys()):
+    for server_id in sorted(find_candidate_servers(platform, resolved) | resolved.unknown.keys()):
         if server_id in resolved.unknown:
             decisions.append(resolved.unknown[server_id])
             continue
         offer = platform.servers[server_id]
-        exclusion = exclude(offer, resolved)
+        exclusion = exclude_server(offer, resolved)
         if exclusion is None:
             servers.append(server_id)
             decisions.extend(_decide_all(offer, platform.pins.get(server_id), resolved))
@@ -82,31 +91,35 @@ def compose(
     scope = Scope(
         tools=tools,
         prompts=tuple(ref for ref in others if kind_of(ref.name) == PROMPT),
-        resources=tuple(ref for ref in others if _uri(ref) in platform.servers[ref.server_id].resources),
-        templates=tuple(ref for ref in others if _uri(ref) in platform.servers[ref.server_id].templates),
+        resources=tuple(
+            ref for ref in others if _parse_uri(ref) in platform.servers[ref.server_id].resources
+        ),
+        templates=tuple(
+            ref for ref in others if _parse_uri(ref) in platform.servers[ref.server_id].templates
+        ),
         servers=tuple(servers),
         filters=tuple(rule.effective_filter for rule in resolved.rules.tools),
         decisions=tuple(decisions),
         warnings=resolved.warnings,
         refusal=resolved.refusal,
-        approvals=_approvals(platform, tools, task),
+        approvals=_find_approvals(platform, tools, task),
         tokens=sum(platform.servers[ref.server_id].tools[ref.name].tokens for ref in tools),
-        profiles=versions_in(platform, task, request),
+        profiles=find_versions(platform, task, request),
     )
     if not resolved.is_enabled:
         return scope
     if task is not None and task.require_servers and task.enforced and _lacks_servers(platform, scope):
-        refusal = _no_server_left(platform, resolved, task.task_id)
+        refusal = _refuse_without_servers(platform, resolved, task.task_id)
         return Scope(decisions=scope.decisions, warnings=scope.warnings, refusal=refusal)
-    return _bounded(scope, limits, task)
+    return _apply_limits(scope, limits, task)
 
 
-def _approvals(
+def _find_approvals(
     platform: Snapshot, tools: Sequence[ToolRef], task: TaskPolicy | None
-) -> Mapping[ToolRef, Demand]:
+) -> Mapping[ToolRef, ApprovalRequirement]:
     if task is None:
-        return needed_approvals(platform, tools)
-    return needed_approvals(platform, tools, by_task=task.approval, in_place=task.approval_in_place)
+        return find_requirements(platform, tools)
+    return find_requirements(platform, tools, by_task=task.approval, in_place=task.approval_in_place)
 
 
 def decide_one(
@@ -130,13 +143,13 @@ def decide_one(
             reason=Reason.UNKNOWN_SERVER,
             rule="registry",
         )
-    exclusion = exclude(offer, resolved)
+    exclusion = exclude_server(offer, resolved)
     if exclusion is not None:
         return replace(exclusion, tool=ref.name)
     return _decide_each(offer, platform.pins.get(ref.server_id), resolved, [ref.name])[0]
 
 
-def servers_in_question(platform: Snapshot, resolved: Resolved) -> AbstractSet[str]:
+def find_candidate_servers(platform: Snapshot, resolved: ResolvedRequest) -> AbstractSet[str]:
     """The servers that lists of ids, and of patterns, leave over. What else there is cannot be in the scope.
 
     There may be thousands of others, so each step looks at no more than the one before it left.
@@ -152,37 +165,37 @@ def servers_in_question(platform: Snapshot, resolved: Resolved) -> AbstractSet[s
         found = {
             server_id
             for server_id in found
-            if may_hold(platform.servers[server_id], resolved.tools, is_deny=False)
+            if can_match(platform.servers[server_id], resolved.tools, is_deny=False)
         }
     return found
 
 
-def exclude(offer: ServerTools, resolved: Resolved) -> Decision | None:
+def exclude_server(offer: ServerTools, resolved: ResolvedRequest) -> Decision | None:
     """The decision against the whole server, if one of the layers makes it."""
     record = offer.record
     if not record.enabled:
-        return _against(offer, "platform", Reason.SERVER_DISABLED, "enabled")
+        return _exclude_by(offer, "platform", Reason.SERVER_DISABLED, "enabled")
     if not record.allowed_tools:
-        return _against(offer, "platform", Reason.DENY_ALL, "allowed_tools")
+        return _exclude_by(offer, "platform", Reason.DENY_ALL, "allowed_tools")
     fault = _LIST_FAULTS.get(offer.state)
     if fault is not None and is_unlisted(offer):
-        return _against(offer, "platform", fault, offer.detail or "tools/list")
+        return _exclude_by(offer, "platform", fault, offer.detail or "tools/list")
     for rule in resolved.rules.servers:
         if not rule.admits(record):
             return rule.exclude(record.server_id)
     for allowlist in resolved.rules.tools:
         if allowlist.names_servers and not allowlist.patterns.names_server(record.server_id):
-            return _against(offer, allowlist.layer, allowlist.reason, allowlist.name)
-    if resolved.tools is not None and not may_hold(offer, resolved.tools, is_deny=False):
-        return _against(offer, "request", Reason.NOT_IN_REQUEST_ALLOWLIST, "?tools=")
+            return _exclude_by(offer, allowlist.layer, allowlist.reason, allowlist.name)
+    if resolved.tools is not None and not can_match(offer, resolved.tools, is_deny=False):
+        return _exclude_by(offer, "request", Reason.NOT_IN_REQUEST_ALLOWLIST, "?tools=")
     return None
 
 
-def _uri(ref: ToolRef) -> str | None:
+def _parse_uri(ref: ToolRef) -> str | None:
     return ref.name[len(RESOURCE) :] if kind_of(ref.name) == RESOURCE else None
 
 
-def _bounded(scope: Scope, limits: Limits, task: TaskPolicy | None) -> Scope:
+def _apply_limits(scope: Scope, limits: ScopeLimits, task: TaskPolicy | None) -> Scope:
     """`scope` as its size lets it stand: warned of when empty, refused or searchable when too large."""
     if scope.refusal is not None:
         return scope
@@ -190,13 +203,13 @@ def _bounded(scope: Scope, limits: Limits, task: TaskPolicy | None) -> Scope:
         which = "this scope" if task is None else f"the scope of task `{task.task_id}`"
         warning = f"no tool is left in {which}: `toolgate explain` says why"
         return replace(scope, warnings=(*scope.warnings, warning))
-    excess = limits.excess(len(scope.tools), scope.tokens)
+    excess = limits.describe_excess(len(scope.tools), scope.tokens)
     if excess is None:
         return scope
     if limits.on_too_many == "find":
-        warnings = (*scope.warnings, searchable_warning(excess))
+        warnings = (*scope.warnings, warn_searchable(excess))
         return replace(scope, is_searchable=True, warnings=warnings)
-    return Scope(decisions=scope.decisions, warnings=scope.warnings, refusal=too_many_tools(excess))
+    return Scope(decisions=scope.decisions, warnings=scope.warnings, refusal=refuse_oversize(excess))
 
 
 def _lacks_servers(platform: Snapshot, scope: Scope) -> bool:
@@ -206,13 +219,13 @@ def _lacks_servers(platform: Snapshot, scope: Scope) -> bool:
     return not any(is_unlisted(platform.servers[server_id]) for server_id in scope.servers)
 
 
-def _no_server_left(platform: Snapshot, resolved: Resolved, task_id: str) -> Refusal:
+def _refuse_without_servers(platform: Snapshot, resolved: ResolvedRequest, task_id: str) -> Refusal:
     """The refusal of a task that requires servers, with the reason for each that the key reaches."""
     requested = (rule.ids for rule in resolved.rules.servers if rule.layer == "request")
     reasons = [
         f"`{server_id}` ({reason})"
         for server_id in sorted(next((ids for ids in requested if ids is not None), ()))
-        if (reason := _why_left_out(platform, resolved, server_id)) is not None
+        if (reason := _explain_absence(platform, resolved, server_id)) is not None
     ]
     more = [f"{len(reasons) - MAX_NAMED} more"] if len(reasons) > MAX_NAMED else []
     named = ", ".join([*reasons[:MAX_NAMED], *more])
@@ -224,7 +237,7 @@ def _no_server_left(platform: Snapshot, resolved: Resolved, task_id: str) -> Ref
     )
 
 
-def _why_left_out(platform: Snapshot, resolved: Resolved, server_id: str) -> str | None:
+def _explain_absence(platform: Snapshot, resolved: ResolvedRequest, server_id: str) -> str | None:
     """None: the key does not speak of the server, so nothing is said of it. One of which the key hides all is
     refused with the words of one that is not registered."""
     ids = [rule.ids for rule in resolved.rules.servers if rule.layer == "key" and rule.ids is not None]
@@ -233,8 +246,8 @@ def _why_left_out(platform: Snapshot, resolved: Resolved, server_id: str) -> str
         return None
     offer = platform.servers.get(server_id)
     if offer is None or not _reaches_some(offer, platform.pins.get(server_id), lists):
-        return str(judge_unknown(server_id, "", resolved.rules).reason)
-    exclusion = exclude(offer, resolved)
+        return str(decide_unknown_server(server_id, "", resolved.rules).reason)
+    exclusion = exclude_server(offer, resolved)
     return "no tool is allowed" if exclusion is None else str(exclusion.reason)
 
 
@@ -256,36 +269,36 @@ def _reaches_some(offer: ServerTools, pin: Pin | None, lists: Sequence[ToolRule]
                 (rule.find_match(ToolRef(server_id, name), native, effects) is None) is rule.is_deny
                 for rule in lists
             )
-            for name in offered_names(offer)
-            for native, effects in [(native_name(offer, name), approved_effects(offer, pin, name))]
+            for name in list_names(offer)
+            for native, effects in [(find_native_name(offer, name), read_approved_effects(offer, pin, name))]
         )
     )
 
 
-def _against(offer: ServerTools, layer: Layer, reason: Reason, rule: str) -> Decision:
+def _exclude_by(offer: ServerTools, layer: Layer, reason: Reason, rule: str) -> Decision:
     return Decision(
         server_id=offer.record.server_id, tool=None, allowed=False, layer=layer, reason=reason, rule=rule
     )
 
 
-def _decide_all(offer: ServerTools, pin: Pin | None, resolved: Resolved) -> Sequence[Decision]:
+def _decide_all(offer: ServerTools, pin: Pin | None, resolved: ResolvedRequest) -> Sequence[Decision]:
     """One decision on each name of a server that no layer excluded whole."""
-    return _decide_each(offer, pin, resolved, sorted(offered_names(offer)))
+    return _decide_each(offer, pin, resolved, sorted(list_names(offer)))
 
 
 def _decide_each(
-    offer: ServerTools, pin: Pin | None, resolved: Resolved, names: Sequence[str], /
+    offer: ServerTools, pin: Pin | None, resolved: ResolvedRequest, names: Sequence[str], /
 ) -> Sequence[Decision]:
     judge = _Judge(offer, pin, resolved)
     decisions = [judge.decide(name) for name in names]
-    return decisions if resolved.strict is None else _shadowed(offer, pin, resolved.strict, decisions)
+    return decisions if resolved.strict is None else _add_shadows(offer, pin, resolved.strict, decisions)
 
 
-def _shadowed(
-    offer: ServerTools, pin: Pin | None, strict: Resolved, decisions: Sequence[Decision], /
+def _add_shadows(
+    offer: ServerTools, pin: Pin | None, strict: ResolvedRequest, decisions: Sequence[Decision], /
 ) -> Sequence[Decision]:
     """The decisions, each yes with the no that it would be under `strict`, if it would be one."""
-    exclusion = exclude(offer, strict)
+    exclusion = exclude_server(offer, strict)
     judge = _Judge(offer, pin, strict)
 
     def shadow(name: str) -> Decision | None:
@@ -301,16 +314,16 @@ def _shadowed(
 class _Judge:
     """Decides on what one server has, or could have."""
 
-    def __init__(self, offer: ServerTools, pin: Pin | None, resolved: Resolved) -> None:
+    def __init__(self, offer: ServerTools, pin: Pin | None, resolved: ResolvedRequest) -> None:
         rules = resolved.rules.tools
-        self._reading = resolved.integrations.limit_to_reading(offer.record.server_id)
+        self._reading = resolved.integrations.read_only_rule(offer.record.server_id)
         self._offer = offer
         self._pin = pin
         self._own = ToolRule(
             layer="platform",
             reason=Reason.NOT_IN_SERVER_ALLOWLIST,
             name="allowed_tools",
-            patterns=compiled(offer.record.allowed_tools),
+            patterns=compile_stored(offer.record.allowed_tools),
         )
         self._rules = {
             True: tuple(rules),
@@ -325,13 +338,13 @@ class _Judge:
             reason = f"{what}: {self._offer.quarantined[name]}"
             return self._refuse(ref, Reason.INVALID_DEFINITION, reason)
         if self._pin is not None and is_tool:
-            objection = approval_objection(self._pin, name, self._offer.tools.get(name))
+            objection = find_pin_violation(self._pin, name, self._offer.tools.get(name))
             if objection:
                 return self._refuse(ref, Reason.QUARANTINED, objection)
         decision = self._decide(ref, self._offer.tools.get(name), self._rules[is_tool])
-        return self._limited(decision, name) if self._reading and is_tool else decision
+        return self._limit_to_reads(decision, name) if self._reading and is_tool else decision
 
-    def _limited(self, decision: Decision, name: str) -> Decision:
+    def _limit_to_reads(self, decision: Decision, name: str) -> Decision:
         """As the caller's own layer leaves it, which comes after platform and key, and before the others."""
         listed = self._offer.tools.get(name)
         is_earlier = not decision.allowed and decision.layer in {"platform", "key"}

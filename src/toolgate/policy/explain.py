@@ -1,20 +1,22 @@
 """Why a scope is what it is: every registered tool, prompt and resource, in or out, by which layer and rule.
 
 It must never have an opinion of its own: it spells out the decisions of `compose`, nothing else.
+
+What a scope leaves out, in few words: how many for each reason, and the first of them by name.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from toolgate.model.principals import Ceiling
 from toolgate.model.snapshot import Snapshot
-from toolgate.policy.compose import compose, exclude, servers_in_question
-from toolgate.policy.integrations import ALL_ON, Integrations
+from toolgate.policy.compose import compose, exclude_server, find_candidate_servers
 from toolgate.policy.layers import SessionRequest, TaskPolicy
-from toolgate.policy.limits import DEFAULT_LIMITS, Limits
-from toolgate.policy.offers import is_unlisted, offered_names
-from toolgate.policy.resolve import resolve
-from toolgate.policy.scope import Decision, Scope
+from toolgate.policy.resolve import ALL_ON, Integrations, resolve
+from toolgate.policy.rules import is_unlisted, list_names
+from toolgate.policy.scope import DEFAULT_LIMITS, Decision, Reason, Scope, ScopeLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,30 +38,64 @@ def explain(
     *,
     task: TaskPolicy | None,
     request: SessionRequest,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: ScopeLimits = DEFAULT_LIMITS,
     integrations: Integrations = ALL_ON,
 ) -> Explanation:
     """What `compose` answers for the same arguments, with a decision for every registered tool."""
     scope = compose(platform, ceiling, task=task, request=request, limits=limits, integrations=integrations)
     resolved = resolve(platform, ceiling, task=task, request=request, integrations=integrations)
-    out_of_question = platform.servers.keys() - servers_in_question(platform, resolved)
-    excluded = (exclude(platform.servers[server_id], resolved) for server_id in out_of_question)
+    out_of_question = platform.servers.keys() - find_candidate_servers(platform, resolved)
+    excluded = (exclude_server(platform.servers[server_id], resolved) for server_id in out_of_question)
     decisions = sorted(
         (*scope.decisions, *(one for one in excluded if one is not None)),
         key=lambda one: (one.server_id, one.tool or ""),
     )
     return Explanation(
         scope=scope,
-        tools=tuple(tool for one in decisions for tool in _spell_out(one, platform)),
+        tools=tuple(tool for one in decisions for tool in _expand_decision(one, platform)),
         servers=tuple(one for one in decisions if one.tool is None),
         pending=tuple(one for one in scope.servers if is_unlisted(platform.servers[one])),
     )
 
 
-def _spell_out(decision: Decision, platform: Snapshot) -> Iterator[Decision]:
+def _expand_decision(decision: Decision, platform: Snapshot) -> Iterator[Decision]:
     """`decision` for each tool it is about: itself, or one for every tool of its server."""
     if decision.tool is not None:
         yield decision
     elif decision.server_id in platform.servers:
-        for name in sorted(offered_names(platform.servers[decision.server_id])):
+        for name in sorted(list_names(platform.servers[decision.server_id])):
             yield replace(decision, tool=name)
+
+
+MAX_EXCLUSIONS: Final = 64
+"""Exclusions that are kept whole. The others are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusions:
+    """The exclusions of one scope."""
+
+    reasons: Mapping[Reason, int]
+    named: tuple[Decision, ...]
+    """The first of them: whole servers before single names."""
+    fingerprint: int
+    """Differs when what is excluded, or why, differs. Comparable within one process only."""
+
+    @property
+    def count(self) -> int:
+        return sum(self.reasons.values())
+
+
+def summarize_exclusions(decisions: Iterable[Decision]) -> Exclusions:
+    """What `decisions` leave out. The wording of rules is not part of the fingerprint: it may hold details
+    of a failure that differ each time."""
+    against = [one for one in decisions if one.reason is not None]
+    servers = [one for one in against if one.tool is None]
+    named = servers[:MAX_EXCLUSIONS]
+    if len(named) < MAX_EXCLUSIONS:
+        named += [one for one in against if one.tool is not None][: MAX_EXCLUSIONS - len(named)]
+    return Exclusions(
+        reasons=Counter(one.reason for one in against if one.reason is not None),
+        named=tuple(named),
+        fingerprint=hash(tuple((one.server_id, one.tool, one.reason) for one in against)),
+    )

@@ -16,7 +16,7 @@ import msgspec
 
 from toolgate.errors import InvalidParams, InvalidRecord, PolicyDenied
 from toolgate.model.names import MAX_SERVER_ID, kind_of, parse_server_id, parse_task_id
-from toolgate.model.quotas import MAX_CALLS, MAX_TOKENS, TimeBudgets
+from toolgate.model.quotas import MAX_CALLS, MAX_TOKENS, Quotas
 from toolgate.model.servers import Approval
 from toolgate.model.tasks import Selection, Task
 from toolgate.policy.patterns import check_patterns, has_wildcard, parse_pattern
@@ -69,7 +69,7 @@ class TaskPolicy:
     """When a person must agree to a call, whatever less the server's own record says."""
     approval_in_place: bool = True
     """Whether that may be the person at the client that calls, where the server's record lets it."""
-    budgets: TimeBudgets | None = None
+    budgets: Quotas | None = None
     """What all calls under the task may use over time, together."""
     require_servers: bool = False
     """A scope without a single server is refused, in place of a warning."""
@@ -194,7 +194,7 @@ class _Config:
         found = self.decode(key, _Overrides, 'a JSON object, like `{"tool_denylist": ["delete_*"]}`')
         if found is None:
             return Selection()
-        self._refuse_repeats(key)
+        self._check_duplicates(key)
         return Selection(
             servers=self._each(key, found.server_ids, parse_server_id),
             tags=self._each(key, found.tags, _parse_tag),
@@ -202,16 +202,16 @@ class _Config:
             deny=self._each(key, found.tool_denylist, parse_pattern) or (),
         )
 
-    def budgets(self) -> TimeBudgets | None:
+    def budgets(self) -> Quotas | None:
         key = "mcp.budgets"
         found = self.decode(key, _Budgets, 'a JSON object, like `{"calls_per_minute": 60}`')
         if found is None:
             return None
-        self._refuse_repeats(key)
+        self._check_duplicates(key)
         given = msgspec.to_builtins(found)  # without what is unset
-        return TimeBudgets(**given) if given else None
+        return Quotas(**given) if given else None
 
-    def _refuse_repeats(self, key: str) -> None:
+    def _check_duplicates(self, key: str) -> None:
         def check(pairs: list[tuple[str, object]]) -> None:
             if len(dict(pairs)) < len(pairs):
                 raise self.refused(key, "a name stands in it twice")
@@ -259,11 +259,11 @@ def parse_session_params(params: Mapping[str, object]) -> SessionRequest:
             hint=f"the parameters are {', '.join(f'`{key}`' for key in _SESSION_KEYS)}, `tool_choice`",
         )
     return SessionRequest(
-        enabled=_typed(params, "mcp.enabled", bool),
-        servers=_session_list(params, "mcp.server_ids", parse_server_id),
-        allow=_session_list(params, "mcp.tool_allowlist", parse_pattern),
-        deny=_session_list(params, "mcp.tool_denylist", parse_pattern) or (),
-        tool_choice=_typed(params, "tool_choice", str),
+        enabled=_parse_typed(params, "mcp.enabled", bool),
+        servers=_parse_session_list(params, "mcp.server_ids", parse_server_id),
+        allow=_parse_session_list(params, "mcp.tool_allowlist", parse_pattern),
+        deny=_parse_session_list(params, "mcp.tool_denylist", parse_pattern) or (),
+        tool_choice=_parse_typed(params, "tool_choice", str),
     )
 
 
@@ -315,7 +315,7 @@ def _parse_entries(key: str, items: Sequence[str], parse: Callable[[str], str]) 
     return tuple(sorted(entries))
 
 
-def _session_list(
+def _parse_session_list(
     params: Mapping[str, object], key: str, parse: Callable[[str], str]
 ) -> tuple[str, ...] | None:
     value = params.get(key)
@@ -326,7 +326,7 @@ def _session_list(
     return _parse_entries(key, value, parse)
 
 
-def _typed(params: Mapping[str, object], key: str, wanted: type[T]) -> T | None:
+def _parse_typed(params: Mapping[str, object], key: str, wanted: type[T]) -> T | None:
     if key not in params:
         return None
     value = params[key]

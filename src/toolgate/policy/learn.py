@@ -2,12 +2,14 @@
 
 Learning only takes away, with one exception: where a task was not enforced, what was used of it against its
 rules is let through from then on, and those rules go. What was used once and is refused by now stays refused.
+
+Grants that nobody uses: what a task or a key may call and did not, and what that costs in each list.
 """
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -19,7 +21,6 @@ from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Selection
 from toolgate.policy.compose import decide_one
 from toolgate.policy.layers import SessionRequest, TaskPolicy
-from toolgate.policy.offers import approved_effects, is_unlisted, offered_names
 from toolgate.policy.patterns import (
     MAX_KIND_PATTERN,
     MAX_LISTED,
@@ -29,10 +30,11 @@ from toolgate.policy.patterns import (
     has_wildcard,
 )
 from toolgate.policy.resolve import bind_task
-from toolgate.policy.rollouts import both_sides
+from toolgate.policy.rollouts import list_sides
+from toolgate.policy.rules import is_unlisted, list_names, read_approved_effects
 from toolgate.policy.scope import Decision
 
-MAX_NAMED: Final = 64
+MAX_NAMED_OF_KIND: Final = 64
 """Prompts, or resources, of one server that are named one by one. More are all of its kind."""
 
 _HIDDEN: Final = "***"
@@ -49,7 +51,7 @@ class Lesson:
     policy: TaskPolicy
     kept: tuple[ToolRef, ...]
     """Of what was used, what it lets through. Sorted, as are the others."""
-    anew: tuple[ToolRef, ...]
+    newly_allowed: tuple[ToolRef, ...]
     """Of that, what the rules of the task would deny as they are."""
     refused: tuple[Decision, ...]
     """Of what was used, what the rules of the task refuse by now."""
@@ -64,19 +66,19 @@ class Lesson:
 
 def learn(platform: Snapshot, task: TaskPolicy, used: Collection[ToolRef]) -> Lesson:
     """The least that `task` should be. A name of `used` that was cut is too long by a `*` at its end."""
-    there = sorted(ref for ref in used if _is_there(platform, ref))
-    judged = {ref: _judge_by_any(platform, task, ref) for ref in there}
+    there = sorted(ref for ref in used if _exists(platform, ref))
+    judged = {ref: _judge_any_version(platform, task, ref) for ref in there}
     kept = tuple(ref for ref, decision in judged.items() if decision.allowed)
-    groups = _grouped(kept)
-    narrowed = _bounded(groups, _wide(platform, kept, task))
-    lax = task if task.enforced else _loosened(platform, task, kept)
+    groups = _group_patterns(kept)
+    narrowed = _limit_groups(groups, _widen_groups(platform, kept, task))
+    lax = task if task.enforced else _loosen(platform, task, kept)
     return Lesson(
-        policy=replace(_with_servers(platform, lax, kept), enforced=True, allow=_texts(narrowed)),
+        policy=replace(_set_servers(platform, lax, kept), enforced=True, allow=_flatten_groups(narrowed)),
         kept=kept,
-        anew=tuple(ref for ref in kept if judged[ref].shadow is not None),
+        newly_allowed=tuple(ref for ref in kept if judged[ref].shadow is not None),
         refused=tuple(decision for decision in judged.values() if not decision.allowed),
         gone=tuple(sorted(set(used) - set(there))),
-        dropped=tuple(_dropped(task, lax)),
+        dropped=tuple(_list_dropped_rules(task, lax)),
         widened=tuple(
             sorted(text for one in groups if narrowed[one] != groups[one] for text in narrowed[one])
         ),
@@ -107,17 +109,17 @@ def _settable(policy: TaskPolicy) -> Mapping[str, Any]:
     }
 
 
-def _is_there(platform: Snapshot, ref: ToolRef) -> bool:
+def _exists(platform: Snapshot, ref: ToolRef) -> bool:
     """Resources need not be listed to be had, and of a server that was not listed nothing is known."""
     offer = platform.servers.get(ref.server_id)
     if offer is None:
         return False
-    return bool(kind_of(ref.name)) or is_unlisted(offer) or ref.name in offered_names(offer)
+    return bool(kind_of(ref.name)) or is_unlisted(offer) or ref.name in list_names(offer)
 
 
-def _judge_by_any(platform: Snapshot, task: TaskPolicy, ref: ToolRef) -> Decision:
+def _judge_any_version(platform: Snapshot, task: TaskPolicy, ref: ToolRef) -> Decision:
     """As `_judge`; while a profile is rolled out, what one of its versions lets through was rightly used."""
-    decisions = [_judge(one, task, ref) for one in both_sides(platform, task)]
+    decisions = [_judge(one, task, ref) for one in list_sides(platform, task)]
     return next((one for one in decisions if one.allowed), decisions[0])
 
 
@@ -129,7 +131,7 @@ def _judge(platform: Snapshot, task: TaskPolicy, ref: ToolRef) -> Decision:
     """
     offer = platform.servers[ref.server_id]
     if (tool := offer.tools.get(ref.name)) is not None:
-        offer = replace(offer, tools={ref.name: replace(tool, effects=_effects(platform, ref))})
+        offer = replace(offer, tools={ref.name: replace(tool, effects=_read_approved_effects(platform, ref))})
     record = replace(offer.record, enabled=True, allowed_tools=_EVERYTHING)
     well = replace(offer, record=record, state="ready", quarantined=EMPTY)
     alone = replace(platform, servers={ref.server_id: well}, pins={})
@@ -137,7 +139,7 @@ def _judge(platform: Snapshot, task: TaskPolicy, ref: ToolRef) -> Decision:
     return decide_one(alone, Ceiling(), task=replace(task, enabled=True), request=request, ref=ref)
 
 
-def _with_servers(platform: Snapshot, task: TaskPolicy, kept: Iterable[ToolRef]) -> TaskPolicy:
+def _set_servers(platform: Snapshot, task: TaskPolicy, kept: Iterable[ToolRef]) -> TaskPolicy:
     """`task` with the servers of `kept`.
 
     A request that names a server the task does not allow is refused whole. So those that may be named stay:
@@ -161,7 +163,7 @@ def _with_servers(platform: Snapshot, task: TaskPolicy, kept: Iterable[ToolRef])
     )
 
 
-def _loosened(platform: Snapshot, task: TaskPolicy, kept: Collection[ToolRef]) -> TaskPolicy:
+def _loosen(platform: Snapshot, task: TaskPolicy, kept: Collection[ToolRef]) -> TaskPolicy:
     """`task` without the rules that would deny something of `kept`."""
     deny = tuple(text for text in task.deny if not _denies(platform, text, kept))
     ids = tuple({ref.server_id for ref in kept})
@@ -181,14 +183,16 @@ def _loosened(platform: Snapshot, task: TaskPolicy, kept: Collection[ToolRef]) -
 
 def _denies(platform: Snapshot, text: str, refs: Iterable[ToolRef]) -> bool:
     pattern = Patterns.of((text,))
-    return any(pattern.first_match(ref, effects=_effects(platform, ref), is_deny=True) for ref in refs)
+    return any(
+        pattern.first_match(ref, effects=_read_approved_effects(platform, ref), is_deny=True) for ref in refs
+    )
 
 
-def _effects(platform: Snapshot, ref: ToolRef) -> Effects:
-    return approved_effects(platform.servers[ref.server_id], platform.pins.get(ref.server_id), ref.name)
+def _read_approved_effects(platform: Snapshot, ref: ToolRef) -> Effects:
+    return read_approved_effects(platform.servers[ref.server_id], platform.pins.get(ref.server_id), ref.name)
 
 
-def _dropped(before: TaskPolicy, after: TaskPolicy) -> Iterable[str]:
+def _list_dropped_rules(before: TaskPolicy, after: TaskPolicy) -> Iterable[str]:
     yield from (f"mcp.tool_denylist `{text}`" for text in before.deny if text not in after.deny)
     if before.profile != after.profile:
         yield f"mcp.profile `{before.profile}`"
@@ -198,55 +202,102 @@ def _dropped(before: TaskPolicy, after: TaskPolicy) -> Iterable[str]:
         yield "mcp.tags"
 
 
-def _grouped(refs: Iterable[ToolRef]) -> _Groups:
+def _group_patterns(refs: Iterable[ToolRef]) -> _Groups:
     groups: dict[str, set[str]] = defaultdict(set)
     for ref in refs:
-        groups[f"{kind_of(ref.name)}{ref.server_id}/"].add(_pattern(ref))
+        groups[f"{kind_of(ref.name)}{ref.server_id}/"].add(_make_pattern(ref))
     return {start: frozenset(patterns) for start, patterns in groups.items()}
 
 
-def _wide(platform: Snapshot, refs: Iterable[ToolRef], task: TaskPolicy) -> _Groups:
+def _widen_groups(platform: Snapshot, refs: Iterable[ToolRef], task: TaskPolicy) -> _Groups:
     """As `_grouped`, but with patterns for more than was used: never for more than the task lets through."""
     allow = Patterns.of(task.allow or ()) if task.enforced else Patterns.of(())
     groups: dict[str, set[str]] = defaultdict(set)
     for ref in refs:
         start = f"{kind_of(ref.name)}{ref.server_id}/"
-        match = allow.first_match(ref, effects=_effects(platform, ref), is_deny=False)
+        match = allow.first_match(ref, effects=_read_approved_effects(platform, ref), is_deny=False)
         groups[start].add(match or f"{start}*")
     return {start: frozenset(patterns) for start, patterns in groups.items()}
 
 
-def _pattern(ref: ToolRef) -> str:
+def _make_pattern(ref: ToolRef) -> str:
     """One that `ref` matches, and as little else as can be said: a `*` in a name is no wildcard."""
     text = str(ref)
     end = "*" if len(ref.name) > MAX_AUDITED_NAME and text.endswith("*") else ""
     parts = text.removesuffix(end).split(_HIDDEN)
-    text = "*".join("".join(map(_literal, part)) for part in parts) + end
+    text = "*".join("".join(map(_escape_char, part)) for part in parts) + end
     longest = MAX_KIND_PATTERN if kind_of(ref.name) else MAX_PATTERN
     return text if len(text) <= longest else f"{text[: longest - 1]}*"
 
 
-def _literal(char: str) -> str:
+def _escape_char(char: str) -> str:
     return char if char.isprintable() and char not in " *" else "?"
 
 
-def _bounded(groups: _Groups, wide: _Groups) -> _Groups:
+def _limit_groups(groups: _Groups, wide: _Groups) -> _Groups:
     """As many patterns as a list may hold: the largest groups are given up first."""
     found = dict(groups)
-    while (widest := _to_give_up(found, wide)) is not None:
+    while (widest := _choose_group_to_widen(found, wide)) is not None:
         found[widest] = wide[widest]
     return found
 
 
-def _to_give_up(groups: _Groups, wide: _Groups) -> str | None:
+def _choose_group_to_widen(groups: _Groups, wide: _Groups) -> str | None:
     several = [start for start, patterns in groups.items() if len(patterns) > 1 and patterns != wide[start]]
     wild = {start: sum(map(has_wildcard, groups[start])) for start in groups}
     if sum(wild.values()) > MAX_LISTED_WILDCARDS:
         return max(several, key=lambda start: wild[start], default=None)
     is_too_long = sum(map(len, groups.values())) > MAX_LISTED
-    crowded = [one for one in several if is_too_long or (kind_of(one) and len(groups[one]) > MAX_NAMED)]
+    crowded = [
+        one for one in several if is_too_long or (kind_of(one) and len(groups[one]) > MAX_NAMED_OF_KIND)
+    ]
     return max(crowded, key=lambda start: len(groups[start]), default=None)
 
 
-def _texts(groups: _Groups) -> tuple[str, ...]:
+def _flatten_groups(groups: _Groups) -> tuple[str, ...]:
     return tuple(sorted(text for patterns in groups.values() for text in patterns))
+
+
+class UnusedTool(NamedTuple):
+    """A tool that is granted and was not used."""
+
+    ref: ToolRef
+    tokens: int
+    """What its definition costs in each list."""
+    last_ms: int | None
+    """When it was used last, before the time that is asked about. None: never, as far as is known."""
+
+
+class GrantUse(NamedTuple):
+    """What one holder is granted, and what it does not use of that."""
+
+    tools: int
+    unused: tuple[UnusedTool, ...]
+    """By server and name."""
+
+    @property
+    def unused_tokens(self) -> int:
+        return sum(one.tokens for one in self.unused)
+
+
+def weigh_grant(
+    platform: Snapshot,
+    reach: Collection[ToolRef],
+    *,
+    used: Collection[ToolRef],
+    last_ms: Mapping[ToolRef, int],
+) -> GrantUse:
+    """What of `reach` is not in `used`. Tools alone: prompts and resources cost nothing until asked for."""
+    tools = [ref for ref in reach if not kind_of(ref.name)]
+    return GrantUse(
+        tools=len(tools),
+        unused=tuple(
+            UnusedTool(ref, _definition_tokens(platform, ref), last_ms.get(ref))
+            for ref in sorted(tools)
+            if ref not in used
+        ),
+    )
+
+
+def _definition_tokens(platform: Snapshot, ref: ToolRef) -> int:
+    return platform.servers[ref.server_id].tools[ref.name].tokens

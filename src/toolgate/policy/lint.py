@@ -12,17 +12,16 @@ from toolgate.errors import InvalidRecord
 from toolgate.model.effects import HINTS
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef
 from toolgate.model.principals import Key
-from toolgate.model.quotas import TimeBudgets
+from toolgate.model.quotas import Quotas
 from toolgate.model.revisions import Kind
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Profile, Selection, Task
 from toolgate.model.tools import ServerTools
 from toolgate.policy.layers import TaskPolicy, parse_task_policy
-from toolgate.policy.offers import is_unlisted, matching_in, may_hold
 from toolgate.policy.patterns import Patterns, effect_of
-from toolgate.policy.resolve import KEY_NAMES, OVERRIDE_NAMES, bind_task, selected_servers
-from toolgate.policy.rollouts import both_sides
-from toolgate.policy.rules import Names
+from toolgate.policy.resolve import KEY_NAMES, OVERRIDE_NAMES, bind_task, select_servers
+from toolgate.policy.rollouts import list_sides
+from toolgate.policy.rules import RuleNames, can_match, find_matching_of_server, is_unlisted
 
 FindingCode = Literal[
     "disabled_server",
@@ -40,14 +39,16 @@ FindingCode = Literal[
     "unknown_task",
 ]
 _MINUTES_PER_DAY: Final = 24 * 60
-_WHATEVER_IT_HAS: Final = frozenset({f"{PROMPT}*", f"{RESOURCE}*"})
+_CATCH_ALL: Final = frozenset({f"{PROMPT}*", f"{RESOURCE}*"})
 """Meant for servers that have none as well: most have tools alone."""
-_PROFILE_NAMES: Final = Names("servers", "tags", "allow", "deny")
-_TASK_NAMES: Final = Names("mcp.allowed_server_ids", "mcp.tags", "mcp.tool_allowlist", "mcp.tool_denylist")
+_PROFILE_NAMES: Final = RuleNames("servers", "tags", "allow", "deny")
+_TASK_NAMES: Final = RuleNames(
+    "mcp.allowed_server_ids", "mcp.tags", "mcp.tool_allowlist", "mcp.tool_denylist"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class LintFinding:
     """One rule of one record that does nothing, or not what it says."""
 
     code: FindingCode
@@ -61,24 +62,24 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Linted:
+class LintReport:
     """What was found, and what could not be judged. Both are sorted by kind of record, id and rule."""
 
-    findings: tuple[Finding, ...]
-    unjudged: tuple[Finding, ...]
+    findings: tuple[LintFinding, ...]
+    unjudged: tuple[LintFinding, ...]
     """Rules that may match something of a server that has not listed what it has."""
 
 
-def lint(platform: Snapshot) -> tuple[Finding, ...]:
+def lint(platform: Snapshot) -> tuple[LintFinding, ...]:
     """Every finding about rules that could be judged."""
     return lint_all(platform).findings
 
 
-def lint_all(platform: Snapshot) -> Linted:
+def lint_all(platform: Snapshot) -> LintReport:
     """Every rule of every record, judged or not."""
-    found: list[Finding] = []
+    found: list[LintFinding] = []
     for server_id, offer in platform.servers.items():
-        at = _At("server", server_id)
+        at = _LintedRecord("server", server_id)
         found.extend(_lint_patterns(at, "allowed_tools", offer.record.allowed_tools, [offer], is_deny=False))
     for task in platform.tasks.values():
         found.extend(_lint_task(platform, task))
@@ -87,25 +88,25 @@ def lint_all(platform: Snapshot) -> Linted:
     for key in platform.keys.values():
         found.extend(_lint_key(platform, key))
     found.sort(key=lambda one: (one.kind, one.id, one.rule, one.subject, one.code))
-    return Linted(
+    return LintReport(
         findings=tuple(one for one in found if one.code != "not_judged"),
         unjudged=tuple(one for one in found if one.code == "not_judged"),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _At:
+class _LintedRecord:
     """The record that is looked at."""
 
     kind: Kind
     id: str
 
-    def find(self, code: FindingCode, rule: str, subject: str, message: str) -> Finding:
-        return Finding(code=code, kind=self.kind, id=self.id, rule=rule, subject=subject, message=message)
+    def find(self, code: FindingCode, rule: str, subject: str, message: str) -> LintFinding:
+        return LintFinding(code=code, kind=self.kind, id=self.id, rule=rule, subject=subject, message=message)
 
 
-def _lint_task(platform: Snapshot, task: Task) -> Iterator[Finding]:
-    at = _At("task", task.task_id)
+def _lint_task(platform: Snapshot, task: Task) -> Iterator[LintFinding]:
+    at = _LintedRecord("task", task.task_id)
     try:
         policy = parse_task_policy(task)
     except InvalidRecord as exc:
@@ -114,8 +115,8 @@ def _lint_task(platform: Snapshot, task: Task) -> Iterator[Finding]:
     strict = replace(policy, enforced=True)
     bound = bind_task(platform, strict)
     # While a profile is rolled out, a rule may be about what only one of its versions selects.
-    allowed = bound.allowed.union(*(bind_task(one, strict).allowed for one in both_sides(platform, strict)))
-    offers = _registered(platform, allowed)
+    allowed = bound.allowed.union(*(bind_task(one, strict).allowed for one in list_sides(platform, strict)))
+    offers = _find_registered(platform, allowed)
     if policy.enabled and not policy.enforced:
         lax = "the rules of the task deny nothing: what they would deny is only written down"
         yield at.find("not_enforced", "mcp.enforce", "false", lax)
@@ -133,16 +134,16 @@ def _lint_task(platform: Snapshot, task: Task) -> Iterator[Finding]:
         )
 
 
-def _lint_default(platform: Snapshot, at: _At, policy: TaskPolicy) -> Iterator[Finding]:
+def _lint_default(platform: Snapshot, at: _LintedRecord, policy: TaskPolicy) -> Iterator[LintFinding]:
     rule = "mcp.default_server_ids"
     yield from _lint_servers(platform, at, rule, policy.default)
-    for offer in _registered(platform, policy.default):
+    for offer in _find_registered(platform, policy.default):
         if not offer.record.enabled:
             server_id = offer.record.server_id
             yield at.find("disabled_server", rule, server_id, f"the server `{server_id}` is disabled")
 
 
-def _lint_budgets(at: _At, rule: str, budgets: TimeBudgets | None) -> Iterator[Finding]:
+def _lint_budgets(at: _LintedRecord, rule: str, budgets: Quotas | None) -> Iterator[LintFinding]:
     """A minute's budget and a day's, one of which is used up before the other can be."""
     if budgets is None or budgets.calls_per_minute is None or budgets.calls_per_day is None:
         return
@@ -154,8 +155,8 @@ def _lint_budgets(at: _At, rule: str, budgets: TimeBudgets | None) -> Iterator[F
         yield at.find("shadowed", rule, "calls_per_day", never)
 
 
-def _lint_profile(platform: Snapshot, profile: Profile) -> Iterator[Finding]:
-    at = _At("profile", profile.profile_id)
+def _lint_profile(platform: Snapshot, profile: Profile) -> Iterator[LintFinding]:
+    at = _LintedRecord("profile", profile.profile_id)
     rollout = profile.rollout
     candidate = [] if rollout is None else [("", rollout.selection), *rollout.environments.items()]
     lists = [
@@ -164,16 +165,16 @@ def _lint_profile(platform: Snapshot, profile: Profile) -> Iterator[Finding]:
         *((f"rollout {environment}".strip(), selection) for environment, selection in candidate),
     ]
     for prefix, selection in lists:
-        names = Names(*(f"{prefix} {name}".strip() for name in _PROFILE_NAMES))
-        offers = _registered(platform, selected_servers(platform, selection))
+        names = RuleNames(*(f"{prefix} {name}".strip() for name in _PROFILE_NAMES))
+        offers = _find_registered(platform, select_servers(platform, selection))
         yield from _lint_selection(platform, at, selection, names=names, offers=offers)
 
 
-def _lint_key(platform: Snapshot, key: Key) -> Iterator[Finding]:
-    at = _At("key", key.key_id)
+def _lint_key(platform: Snapshot, key: Key) -> Iterator[LintFinding]:
+    at = _LintedRecord("key", key.key_id)
     ceiling = key.ceiling
     selection = Selection(servers=ceiling.servers, allow=ceiling.allow, deny=ceiling.deny)
-    offers = _registered(platform, selected_servers(platform, selection))
+    offers = _find_registered(platform, select_servers(platform, selection))
     yield from _lint_selection(platform, at, selection, names=KEY_NAMES, offers=offers)
     yield from _lint_budgets(at, "budgets", key.budgets)
     for task_id in ceiling.tasks or ():
@@ -186,8 +187,13 @@ def _lint_key(platform: Snapshot, key: Key) -> Iterator[Finding]:
 
 
 def _lint_selection(
-    platform: Snapshot, at: _At, selection: Selection, *, names: Names, offers: Sequence[ServerTools]
-) -> Iterator[Finding]:
+    platform: Snapshot,
+    at: _LintedRecord,
+    selection: Selection,
+    *,
+    names: RuleNames,
+    offers: Sequence[ServerTools],
+) -> Iterator[LintFinding]:
     """What is wrong with the four lists of `selection`, whose patterns speak of `offers`."""
     yield from _lint_servers(platform, at, names.servers, selection.servers or ())
     for tag in selection.tags or ():
@@ -197,31 +203,33 @@ def _lint_selection(
     yield from _lint_patterns(at, names.deny, selection.deny, offers, is_deny=True)
     if not selection.deny:
         return
-    denied = set(_matching(platform, Patterns.of(selection.deny), offers, is_deny=True))
+    denied = set(_find_matching(platform, Patterns.of(selection.deny), offers, is_deny=True))
     for text in selection.allow or ():
-        allowed = set(_matching(platform, Patterns.of((text,)), offers, is_deny=False))
+        allowed = set(_find_matching(platform, Patterns.of((text,)), offers, is_deny=False))
         if allowed and allowed <= denied:
             message = f"all that `{text}` allows is denied by `{names.deny}`"
             yield at.find("shadowed", names.allow, text, message)
 
 
-def _lint_servers(platform: Snapshot, at: _At, rule: str, ids: Iterable[str]) -> Iterator[Finding]:
+def _lint_servers(
+    platform: Snapshot, at: _LintedRecord, rule: str, ids: Iterable[str]
+) -> Iterator[LintFinding]:
     for server_id in ids:
         if server_id not in platform.servers:
             yield at.find("unknown_server", rule, server_id, f"there is no server `{server_id}`")
 
 
 def _lint_patterns(
-    at: _At, rule: str, texts: Iterable[str], offers: Sequence[ServerTools], *, is_deny: bool
-) -> Iterator[Finding]:
+    at: _LintedRecord, rule: str, texts: Iterable[str], offers: Sequence[ServerTools], *, is_deny: bool
+) -> Iterator[LintFinding]:
     for text in texts:
         patterns = Patterns.of((text,))
-        holding = [offer for offer in offers if may_hold(offer, patterns, is_deny=is_deny)]
+        holding = [offer for offer in offers if can_match(offer, patterns, is_deny=is_deny)]
         unlisted = [offer for offer in holding if is_unlisted(offer)]
-        if not unlisted and (silent := _silent_servers(text, patterns, offers)):
+        if not unlisted and (silent := _explain_missing_hints(text, patterns, offers)):
             reading = "so it denies all of them" if is_deny else "so it allows none of them"
             yield at.find("no_annotations", rule, text, f"{silent}, {reading}")
-        elif text not in _WHATEVER_IT_HAS and not holding:
+        elif text not in _CATCH_ALL and not holding:
             yield at.find("matches_nothing", rule, text, f"nothing it speaks of matches `{text}`")
         elif len(unlisted) == len(holding) and (awaited := [one for one in unlisted if one.record.enabled]):
             yield at.find("not_judged", rule, text, _explain_unlisted(awaited))
@@ -234,7 +242,7 @@ def _explain_unlisted(offers: Sequence[ServerTools]) -> str:
     return f"server {first} has not listed its tools ({offers[0].state.replace('_', ' ')})"
 
 
-def _silent_servers(text: str, patterns: Patterns, offers: Iterable[ServerTools]) -> str:
+def _explain_missing_hints(text: str, patterns: Patterns, offers: Iterable[ServerTools]) -> str:
     """That no tool `text` speaks of states its effect. Empty where one does, where there is no tool, and
     where `text` speaks of names."""
     effect = effect_of(text)
@@ -243,23 +251,25 @@ def _silent_servers(text: str, patterns: Patterns, offers: Iterable[ServerTools]
         for offer in offers
         if offer.tools and (patterns.has_bare or patterns.names_server(offer.record.server_id))
     ]
-    if effect is None or not spoken_of or any(_states(offer, effect) for offer in spoken_of):
+    if effect is None or not spoken_of or any(_states_effect(offer, effect) for offer in spoken_of):
         return ""
     first, *others = sorted(f"`{offer.record.server_id}`" for offer in spoken_of)
     more = f" and {len(others)} more servers" if others else ""
     return f"no tool of {first}{more} states `{HINTS[effect]}`"
 
 
-def _states(offer: ServerTools, effect: str) -> bool:
+def _states_effect(offer: ServerTools, effect: str) -> bool:
     return any(effect in tool.effects.stated | tool.effects.ruled_out for tool in offer.tools.values())
 
 
-def _matching(
+def _find_matching(
     platform: Snapshot, patterns: Patterns, offers: Iterable[ServerTools], *, is_deny: bool
 ) -> Iterator[ToolRef]:
     for offer in offers:
-        yield from matching_in(offer, platform.pins.get(offer.record.server_id), patterns, is_deny=is_deny)
+        yield from find_matching_of_server(
+            offer, platform.pins.get(offer.record.server_id), patterns, is_deny=is_deny
+        )
 
 
-def _registered(platform: Snapshot, ids: Iterable[str]) -> list[ServerTools]:
+def _find_registered(platform: Snapshot, ids: Iterable[str]) -> list[ServerTools]:
     return [platform.servers[server_id] for server_id in ids if server_id in platform.servers]

@@ -65,7 +65,7 @@ def parse_pattern(text: str) -> str:
 
 
 def _check_effect(text: str) -> None:
-    server, name = _split(text)
+    server, name = _split_pattern(text)
     word = name.removeprefix(EFFECT)
     if name.startswith(EFFECT) and word not in HINTS:
         close = get_close_matches(word.lower().replace("-", "_"), HINTS, n=1)
@@ -81,7 +81,7 @@ def _check_effect(text: str) -> None:
 
 def effect_of(text: str) -> str | None:
     """The effect that a pattern is for. None: it is for names."""
-    name = _split(text)[1] if EFFECT in text else ""
+    name = _split_pattern(text)[1] if EFFECT in text else ""
     return name.removeprefix(EFFECT) if name.startswith(EFFECT) else None
 
 
@@ -119,7 +119,7 @@ class _Piece:
             for at, char in enumerate(text):
                 self._masks[char] = self._masks.get(char, self._gaps) | 1 << at
 
-    def stands_at(self, subject: str, at: int) -> bool:
+    def matches_at(self, subject: str, at: int) -> bool:
         """Whether `subject` holds the piece at `at`. The caller made sure that it is long enough."""
         if not self._gaps:
             return subject.startswith(self.text, at)
@@ -160,9 +160,9 @@ class _Glob:
     def _matches(self, subject: str) -> bool:
         head, tail = self._head, self._tail
         if tail is None:
-            return len(subject) == head.length and head.stands_at(subject, 0)
+            return len(subject) == head.length and head.matches_at(subject, 0)
         at, end = head.length, len(subject) - tail.length
-        if end < at or not head.stands_at(subject, 0) or not tail.stands_at(subject, end):
+        if end < at or not head.matches_at(subject, 0) or not tail.matches_at(subject, end):
             return False
         for piece in self._middle:
             found = piece.find(subject, at, end)
@@ -172,18 +172,18 @@ class _Glob:
         return True
 
 
-class _Wild(NamedTuple):
+class _WildcardPattern(NamedTuple):
     """One pattern with wildcards. `server` None: it speaks of every server."""
 
     text: str
     server: _Glob | None
     name: _Glob
 
-    def reaches(self, server_id: str) -> bool:
+    def covers_server(self, server_id: str) -> bool:
         return self.server is None or self.server.matches(server_id)
 
 
-class _Effect(NamedTuple):
+class _EffectPattern(NamedTuple):
     """One pattern for an effect. `server` None: it speaks of every server."""
 
     text: str
@@ -191,7 +191,7 @@ class _Effect(NamedTuple):
     effect: str
 
 
-def _split(text: str) -> tuple[str | None, str]:
+def _split_pattern(text: str) -> tuple[str | None, str]:
     """The server a pattern names, if it does, and the name it speaks of, which begins with its kind."""
     kind = kind_of(text)
     if not kind:
@@ -210,11 +210,11 @@ class Patterns:
     texts: tuple[str, ...]
     _names: frozenset[str] = field(compare=False, repr=False)
     _refs: Mapping[str, frozenset[str]] = field(compare=False, repr=False)
-    _wild: Mapping[str, tuple[_Wild, ...]] = field(compare=False, repr=False)
+    _wild: Mapping[str, tuple[_WildcardPattern, ...]] = field(compare=False, repr=False)
     """By kind: a wildcard never reaches from one into another."""
-    _effects: tuple[_Effect, ...] = field(compare=False, repr=False)
+    _effects: tuple[_EffectPattern, ...] = field(compare=False, repr=False)
     """Those for one server that is named outright are in `_server_effects`."""
-    _server_effects: Mapping[str, tuple[_Effect, ...]] = field(compare=False, repr=False)
+    _server_effects: Mapping[str, tuple[_EffectPattern, ...]] = field(compare=False, repr=False)
     server_ids: frozenset[str] = field(compare=False, repr=False)
     """The servers named outright, without a wildcard in their id."""
     _servers: tuple[_Glob, ...] = field(compare=False, repr=False)
@@ -231,20 +231,20 @@ class Patterns:
         unique = tuple(sorted(set(texts)))
         names: set[str] = set()
         refs: dict[str, set[str]] = {}
-        wild: dict[str, list[_Wild]] = {}
-        effects: dict[str, list[_Effect]] = {}
+        wild: dict[str, list[_WildcardPattern]] = {}
+        effects: dict[str, list[_EffectPattern]] = {}
         servers: set[str] = set()
         has_bare = False
         for text in unique:
-            server, name = _split(text)
+            server, name = _split_pattern(text)
             has_bare |= server is None
             servers |= set() if server is None else {server}
             if name.startswith(EFFECT):
                 glob = _Glob(server) if server is not None and has_wildcard(server) else None
-                effect = _Effect(text, glob, name.removeprefix(EFFECT))
+                effect = _EffectPattern(text, glob, name.removeprefix(EFFECT))
                 effects.setdefault(server if server is not None and glob is None else "", []).append(effect)
             elif has_wildcard(text):
-                one = _Wild(text, None if server is None else _Glob(server), _Glob(name))
+                one = _WildcardPattern(text, None if server is None else _Glob(server), _Glob(name))
                 wild.setdefault(kind_of(text), []).append(one)
             elif server is not None:
                 refs.setdefault(server, set()).add(name)
@@ -295,7 +295,7 @@ class Patterns:
         if ref.name in self._refs.get(ref.server_id, _NONE):
             return str(ref)
         for wild in self._wild.get(kind_of(ref.name), ()):
-            if wild.reaches(ref.server_id) and wild.name.matches(ref.name):
+            if wild.covers_server(ref.server_id) and wild.name.matches(ref.name):
                 return wild.text
         return None
 
@@ -315,7 +315,7 @@ class Patterns:
         said = [named.format(one.text) + effects.describe(one.effect) for one in looked_at]
         return f" ({'; '.join(said)})" if said else ""
 
-    def _effects_for(self, server_id: str) -> Iterator[_Effect]:
+    def _effects_for(self, server_id: str) -> Iterator[_EffectPattern]:
         """The patterns for effects that speak of tools of this server."""
         yield from self._server_effects.get(server_id, ())
         yield from (one for one in self._effects if one.server is None or one.server.matches(server_id))
@@ -329,7 +329,7 @@ class Patterns:
         reaching = {
             kind: globs
             for kind, wild in self._wild.items()
-            if (globs := [one.name for one in wild if one.reaches(server_id)])
+            if (globs := [one.name for one in wild if one.covers_server(server_id)])
         }
         for kind, globs in reaching.items():
             # Most are tools, and no kind is without a colon.
@@ -339,12 +339,12 @@ class Patterns:
         return False
 
 
-def compile_texts(patterns: Iterable[str]) -> Callable[[str], bool]:
+def compile_globs(patterns: Iterable[str]) -> Callable[[str], bool]:
     """What tells whether one of `patterns`, in which `/` is a character like any other, matches a text."""
     globs = [_Glob(pattern) for pattern in patterns]
     return lambda text: any(glob.matches(text) for glob in globs)
 
 
-def matches_text(pattern: str, text: str) -> bool:
+def matches_glob(pattern: str, text: str) -> bool:
     """Whether `pattern`, in which `/` is a character like any other, matches the whole of `text`."""
     return _Glob(pattern).matches(text)

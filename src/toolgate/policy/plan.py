@@ -12,18 +12,16 @@ from typing import Final, NamedTuple
 
 from toolgate.errors import InvalidRecord
 from toolgate.model.names import ToolRef, kind_of
-from toolgate.model.pins import Pin
 from toolgate.model.principals import Ceiling
-from toolgate.model.snapshot import Snapshot
+from toolgate.model.snapshot import Pin, Snapshot
 from toolgate.model.tasks import Profile, Side, Task
 from toolgate.model.tools import ServerTools
 from toolgate.policy.compose import compose
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
-from toolgate.policy.limits import DEFAULT_LIMITS, NO_LIMITS, Limits, too_many_tools
-from toolgate.policy.reach import within_reach
+from toolgate.policy.reach import restrict_to_task
 from toolgate.policy.resolve import bind_task
-from toolgate.policy.rollouts import cohorts_of
-from toolgate.policy.scope import Refusal, Scope
+from toolgate.policy.rollouts import split_cohorts
+from toolgate.policy.scope import DEFAULT_LIMITS, NO_LIMITS, Refusal, Scope, ScopeLimits, refuse_oversize
 
 MAX_TALLIES: Final = 50_000
 """Counts of a task's tools on one server that are remembered: about 8 MiB. Then it begins again."""
@@ -79,7 +77,7 @@ class Plan:
         return any(change.has_effect for change in self.changes)
 
 
-def plan(before: Snapshot, after: Snapshot, *, limits: Limits = DEFAULT_LIMITS) -> Plan:
+def plan(before: Snapshot, after: Snapshot, *, limits: ScopeLimits = DEFAULT_LIMITS) -> Plan:
     """The difference from `before` to `after`, for each task and for callers without one."""
     return Planner().plan(before, after, limits=limits)
 
@@ -133,7 +131,7 @@ class _Comparison(NamedTuple):
 
     before: Snapshot
     after: Snapshot
-    limits: Limits
+    limits: ScopeLimits
     servers: AbstractSet[str]
     profiles: AbstractSet[str]
 
@@ -155,7 +153,7 @@ class Planner:
         self.composed = 0
         """Servers that were composed so far: the work that plans were."""
 
-    def plan(self, before: Snapshot, after: Snapshot, *, limits: Limits = DEFAULT_LIMITS) -> Plan:
+    def plan(self, before: Snapshot, after: Snapshot, *, limits: ScopeLimits = DEFAULT_LIMITS) -> Plan:
         """See the function `plan`. May be called in any thread."""
         if sum(len(one.servers) for one in self._tallies.values()) > MAX_TALLIES:
             self._tallies = {}
@@ -182,13 +180,13 @@ class Planner:
     def _changes(self, compared: _Comparison, task_id: str | None) -> Iterable[TaskChange]:
         """What changes for the callers of one task, by the version of its profile that they have."""
         before, after = compared.before, compared.after
-        profiles = _profile_in(before, task_id), _profile_in(after, task_id)
-        cohorts = cohorts_of(*profiles, task_id or "")
+        profiles = _find_profile(before, task_id), _find_profile(after, task_id)
+        cohorts = split_cohorts(*profiles, task_id or "")
         shares: dict[TaskChange, float] = {}
         for cohort in cohorts:
             sides = compared._replace(
-                before=_on_side(before, profiles[0], cohort.before),
-                after=_on_side(after, profiles[1], cohort.after),
+                before=_with_version(before, profiles[0], cohort.before),
+                after=_with_version(after, profiles[1], cohort.after),
             )
             change = self._change(sides, task_id)
             shares[change] = shares.get(change, 0) + cohort.share
@@ -203,16 +201,18 @@ class Planner:
             return _compare(
                 task_id, self._side(before, old, compared.limits), self._side(after, new, compared.limits)
             )
-        touched = compared.servers & (_reach(before, old) | _reach(after, new))
+        touched = compared.servers & (_reachable_servers(before, old) | _reachable_servers(after, new))
         if not touched:
             return TaskChange(task_id=task_id)
         sides = (
-            self._side(_only(before, touched), old, NO_LIMITS),
-            self._side(_only(after, touched), new, NO_LIMITS),
+            self._side(_restrict_servers(before, touched), old, NO_LIMITS),
+            self._side(_restrict_servers(after, touched), new, NO_LIMITS),
         )
         if compared.limits.on_too_many == "find":
             return _compare(task_id, *sides)
-        return self._bounded(compared, task_id, new, sides, self._untouched(after, task_id, new, touched))
+        return self._bounded(
+            compared, task_id, new, sides, self._count_untouched(after, task_id, new, touched)
+        )
 
     def _bounded(
         self,
@@ -226,8 +226,8 @@ class Planner:
         """The change of a task that is refused where it has too many tools. `rest`: of untouched servers."""
         platforms = (compared.before, compared.after)
         excesses = [
-            compared.limits.excess(rest.tools + size.tools, rest.tokens + size.tokens)
-            for size in map(_size, platforms, (side.tools for side in sides))
+            compared.limits.describe_excess(rest.tools + size.tools, rest.tokens + size.tokens)
+            for size in map(_measure, platforms, (side.tools for side in sides))
         ]
         if (excesses[0] is None) is not (excesses[1] is None):  # all its tools come, or go
             sides = (
@@ -236,12 +236,12 @@ class Planner:
             )
         elif excesses[0] is not None and excesses[1] is not None:
             sides = (
-                replace(sides[0], tools=frozenset(), refusal=too_many_tools(excesses[0])),
-                replace(sides[1], tools=frozenset(), refusal=too_many_tools(excesses[1])),
+                replace(sides[0], tools=frozenset(), refusal=refuse_oversize(excesses[0])),
+                replace(sides[1], tools=frozenset(), refusal=refuse_oversize(excesses[1])),
             )
         return _compare(task_id, *sides)
 
-    def _untouched(
+    def _count_untouched(
         self, platform: Snapshot, task_id: str | None, task: _Task, touched: AbstractSet[str]
     ) -> _Size:
         """How much a task has of the servers that are the same on both sides."""
@@ -254,8 +254,8 @@ class Planner:
         key = task_id, profile in platform.candidates
         known = self._tallies.get(key)
         tallies = dict(known.servers) if known is not None and known.made_for == made_for else {}
-        ids = (_reach(platform, task) & platform.servers.keys()) - touched
-        missing = [one for one in ids if not _holds(tallies.get(one), platform, one)]
+        ids = (_reachable_servers(platform, task) & platform.servers.keys()) - touched
+        missing = [one for one in ids if not _is_current(tallies.get(one), platform, one)]
         tallies |= self._count(platform, task, missing)
         kept = {one: tally for one, tally in tallies.items() if one in platform.servers}
         self._tallies[key] = _Tallies(made_for, kept)
@@ -265,18 +265,18 @@ class Planner:
     def _count(self, platform: Snapshot, task: _Task, server_ids: Collection[str]) -> Mapping[str, _Tally]:
         found: dict[str, list[ToolRef]] = {one: [] for one in server_ids}
         if server_ids:
-            for ref in self._side(_only(platform, server_ids), task, NO_LIMITS).tools:
+            for ref in self._side(_restrict_servers(platform, server_ids), task, NO_LIMITS).tools:
                 found[ref.server_id].append(ref)
         return {
-            one: _Tally(platform.servers[one], platform.pins.get(one), _size(platform, refs))
+            one: _Tally(platform.servers[one], platform.pins.get(one), _measure(platform, refs))
             for one, refs in found.items()
         }
 
-    def _side(self, platform: Snapshot, task: _Task, limits: Limits) -> _Side:
+    def _side(self, platform: Snapshot, task: _Task, limits: ScopeLimits) -> _Side:
         if not task.has_policy:
             return _Side(problem=task.problem)
         policy = task.policy
-        platform = platform if policy is None else within_reach(platform, policy)
+        platform = platform if policy is None else restrict_to_task(platform, policy)
         scope = self._compose(platform, policy, SessionRequest(), limits)
         reach = scope.admitted
         if policy is not None and policy.allowed is not None:
@@ -285,7 +285,7 @@ class Planner:
         return _Side(tools=frozenset(scope.refs), reach=reach, refusal=scope.refusal)
 
     def _compose(
-        self, platform: Snapshot, policy: TaskPolicy | None, request: SessionRequest, limits: Limits
+        self, platform: Snapshot, policy: TaskPolicy | None, request: SessionRequest, limits: ScopeLimits
     ) -> Scope:
         self.composed += len(platform.servers)
         return compose(platform, Ceiling(), task=policy, request=request, limits=limits)
@@ -316,7 +316,7 @@ def _read_task(platform: Snapshot, task_id: str | None) -> _Task:
         return _Task(problem=str(exc))
 
 
-def _profile_in(platform: Snapshot, task_id: str | None) -> Profile | None:
+def _find_profile(platform: Snapshot, task_id: str | None) -> Profile | None:
     """The profile that narrows a task; None also where it does not narrow."""
     policy = _read_task(platform, task_id).policy
     if policy is None or policy.profile is None or not policy.enforced:
@@ -324,13 +324,13 @@ def _profile_in(platform: Snapshot, task_id: str | None) -> Profile | None:
     return platform.profiles.get(policy.profile)
 
 
-def _on_side(platform: Snapshot, profile: Profile | None, side: Side) -> Snapshot:
+def _with_version(platform: Snapshot, profile: Profile | None, side: Side) -> Snapshot:
     if profile is None or side == "stable":
         return platform
     return replace(platform, candidates=frozenset({profile.profile_id}))
 
 
-def _reach(platform: Snapshot, task: _Task) -> AbstractSet[str]:
+def _reachable_servers(platform: Snapshot, task: _Task) -> AbstractSet[str]:
     """The servers that the task could ever have, registered or not."""
     if not task.has_policy:
         return frozenset()
@@ -340,12 +340,12 @@ def _reach(platform: Snapshot, task: _Task) -> AbstractSet[str]:
     return bound.default | bound.allowed
 
 
-def _only(platform: Snapshot, server_ids: Iterable[str]) -> Snapshot:
+def _restrict_servers(platform: Snapshot, server_ids: Iterable[str]) -> Snapshot:
     servers = {one: platform.servers[one] for one in server_ids if one in platform.servers}
     return replace(platform, servers=MappingProxyType(servers))
 
 
-def _holds(tally: _Tally | None, platform: Snapshot, server_id: str) -> bool:
+def _is_current(tally: _Tally | None, platform: Snapshot, server_id: str) -> bool:
     return (
         tally is not None
         and tally.offer is platform.servers[server_id]
@@ -353,6 +353,6 @@ def _holds(tally: _Tally | None, platform: Snapshot, server_id: str) -> bool:
     )
 
 
-def _size(platform: Snapshot, refs: Iterable[ToolRef]) -> _Size:
+def _measure(platform: Snapshot, refs: Iterable[ToolRef]) -> _Size:
     tools = [ref for ref in refs if not kind_of(ref.name)]
     return _Size(len(tools), sum(platform.servers[ref.server_id].tools[ref.name].tokens for ref in tools))

@@ -12,57 +12,63 @@ from toolgate.model.principals import Ceiling, Principal
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.compose import compose
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
-from toolgate.policy.limits import NO_LIMITS
 from toolgate.policy.resolve import bind_task
-from toolgate.policy.rollouts import both_sides, draw_versions
-from toolgate.policy.rules import compiled
-from toolgate.policy.scope import Scope
+from toolgate.policy.rollouts import draw_versions, list_sides
+from toolgate.policy.rules import compile_stored
+from toolgate.policy.scope import NO_LIMITS, Scope
 
-BOUNDLESS: Final = Ceiling()
+NO_CEILING: Final = Ceiling()
 
 
-def within_reach(platform: Snapshot, task: TaskPolicy) -> Snapshot:
+def restrict_to_task(platform: Snapshot, task: TaskPolicy) -> Snapshot:
     """`platform` with the servers the task could ever have: what it costs to ask follows what tasks name."""
     bound = bind_task(platform, task)
     ids = sorted((bound.default | bound.allowed) & platform.servers.keys())
     return replace(platform, servers=MappingProxyType({one: platform.servers[one] for one in ids}))
 
 
-def task_reach(platform: Snapshot, task: TaskPolicy, *, ceiling: Ceiling = BOUNDLESS) -> frozenset[ToolRef]:
+def compute_task_reach(
+    platform: Snapshot, task: TaskPolicy, *, ceiling: Ceiling = NO_CEILING
+) -> frozenset[ToolRef]:
     """What callers of the task get, or could by naming servers; by either version while one is rolled out."""
-    scopes = (scope for side in both_sides(platform, task) for scope in _task_scopes(side, task, ceiling))
+    scopes = (
+        scope for side in list_sides(platform, task) for scope in _compose_task_scopes(side, task, ceiling)
+    )
     return frozenset().union(*(scope.admitted for scope in scopes))
 
 
-def key_reach(platform: Snapshot, ceiling: Ceiling) -> frozenset[ToolRef]:
+def compute_key_reach(platform: Snapshot, ceiling: Ceiling) -> frozenset[ToolRef]:
     """What a key gets at most: of the tasks it is bound to, or, bound to none, of all there is."""
     if ceiling.tasks is None:
-        return _whole_scope(platform, ceiling).admitted
-    reached = (task_reach(platform, task, ceiling=ceiling) for task in _readable(platform, ceiling.tasks))
+        return _compose_whole(platform, ceiling).admitted
+    reached = (
+        compute_task_reach(platform, task, ceiling=ceiling)
+        for task in _parse_readable(platform, ceiling.tasks)
+    )
     return frozenset().union(*reached)
 
 
-def own_scopes(platform: Snapshot, principal: Principal) -> list[Scope]:
+def compose_caller_scopes(platform: Snapshot, principal: Principal) -> list[Scope]:
     """The scopes that together are all a caller gets at most, whatever their size. They go by the versions of
     profiles that the caller has: of another version it learns nothing."""
     ceiling = principal.ceiling
     if ceiling.tasks is None:
-        return [_whole_scope(platform, ceiling)]
+        return [_compose_whole(platform, ceiling)]
     return [
         scope
-        for task in _readable(platform, ceiling.tasks)
+        for task in _parse_readable(platform, ceiling.tasks)
         for drawn in [draw_versions(platform, principal.id, task=task, request=SessionRequest())]
-        for scope in _task_scopes(drawn, task, ceiling)
+        for scope in _compose_task_scopes(drawn, task, ceiling)
     ]
 
 
-def _whole_scope(platform: Snapshot, ceiling: Ceiling) -> Scope:
+def _compose_whole(platform: Snapshot, ceiling: Ceiling) -> Scope:
     return compose(platform, ceiling, task=None, request=SessionRequest(), limits=NO_LIMITS)
 
 
-def _task_scopes(platform: Snapshot, task: TaskPolicy, ceiling: Ceiling) -> list[Scope]:
+def _compose_task_scopes(platform: Snapshot, task: TaskPolicy, ceiling: Ceiling) -> list[Scope]:
     return [
-        compose(within_reach(platform, task), ceiling, task=task, request=request, limits=NO_LIMITS)
+        compose(restrict_to_task(platform, task), ceiling, task=task, request=request, limits=NO_LIMITS)
         for request in (SessionRequest(), SessionRequest(servers=tuple(bind_task(platform, task).allowed)))
     ]
 
@@ -82,13 +88,13 @@ def is_in_ceiling(
     lists = ((ceiling.allow, False), (ceiling.deny, True))
     return all(
         texts is None
-        or (compiled(texts).first_match(ref, native_name, effects=effects, is_deny=is_deny) is None)
+        or (compile_stored(texts).first_match(ref, native_name, effects=effects, is_deny=is_deny) is None)
         is is_deny
         for texts, is_deny in lists
     )
 
 
-def _readable(platform: Snapshot, task_ids: tuple[str, ...]) -> Iterator[TaskPolicy]:
+def _parse_readable(platform: Snapshot, task_ids: tuple[str, ...]) -> Iterator[TaskPolicy]:
     """One that is not there, or cannot be read, lets nothing through."""
     for task_id in task_ids:
         if task_id in platform.tasks:

@@ -1,26 +1,83 @@
-"""A key, a task and a request held against one snapshot: the rules that follow, and what was asked for.
+"""The caller's own layer: which servers it switched on for itself, and whether only their read-only tools.
+
+It stands between the key and the task, and can only narrow: switching on what the key does not reach gives
+nothing. What is read-only is what the definition says that was approved; a tool that says nothing is not.
+Prompts, resources and templates of a server that is on for its read-only tools stay: they are reads.
+
+A key, a task and a request held against one snapshot: the rules that follow, and what was asked for.
 
 Here stand the questions that need more than one layer to answer: what a task's servers are when a profile
 names them, which servers a request means, and when it must be refused as a whole.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from toolgate.errors import NotFound, PolicyDenied
-from toolgate.model.principals import Ceiling
+from toolgate.model.principals import Ceiling, IntegrationState, Principal, make_choice_id
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Selection, Side
-from toolgate.policy.integrations import ALL_ON, Integrations, integration_rules
 from toolgate.policy.layers import SessionRequest, TaskPolicy
 from toolgate.policy.patterns import Patterns
-from toolgate.policy.rollouts import version_in
-from toolgate.policy.rules import Names, Rules, ToolRule, closed, selection_rules
+from toolgate.policy.rollouts import find_version
+from toolgate.policy.rules import RuleNames, Rules, ServerRule, ToolRule, deny_all, make_rules
 from toolgate.policy.scope import Decision, Layer, Reason, Refusal
 
-KEY_NAMES: Final = Names("key servers", "key tags", "key allow", "key deny")
-OVERRIDE_NAMES: Final = Names(
+SWITCHED_OFF: Final = "integrations: off, by the caller"
+NOT_SWITCHED_ON: Final = "integrations: off unless the caller switches it on"
+READ_ONLY_BY_CALLER: Final = "integrations: read-only tools, by the caller"
+READ_ONLY_BY_DEFAULT: Final = "integrations: read-only tools unless the caller switches on all"
+
+
+@dataclass(frozen=True, slots=True)
+class Integrations:
+    """What one caller has of each server: as it chose, or else `default`."""
+
+    default: IntegrationState = "on"
+    chosen: Mapping[str, IntegrationState] = field(default_factory=lambda: MappingProxyType({}))
+
+    def state_of(self, server_id: str) -> IntegrationState:
+        return self.chosen.get(server_id, self.default)
+
+    def read_only_rule(self, server_id: str) -> str:
+        """The rule by which only the read-only tools of a server pass; empty: there is no such rule."""
+        if self.state_of(server_id) != "read_only":
+            return ""
+        return READ_ONLY_BY_CALLER if server_id in self.chosen else READ_ONLY_BY_DEFAULT
+
+
+ALL_ON: Final = Integrations()
+"""Of a caller that chose nothing, where nothing has to be chosen. It makes no rules."""
+
+
+def read_integrations(platform: Snapshot, principal: Principal) -> Integrations:
+    """What `principal` has of each server. A choice that cannot be read switches all of them off."""
+    choice = platform.choices.get(make_choice_id(principal.id)) if platform.choices else None
+    if choice is None:
+        return ALL_ON if principal.integrations == "on" else Integrations(principal.integrations)
+    return Integrations(principal.integrations, choice.servers) if choice.is_readable else Integrations("off")
+
+
+def make_integration_rules(integrations: Integrations) -> Rules:
+    """Which servers pass. Of those that are on for reading, `compose` looks at each tool's definition."""
+    rules = []
+    if switched_off := frozenset(one for one, state in integrations.chosen.items() if state == "off"):
+        rules.append(_server_rule(SWITCHED_OFF, excluded=switched_off))
+    if integrations.default == "off":
+        rules.append(_server_rule(NOT_SWITCHED_ON, ids=frozenset(integrations.chosen)))
+    return Rules(tuple(rules))
+
+
+def _server_rule(
+    name: str, *, ids: frozenset[str] | None = None, excluded: frozenset[str] = frozenset()
+) -> ServerRule:
+    return ServerRule(layer="caller", reason=Reason.INTEGRATION_OFF, name=name, ids=ids, excluded=excluded)
+
+
+KEY_NAMES: Final = RuleNames("key servers", "key tags", "key allow", "key deny")
+OVERRIDE_NAMES: Final = RuleNames(
     "mcp.profile_overrides server_ids",
     "mcp.profile_overrides tags",
     "mcp.profile_overrides tool_allowlist",
@@ -29,7 +86,7 @@ OVERRIDE_NAMES: Final = Names(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resolved:
+class ResolvedRequest:
     """All that decides about a scope, apart from the servers themselves."""
 
     rules: Rules
@@ -42,11 +99,11 @@ class Resolved:
     is_enabled: bool
     integrations: Integrations = ALL_ON
     """What the caller switched on for itself. Which servers, also stands among the rules."""
-    strict: "Resolved | None" = None
+    strict: "ResolvedRequest | None" = None
     """What it would be, were the policy of the task enforced. None: it is."""
 
 
-class _Servers(NamedTuple):
+class _RequestedServers(NamedTuple):
     """Servers, and the name of the rule that says which. `ids` None: all."""
 
     ids: frozenset[str] | None
@@ -71,26 +128,26 @@ def resolve(
     task: TaskPolicy | None,
     request: SessionRequest,
     integrations: Integrations = ALL_ON,
-) -> Resolved:
+) -> ResolvedRequest:
     """The rules of key, caller, task and request over `platform`, in the order of the layers."""
     tools = None if request.tools is None else Patterns.of(request.tools)
     bound = bind_task(platform, task) if task is not None and task.enforced else None
-    refusal = None if task is None else _refusal(ceiling, task, bound, request)
-    requested = _requested(request, tools, bound)
-    rules = _key_rules(ceiling, task).then(integration_rules(integrations))
+    refusal = None if task is None else _check_request(ceiling, task, bound, request)
+    requested = _find_requested_servers(request, tools, bound)
+    rules = _key_rules(ceiling, task).then(make_integration_rules(integrations))
     if task is not None and not task.enabled:
-        rules = rules.then(closed("task", "mcp.enabled"))
+        rules = rules.then(deny_all("task", "mcp.enabled"))
     if bound is not None:
         rules = rules.then(_task_rules(platform, bound))
     if refusal is not None:
-        rules = rules.then(closed("task", f"refused as a whole: {refusal.message}"))
+        rules = rules.then(deny_all("task", f"refused as a whole: {refusal.message}"))
     rules = rules.then(_request_rules(platform, request, requested, tools))
-    return Resolved(
+    return ResolvedRequest(
         rules=rules,
         tools=tools,
-        unknown=_unknown(platform, requested, tools, rules),
+        unknown=_decide_unknown_servers(platform, requested, tools, rules),
         refusal=refusal,
-        warnings=_warnings(platform, None if bound is None else task, request),
+        warnings=_warn_missing_profiles(platform, None if bound is None else task, request),
         is_enabled=(task is None or task.enabled) and request.enabled is not False,
         integrations=integrations,
         strict=None
@@ -110,7 +167,7 @@ def bind_task(platform: Snapshot, task: TaskPolicy) -> BoundTask:
     if not task.enforced:
         ids, name = frozenset(platform.servers), "mcp.enforce"
         return BoundTask(policy=task, default=ids, default_name=name, allowed=ids, allowed_name=name)
-    default, default_name = _default(platform, task)
+    default, default_name = _default_servers(platform, task)
     if task.allowed is None:
         allowed, allowed_name = default, default_name
     else:
@@ -124,30 +181,30 @@ def bind_task(platform: Snapshot, task: TaskPolicy) -> BoundTask:
     )
 
 
-def _default(platform: Snapshot, task: TaskPolicy) -> tuple[frozenset[str], str]:
+def _default_servers(platform: Snapshot, task: TaskPolicy) -> tuple[frozenset[str], str]:
     """The servers a request starts with. Where the task names none, its profile or its tags do."""
     if task.default or task.is_default_empty:
         return frozenset(task.default), "mcp.default_server_ids"
     if task.profile is not None:
-        selection = _profile(platform, task.profile) or Selection(servers=())
-        return selected_servers(platform, selection), f"mcp.profile {_title(platform, task.profile)}"
+        selection = _select_profile(platform, task.profile) or Selection(servers=())
+        return select_servers(platform, selection), f"mcp.profile {_profile_title(platform, task.profile)}"
     if task.tags is not None:
-        return selected_servers(platform, Selection(tags=task.tags)), "mcp.tags"
+        return select_servers(platform, Selection(tags=task.tags)), "mcp.tags"
     return frozenset(), "mcp.default_server_ids"
 
 
-def _profile(platform: Snapshot, name: str) -> Selection | None:
+def _select_profile(platform: Snapshot, name: str) -> Selection | None:
     profile = platform.profiles.get(name)
     side: Side = "candidate" if name in platform.candidates else "stable"
     return None if profile is None else profile.selection_for(platform.environment, side)
 
 
-def _title(platform: Snapshot, name: str) -> str:
-    version = version_in(platform, name)
+def _profile_title(platform: Snapshot, name: str) -> str:
+    version = find_version(platform, name)
     return f"`{name}`" if version is None else version.title
 
 
-def selected_servers(platform: Snapshot, selection: Selection) -> frozenset[str]:
+def select_servers(platform: Snapshot, selection: Selection) -> frozenset[str]:
     """The servers a selection means. One it names that is not registered counts: it shows as unknown."""
     if selection.servers is not None:
         return frozenset(selection.servers)
@@ -159,7 +216,7 @@ def selected_servers(platform: Snapshot, selection: Selection) -> frozenset[str]
     )
 
 
-def _refusal(
+def _check_request(
     ceiling: Ceiling, task: TaskPolicy, bound: BoundTask | None, request: SessionRequest, /
 ) -> Refusal | None:
     """Why the request is turned down whole. Where `bound` is None, the task is not enforced."""
@@ -185,52 +242,54 @@ def _refusal(
     return None
 
 
-def _requested(request: SessionRequest, tools: Patterns | None, bound: BoundTask | None) -> _Servers:
+def _find_requested_servers(
+    request: SessionRequest, tools: Patterns | None, bound: BoundTask | None
+) -> _RequestedServers:
     """The servers a request means.
 
     Those it names; else those its tools name, together with the task's default where a tool is named
     without its server; else the task's default. Without a task, all.
     """
     if request.servers is not None:
-        return _Servers(frozenset(request.servers), "?servers=")
+        return _RequestedServers(frozenset(request.servers), "?servers=")
     if bound is None:
-        return _Servers(None, "")
+        return _RequestedServers(None, "")
     if tools is None:
-        return _Servers(bound.default, bound.default_name)
+        return _RequestedServers(bound.default, bound.default_name)
     named = frozenset(server_id for server_id in bound.allowed if tools.names_server(server_id))
     if tools.has_bare:
-        return _Servers(bound.default | named, bound.default_name)
-    return _Servers(named, "?tools=")
+        return _RequestedServers(bound.default | named, bound.default_name)
+    return _RequestedServers(named, "?tools=")
 
 
 def _key_rules(ceiling: Ceiling, task: TaskPolicy | None) -> Rules:
     """The ceiling. A key bound to tasks reaches nothing outside them, and so nothing without a task."""
     selection = Selection(servers=ceiling.servers, allow=ceiling.allow, deny=ceiling.deny)
-    rules = selection_rules("key", selection, KEY_NAMES)
+    rules = make_rules("key", selection, KEY_NAMES)
     if ceiling.tasks is not None and (task is None or task.task_id not in ceiling.tasks):
-        return closed("key", "key tasks").then(rules)
+        return deny_all("key", "key tasks").then(rules)
     return rules
 
 
 def _task_rules(platform: Snapshot, bound: BoundTask) -> Rules:
     task = bound.policy
-    names = Names(bound.allowed_name, "mcp.tags", "mcp.tool_allowlist", "mcp.tool_denylist")
+    names = RuleNames(bound.allowed_name, "mcp.tags", "mcp.tool_allowlist", "mcp.tool_denylist")
     own = Selection(servers=tuple(bound.allowed), tags=task.tags, allow=task.allow, deny=task.deny)
-    rules = selection_rules("task", own, names)
+    rules = make_rules("task", own, names)
     if task.profile is not None:
         rules = rules.then(_profile_rules(platform, "task", task.profile, label="mcp.profile"))
-    return rules.then(selection_rules("task", task.overrides, OVERRIDE_NAMES))
+    return rules.then(make_rules("task", task.overrides, OVERRIDE_NAMES))
 
 
 def _request_rules(
-    platform: Snapshot, request: SessionRequest, requested: _Servers, tools: Patterns | None
+    platform: Snapshot, request: SessionRequest, requested: _RequestedServers, tools: Patterns | None
 ) -> Rules:
     """The request's rules. Its patterns are a caller's: compiled here, and not kept."""
-    names = Names(requested.name, "", "mcp.tool_allowlist", "mcp.tool_denylist")
+    names = RuleNames(requested.name, "", "mcp.tool_allowlist", "mcp.tool_denylist")
     servers = None if requested.ids is None else tuple(requested.ids)
     own = Selection(servers=servers, allow=request.allow, deny=request.deny)
-    rules = closed("request", "mcp.enabled") if request.enabled is False else Rules()
-    rules = rules.then(selection_rules("request", own, names, compile_patterns=Patterns.of))
+    rules = deny_all("request", "mcp.enabled") if request.enabled is False else Rules()
+    rules = rules.then(make_rules("request", own, names, compile_patterns=Patterns.of))
     if request.profile is not None:
         rules = rules.then(_profile_rules(platform, "request", request.profile, label="?profile="))
     if tools is None:
@@ -247,28 +306,28 @@ def _request_rules(
 
 def _profile_rules(platform: Snapshot, layer: Layer, profile: str, *, label: str) -> Rules:
     """The profile's selection for this environment; nothing passes one that does not exist."""
-    selection = _profile(platform, profile)
-    title = f"{label} {_title(platform, profile)}"
+    selection = _select_profile(platform, profile)
+    title = f"{label} {_profile_title(platform, profile)}"
     if selection is None:
-        return closed(layer, title)
-    names = Names(f"{title} servers", f"{title} tags", f"{title} allow", f"{title} deny")
-    return selection_rules(layer, selection, names)
+        return deny_all(layer, title)
+    names = RuleNames(f"{title} servers", f"{title} tags", f"{title} allow", f"{title} deny")
+    return make_rules(layer, selection, names)
 
 
-def _unknown(
-    platform: Snapshot, requested: _Servers, tools: Patterns | None, rules: Rules
+def _decide_unknown_servers(
+    platform: Snapshot, requested: _RequestedServers, tools: Patterns | None, rules: Rules
 ) -> Mapping[str, Decision]:
     """A decision for each server that was asked for by name and is not registered."""
     asked = dict.fromkeys(() if tools is None else tools.server_ids, "?tools=")
     asked |= dict.fromkeys(requested.ids or (), requested.name)
     return {
-        server_id: judge_unknown(server_id, name, rules)
+        server_id: decide_unknown_server(server_id, name, rules)
         for server_id, name in asked.items()
         if server_id not in platform.servers
     }
 
 
-def judge_unknown(server_id: str, name: str, rules: Rules) -> Decision:
+def decide_unknown_server(server_id: str, name: str, rules: Rules) -> Decision:
     """Unknown is what could be had if it existed; what a layer rules out, it rules out either way."""
     for rule in rules.servers:
         if rule.ids is not None and server_id not in rule.ids:
@@ -283,7 +342,9 @@ def judge_unknown(server_id: str, name: str, rules: Rules) -> Decision:
     )
 
 
-def _warnings(platform: Snapshot, task: TaskPolicy | None, request: SessionRequest) -> tuple[str, ...]:
+def _warn_missing_profiles(
+    platform: Snapshot, task: TaskPolicy | None, request: SessionRequest
+) -> tuple[str, ...]:
     """One for each profile that is named and does not exist."""
     task_profile = None if task is None else task.profile
     named = {"mcp.profile": task_profile, "?profile=": request.profile}

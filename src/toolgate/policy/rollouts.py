@@ -29,19 +29,19 @@ class Cohort(NamedTuple):
     """Percent of all callers."""
 
 
-def bucket_of(profile_id: str, version: int, subject: str) -> int:
+def draw_bucket(profile_id: str, version: int, subject: str) -> int:
     """The number below `BUCKETS` that `subject` draws for this version of a profile."""
     drawn = f"{profile_id}\n{version}\n{subject}".encode(errors="surrogatepass")
     return int.from_bytes(sha256(drawn).digest()[:8], "big") % BUCKETS
 
 
-def side_of(profile: Profile, *, principal_id: str, task_id: str) -> Side:
+def draw_side(profile: Profile, *, principal_id: str, task_id: str) -> Side:
     """The version that this caller has of a profile under a task; `task_id` is empty without one."""
     rollout = profile.rollout
     if rollout is None:
         return "stable"
     subject = principal_id if rollout.by == "caller" else task_id
-    number = bucket_of(profile.profile_id, rollout.version, f"{rollout.by}:{subject}")
+    number = draw_bucket(profile.profile_id, rollout.version, f"{rollout.by}:{subject}")
     return "candidate" if number < rollout.share * PER_PERCENT else "stable"
 
 
@@ -51,21 +51,21 @@ def draw_versions(
     """`platform` with the versions of the profiles in question that this caller has."""
     named = [None if task is None else task.profile, request.profile]
     task_id = "" if task is None else task.task_id
-    candidates = frozenset(_candidates(platform, named, principal_id=principal_id, task_id=task_id))
+    candidates = frozenset(_draw_candidates(platform, named, principal_id=principal_id, task_id=task_id))
     return replace(platform, candidates=candidates) if candidates else platform
 
 
-def _candidates(
+def _draw_candidates(
     platform: Snapshot, named: Iterable[str | None], *, principal_id: str, task_id: str
 ) -> Iterator[str]:
     for name in named:
         profile = None if name is None else platform.profiles.get(name)
-        side = "" if profile is None else side_of(profile, principal_id=principal_id, task_id=task_id)
+        side = "" if profile is None else draw_side(profile, principal_id=principal_id, task_id=task_id)
         if profile is not None and side == "candidate":
             yield profile.profile_id
 
 
-def candidates_of(platform: Snapshot, principal_id: str) -> frozenset[str]:
+def find_candidates(platform: Snapshot, principal_id: str) -> frozenset[str]:
     """The profiles of which a caller has the candidate under every task."""
     by_caller = (
         one for one in platform.profiles.values() if one.rollout is not None and one.rollout.by == "caller"
@@ -73,11 +73,11 @@ def candidates_of(platform: Snapshot, principal_id: str) -> frozenset[str]:
     return frozenset(
         one.profile_id
         for one in by_caller
-        if side_of(one, principal_id=principal_id, task_id="") == "candidate"
+        if draw_side(one, principal_id=principal_id, task_id="") == "candidate"
     )
 
 
-def both_sides(platform: Snapshot, task: TaskPolicy) -> tuple[Snapshot, ...]:
+def list_sides(platform: Snapshot, task: TaskPolicy) -> tuple[Snapshot, ...]:
     """`platform` as each caller of the task may have it: once, or twice while its profile is rolled out."""
     profile = None if task.profile is None else platform.profiles.get(task.profile)
     if profile is None or profile.rollout is None:
@@ -87,7 +87,7 @@ def both_sides(platform: Snapshot, task: TaskPolicy) -> tuple[Snapshot, ...]:
     return platform, replace(platform, candidates=frozenset({profile.profile_id}))
 
 
-def version_in(platform: Snapshot, name: str) -> ProfileVersion | None:
+def find_version(platform: Snapshot, name: str) -> ProfileVersion | None:
     """The version of a profile that holds in `platform`; None: there is no such profile."""
     profile = platform.profiles.get(name)
     if profile is None:
@@ -101,23 +101,23 @@ def version_in(platform: Snapshot, name: str) -> ProfileVersion | None:
     return ProfileVersion(name, profile.version, "stable", 100 - share, rollout.by)
 
 
-def versions_in(
+def find_versions(
     platform: Snapshot, task: TaskPolicy | None, request: SessionRequest
 ) -> tuple[ProfileVersion, ...]:
     """The versions of the profiles that take part in a scope. A task that is not enforced has no part."""
     named = [None if task is None or not task.enforced else task.profile, request.profile]
-    found = (version_in(platform, name) for name in dict.fromkeys(named) if name is not None)
+    found = (find_version(platform, name) for name in dict.fromkeys(named) if name is not None)
     return tuple(one for one in found if one is not None)
 
 
-def cohorts_of(before: Profile | None, after: Profile | None, task_id: str) -> tuple[Cohort, ...]:
+def split_cohorts(before: Profile | None, after: Profile | None, task_id: str) -> tuple[Cohort, ...]:
     """How a change of a task's profile divides the callers of the task.
 
     Of one rollout with two shares, those of the lower have the candidate under both. Two different rollouts
     draw independently.
     """
-    old, new = _candidate_buckets(before, task_id), _candidate_buckets(after, task_id)
-    both = min(old, new) if _draws_alike(before, after) else old * new // BUCKETS
+    old, new = _count_candidate_buckets(before, task_id), _count_candidate_buckets(after, task_id)
+    both = min(old, new) if _is_same_draw(before, after) else old * new // BUCKETS
     counts: dict[tuple[Side, Side], int] = {
         ("stable", "stable"): BUCKETS - old - new + both,
         ("stable", "candidate"): new - both,
@@ -127,16 +127,16 @@ def cohorts_of(before: Profile | None, after: Profile | None, task_id: str) -> t
     return tuple(Cohort(*sides, number / PER_PERCENT) for sides, number in counts.items() if number)
 
 
-def _candidate_buckets(profile: Profile | None, task_id: str) -> int:
+def _count_candidate_buckets(profile: Profile | None, task_id: str) -> int:
     """How many of the numbers that callers of the task draw mean the candidate."""
     if profile is None or profile.rollout is None:
         return 0
     if profile.rollout.by == "caller":
         return profile.rollout.share * PER_PERCENT
-    return BUCKETS if side_of(profile, principal_id="", task_id=task_id) == "candidate" else 0
+    return BUCKETS if draw_side(profile, principal_id="", task_id=task_id) == "candidate" else 0
 
 
-def _draws_alike(before: Profile | None, after: Profile | None) -> bool:
+def _is_same_draw(before: Profile | None, after: Profile | None) -> bool:
     if before is None or after is None or before.rollout is None or after.rollout is None:
         return False
     old, new = before.rollout, after.rollout

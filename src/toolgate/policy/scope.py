@@ -1,8 +1,11 @@
 """The compiled answer: which tools, prompts and resources one caller sees, and why not the others.
 
 Values only. Every door lists from a scope and calls through it; there is no other way to an upstream.
+
+How large a scope may be. Past that it is made searchable or refused whole, never cut silently.
 """
 
+import sys
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,6 +13,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
+from toolgate.errors import TooManyTools
 from toolgate.model.names import ToolRef
 from toolgate.model.tasks import RolloutBy, Side
 
@@ -81,7 +85,7 @@ class EffectiveFilter(NamedTuple):
     is_deny: bool
 
 
-class Demand(NamedTuple):
+class ApprovalRequirement(NamedTuple):
     """That a person must agree to each call of a tool, by the layer and rule that say so."""
 
     layer: Layer
@@ -151,7 +155,7 @@ class Scope:
     """
     warnings: tuple[str, ...] = ()
     refusal: Refusal | None = None
-    approvals: Mapping[ToolRef, Demand] = field(default_factory=lambda: MappingProxyType({}))
+    approvals: Mapping[ToolRef, ApprovalRequirement] = field(default_factory=lambda: MappingProxyType({}))
     """Of `tools`, those that are called only after a person has agreed."""
     tokens: int = 0
     """What the definitions of `tools` cost a model."""
@@ -185,3 +189,43 @@ class Scope:
         """Whether the caller may see and call `ref`."""
         at = bisect_left(self.tools, ref)
         return at < len(self.tools) and self.tools[at] == ref
+
+
+OversizeAction = Literal["refuse", "find"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScopeLimits:
+    """The size of one scope, in tools and in the tokens their definitions cost a model."""
+
+    max_tools: int = 128
+    max_definition_tokens: int | None = None
+    on_too_many: OversizeAction = "find"
+
+    def describe_excess(self, tools: int, tokens: int) -> str | None:
+        """By how much a scope of that size is too large, or None."""
+        if tools > self.max_tools:
+            return f"{tools} tools, {tools - self.max_tools} more than `max_tools` {self.max_tools}"
+        most = self.max_definition_tokens
+        if most is not None and tokens > most:
+            return f"definitions of {tokens} tokens, {tokens - most} more than `max_definition_tokens` {most}"
+        return None
+
+
+DEFAULT_LIMITS: Final = ScopeLimits()
+NO_LIMITS: Final = ScopeLimits(max_tools=sys.maxsize)
+"""For a scope that is not listed whatever its size."""
+
+
+def warn_searchable(excess: str) -> str:
+    """What the callers of a scope that is too large by `excess` get in place of its definitions, and why."""
+    return (
+        f"the scope has {excess}, so its tools are searched and not listed; "
+        "each can still be called by its name. To have them listed, narrow the scope with `?tools=`, "
+        "`?servers=`, a task or a profile"
+    )
+
+
+def refuse_oversize(excess: str) -> Refusal:
+    """The refusal of a scope that is too large by `excess`."""
+    return Refusal(code="too_many_tools", message=f"the scope has {excess}", hint=TooManyTools.default_hint)

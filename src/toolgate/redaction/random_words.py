@@ -88,16 +88,16 @@ def looks_random(word: str) -> bool:
     return any(_is_random(part) for part in word.split("."))
 
 
-def suspects(text: str) -> Iterator[str]:
+def find_suspects(text: str) -> Iterator[str]:
     """Words that may be secrets, and that `random_spans` does not find: short ones, and parts of URLs."""
-    shown = "".join(_without(text, random_spans(text)))
+    shown = "".join(_remove_spans(text, random_spans(text)))
     for found in _WORD.finditer(shown):
         for part in found[0].split("/"):
             if looks_random(part) or _is_suspicious(part):
                 yield part
 
 
-def _without(text: str, spans: Iterator[tuple[int, int]]) -> Iterator[str]:
+def _remove_spans(text: str, spans: Iterator[tuple[int, int]]) -> Iterator[str]:
     upto = 0
     for start, end in spans:
         yield text[upto:start]

@@ -9,13 +9,12 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote
 
-from toolgate.model.references import REFERENCE
+from toolgate.model.names import REFERENCE
 from toolgate.model.revisions import Body, Kind
 from toolgate.redaction.random_words import random_spans
 from toolgate.redaction.secret_names import looks_secret
-from toolgate.redaction.shapes import HIDDEN, hides_word, redact_commands, redact_shapes, redact_told
+from toolgate.redaction.shapes import MASK, hides_word, redact_commands, redact_shapes, redact_statements
 
-MASK: Final = HIDDEN
 MAX_COMMAND: Final = 1_024
 """Characters of a command line that is shown as one text."""
 
@@ -29,11 +28,11 @@ _URL_USERINFO = re.compile(
 )
 # A name, and what parts it from its value: `name=value` in a URL, `name = 'value'` in a connection string,
 # `"name": "value"` in JSON. What follows is not read along, for it may be `url=https://host/?token=…`.
-_PARTED = r"""\]?\s{0,2}=\s{0,2}["']?|\\{0,3}["']\s{0,8}:\s{0,8}\\{0,3}["']?"""
-_PAIR = re.compile(rf"(?<![\w.-])(--?)?([A-Za-z_][\w.-]*)(?:{_PARTED})")
+_SEPARATOR = r"""\]?\s{0,2}=\s{0,2}["']?|\\{0,3}["']\s{0,8}:\s{0,8}\\{0,3}["']?"""
+_PAIR = re.compile(rf"(?<![\w.-])(--?)?([A-Za-z_][\w.-]*)(?:{_SEPARATOR})")
 # Also `Name: value` of a header, `--name value` of a command, `NAME 'value'` of a statement.
-_SAID = re.compile(
-    rf"""(?<![\w.-])(--?)?([A-Za-z_][\w.-]*)(?:{_PARTED}|:[ \t]{{0,8}}["']?|\s{{1,4}}(?(1)["']?|["']))"""
+_PROSE_PAIR = re.compile(
+    rf"""(?<![\w.-])(--?)?([A-Za-z_][\w.-]*)(?:{_SEPARATOR}|:[ \t]{{0,8}}["']?|\s{{1,4}}(?(1)["']?|["']))"""
 )
 _QUOTED: Final = {
     '"': re.compile(r'(?:[^"\\]|\\.)*', re.DOTALL),
@@ -76,18 +75,18 @@ def redact_server(body: Body) -> dict[str, Any]:
     return shown
 
 
-def hidden_fields(kind: Kind, body: Body) -> list[str]:
+def list_hidden_fields(kind: Kind, body: Body) -> list[str]:
     """Where a body holds what is masked when it is shown, such as `stdio.env.TOKEN`."""
-    return list(_differing(body, redact_record(kind, body), ""))
+    return list(_find_differences(body, redact_record(kind, body), ""))
 
 
-def _differing(body: Any, shown: Any, where: str) -> Iterator[str]:
+def _find_differences(body: Any, shown: Any, where: str) -> Iterator[str]:
     if isinstance(body, Mapping):
         for name, value in body.items():
-            yield from _differing(value, shown[name], f"{where}.{name}" if where else name)
+            yield from _find_differences(value, shown[name], f"{where}.{name}" if where else name)
     elif isinstance(body, list | tuple):
         for index, (value, look) in enumerate(zip(body, shown, strict=True)):
-            yield from _differing(value, look, f"{where}[{index}]")
+            yield from _find_differences(value, look, f"{where}[{index}]")
     elif body != shown:
         yield where
 
@@ -177,9 +176,9 @@ def redact_text(text: str, *, hides: Callable[[str], bool] = looks_secret, is_sa
 def _redact(text: str, hides: Callable[[str], bool], *, is_said: bool, encoded: int) -> str:
     text = _URL_USERINFO.sub(rf"\1{MASK}@", text)
     text = _BEARER.sub(rf"\1 {MASK}", text)
-    text = _redact_pairs(text, _SAID if is_said else _PAIR, hides)
+    text = _redact_pairs(text, _PROSE_PAIR if is_said else _PAIR, hides)
     if is_said:
-        text = redact_told(_redact_elements(text, hides))
+        text = redact_statements(_redact_elements(text, hides))
     text = redact_shapes(redact_commands(text))
     if encoded and "%" in text:
         decode = partial(_redact_encoded, hides=hides, is_said=is_said, encoded=encoded - 1)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-HIDDEN: Final = "***"
+MASK: Final = "***"
 
 # Tokens whose makers gave them a shape, so that they are known wherever they stand.
 _TOKEN: Final = re.compile(
@@ -42,22 +42,22 @@ _FLAGS: Final = tuple(
         (r"curl", r"""(\s(?:-[a-zA-Z]{0,8}[uU]|--(?:proxy-)?user)[\s=]{0,4}["']?[^\s:"']*:)[^\s"']+"""),
     )
 )
-_NEAR: Final = 128
+_MAX_WORD: Final = 128
 """A program, its flag and the beginning of a secret are shorter."""
 _SPACE: Final = re.compile(r"\s")
 _FLAG: Final = re.compile(r"\s-")
 
 # What people say of it, or statements; then what may be the secret.
-_TOLD: Final = re.compile(
+_STATEMENT: Final = re.compile(
     r"\b(?=[psato])(?:pass(?:word|wort|phrase|code)|pwd|pw|secret|token|pin|otp"
     r"|(?:api|access|private|signing)[ _-]?key)"
     r"(?:\s(?:for|of|to)\s[\w@.+-]{1,64})?\s{1,4}(?:is|was|ist|lautet)(?:\snow)?:?\s{1,4}",
     re.IGNORECASE,
 )
-_TOLD_VALUE: Final = re.compile(r"""(?P<quote>["'`“„])(?:(?!["'`“”])[^\r\n])*|\S{4,}""")
-_AFTER: Final = ".,;:!?)]}>\"'`"
-_LEAST: Final = 4
-_STATED: Final = re.compile(
+_STATEMENT_VALUE: Final = re.compile(r"""(?P<quote>["'`“„])(?:(?!["'`“”])[^\r\n])*|\S{4,}""")
+_TRAILING: Final = ".,;:!?)]}>\"'`"
+_MIN_SECRET: Final = 4
+_SQL_STATEMENT: Final = re.compile(
     r"""\b(?=[il])(identified\s{1,4}(?:with\s{1,4}\w{1,64}\s{1,4})?(?:by|as)\s{1,4}["']|login\s\S{1,64}\spassword\s)"""
     r"""[^\s"']+""",
     re.IGNORECASE,
@@ -66,9 +66,9 @@ _STATED: Final = re.compile(
 
 def redact_shapes(text: str) -> str:
     """`text` without what has the shape of a token or a key."""
-    text = _PRIVATE_KEY.sub(HIDDEN, text)
-    text = _HOOK.sub(rf"\1{HIDDEN}", text)
-    return _TOKEN.sub(HIDDEN, text)
+    text = _PRIVATE_KEY.sub(MASK, text)
+    text = _HOOK.sub(rf"\1{MASK}", text)
+    return _TOKEN.sub(MASK, text)
 
 
 def redact_commands(text: str) -> str:
@@ -76,26 +76,26 @@ def redact_commands(text: str) -> str:
     if _FLAG.search(text) is None:  # most texts have no command in them
         return text
     for line, flags in _FLAGS:
-        text = line.sub(lambda found, flags=flags: flags.sub(rf"\1{HIDDEN}", found[0]), text)  # type: ignore[misc]
+        text = line.sub(lambda found, flags=flags: flags.sub(rf"\1{MASK}", found[0]), text)  # type: ignore[misc]
     return text
 
 
-def redact_told(text: str) -> str:
+def redact_statements(text: str) -> str:
     """`text` without what is said to be a secret, as in `password is …`, and looks like no word."""
-    text = _STATED.sub(rf"\1{HIDDEN}", text)
+    text = _SQL_STATEMENT.sub(rf"\1{MASK}", text)
     shown, upto = [], 0
-    for found in _TOLD.finditer(text):
-        value = _TOLD_VALUE.match(text, found.end())
+    for found in _STATEMENT.finditer(text):
+        value = _STATEMENT_VALUE.match(text, found.end())
         if value is None or found.start() < upto:
             continue
         begin, end = value.span()
         if value["quote"]:
             begin += 1
         else:
-            end = begin + len(value[0].rstrip(_AFTER))
+            end = begin + len(value[0].rstrip(_TRAILING))
             if _is_word(text[begin:end]):
                 continue
-        shown += [text[upto:begin], HIDDEN]
+        shown += [text[upto:begin], MASK]
         upto = end
     return "".join([*shown, text[upto:]])
 
@@ -106,9 +106,9 @@ def hides_word(program: str, words: Sequence[str], at: int) -> bool:
     if not words[at].startswith("-") and not before.startswith("-"):
         return False
     # Each word is looked at beside its program: no more of both than is needed, for callers choose how long.
-    name = program.rsplit("/", 1)[-1][:_NEAR] + (" login" if "login" in words[:3] else "")
-    word = _SPACE.sub("_", words[at][:_NEAR])
-    line = f"{name} {before[:_NEAR]} {word}"
+    name = program.rsplit("/", 1)[-1][:_MAX_WORD] + (" login" if "login" in words[:3] else "")
+    word = _SPACE.sub("_", words[at][:_MAX_WORD])
+    line = f"{name} {before[:_MAX_WORD]} {word}"
     return not redact_commands(line).endswith(line[-len(word) - 1 :])
 
 
@@ -116,4 +116,4 @@ def _is_word(text: str) -> bool:
     """Whether it is one of a language, or too short for a secret."""
     letters = text.replace("-", "").replace("'", "")
     is_plain = text.islower() or text.isupper() or text.istitle()
-    return len(text) < _LEAST or (letters.isalpha() and is_plain)
+    return len(text) < _MIN_SECRET or (letters.isalpha() and is_plain)

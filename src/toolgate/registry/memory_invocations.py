@@ -6,16 +6,22 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 
-from toolgate.model.invocations import ENDED, MAX_LOG_LINES, Ending, Invocation, LogLine
-from toolgate.registry import invocation_steps as steps
-from toolgate.registry.database.change_count import ChangeCount
-from toolgate.registry.invocation_steps import Entry
-from toolgate.registry.invocations.contract import KEEP_ENDED, LEASE_MS, Made, Mark, Verdict
+from toolgate.model.invocations import ENDED, MAX_LOG_LINES, Invocation, InvocationResult, LogLine
+from toolgate.registry.database.change_count import ChangeCounter
+from toolgate.registry.invocations import contract as steps
+from toolgate.registry.invocations.contract import (
+    KEEP_ENDED,
+    LEASE_MS,
+    InvocationCreation,
+    InvocationEntry,
+    InvocationProgress,
+    LeaseVerdict,
+)
 
 
 @dataclass
 class _Log:
-    entry: Entry
+    entry: InvocationEntry
     lines: list[LogLine] = field(default_factory=list)
 
 
@@ -26,34 +32,39 @@ class MemoryInvocations:
         self._clock_ms = clock_ms
         self._since_ms = clock_ms()
         self._kept: dict[str, _Log] = {}
-        self._count = ChangeCount()
-        self._queued = ChangeCount()
+        self._count = ChangeCounter()
+        self._queued = ChangeCounter()
 
-    async def create(self, invocation: Invocation) -> Made:
+    async def create(self, invocation: Invocation) -> InvocationCreation:
         if (earlier := self._earlier(invocation)) is not None:
-            steps.check_repeated(earlier, is_same_input=earlier.input == invocation.input)
-            return Made(earlier, is_new=False)
+            steps.check_same_input(earlier, is_same_input=earlier.input == invocation.input)
+            return InvocationCreation(earlier, is_new=False)
         if invocation.invocation_id in self._kept:
-            raise steps.taken_id(invocation.invocation_id)
+            raise steps.duplicate_invocation(invocation.invocation_id)
         steps.check_room(await self.waiting())
-        self._kept[invocation.invocation_id] = _Log(Entry(invocation=invocation))
+        self._kept[invocation.invocation_id] = _Log(InvocationEntry(invocation=invocation))
         self._on_news(is_queued=True)
-        return Made(invocation, is_new=True)
+        return InvocationCreation(invocation, is_new=True)
 
     async def claim(self, node_id: str, *, limit: int, wait_s: float = 0.0) -> Sequence[Invocation]:
         claim = partial(self._claim, node_id, limit=limit)
-        return await steps.claim_within(wait_s, claim, self._queued)
+        return await steps.claim_or_wait(wait_s, claim, self._queued)
 
     async def report(
-        self, invocation_id: str, attempt: int, *, lines: Sequence[LogLine] = (), ending: Ending | None = None
-    ) -> Verdict:
+        self,
+        invocation_id: str,
+        attempt: int,
+        *,
+        lines: Sequence[LogLine] = (),
+        ending: InvocationResult | None = None,
+    ) -> LeaseVerdict:
         log = self._kept.get(invocation_id)
         if log is None:
             return "lost"
-        heard = steps.heard(log.entry, attempt, lines=lines, ending=ending, now_ms=self._clock_ms())
+        heard = steps.apply_report(log.entry, attempt, lines=lines, ending=ending, now_ms=self._clock_ms())
         if heard.entry is not None:
             log.entry = heard.entry
-            log.lines = list(steps.newest([*log.lines, *heard.lines]))
+            log.lines = list(steps.keep_newest_lines([*log.lines, *heard.lines]))
             if lines or ending:
                 self._on_news(is_queued=log.entry.invocation.state == "queued")
         return heard.verdict
@@ -61,8 +72,8 @@ class MemoryInvocations:
     async def cancel(self, invocation_id: str) -> Invocation:
         log = self._kept.get(invocation_id)
         if log is None:
-            raise steps.unknown(invocation_id)
-        log.entry = steps.cancelled(log.entry, self._clock_ms())
+            raise steps.invocation_not_found(invocation_id)
+        log.entry = steps.cancel_entry(log.entry, self._clock_ms())
         self._on_news(is_queued=False)
         return log.entry.invocation
 
@@ -89,10 +100,12 @@ class MemoryInvocations:
         )
         return [_light(one) for one in islice(wanted, limit)]
 
-    async def marks(self, ids: Collection[str]) -> Mapping[str, Mark]:
+    async def marks(self, ids: Collection[str]) -> Mapping[str, InvocationProgress]:
         entries = [self._kept[one].entry for one in ids if one in self._kept]
         return {
-            one.invocation.invocation_id: Mark(one.invocation.state, one.invocation.attempt, one.lines)
+            one.invocation.invocation_id: InvocationProgress(
+                one.invocation.state, one.invocation.attempt, one.lines
+            )
             for one in entries
         }
 
@@ -110,7 +123,7 @@ class MemoryInvocations:
         for one in [log.entry.invocation for log in reversed(self._kept.values())]:
             if one.state in ENDED:
                 kept[one.task_id] += 1
-                is_old = (one.ended_ms or 0) < steps.forgotten_before_ms(now_ms)
+                is_old = (one.ended_ms or 0) < steps.retention_cutoff_ms(now_ms)
                 if is_old or kept[one.task_id] > KEEP_ENDED:
                     del self._kept[one.invocation_id]
 
@@ -126,12 +139,12 @@ class MemoryInvocations:
         now_ms = self._clock_ms()
         if now_ms - self._since_ms >= LEASE_MS:
             for log in self._kept.values():
-                if steps.is_lapsed(log.entry.invocation, now_ms):
-                    log.entry = steps.lapsed(log.entry, now_ms)
+                if steps.is_lease_expired(log.entry.invocation, now_ms):
+                    log.entry = steps.expire_lease(log.entry, now_ms)
                     self._on_news(is_queued=False)
         chosen = self._next()[:limit]
         for log in chosen:
-            log.entry = steps.taken(log.entry, node_id=node_id, now_ms=now_ms)
+            log.entry = steps.lease_entry(log.entry, node_id=node_id, now_ms=now_ms)
         if chosen:
             self._on_news(is_queued=False)
         return [log.entry.invocation for log in chosen]
@@ -139,7 +152,7 @@ class MemoryInvocations:
     def _next(self) -> Sequence[_Log]:
         running = Counter(log.entry.invocation.task_id for log in self._in_state("running"))
         queued = ((log.entry.invocation.task_id, log) for log in self._in_state("queued"))
-        return steps.in_turn(queued, running)
+        return steps.order_fairly(queued, running)
 
     def _in_state(self, state: str) -> Iterator[_Log]:
         return (log for log in self._kept.values() if log.entry.invocation.state == state)
@@ -154,9 +167,9 @@ class MemoryInvocations:
         )
 
     def _on_news(self, *, is_queued: bool) -> None:
-        self._count.rise()
+        self._count.increment()
         if is_queued:
-            self._queued.rise()
+            self._queued.increment()
 
 
 def _light(invocation: Invocation) -> Invocation:

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from toolgate.model.quotas import BudgetName, Count, Draw, Drawn, Holder, Usage
-from toolgate.policy.allowances import draw, window_at
+from toolgate.model.quotas import HolderUsage, LeaseGrant, LeaseRequest, QuotaCount, QuotaHolder, QuotaName
+from toolgate.policy.admission import grant_lease, window_at
 from toolgate.registry.quotas.contract import KEEP_MS
 
 
@@ -12,22 +12,22 @@ class MemorySpending:
 
     def __init__(self, clock_ms: Callable[[], int]) -> None:
         self._clock_ms = clock_ms
-        self._counts: dict[tuple[Holder, BudgetName], Count] = {}
+        self._counts: dict[tuple[QuotaHolder, QuotaName], QuotaCount] = {}
 
-    async def draw(self, draws: Sequence[Draw]) -> Sequence[Drawn]:
+    async def draw(self, draws: Sequence[LeaseRequest]) -> Sequence[LeaseGrant]:
         now_ms = self._clock_ms()
         return [self._draw(one, now_ms) for one in draws]
 
-    async def usage(self) -> Sequence[Usage]:
+    async def usage(self) -> Sequence[HolderUsage]:
         now_ms = self._clock_ms()
-        found = [Usage(*key, *count) for key, count in sorted(self._counts.items())]
+        found = [HolderUsage(*key, *count) for key, count in sorted(self._counts.items())]
         return [one for one in found if window_at(one.budget, now_ms).begins_ms == one.window_ms]
 
     async def forget(self) -> None:
         before_ms = self._clock_ms() - KEEP_MS
         self._counts = {key: count for key, count in self._counts.items() if count.window_ms >= before_ms}
 
-    def _draw(self, wanted: Draw, now_ms: int) -> Drawn:
+    def _draw(self, wanted: LeaseRequest, now_ms: int) -> LeaseGrant:
         key = (wanted.holder, wanted.budget)
-        self._counts[key], drawn = draw(self._counts.get(key, Count()), wanted, now_ms)
+        self._counts[key], drawn = grant_lease(self._counts.get(key, QuotaCount()), wanted, now_ms)
         return drawn

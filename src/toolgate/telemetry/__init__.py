@@ -2,6 +2,6 @@
 
 from toolgate.telemetry.exposition import CONTENT_TYPE
 from toolgate.telemetry.logs import setup_logging
-from toolgate.telemetry.metrics import CallStats, Distribution, Metrics
+from toolgate.telemetry.metrics import CallStats, Histogram, Metrics
 
-__all__ = ["CONTENT_TYPE", "CallStats", "Distribution", "Metrics", "setup_logging"]
+__all__ = ["CONTENT_TYPE", "CallStats", "Histogram", "Metrics", "setup_logging"]

@@ -1,9 +1,36 @@
-"""Log lines: to standard error, one line a record."""
+"""Whether a disk is full, so that a failure is called that and not damage.
 
+Log lines: to standard error, one line a record.
+"""
+
+import errno
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+MIN_FREE_BYTES: Final = 64 * 1024
+"""Bytes. SQLite calls what it cannot write on a full disk an I/O error, too."""
+FULL_DISK_HINT: Final = "free space there and start again: nothing in the directory is damaged by this"
+
+
+def describe_full_disk(path: Path, exc: BaseException | None = None) -> str | None:
+    """What to say where the disk of `path`, whose use failed with `exc`, is full; None where it is not."""
+    is_told = isinstance(exc, OSError) and exc.errno in (errno.ENOSPC, errno.EDQUOT)
+    if not is_told and not _is_full(path.parent):
+        return None
+    return f"the disk is full: no room for `{path}`"
+
+
+def _is_full(directory: Path) -> bool:
+    try:
+        found = os.statvfs(directory)
+    except OSError:
+        return False
+    return found.f_bavail * found.f_frsize < MIN_FREE_BYTES
 
 
 class _OneLine(logging.Formatter):
@@ -14,7 +41,7 @@ class _OneLine(logging.Formatter):
         return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
-class _Marked(logging.Formatter):
+class _TraceFormatter(logging.Formatter):
     """Lines of another formatter, with the trace they belong to at their end."""
 
     def __init__(self, lines: logging.Formatter, trace_id: Callable[[], str]) -> None:
@@ -28,18 +55,18 @@ class _Marked(logging.Formatter):
 
 
 @contextmanager
-def mark_lines(trace_id: Callable[[], str]) -> Iterator[None]:
+def append_trace_ids(trace_id: Callable[[], str]) -> Iterator[None]:
     """While the block runs, each line says the trace it belongs to, where it does to one."""
     handlers = [one for one in logging.getLogger().handlers if isinstance(one.formatter, _OneLine)]
     for handler in handlers:
         before = handler.formatter
         assert before is not None
-        handler.setFormatter(_Marked(before, trace_id))
+        handler.setFormatter(_TraceFormatter(before, trace_id))
     try:
         yield
     finally:
         for handler in handlers:
-            if isinstance(handler.formatter, _Marked):
+            if isinstance(handler.formatter, _TraceFormatter):
                 handler.setFormatter(handler.formatter.lines)
 
 

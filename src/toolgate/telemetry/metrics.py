@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from toolgate.policy.scope import ProfileVersion
-from toolgate.telemetry.exposition import Family, Kind, Spread, render_families
+from toolgate.telemetry.exposition import HistogramSample, MetricFamily, MetricKind, render_families
 
 LATENCY_MS: Final = (
     *(1, 2, 5, 10, 20, 50, 100, 200, 500),
@@ -30,7 +30,7 @@ Reader = Callable[[], float | Mapping[Any, float]]
 """Reads a value, or one for each value of a label, or for each tuple of those of several."""
 
 
-class Distribution:
+class Histogram:
     """A histogram that costs one bisection to add to."""
 
     __slots__ = ("bounds", "counts", "total")
@@ -44,13 +44,13 @@ class Distribution:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
-    def shown(self) -> Spread:
+    def shown(self) -> HistogramSample:
         """Cumulative, as Prometheus wants it."""
         rising, found = 0, []
         for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
             rising += count
             found.append((bound, float(rising)))
-        return Spread(found, self.total)
+        return HistogramSample(found, self.total)
 
 
 class CallStats:
@@ -61,8 +61,8 @@ class CallStats:
     def __init__(self) -> None:
         self.calls = 0
         self.errors: Counter[str] = Counter()
-        self.latency_ms = Distribution(LATENCY_MS)
-        self.output_bytes = Distribution(OUTPUT_BYTES)
+        self.latency_ms = Histogram(LATENCY_MS)
+        self.output_bytes = Histogram(OUTPUT_BYTES)
 
     def add(self, latency_ms: float, size: int, code: str) -> None:
         """One call ended, with a result of `size` if it came to one; `code` is empty when it went well."""
@@ -88,12 +88,12 @@ class _Gauge(NamedTuple):
     labels: tuple[str, ...]
     read: Reader
 
-    def family(self, name: str) -> Family:
+    def family(self, name: str) -> MetricFamily:
         """As it is now."""
         value = self.read()
         samples: Mapping[Any, float] = {**value} if isinstance(value, Mapping) else {(): value}
-        kind: Kind = "counter" if name.endswith("_total") else "gauge"
-        return Family(name, kind, self.help_text, self.labels, samples)
+        kind: MetricKind = "counter" if name.endswith("_total") else "gauge"
+        return MetricFamily(name, kind, self.help_text, self.labels, samples)
 
 
 class Metrics:
@@ -111,23 +111,23 @@ class Metrics:
         """Connections by server and status: `success` or `failed`."""
         self.evictions = 0
         """Idle servers whose child was ended to start another's."""
-        self.list_latency_ms: dict[str, Distribution] = {}
+        self.list_latency_ms: dict[str, Histogram] = {}
         self.effective_servers: dict[str, int] = {}
         self.empty_scopes = 0
-        self.scope_tools = Distribution((0, 1, 5, 10, 20, 50, 100, 200, 500))
-        self.scope_tokens = Distribution((0, 100, 500, 1_000, 5_000, 10_000, 50_000))
+        self.scope_tools = Histogram((0, 1, 5, 10, 20, 50, 100, 200, 500))
+        self.scope_tokens = Histogram((0, 100, 500, 1_000, 5_000, 10_000, 50_000))
         self.chats: Counter[tuple[str, str]] = Counter()
         """Conversations by upstream, and by how they ended."""
-        self.chat_rounds = Distribution(ROUNDS)
-        self.session_calls: dict[str, Distribution] = {}
+        self.chat_rounds = Histogram(ROUNDS)
+        self.session_calls: dict[str, Histogram] = {}
         """Of sessions that ended, by endpoint."""
-        self.session_rounds: dict[str, Distribution] = {}
+        self.session_rounds: dict[str, Histogram] = {}
         self.limit_hits: Counter[tuple[str, str]] = Counter()
         """Limits that sessions hit, by endpoint and limit."""
-        self.model_latency_ms: dict[str, Distribution] = {}
+        self.model_latency_ms: dict[str, Histogram] = {}
         self.invocations: Counter[tuple[str, str]] = Counter()
         """Runs of tasks on this node, by the state they ended in and by what ended them."""
-        self.invocation_ms = Distribution(RUN_MS)
+        self.invocation_ms = Histogram(RUN_MS)
         self.budget_refusals: Counter[str] = Counter()
         """Calls that a budget over time turned away, by budget."""
         self.shadow_denials: Counter[tuple[str, str]] = Counter()
@@ -159,16 +159,16 @@ class Metrics:
     def on_evicted(self) -> None:
         self.evictions += 1
 
-    def list_latency(self, server_id: str) -> Distribution:
-        return self.list_latency_ms.setdefault(server_id, Distribution(LATENCY_MS))
+    def list_latency(self, server_id: str) -> Histogram:
+        return self.list_latency_ms.setdefault(server_id, Histogram(LATENCY_MS))
 
-    def model_latency(self, upstream_id: str) -> Distribution:
-        return self.model_latency_ms.setdefault(upstream_id, Distribution(LATENCY_MS))
+    def model_latency(self, upstream_id: str) -> Histogram:
+        return self.model_latency_ms.setdefault(upstream_id, Histogram(LATENCY_MS))
 
     def end_session(self, endpoint: str, *, calls: int, rounds: int) -> None:
         """Count one session that ended, by the endpoint that it was at."""
-        self.session_calls.setdefault(endpoint, Distribution(SESSION_CALLS)).add(calls)
-        self.session_rounds.setdefault(endpoint, Distribution(ROUNDS)).add(rounds)
+        self.session_calls.setdefault(endpoint, Histogram(SESSION_CALLS)).add(calls)
+        self.session_rounds.setdefault(endpoint, Histogram(ROUNDS)).add(rounds)
 
     def gauge(self, name: str, help_text: str, read: Reader, *, labels: tuple[str, ...] = ()) -> None:
         """A value read when somebody looks: one, or one for each value of `labels`.
@@ -183,11 +183,11 @@ class Metrics:
             del self.calls[by_tool]
             self._tools.pop(by_tool[0], None)
         for counts in (self.injections, self.denials, self.connects, self.shadow_denials):
-            _keep(counts, servers)
-        _keep(self.chats, chat_upstreams)
-        _drop(self.list_latency_ms, servers)
-        _drop(self.effective_servers, tasks)
-        _drop(self.model_latency_ms, chat_upstreams)
+            _drop_others(counts, servers)
+        _drop_others(self.chats, chat_upstreams)
+        _drop_unknown(self.list_latency_ms, servers)
+        _drop_unknown(self.effective_servers, tasks)
+        _drop_unknown(self.model_latency_ms, chat_upstreams)
 
     def keep_arms(self, profiles: Iterable[str]) -> None:
         """Forget what was counted by version of other profiles: their rollouts are over."""
@@ -195,7 +195,7 @@ class Metrics:
         for arm in [arm for arm in self.profile_arms if arm[0] not in kept]:
             del self.profile_arms[arm]
 
-    def families(self) -> Sequence[Family]:
+    def families(self) -> Sequence[MetricFamily]:
         """Every metric as it is now."""
         return [*_families(self), *self._read_gauges()]
 
@@ -207,16 +207,16 @@ class Metrics:
         gauges = self._read_gauges()
         return partial(render_families, lambda: [*_families(self), *gauges])
 
-    def _read_gauges(self) -> Sequence[Family]:
+    def _read_gauges(self) -> Sequence[MetricFamily]:
         return [gauge.family(name) for name, gauge in self._gauges.items()]
 
 
-def _keep(counts: Counter[tuple[str, str]], known: Container[str]) -> None:
+def _drop_others(counts: Counter[tuple[str, str]], known: Container[str]) -> None:
     for key in [key for key in counts if key[0] and key[0] not in known]:
         del counts[key]
 
 
-def _drop(found: dict[str, Distribution] | dict[str, int], known: Container[str]) -> None:
+def _drop_unknown(found: dict[str, Histogram] | dict[str, int], known: Container[str]) -> None:
     for key in [key for key in found if key and key not in known]:
         del found[key]
 
@@ -225,7 +225,7 @@ _TOOL: Final = ("server_id", "tool")
 _ARM: Final = ("profile", "side")
 
 
-def _families(metrics: Metrics) -> Iterator[Family]:
+def _families(metrics: Metrics) -> Iterator[MetricFamily]:
     """Read while others count: whatever may grow meanwhile is copied before it is gone through."""
     yield from _call_families(dict(metrics.calls))
     yield from _policy_families(metrics)
@@ -242,8 +242,8 @@ def _families(metrics: Metrics) -> Iterator[Family]:
     yield _histogram("toolgate_invocation_ms", "Time of a run of a task.", metrics.invocation_ms)
 
 
-def _call_families(calls: Mapping[tuple[str, str], CallStats]) -> Iterator[Family]:
-    yield Family(
+def _call_families(calls: Mapping[tuple[str, str], CallStats]) -> Iterator[MetricFamily]:
+    yield MetricFamily(
         "mcp_tool_call_total",
         "counter",
         "Tool calls, denied and failed ones included.",
@@ -258,7 +258,7 @@ def _call_families(calls: Mapping[tuple[str, str], CallStats]) -> Iterator[Famil
     yield _histogram("mcp_tool_call_output_bytes", "Size of a tool's result.", sizes, *_TOOL)
 
 
-def _profile_families(arms: Mapping[tuple[str, str], CallStats]) -> Iterator[Family]:
+def _profile_families(arms: Mapping[tuple[str, str], CallStats]) -> Iterator[MetricFamily]:
     calls = {arm: one.calls for arm, one in arms.items()}
     yield _counters(
         "toolgate_profile_calls_total",
@@ -278,7 +278,7 @@ def _profile_families(arms: Mapping[tuple[str, str], CallStats]) -> Iterator[Fam
     yield _histogram("toolgate_profile_call_latency_ms", "Time of those that were sent.", latency, *_ARM)
 
 
-def _policy_families(metrics: Metrics) -> Iterator[Family]:
+def _policy_families(metrics: Metrics) -> Iterator[MetricFamily]:
     yield _counters(
         "mcp_injection_total",
         "Servers in lists of tools, answered or offered to models.",
@@ -316,13 +316,15 @@ def _policy_families(metrics: Metrics) -> Iterator[Family]:
         "mcp_list_tools_latency_ms", "Time of a full tools/list.", metrics.list_latency_ms, "server_id"
     )
     effective = dict(metrics.effective_servers)
-    yield Family("mcp_effective_servers", "gauge", "Servers in the newest scope.", ("task_id",), effective)
+    yield MetricFamily(
+        "mcp_effective_servers", "gauge", "Servers in the newest scope.", ("task_id",), effective
+    )
     yield _counters("toolgate_empty_scopes_total", "Compiled scopes without a tool.", metrics.empty_scopes)
     yield _histogram("toolgate_scope_tools", "Compiled scopes, by tools.", metrics.scope_tools)
     yield _histogram("toolgate_scope_tokens", "Compiled scopes, by tokens.", metrics.scope_tokens)
 
 
-def _chat_families(metrics: Metrics) -> Iterator[Family]:
+def _chat_families(metrics: Metrics) -> Iterator[MetricFamily]:
     yield _counters(
         "toolgate_chat_total",
         "Chat requests, by upstream and by how they ended.",
@@ -339,7 +341,7 @@ def _chat_families(metrics: Metrics) -> Iterator[Family]:
     )
 
 
-def _session_families(metrics: Metrics) -> Iterator[Family]:
+def _session_families(metrics: Metrics) -> Iterator[MetricFamily]:
     yield _histogram(
         "toolgate_session_calls", "Tool calls of a session that ended.", metrics.session_calls, "endpoint"
     )
@@ -355,13 +357,13 @@ def _session_families(metrics: Metrics) -> Iterator[Family]:
     )
 
 
-def _counters(name: str, help_text: str, counts: Mapping[Any, int] | int, *labels: str) -> Family:
+def _counters(name: str, help_text: str, counts: Mapping[Any, int] | int, *labels: str) -> MetricFamily:
     samples: Mapping[Any, float] = {(): counts} if isinstance(counts, int) else dict(counts)
-    return Family(name, "counter", help_text, labels, samples)
+    return MetricFamily(name, "counter", help_text, labels, samples)
 
 
 def _histogram(
-    name: str, help_text: str, spreads: Mapping[Any, Distribution] | Distribution, *labels: str
-) -> Family:
-    each: Mapping[Any, Distribution] = {(): spreads} if isinstance(spreads, Distribution) else dict(spreads)
-    return Family(name, "histogram", help_text, labels, {key: one.shown() for key, one in each.items()})
+    name: str, help_text: str, spreads: Mapping[Any, Histogram] | Histogram, *labels: str
+) -> MetricFamily:
+    each: Mapping[Any, Histogram] = {(): spreads} if isinstance(spreads, Histogram) else dict(spreads)
+    return MetricFamily(name, "histogram", help_text, labels, {key: one.shown() for key, one in each.items()})

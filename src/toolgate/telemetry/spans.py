@@ -8,30 +8,30 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Literal, Protocol
 
-Kind = Literal["server", "client", "internal"]
-Note = str | int | bool
-Notes = Mapping[str, Note]
-NO_NOTES: Final[Notes] = {}
+SpanRole = Literal["server", "client", "internal"]
+AttributeValue = str | int | bool
+Attributes = Mapping[str, AttributeValue]
+NO_ATTRIBUTES: Final[Attributes] = {}
 
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
 TRACE_HEADERS: Final = (TRACEPARENT, TRACESTATE)
 """How a trace is handed on: as headers of HTTP, and as members of `_meta` (W3C Trace Context, SEP-414)."""
-MAX_NAME_CHARS: Final = 128
+MAX_SPAN_NAME_CHARS: Final = 128
 """Of what callers write, in the name of a span or a note."""
 
 
 class Span(Protocol):
     """One step of a trace, while it is taken."""
 
-    def note(self, name: str, value: Note) -> None:
+    def note(self, name: str, value: AttributeValue) -> None:
         """Say something more of it, by the semantic conventions where they have a name for that."""
 
     def fail(self, code: str) -> None:
         """It did not go well. `code` is one of a known few, never a message."""
 
 
-class Tracing(Protocol):
+class Tracer(Protocol):
     """Makes spans. Which one is current goes by the task, and by whoever started that."""
 
     @property
@@ -47,7 +47,7 @@ class Tracing(Protocol):
         """The span that was begun last and has not ended. One that has ended takes no notes any more."""
 
     def span(
-        self, name: str, kind: Kind = "internal", notes: Notes = NO_NOTES
+        self, name: str, kind: SpanRole = "internal", notes: Attributes = NO_ATTRIBUTES
     ) -> AbstractContextManager[Span]:
         """The block is one step, under the current span. What is raised from it makes it a failure."""
 
@@ -61,7 +61,7 @@ class Tracing(Protocol):
         """The current span as `traceparent` and `tracestate`, for whoever is asked."""
 
 
-class NotTaken(Exception):
+class ExportRejected(Exception):
     """A collector did not take what it was sent."""
 
     def __init__(self, message: str, *, may_retry: bool = True, status: int | None = None) -> None:
@@ -72,18 +72,18 @@ class NotTaken(Exception):
         """Of its answer; None where there was none."""
 
 
-def trace_id_of(tracing: Tracing | None) -> str:
+def read_trace_id(tracing: Tracer | None) -> str:
     """Of what happens now; empty where nothing is traced."""
     return "" if tracing is None else tracing.trace_id
 
 
-def span_of(
-    tracing: Tracing | None, name: str, kind: Kind = "internal", notes: Notes = NO_NOTES
+def open_span(
+    tracing: Tracer | None, name: str, kind: SpanRole = "internal", notes: Attributes = NO_ATTRIBUTES
 ) -> AbstractContextManager[Span | None]:
     """As `Tracing.span`, where there may be none."""
     return nullcontext() if tracing is None else tracing.span(name, kind, notes)
 
 
-def named(method: str, target: str | None) -> str:
+def make_span_name(method: str, target: str | None) -> str:
     """What a span is called: what is done, and with which of few things."""
-    return f"{method} {target[:MAX_NAME_CHARS]}" if target else method
+    return f"{method} {target[:MAX_SPAN_NAME_CHARS]}" if target else method

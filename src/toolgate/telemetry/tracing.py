@@ -33,19 +33,27 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from toolgate import __version__
 from toolgate.errors import ToolgateError
-from toolgate.telemetry.spans import NO_NOTES, TRACEPARENT, TRACESTATE, Kind, Note, Notes, NotTaken
+from toolgate.telemetry.spans import (
+    NO_ATTRIBUTES,
+    TRACEPARENT,
+    TRACESTATE,
+    Attributes,
+    AttributeValue,
+    ExportRejected,
+    SpanRole,
+)
 
-MAX_WAITING: Final = 4_096
+MAX_QUEUED_SPANS: Final = 4_096
 """Spans that wait for the collector; what comes when there are as many is dropped."""
 BATCH: Final = 512
-TRIES: Final = 4
+MAX_TRIES: Final = 4
 FIRST_DELAY_S: Final = 1.0
-LAST_WORDS_S: Final = 2.0
+FINISH_TIMEOUT_S: Final = 2.0
 """How long what a process traced last may take to be taken, when it ends."""
 MAX_CARRIED_CHARS: Final = 512
 """Of a `traceparent` or `tracestate`: the latter's least that everybody must hand on."""
 
-_KINDS: Final[Mapping[Kind, SpanKind]] = {
+_KINDS: Final[Mapping[SpanRole, SpanKind]] = {
     "server": SpanKind.SERVER,
     "client": SpanKind.CLIENT,
     "internal": SpanKind.INTERNAL,
@@ -58,13 +66,13 @@ Send = Callable[[bytes], Awaitable[None]]
 """Sends an encoded batch to a collector. Raises NotTaken."""
 
 
-def resource_of(instance: str) -> Resource:
+def make_resource(instance: str) -> Resource:
     """Who speaks. The standard variables may say more, and win."""
     itself = {"service.name": "toolgate", "service.version": __version__, "service.instance.id": instance}
     return Resource(itself).merge(OTELResourceDetector().detect())
 
 
-class _Noted:
+class _SpanHandle:
     """A span of the library's, as the program knows it."""
 
     __slots__ = ("_span",)
@@ -72,7 +80,7 @@ class _Noted:
     def __init__(self, span: OtelSpan) -> None:
         self._span = span
 
-    def note(self, name: str, value: Note) -> None:
+    def note(self, name: str, value: AttributeValue) -> None:
         if self._span.is_recording():
             self._span.set_attribute(name, value)
 
@@ -82,7 +90,7 @@ class _Noted:
             self._span.set_status(StatusCode.ERROR)
 
 
-class _Current(_Noted):
+class _ActiveSpan(_SpanHandle):
     """A span around a block."""
 
     __slots__ = ("_token",)
@@ -100,7 +108,7 @@ class _Current(_Noted):
         self._span.end()
 
 
-class _Continued:
+class _RemoteContext:
     """A caller's trace around a block."""
 
     __slots__ = ("_context", "_token")
@@ -115,10 +123,10 @@ class _Continued:
         detach(self._token)
 
 
-class OtelTracing:
+class OtelTracer:
     """Makes spans of which a sample goes to `waiting`. A caller who traces decides for its own."""
 
-    def __init__(self, waiting: "WaitingSpans", resource: Resource, *, sample: float = 1.0) -> None:
+    def __init__(self, waiting: "SpanQueue", resource: Resource, *, sample: float = 1.0) -> None:
         provider = TracerProvider(
             sampler=ParentBased(TraceIdRatioBased(sample)), resource=resource, shutdown_on_exit=False
         )
@@ -135,11 +143,11 @@ class OtelTracing:
         return get_current_span().is_recording()
 
     @property
-    def current(self) -> _Noted:
-        return _Noted(get_current_span())
+    def current(self) -> _SpanHandle:
+        return _SpanHandle(get_current_span())
 
-    def span(self, name: str, kind: Kind = "internal", notes: Notes = NO_NOTES) -> _Current:
-        return _Current(
+    def span(self, name: str, kind: SpanRole = "internal", notes: Attributes = NO_ATTRIBUTES) -> _ActiveSpan:
+        return _ActiveSpan(
             self._tracer.start_span(
                 name,
                 kind=_KINDS[kind],
@@ -149,10 +157,10 @@ class OtelTracing:
             )
         )
 
-    def continued(self, carried: Mapping[str, str]) -> _Continued:
+    def continued(self, carried: Mapping[str, str]) -> _RemoteContext:
         bounded = {name: carried[name] for name in (TRACEPARENT, TRACESTATE) if name in carried}
         fits = all(len(value) <= MAX_CARRIED_CHARS for value in bounded.values())
-        return _Continued(_WIRE.extract(bounded if fits else {}, Context()))
+        return _RemoteContext(_WIRE.extract(bounded if fits else {}, Context()))
 
     def carried(self) -> Mapping[str, str]:
         found: dict[str, str] = {}
@@ -166,7 +174,7 @@ def _code_of(exc: BaseException) -> str:
     return exc.code if isinstance(exc, ToolgateError) else "internal"
 
 
-class WaitingSpans(SpanProcessor):
+class SpanQueue(SpanProcessor):
     """The spans that have ended and that the collector does not have yet. On the event loop."""
 
     def __init__(self, send: Send, *, every_s: float) -> None:
@@ -183,7 +191,7 @@ class WaitingSpans(SpanProcessor):
         context = span.get_span_context()
         if context is None or not context.trace_flags.sampled:
             return
-        if len(self._spans) >= MAX_WAITING:
+        if len(self._spans) >= MAX_QUEUED_SPANS:
             self.dropped += 1
             return
         self._spans.append(span)
@@ -197,12 +205,12 @@ class WaitingSpans(SpanProcessor):
                 async with asyncio.timeout(self._every_s):
                     await self._is_due.wait()
             self._is_due.clear()
-            await self._send_all(TRIES)
+            await self._send_all(MAX_TRIES)
 
     async def finish(self) -> None:
         """Send what is left, if that can be done at once."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(LAST_WORDS_S):
+            async with asyncio.timeout(FINISH_TIMEOUT_S):
                 await self._send_all(1)
 
     async def _send_all(self, tries: int) -> None:
@@ -228,7 +236,7 @@ class WaitingSpans(SpanProcessor):
         for attempt in range(1, tries + 1):
             try:
                 await self._send(body)
-            except NotTaken as exc:
+            except ExportRejected as exc:
                 self._note_failure(exc)
                 if not exc.may_retry or attempt == tries:
                     return False
@@ -239,7 +247,7 @@ class WaitingSpans(SpanProcessor):
             delay_s *= 2
         return False
 
-    def _note_failure(self, exc: NotTaken) -> None:
+    def _note_failure(self, exc: ExportRejected) -> None:
         """Once, until it is well again."""
         if not self._is_failing:
             _log.warning("the collector does not take traces: %s", exc)
@@ -258,12 +266,12 @@ def _encode(spans: list[ReadableSpan]) -> bytes:
 @asynccontextmanager
 async def open_tracing(
     send: Send, resource: Resource, *, sample: float, every_s: float
-) -> AsyncIterator[OtelTracing]:
+) -> AsyncIterator[OtelTracer]:
     """Traces that are sent while the block runs, and what is left of them at its end."""
-    waiting = WaitingSpans(send, every_s=every_s)
+    waiting = SpanQueue(send, every_s=every_s)
     running = asyncio.create_task(waiting.run())
     try:
-        yield OtelTracing(waiting, resource, sample=sample)
+        yield OtelTracer(waiting, resource, sample=sample)
     finally:
         running.cancel()
         await asyncio.wait([running])

@@ -15,7 +15,7 @@ import msgspec
 from toolgate.model.servers import HttpEndpoint, StdioLaunch
 from toolgate.redaction.random_words import random_spans
 from toolgate.redaction.secret_names import looks_secret
-from toolgate.upstream.connection.contract import Hello, Reply
+from toolgate.upstream.connection.contract import RpcResponse, ServerInfo
 from toolgate.upstream.connection.messages import is_tool_error
 from toolgate.upstream.connection.secrets import NETWORK_ENVIRONMENT
 
@@ -46,7 +46,7 @@ class Redactor:
         """`text` without credentials."""
         return self.raw(text.encode()).decode()
 
-    def hello(self, hello: Hello) -> Hello:
+    def hello(self, hello: ServerInfo) -> ServerInfo:
         """`hello` with instructions without credentials: they are shown to clients."""
         return replace(hello, instructions=self.text(hello.instructions)) if hello.instructions else hello
 
@@ -56,13 +56,15 @@ class Redactor:
             raw = raw.replace(spelling, _MASK)
         return raw
 
-    def reply(self, reply: Reply) -> Reply:
+    def reply(self, reply: RpcResponse) -> RpcResponse:
         """`reply` as it is, unless it is an error of either kind that shows a credential."""
         if not self._spellings:
             return reply
         if reply.error is not None:
-            return Reply(error=self.raw(reply.error))
-        return Reply(result=self.raw(reply.result or b"")) if is_tool_error(reply.members or {}) else reply
+            return RpcResponse(error=self.raw(reply.error))
+        return (
+            RpcResponse(result=self.raw(reply.result or b"")) if is_tool_error(reply.members or {}) else reply
+        )
 
 
 def credentials_of_child(launch: StdioLaunch, env: Mapping[str, str]) -> list[str]:

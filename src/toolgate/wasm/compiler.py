@@ -42,7 +42,7 @@ _LETTERS: Final = {"i32": "i", "i64": "I"}
 Facts = dict[str, object]
 
 
-class Refused(Exception):
+class ModuleRefused(Exception):
     """What is wrong with the module."""
 
 
@@ -71,17 +71,17 @@ def compile_module(source: str, target: str) -> Facts:
         module = Module(new_engine(), wasm)
         compiled = module.serialize()
     except WasmtimeError as exc:
-        raise Refused(_cause(exc)) from exc
+        raise ModuleRefused(_find_cause(exc)) from exc
     if target:
         write_file(target, compiled)
     return {
         "size": len(wasm),
-        "imports": [_import_of(one) for one in module.imports],
-        "exports": [_export_of(one) for one in module.exports],
+        "imports": [_describe_import(one) for one in module.imports],
+        "exports": [_describe_export(one) for one in module.exports],
     }
 
 
-def _cause(error: WasmtimeError) -> str:
+def _find_cause(error: WasmtimeError) -> str:
     """The innermost, on one line: what stands around it says only that there was an error."""
     cause = str(error).rpartition("Caused by:")[2]
     return " ".join(cause.split())[:MAX_PROBLEM]
@@ -90,7 +90,9 @@ def _cause(error: WasmtimeError) -> str:
 def write_file(path: str, content: bytes | bytearray) -> None:
     """A new file of our own, on the disk when this returns. Raises Refused."""
     if len(content) > MAX_COMPILED_BYTES:
-        raise Refused(f"it has {len(content)} bytes when it is compiled, and may have {MAX_COMPILED_BYTES}")
+        raise ModuleRefused(
+            f"it has {len(content)} bytes when it is compiled, and may have {MAX_COMPILED_BYTES}"
+        )
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
         file.write(content)
         file.flush()
@@ -100,29 +102,29 @@ def write_file(path: str, content: bytes | bytearray) -> None:
 def check_counts(wasm: bytes) -> None:
     """Raises Refused where it is no core module, or has more of something than can be compiled in time."""
     if not wasm.startswith(_MAGIC):
-        raise Refused("it is not WebAssembly: it does not begin with `\\0asm`")
+        raise ModuleRefused("it is not WebAssembly: it does not begin with `\\0asm`")
     if wasm[4:8] == _COMPONENT:
-        raise Refused("it is a component, not a core module: build it for WASI preview 1")
+        raise ModuleRefused("it is a component, not a core module: build it for WASI preview 1")
     if wasm[4:8] != _CORE:
-        raise Refused("it is WebAssembly of another version than 1")
-    for section, start, end in _sections(wasm):
+        raise ModuleRefused("it is WebAssembly of another version than 1")
+    for section, start, end in _iter_sections(wasm):
         if section in _COUNTED:
             name, most = _COUNTED[section]
-            count, _ = _number(wasm, start, end)
+            count, _ = _read_leb128(wasm, start, end)
             if count > most:
-                raise Refused(f"it has {count} {name}, and may have {most}")
+                raise ModuleRefused(f"it has {count} {name}, and may have {most}")
 
 
-def _sections(wasm: bytes) -> Iterator[tuple[int, int, int]]:
+def _iter_sections(wasm: bytes) -> Iterator[tuple[int, int, int]]:
     """The id, start and end of each. What is cut short is left to wasmtime to find words for."""
     at = 8
     while at < len(wasm):
-        size, start = _number(wasm, at + 1, len(wasm))
+        size, start = _read_leb128(wasm, at + 1, len(wasm))
         yield wasm[at], start, min(start + size, len(wasm))
         at = start + size
 
 
-def _number(wasm: bytes, at: int, end: int) -> tuple[int, int]:
+def _read_leb128(wasm: bytes, at: int, end: int) -> tuple[int, int]:
     """A number of up to 32 bits as LEB128 has it, and where it ends."""
     value = 0
     for shift in range(0, 35, 7):
@@ -136,16 +138,16 @@ def _number(wasm: bytes, at: int, end: int) -> tuple[int, int]:
     return value, at
 
 
-def _import_of(found: ImportType) -> list[str]:
+def _describe_import(found: ImportType) -> list[str]:
     """Its module, its name, and its type as the table of the ABI writes it."""
-    return [found.module, found.name or "", _type_of(found.type)]
+    return [found.module, found.name or "", _describe_type(found.type)]
 
 
-def _export_of(found: ExportType) -> list[str]:
-    return [found.name, _type_of(found.type)]
+def _describe_export(found: ExportType) -> list[str]:
+    return [found.name, _describe_type(found.type)]
 
 
-def _type_of(found: object) -> str:
+def _describe_type(found: object) -> str:
     if not isinstance(found, FuncType):
         return type(found).__name__
     params, results = (
@@ -159,7 +161,7 @@ def main() -> None:
     confine(int(parent))
     try:
         said: Facts = compile_module(source, target)
-    except Refused as exc:
+    except ModuleRefused as exc:
         said = {"problem": str(exc)}
     except MemoryError:
         os.abort()  # as wasmtime does

@@ -18,7 +18,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from toolgate.errors import InvalidModule, QueueFull, StorageFailed, ToolgateError
-from toolgate.model.workloads import MAX_MODULE_BYTES
+from toolgate.model.tasks import MAX_MODULE_BYTES
 from toolgate.wasm.abi import SPEAR
 from toolgate.wasm.compile_limits import MAX_CPU_S, MAX_MEMORY_BYTES
 from toolgate.wasm.signatures import ABI_SIGNATURES
@@ -27,9 +27,9 @@ DEADLINE_S: Final = 300.0
 """Of one compilation by the clock. Its child, which makes way for others, may work `MAX_CPU_S` of them."""
 MAX_WAITING: Final = 64
 """For their turn; more are refused."""
-PATIENCE_S: Final = 300.0
+QUEUE_TIMEOUT_S: Final = 300.0
 """How long one waits for its turn."""
-MAX_SAID_BYTES: Final = 4 * 1024 * 1024
+MAX_OUTPUT_BYTES: Final = 4 * 1024 * 1024
 """Of what the child prints: a module's names are its own."""
 MAX_NAMED: Final = 20
 """Problems of one kind in a message."""
@@ -54,7 +54,7 @@ class ModuleFacts:
     """What is likely not meant, though it can be run."""
 
 
-class _Turns:
+class _CompileQueue:
     """One at a time, and not too many behind it."""
 
     def __init__(self) -> None:
@@ -64,13 +64,13 @@ class _Turns:
     @asynccontextmanager
     async def take(self) -> AsyncIterator[None]:
         if self._waiting >= MAX_WAITING:
-            raise _busy()
+            raise _queue_full()
         self._waiting += 1
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(QUEUE_TIMEOUT_S):
                 await self._lock.acquire()
         except TimeoutError as exc:
-            raise _busy() from exc
+            raise _queue_full() from exc
         finally:
             self._waiting -= 1
         try:
@@ -79,7 +79,7 @@ class _Turns:
             self._lock.release()
 
 
-_TURNS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns]] = WeakKeyDictionary()
+_QUEUES: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _CompileQueue]] = WeakKeyDictionary()
 """A process has one event loop; whoever compiles in it takes turns, uploads and runs alike."""
 
 
@@ -93,13 +93,13 @@ async def compile_module(source: Path, target: Path | None) -> ModuleFacts:
     size = (await asyncio.to_thread(source.stat)).st_size
     if size > MAX_MODULE_BYTES:
         raise InvalidModule(f"it has {size} bytes, and may have {MAX_MODULE_BYTES}")
-    async with _TURNS.setdefault(asyncio.get_running_loop(), _Turns()).take():
+    async with _QUEUES.setdefault(asyncio.get_running_loop(), _CompileQueue()).take():
         said = await _run_compiler(str(source), str(target or ""))
     if "problem" in said:
         raise InvalidModule(said["problem"])
     if "failed" in said:
         raise StorageFailed(f"the compiled module cannot be kept: {str(said['failed']).lower()}")
-    return _checked(said)
+    return _check_facts(said)
 
 
 async def _run_compiler(source: str, target: str) -> Mapping[str, Any]:
@@ -117,19 +117,19 @@ async def _run_compiler(source: str, target: str) -> Mapping[str, Any]:
     try:
         async with asyncio.timeout(DEADLINE_S):
             said, complaint = await asyncio.gather(
-                _read(process.stdout, MAX_SAID_BYTES), _read(process.stderr, 4096)
+                _read_bounded(process.stdout, MAX_OUTPUT_BYTES), _read_bounded(process.stderr, 4096)
             )
             code = await process.wait()
     except TimeoutError as exc:
-        raise _too_much() from exc
+        raise _over_limits() from exc
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    return _parse_said(code, said, complaint)
+    return _parse_output(code, said, complaint)
 
 
-async def _read(stream: asyncio.StreamReader, most: int) -> bytes:
+async def _read_bounded(stream: asyncio.StreamReader, most: int) -> bytes:
     """All that comes, and of that the first bytes: who writes is not to wait for us."""
     kept = bytearray()
     while piece := await stream.read(65_536):
@@ -137,9 +137,9 @@ async def _read(stream: asyncio.StreamReader, most: int) -> bytes:
     return bytes(kept)
 
 
-def _parse_said(code: int, said: bytes, complaint: bytes) -> Mapping[str, Any]:
+def _parse_output(code: int, said: bytes, complaint: bytes) -> Mapping[str, Any]:
     if code < 0:
-        raise _too_much()
+        raise _over_limits()
     try:
         parsed: Mapping[str, Any] = json.loads(said)
     except ValueError as exc:
@@ -148,7 +148,7 @@ def _parse_said(code: int, said: bytes, complaint: bytes) -> Mapping[str, Any]:
     return parsed
 
 
-def _checked(said: Mapping[str, Any]) -> ModuleFacts:
+def _check_facts(said: Mapping[str, Any]) -> ModuleFacts:
     """The facts. Raises InvalidModule where they are not those of a module that can be run."""
     exports = dict(said["exports"])
     problems = [*_entry_problems(exports), *_import_problems(said["imports"])]
@@ -181,11 +181,11 @@ def _import_problems(imports: Iterable[tuple[str, str, str]]) -> Iterable[str]:
             wrong.append(f"`{module}.{name}` as {_render(kind)}, and it is {_render('>'.join(signature))}")
     if unknown:
         named = [_render_unknown(*one) for one in unknown[:MAX_NAMED]]
-        yield f"it imports what is not here: {_listed(named, len(unknown))}"
+        yield f"it imports what is not here: {_join_names(named, len(unknown))}"
         if any(_is_spear_only(*one) for one in unknown):
             yield "Toolgate has no `user_stream_*`, `mic_*` and `rtasr_*` of SPEAR"
     if wrong:
-        yield f"it imports {_listed(wrong[:MAX_NAMED], len(wrong))}"
+        yield f"it imports {_join_names(wrong[:MAX_NAMED], len(wrong))}"
 
 
 def _is_spear_only(module: str, name: str) -> bool:
@@ -209,16 +209,16 @@ def _render(kind: str) -> str:
     return f"({taken}) -> {given or '()'}"[: 2 * MAX_NAME]
 
 
-def _listed(named: list[str], total: int) -> str:
+def _join_names(named: list[str], total: int) -> str:
     rest = total - len(named)
     return ", ".join(named) + (f", and {rest} more" if rest else "")
 
 
-def _busy() -> QueueFull:
+def _queue_full() -> QueueFull:
     return QueueFull("as many modules wait to be compiled as may", hint="try again in a moment")
 
 
-def _too_much() -> InvalidModule:
+def _over_limits() -> InvalidModule:
     return InvalidModule(
         f"it takes more than {MAX_CPU_S} s or {MAX_MEMORY_BYTES >> 20} MiB of memory to compile",
         hint="make it smaller: build it for size, and without what it does not need",

@@ -1,19 +1,133 @@
-"""A guest while it runs, as the functions that it calls see it."""
+"""What the traps of a guest are called, where nothing else has ended it.
+
+The memory of one guest, as a call may touch it: between its bounds, and nowhere else.
+
+Pointers and lengths come as the guest made them up, signed. wasmtime's own accessors cut what reaches over
+the end, and count negative pointers from there; here that is EFAULT. The size is asked for each time: it may
+have grown.
+
+A guest while it runs, as the functions that it calls see it.
+
+The one way from a guest into a function of ours. Nothing is ever raised through it.
+
+The bindings keep what a callback raises in one place for the whole process, and raise it in whichever thread
+next comes out of a guest: one guest would end by another's failure. So all that is raised ends here.
+"""
 
 import asyncio
+import ctypes
+import logging
+import struct
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, Generic, TypeVar
 
-from wasmtime import Caller, Func, FuncType, Store, Table, Trap, ValType
+from wasmtime import Caller, Func, FuncType, Memory, Store, Table, Trap, TrapCode, ValType
 
-from toolgate.wasm.abi import OnThread
-from toolgate.wasm.bridge import Crossing, sleep
-from toolgate.wasm.faults import Errno, Fault, Stopped
-from toolgate.wasm.fds import FdTable
-from toolgate.wasm.gate import Gate, Passage
-from toolgate.wasm.memory import GuestMemory
-from toolgate.wasm.run import Cause, Run
-from toolgate.wasm.traps import cause_of
+from toolgate.errors import ToolgateError
+from toolgate.model.invocations import EndedBy
+from toolgate.wasm.abi import Errno, FdTable, HostcallFault, HostFunction, OnThread, RunStopped
+from toolgate.wasm.bridge import GatePass, HostcallGate, LoopCall, sleep_interruptibly
+from toolgate.wasm.run import EndCause, GuestRun
+
+MAX_MESSAGE: Final = 2_000
+"""Guests name their functions themselves."""
+
+_LIMITS: Final[dict[TrapCode, tuple[EndedBy, str]]] = {
+    TrapCode.OUT_OF_FUEL: (
+        "out_of_fuel",
+        "it used up its fuel: raise `limits.fuel` of its workload, or do less",
+    ),
+    TrapCode.STACK_OVERFLOW: ("stack_overflow", "its stack overflowed: it recurses too deep"),
+}
+
+
+def classify_trap(trap: Trap) -> EndCause:
+    """Of a trap that came back from the guest."""
+    try:
+        code = trap.trap_code
+    except ValueError:  # one that the bindings do not know
+        code = None
+    ended_by, message = _LIMITS.get(code, ("trap", "")) if code else ("trap", "")
+    return EndCause(ended_by, message or render_trap(trap.message))
+
+
+def render_trap(message: str) -> str:
+    """The cause first, then where it was."""
+    where, _, cause = message.partition("Caused by:")
+    lines = [cause.strip() or where.strip()]
+    if cause:
+        lines.append(where.strip())
+    return "\n".join(lines).removeprefix("wasm trap: ")[:MAX_MESSAGE]
+
+
+_U32_MAX: Final = 0xFFFF_FFFF
+_U32: Final = struct.Struct("<I")
+
+
+class GuestMemory:
+    """What the guest exports as `memory`; without it, every pointer is bad."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._memory: Memory | None = None
+        self._is_sought = True
+
+    def find(self, caller: Caller) -> None:
+        """In the first call already: a guest may call before it has started."""
+        if self._is_sought:
+            self.adopt(caller.get("memory"))
+
+    def adopt(self, exported: object) -> None:
+        """What the guest exports by that name."""
+        self._is_sought = False
+        self._memory = exported if isinstance(exported, Memory) else None
+
+    @property
+    def size(self) -> int:
+        return 0 if self._memory is None else self._memory.data_len(self._store)
+
+    def read(self, pointer: int, length: int, *, most: int) -> bytes:
+        pointer, length = pointer & _U32_MAX, length & _U32_MAX
+        address = self._address(pointer, length)
+        if length > most:
+            raise HostcallFault(Errno.EINVAL)
+        return ctypes.string_at(address, length) if length else b""
+
+    def write(self, pointer: int, data: bytes) -> None:
+        address = self._address(pointer & _U32_MAX, len(data))
+        if data:
+            ctypes.memmove(address, data, len(data))
+
+    def read_u32(self, pointer: int) -> int:
+        value: int = _U32.unpack(self.read(pointer, _U32.size, most=_U32.size))[0]
+        return value
+
+    def write_u32(self, pointer: int, value: int) -> None:
+        self.write(pointer, _U32.pack(value & _U32_MAX))
+
+    def check_out(self, out_pointer: int, out_length_pointer: int) -> int:
+        capacity = self.read_u32(out_length_pointer)
+        self._address(out_pointer & _U32_MAX, capacity)
+        return capacity
+
+    def put_out(self, out_pointer: int, out_length_pointer: int, data: bytes) -> int:
+        capacity = self.check_out(out_pointer, out_length_pointer)
+        if len(data) <= capacity:
+            self.write(out_pointer, data)
+        self.write_u32(out_length_pointer, len(data))
+        if len(data) > capacity:
+            raise HostcallFault(Errno.ENOSPC)
+        return len(data)
+
+    def _address(self, pointer: int, length: int) -> int:
+        """Where in this process that is; of no use where `length` is 0."""
+        memory = self._memory
+        if memory is None or pointer + length > memory.data_len(self._store):
+            raise HostcallFault(Errno.EFAULT)
+        if not length:
+            return 0
+        return ctypes.addressof(memory.data_ptr(self._store).contents) + pointer
+
 
 C = TypeVar("C")
 T = TypeVar("T")
@@ -23,10 +137,12 @@ MAX_DEPTH: Final = 4
 _TABLES: Final = ("__indirect_function_table", "table")
 
 
-class RunningGuest(Generic[C]):
+class GuestInstance(Generic[C]):
     """One guest in its store. Lives on the thread of its slot."""
 
-    def __init__(self, run: Run[C], store: Store, loop: asyncio.AbstractEventLoop, gate: Gate) -> None:
+    def __init__(
+        self, run: GuestRun[C], store: Store, loop: asyncio.AbstractEventLoop, gate: HostcallGate
+    ) -> None:
         job = run.job
         self.context = job.context
         self.limits = job.limits
@@ -38,7 +154,7 @@ class RunningGuest(Generic[C]):
         self.exports: Mapping[str, object] = {}
         """What it exports, from when it has been made."""
         self.hostcalls = 0
-        self.gate = Passage(gate, lambda: run.is_ending)
+        self.gate = GatePass(gate, lambda: run.is_ending)
         self._run = run
         self._store = store
         self._loop = loop
@@ -59,39 +175,39 @@ class RunningGuest(Generic[C]):
     def call_table(self, index: int, *args: int) -> int:
         function = self._function(index & 0xFFFF_FFFF, len(args))
         if self._depth >= MAX_DEPTH:
-            raise Fault(Errno.EAGAIN)
+            raise HostcallFault(Errno.EAGAIN)
         self._depth += 1
         try:
             with self.gate.left:
                 result: int = function(self._store, *args)
         except Trap as trap:
-            self._run.settle(cause_of(trap))
-            raise Stopped from None
+            self._run.settle(classify_trap(trap))
+            raise RunStopped from None
         finally:
             self._depth -= 1
         if self._run.is_ending:
-            raise Stopped
+            raise RunStopped
         return result
 
     def sleep(self, seconds: float | None) -> None:
-        sleep(self._run, self.gate, seconds)
+        sleep_interruptibly(self._run, self.gate, seconds)
 
     def wait(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        return Crossing(self._loop, self.gate, lambda _: work()).wait(self._run)
+        return LoopCall(self._loop, self.gate, lambda _: work()).wait(self._run)
 
     def serve(self, work: Callable[[OnThread[Any]], Coroutine[Any, Any, T]]) -> T:
         if self._depth >= MAX_DEPTH:
-            raise Fault(Errno.EAGAIN)
-        return Crossing(self._loop, self.gate, work).wait(self._run)
+            raise HostcallFault(Errno.EAGAIN)
+        return LoopCall(self._loop, self.gate, work).wait(self._run)
 
     def exit(self, code: int) -> None:
-        self._run.settle(Cause("exit", exit_code=code))
-        raise Stopped
+        self._run.settle(EndCause("exit", exit_code=code))
+        raise RunStopped
 
     def enter(self, caller: Caller) -> None:
         """A call begins. Raises Stopped where the run is ending: what it returns to has not noticed yet."""
         if self._run.is_ending:
-            raise Stopped
+            raise RunStopped
         self.hostcalls += 1
         self.memory.find(caller)
 
@@ -101,7 +217,7 @@ class RunningGuest(Generic[C]):
         Without fuel it traps as soon as it goes on; an epoch deadline would come too late: the code holds on
         to the one that it began with.
         """
-        self._run.settle(Cause("internal", message))
+        self._run.settle(EndCause("internal", message))
         if self._fuel_left is None:
             self._fuel_left = self._store.get_fuel()
         self._store.set_fuel(0)
@@ -115,9 +231,9 @@ class RunningGuest(Generic[C]):
         table = self._table()
         function = None if table is None else table.get(self._store, index)
         if not isinstance(function, Func):
-            raise Fault(Errno.EINVAL)
-        if not _is_of(function.type(self._store), arity):
-            raise Fault(Errno.EINVAL)
+            raise HostcallFault(Errno.EINVAL)
+        if not _has_signature(function.type(self._store), arity):
+            raise HostcallFault(Errno.EINVAL)
         return function
 
     def _table(self) -> Table | None:
@@ -125,6 +241,53 @@ class RunningGuest(Generic[C]):
         return next((one for one in (*named, *self.exports.values()) if isinstance(one, Table)), None)
 
 
-def _is_of(found: FuncType, arity: int) -> bool:
+def _has_signature(found: FuncType, arity: int) -> bool:
     i32 = ValType.i32()
     return [*found.params] == [i32] * arity and [*found.results] == [i32]
+
+
+log = logging.getLogger(__name__)
+
+INTERNAL_MESSAGE: Final = "a call of it failed within the host: this is a bug in Toolgate, its log says more"
+
+
+def make_callback(
+    function: HostFunction[Any], current: Callable[[], GuestInstance[Any]], count_fault: Callable[[], None]
+) -> Callable[..., int | None]:
+    """What wasmtime calls for `function`; `current` is the guest that calls."""
+    call, has_result = function.call, bool(function.result)
+    failures = {errno: function.failure(errno) for errno in Errno} if has_result else {}
+
+    def callback(caller: Caller, *args: int) -> int | None:
+        guest = current()
+        with guest.gate:
+            try:
+                guest.enter(caller)
+                result = call(guest, *args)
+                return _check_result(result) if has_result else None
+            except HostcallFault as fault:
+                errno = fault.errno
+            except ToolgateError as exc:
+                errno = find_errno(exc)
+            except RunStopped:
+                guest.halt(INTERNAL_MESSAGE)  # unless something else has ended it, as it should
+                errno = Errno.ECANCELED
+            except BaseException:
+                log.exception("the call `%s.%s` of a guest failed", function.module, function.name)
+                count_fault()
+                guest.halt(INTERNAL_MESSAGE)
+                errno = Errno.EIO
+            return failures.get(errno)
+
+    return callback
+
+
+def find_errno(error: ToolgateError) -> Errno:
+    """As the table of wires has it."""
+    return Errno.__members__.get(error.wire.errno, Errno.EIO)
+
+
+def _check_result(result: object) -> int:
+    if not isinstance(result, int):
+        raise TypeError(f"a call is to give a number, not `{result!r}`")
+    return result

@@ -1,25 +1,204 @@
-"""Compiled modules as this node runs them: fetched, checked by hash, compiled once, removed when unused."""
+"""Compiled modules on the disk. To load one is to run it, so none is loaded that others could have written.
+
+They lie in a directory of our own that nobody else may enter. Each is named for its module and for its own
+content, by which damage is found; it gets its name by a rename, when all of it is on the disk. What is not
+ours by its owner, its mode or its kind is removed, never mended.
+
+Compiled modules as this node runs them: fetched, checked by hash, compiled once, removed when unused.
+"""
 
 import asyncio
 import hashlib
 import itertools
 import logging
+import os
+import platform
+import secrets
 import shutil
+import stat
+import tempfile
 import time
 from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import aclosing
+from importlib.metadata import version
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from toolgate.errors import InvalidModule, StorageFailed, StorageUnavailable, ToolgateError
 from toolgate.model.names import parse_sha256
-from toolgate.model.workloads import MAX_MODULE_BYTES
+from toolgate.model.tasks import MAX_MODULE_BYTES
 from toolgate.wasm.compiling import compile_module
-from toolgate.wasm.own_files import Kept, OwnFile, OwnFiles
+from toolgate.wasm.engine import CONFIG_DIGEST
+
+_CPUS: Final = Path("/proc/cpuinfo")
+_OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
+_OTHERS_ENTER: Final = stat.S_IRWXG | stat.S_IRWXO
+
+
+class VerifiedFile(NamedTuple):
+    """A file that was found to be ours and as it was written, and how it looked then."""
+
+    path: Path
+    status: tuple[int, ...]
+
+    def is_untouched(self) -> bool:
+        try:
+            return _identity(self.path.lstat()) == self.status
+        except OSError:
+            return False
+
+
+class CompiledFile(NamedTuple):
+    """One compiled module on the disk."""
+
+    sha256: str
+    path: Path
+    size: int
+
+
+class CompiledFiles:
+    """The files in `directory` that this version of everything has compiled."""
+
+    def __init__(self, directory: Path) -> None:
+        self._all = directory.absolute()
+        self._directory = self._all / _build_id()
+        self._mark = f".new-{secrets.token_hex(8)}-"
+        """Before the names of what this process is at making: those of others are leftovers."""
+
+    def find(self, sha256: str) -> VerifiedFile | None:
+        """That of a module, whole and ours; whatever else has its name is removed."""
+        self._prepare()
+        for path in self._directory.glob(f"{sha256}.*"):
+            found = _verify_file(path)
+            if found is not None:
+                return found
+            _remove(path)
+        return None
+
+    def make_work_directory(self) -> Path:
+        """A directory to make one in."""
+        self._prepare()
+        return Path(tempfile.mkdtemp(prefix=self._mark, dir=self._directory))
+
+    def keep(self, compiled: Path, sha256: str) -> VerifiedFile:
+        """Give what was compiled its name."""
+        path = self._directory / f"{sha256}.{_digest(compiled)}"
+        compiled.rename(path)
+        _flush_directory(self._directory)
+        found = _verify_file(path)
+        if found is None:
+            raise StorageFailed("the compiled module is not on the disk as it was written")
+        return found
+
+    def list(self) -> list[CompiledFile]:
+        """All that have a name."""
+        names = [path.name for path in _list_directory(self._directory)]
+        paths = [self._directory / name for name in names if not name.startswith(".")]
+        return [CompiledFile(path.name.partition(".")[0], path, path.lstat().st_size) for path in paths]
+
+    def sweep(self, is_wanted: Callable[[CompiledFile], bool]) -> None:
+        """Remove those that are not wanted, what other versions compiled, and what a crash has left."""
+        for one in self.list():
+            if not is_wanted(one):
+                _remove(one.path)
+        for path in _list_directory(self._all):
+            if path != self._directory:
+                _remove(path)
+        for name in [path.name for path in _list_directory(self._directory)]:
+            if name.startswith(".") and not name.startswith(self._mark):
+                _remove(self._directory / name)
+
+    def _prepare(self) -> None:
+        """Raises StorageFailed where the directory cannot be our own."""
+        self._all.parent.mkdir(parents=True, exist_ok=True)
+        for directory in (self._all, self._directory):
+            if not _is_own_directory(directory):
+                _remove(directory)
+                directory.mkdir(mode=0o700, exist_ok=True)
+            if not _is_own_directory(directory):
+                raise StorageFailed(
+                    f"`{directory}` is not this user's alone", hint="remove it: it will be made again"
+                )
+
+
+def _build_id() -> str:
+    """What compiled code depends on beside its module: whoever compiled, how, and for which processor."""
+    return f"wasmtime-{version('wasmtime')}-{CONFIG_DIGEST}-{_processor()}"
+
+
+def _processor() -> str:
+    try:
+        lines = _CPUS.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        lines = []
+    features = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return hashlib.sha256(f"{platform.machine()} {features}".encode()).hexdigest()[:8]
+
+
+def _is_own_directory(path: Path) -> bool:
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return False
+    is_private = not status.st_mode & _OTHERS_ENTER
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and is_private
+
+
+def _verify_file(path: Path) -> VerifiedFile | None:
+    """Of a path in our own directory: whether it is a file of ours, with the content it is named for."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        status = os.fstat(descriptor)
+        if not _is_own_file(status):
+            return None
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            is_whole = hashlib.file_digest(file, "sha256").hexdigest() == path.name.partition(".")[2]
+    finally:
+        os.close(descriptor)
+    return VerifiedFile(path, _identity(status)) if is_whole else None
+
+
+def _is_own_file(status: os.stat_result) -> bool:
+    is_private = status.st_nlink == 1 and not status.st_mode & _OTHERS_WRITE
+    return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and is_private
+
+
+def _identity(status: os.stat_result) -> tuple[int, ...]:
+    """Whoever changes owner, mode or content changes this."""
+    return (status.st_dev, status.st_ino, status.st_mode, status.st_uid, status.st_size, status.st_ctime_ns)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _flush_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove(path: Path) -> None:
+    """Whatever it is; what it leads to stays."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _list_directory(directory: Path) -> list[Path]:
+    return list(directory.iterdir()) if directory.is_dir() else []
+
 
 FetchModule = Callable[[str], AsyncGenerator[bytes, None]]
 """Reads the module of a hash. What it raises is a ToolgateError."""
-Named = Callable[[], Collection[str] | None]
+NamedModules = Callable[[], Collection[str] | None]
 """The hashes that some record names. None: not known yet."""
 
 SWEEP_EVERY_S: Final = 60.0
@@ -47,15 +226,15 @@ class CompiledModules:
         directory: Path,
         fetch: FetchModule,
         *,
-        named: Named,
+        named: NamedModules,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._files = OwnFiles(directory)
+        self._files = CompiledFiles(directory)
         self._fetch = fetch
         self._named = named
         self._clock_s = clock_s
-        self._found: dict[str, OwnFile] = {}
-        self._making: dict[str, asyncio.Task[OwnFile | ToolgateError]] = {}
+        self._found: dict[str, VerifiedFile] = {}
+        self._making: dict[str, asyncio.Task[VerifiedFile | ToolgateError]] = {}
         self._refused: dict[str, tuple[float, InvalidModule]] = {}
         """Until when, and why."""
         self._opened_s: dict[str, float] = {}
@@ -122,7 +301,7 @@ class CompiledModules:
     def _is_in_use(self, sha256: str, now_s: float) -> bool:
         return now_s - self._opened_s.get(sha256, -IN_USE_S) < IN_USE_S
 
-    def _begin(self, sha256: str) -> asyncio.Task[OwnFile | ToolgateError]:
+    def _begin(self, sha256: str) -> asyncio.Task[VerifiedFile | ToolgateError]:
         """The one task that makes this file, for all who want it."""
         task = self._making.get(sha256)
         if task is None:
@@ -131,7 +310,7 @@ class CompiledModules:
             task.add_done_callback(lambda _: self._making.pop(sha256))
         return task
 
-    async def _make(self, sha256: str) -> OwnFile | ToolgateError:
+    async def _make(self, sha256: str) -> VerifiedFile | ToolgateError:
         """Find it, or fetch, check and compile it. What is wrong, if that fails."""
         until_s, refusal = self._refused.get(sha256, (0.0, None))
         if refusal is not None and self._clock_s() < until_s:
@@ -148,8 +327,8 @@ class CompiledModules:
         except OSError as exc:
             return StorageFailed(f"the module cannot be compiled: {(exc.strerror or str(exc)).lower()}")
 
-    async def _compile(self, sha256: str) -> OwnFile:
-        workshop = await asyncio.to_thread(self._files.new_workshop)
+    async def _compile(self, sha256: str) -> VerifiedFile:
+        workshop = await asyncio.to_thread(self._files.make_work_directory)
         try:
             source, target = workshop / "module.wasm", workshop / "compiled"
             await self._download(sha256, source)
@@ -175,7 +354,7 @@ class CompiledModules:
             raise StorageFailed("what was fetched is not the module that was asked for: its hash differs")
 
 
-def _within_limits(files: list[Kept]) -> frozenset[str]:
+def _within_limits(files: list[CompiledFile]) -> frozenset[str]:
     """As many of the first as may be."""
     sizes = itertools.accumulate(one.size for one in files)
     within = zip(files[:MAX_FILES], sizes, strict=False)

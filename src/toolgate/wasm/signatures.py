@@ -7,8 +7,7 @@ themselves are elsewhere, and have their types from here.
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from toolgate.wasm.abi import SPEAR, WASI, HostFunction, negated
-from toolgate.wasm.faults import Errno
+from toolgate.wasm.abi import SPEAR, WASI, Errno, HostFunction, negate_errno
 
 Signature = tuple[str, str]
 """The types of the parameters, and that of the result, if there is one."""
@@ -104,7 +103,10 @@ ABI_SIGNATURES: Final[Mapping[tuple[str, str], Signature]] = {
 
 
 def host_functions(
-    module: str, calls: Mapping[str, Callable[..., int | None]], *, failure: Callable[[Errno], int] = negated
+    module: str,
+    calls: Mapping[str, Callable[..., int | None]],
+    *,
+    failure: Callable[[Errno], int] = negate_errno,
 ) -> tuple[HostFunction[Any], ...]:
     """The functions of a module by these names; see `HostFunction`."""
     return tuple(

@@ -1,25 +1,189 @@
-"""The worker slots of a node: one thread for each guest that runs, made when it is needed, up to a number.
+"""A worker slot: a thread, an engine of its own, and the modules that it has loaded.
+
+One guest at a time. The engine is the slot's own, so that its epoch ends this guest and no other; a store is
+used for one run and dropped, however that ended. A slot is never lost: what goes wrong is the end of a run.
+
+The worker slots of a node: one thread for each guest that runs, made when it is needed, up to a number.
 
 The event loop's side of all runs: it gives a run its slot, ends it at its deadline, and awaits what it left
 behind. A run that finds no slot free waits for one; nobody claims more than are `free`.
 """
 
 import asyncio
-from collections import deque
+import logging
+import os
+import sys
+import threading
+import time
+from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any, Generic, Self, TypeVar
+from queue import SimpleQueue
+from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 
-from toolgate.model.invocations import Ending, RunUsage
-from toolgate.wasm.abi import HostFunction
-from toolgate.wasm.faults import Stopped
-from toolgate.wasm.gate import Gate
-from toolgate.wasm.run import Job, Run
-from toolgate.wasm.slot import Order, Slot
+from wasmtime import Func, FuncType, InstancePre, Linker, Module, Store, Trap, ValType, WasmtimeError
 
-__all__ = ["Job", "Run", "Slots"]
+from toolgate.model.invocations import InvocationResult, RunUsage
+from toolgate.wasm.abi import HostFunction, RunStopped
+from toolgate.wasm.bridge import HostcallGate
+from toolgate.wasm.engine import MAX_STACK_BYTES, new_engine
+from toolgate.wasm.guest import INTERNAL_MESSAGE, MAX_MESSAGE, GuestInstance, classify_trap, make_callback
+from toolgate.wasm.run import EndCause, GuestJob, GuestRun
+
+log = logging.getLogger(__name__)
 
 C = TypeVar("C")
+
+MAX_MODULES: Final = 4
+"""How many a slot keeps loaded; their code is mapped, and shared with other slots' by the system."""
+MAX_TABLES: Final = 8
+THREAD_STACK_BYTES: Final = 8 * MAX_STACK_BYTES
+NICENESS: Final = 3
+"""Of the threads of guests: each has half the share of what serves callers. With less, one that is in a call
+and holds the interpreter would wait for its turn on a busy machine, and all others for the interpreter.
+"""
+_TYPES: Final = {"i": ValType.i32, "I": ValType.i64}
+
+
+class SlotOrder(NamedTuple):
+    """A run, and the loop that waits for it: `ended` is called there."""
+
+    run: GuestRun[Any]
+    loop: asyncio.AbstractEventLoop
+    ended: Callable[[], None]
+
+
+class Slot(Generic[C]):
+    """Begins its thread when it is made, and ends it when it is closed."""
+
+    def __init__(self, functions: Sequence[HostFunction[C]], gate: HostcallGate, *, name: str) -> None:
+        self.host_faults = 0
+        self._gate = gate
+        self._engine = new_engine()
+        self._linker = Linker(self._engine)
+        self._loaded: OrderedDict[str, InstancePre] = OrderedDict()
+        self._guest: GuestInstance[C] | None = None
+        self._orders: SimpleQueue[SlotOrder | None] = SimpleQueue()
+        for function in functions:
+            self._define(function)
+        self._thread = threading.Thread(target=self._work, name=name)
+        _start_with_stack(self._thread)
+
+    def has_loaded(self, sha256: str) -> bool:
+        return sha256 in self._loaded
+
+    def begin(self, order: SlotOrder) -> None:
+        """The thread's next; it has none now."""
+        self._orders.put(order)
+
+    def close(self) -> None:
+        """Its thread ends after the run that it is at."""
+        self._orders.put(None)
+
+    def join(self) -> None:
+        self._thread.join()
+
+    def _work(self) -> None:
+        _lower_priority()
+        while (order := self._orders.get()) is not None:
+            self._execute(order.run, order.loop)
+            order.loop.call_soon_threadsafe(order.ended)
+            del order
+        self._loaded.clear()
+        self._linker.close()
+        self._engine.close()
+
+    def _execute(self, run: GuestRun[C], loop: asyncio.AbstractEventLoop) -> None:
+        started_s = time.monotonic()
+        with Store(self._engine) as store:
+            guest = self._guest = GuestInstance(run, store, loop, self._gate)
+            try:
+                self._drive(run, guest, store)
+                guest.fds.close_all()
+            except BaseException:  # whatever it is: the slot stays, and goes on with the next
+                log.exception("a guest could not be run")
+                self._count_fault()
+                guest.halt(INTERNAL_MESSAGE)
+            usage = RunUsage(
+                fuel=guest.fuel_used,
+                wall_ms=round((time.monotonic() - started_s) * 1000),
+                memory_bytes=guest.memory.size,
+                hostcalls=guest.hostcalls,
+            )
+            self._guest = None
+        run.end(usage)
+
+    def _drive(self, run: GuestRun[C], guest: GuestInstance[C], store: Store) -> None:
+        limits = run.job.limits
+        store.set_limits(
+            limits.memory_bytes, limits.table_elements, instances=1, tables=MAX_TABLES, memories=1
+        )
+        store.set_fuel(limits.fuel)
+        # Before anybody can kill it: the deadline is counted from the epoch that is now.
+        store.set_epoch_deadline(1)
+        try:
+            with run.interruptible(self._engine.increment_epoch):
+                instance = self._load(run.job).instantiate(store)
+                guest.exports = instance.exports(store)
+                guest.memory.adopt(guest.exports.get("memory"))
+                start = guest.exports.get("_start")
+                assert isinstance(start, Func)  # its module was checked when it was compiled
+                start(store)
+        except RunStopped:
+            pass  # it was killed before it began
+        except Trap as trap:
+            run.settle(classify_trap(trap))
+        except WasmtimeError as exc:
+            run.settle(EndCause("module", f"it cannot be begun: {str(exc)[:MAX_MESSAGE]}"))
+        else:
+            run.settle(EndCause("exit", exit_code=0))
+
+    def _load(self, job: GuestJob[C]) -> InstancePre:
+        found = self._loaded.pop(job.sha256, None)
+        if found is None:
+            module = Module.deserialize_file(self._engine, str(job.module))
+            found = self._linker.instantiate_pre(module)
+        self._loaded[job.sha256] = found  # as the last that was used
+        if len(self._loaded) > MAX_MODULES:
+            self._loaded.popitem(last=False)
+        return found
+
+    def _define(self, function: HostFunction[C]) -> None:
+        params, results = (
+            [_TYPES[letter]() for letter in word] for word in (function.params, function.result)
+        )
+        callback = make_callback(function, self._current, self._count_fault)
+        self._linker.define_func(
+            function.module, function.name, FuncType(params, results), callback, access_caller=True
+        )
+
+    def _current(self) -> GuestInstance[C]:
+        assert self._guest is not None  # it is what calls
+        return self._guest
+
+    def _count_fault(self) -> None:
+        self.host_faults += 1
+
+
+def _start_with_stack(thread: threading.Thread) -> None:
+    """With a stack for the guest and for our calls below it, however small those of threads are here."""
+    usual = threading.stack_size(THREAD_STACK_BYTES)
+    try:
+        thread.start()
+    finally:
+        threading.stack_size(usual)
+
+
+def _lower_priority() -> None:
+    """Let all other threads go before this one: guests may spin, and the event loop serves all callers."""
+    if sys.platform == "linux":  # where a thread has a priority of its own
+        thread = threading.get_native_id()
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICENESS)
+
+
+__all__ = ["GuestJob", "GuestRun", "Slots"]
 T = TypeVar("T")
 
 
@@ -29,10 +193,10 @@ class Slots(Generic[C]):
     def __init__(self, functions: Sequence[HostFunction[C]], *, max_guests: int) -> None:
         self._functions = tuple(functions)
         self._max_guests = max_guests
-        self._gate = Gate()
+        self._gate = HostcallGate()
         self._slots: list[Slot[C]] = []
         self._idle: list[Slot[C]] = []
-        self._runs: dict[Run[C], asyncio.Future[None]] = {}
+        self._runs: dict[GuestRun[C], asyncio.Future[None]] = {}
         self._waiting: deque[asyncio.Future[Slot[C] | None]] = deque()
         self._is_closed = False
 
@@ -54,13 +218,13 @@ class Slots(Generic[C]):
         for run in self._runs:
             run.kill("node_stopped", "its node stopped")
         try:
-            await _outlast(tuple(self._runs.values()))
+            await _wait_for_all(tuple(self._runs.values()))
         finally:
             for slot in self._slots:
                 slot.close()
-            await _outlast([asyncio.ensure_future(asyncio.to_thread(self._join))])
+            await _wait_for_all([asyncio.ensure_future(asyncio.to_thread(self._join))])
 
-    async def run(self, run: Run[C]) -> Ending:
+    async def run(self, run: GuestRun[C]) -> InvocationResult:
         """Run it, as soon as a slot is free. Who cancels this kills it, and is back when it has ended."""
         if self._is_closed:
             run.kill("node_stopped", "its node stopped")
@@ -77,7 +241,7 @@ class Slots(Generic[C]):
             del self._runs[run]
             done.set_result(None)
 
-    async def _drive(self, run: Run[C], slot: Slot[C]) -> None:
+    async def _drive(self, run: GuestRun[C], slot: Slot[C]) -> None:
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
         limit_ms = run.job.limits.wall_clock_ms
@@ -87,14 +251,16 @@ class Slots(Generic[C]):
             "deadline",
             f"it ran for {limit_ms} ms, as long as `limits.wall_clock_ms` lets it",
         )
-        slot.begin(Order(run, loop, partial(ended.set_result, None)))
+        slot.begin(SlotOrder(run, loop, partial(ended.set_result, None)))
         try:
-            await _outlast([ended], on_cancel=partial(run.kill, "cancelled", "nobody waits for it any more"))
+            await _wait_for_all(
+                [ended], on_cancel=partial(run.kill, "cancelled", "nobody waits for it any more")
+            )
         finally:
             timer.cancel()
-            await _outlast(tuple(run.works))
+            await _wait_for_all(tuple(run.loop_tasks))
 
-    async def _take(self, run: Run[C]) -> Slot[C] | None:
+    async def _take(self, run: GuestRun[C]) -> Slot[C] | None:
         """A slot that is this run's alone. None: it was killed before there was one."""
         if run.is_ending:
             return None
@@ -106,7 +272,7 @@ class Slots(Generic[C]):
         try:
             with run.interruptible(partial(loop.call_soon_threadsafe, _resolve, waiter, None)):
                 return await waiter
-        except Stopped:
+        except RunStopped:
             return None
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled() and (slot := waiter.result()) is not None:
@@ -145,7 +311,7 @@ def _resolve(future: "asyncio.Future[T]", value: T) -> None:
         future.set_result(value)
 
 
-async def _outlast(
+async def _wait_for_all(
     futures: "Collection[asyncio.Future[Any]]", *, on_cancel: Callable[[], object] | None = None
 ) -> None:
     """Until all are done, however often this is cancelled meanwhile: that is raised afterwards."""

@@ -13,10 +13,10 @@ import pytest
 
 from toolgate.errors import StartRefused
 from toolgate.surfaces.console import files
-from toolgate.surfaces.console.endpoint import ConsoleDoor
+from toolgate.surfaces.console.endpoint import ConsoleEndpoint
 from toolgate.surfaces.console.files import Console, find_console, load_console
-from toolgate.surfaces.http.guard import Guard
-from toolgate.surfaces.http.messages import Request, Responder
+from toolgate.surfaces.http.guard import OriginGuard
+from toolgate.surfaces.http.messages import HttpRequest, Responder
 from toolgate.surfaces.http.server import HttpServer
 
 pytestmark = pytest.mark.anyio
@@ -41,7 +41,7 @@ def built(tmp_path: Path) -> Path:
     return folder
 
 
-async def beyond(request: Request, responder: Responder) -> None:
+async def beyond(request: HttpRequest, responder: Responder) -> None:
     """Whoever is behind the console."""
     responder.send(418, request.path.encode())
 
@@ -49,7 +49,10 @@ async def beyond(request: Request, responder: Responder) -> None:
 @asynccontextmanager
 async def browsing(console: Console | None) -> AsyncIterator[httpx2.AsyncClient]:
     """A client of a listener that has the console, behind the guard as everything is."""
-    server, stopping = HttpServer(Guard(ConsoleDoor(console, beyond), ["127.0.0.1"])), asyncio.Event()
+    server, stopping = (
+        HttpServer(OriginGuard(ConsoleEndpoint(console, beyond), ["127.0.0.1"])),
+        asyncio.Event(),
+    )
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         async with asyncio.TaskGroup() as tasks:

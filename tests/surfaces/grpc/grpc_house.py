@@ -13,15 +13,15 @@ from google.protobuf.message_factory import GetMessageClass
 
 from tests.surfaces.rest_house import RestHouse, open_rest, secret_of
 from toolgate.gateway.auth.identity import hash_key
-from toolgate.model.revisions import Batch, Change
+from toolgate.model.revisions import ChangeBatch, RecordChange
 from toolgate.proto import mcp_registry_pb2 as sms
 from toolgate.registry.store.contract import Store
 from toolgate.surfaces.grpc.rpc import Rpc
-from toolgate.surfaces.grpc.server import make_table, open_grpc_server
+from toolgate.surfaces.grpc.server import list_rpcs, open_grpc_server
 
 DEADLINE_S: Final = 240
 """Of every call in a test; those that stream have it as a whole."""
-TABLE: Final = {rpc.path.removeprefix("/"): rpc for rpc in make_table(with_reflection=True)}
+TABLE: Final = {rpc.path.removeprefix("/"): rpc for rpc in list_rpcs(with_reflection=True)}
 SERVERS: Final = "sms.McpRegistryService"
 
 
@@ -122,7 +122,7 @@ def _response_type(rpc: Rpc) -> type[Message]:
     return GetMessageClass(rpc.descriptor.output_type)
 
 
-def batch_of(message: Any) -> Batch:
+def batch_of(message: Any) -> ChangeBatch:
     """A light event or a whole transaction as the batch it stands for, as far as it says."""
     if hasattr(message, "event"):
         event = message.event
@@ -131,16 +131,16 @@ def batch_of(message: Any) -> Batch:
             _change(event.revision, "server", record_id, {} if how == "put" else None)
             for record_id, how in pairs
         ]
-        return Batch(revision=event.revision, changes=tuple(changes))
+        return ChangeBatch(revision=event.revision, changes=tuple(changes))
     changes = [
         _change(message.revision, one.kind, one.id, json.loads(one.body) if one.HasField("body") else None)
         for one in message.changes
     ]
-    return Batch(revision=message.revision, changes=tuple(changes))
+    return ChangeBatch(revision=message.revision, changes=tuple(changes))
 
 
-def _change(revision: int, kind: Any, record_id: str, after: Any) -> Change:
-    return Change(
+def _change(revision: int, kind: Any, record_id: str, after: Any) -> RecordChange:
+    return RecordChange(
         revision=revision,
         kind=kind,
         id=record_id,

@@ -11,9 +11,8 @@ from tests.surfaces.grpc.grpc_house import GrpcHouse, open_house, refusal_of
 from tests.surfaces.rest_house import secret_of
 from toolgate.model.approvals import MAX_ARGUMENT_BYTES
 from toolgate.proto import node_pb2
-from toolgate.registry.approval_steps import DECLINED
-from toolgate.registry.approvals.contract import Said, Verdict
-from toolgate.registry.control_approvals import ControlDesk
+from toolgate.registry.approvals.contract import DECLINED, ApprovalVerdict, ElicitedDecision
+from toolgate.registry.replication.remote import RemoteApprovals
 
 pytestmark = pytest.mark.anyio
 
@@ -41,7 +40,7 @@ class Line:
 
 async def test_a_node_asks_waits_and_uses_an_approval_through_control() -> None:
     async with open_house() as house:
-        approvals, desk = house.rest.store.approvals, ControlDesk(Line(house))
+        approvals, desk = house.rest.store.approvals, RemoteApprovals(Line(house))
         first = await desk.ask(ASKED, new_id=NEW)
         waiting = await desk.ask(ASKED, new_id="f" * 16)
         kept = await approvals.get(NEW)
@@ -51,7 +50,7 @@ async def test_a_node_asks_waits_and_uses_an_approval_through_control() -> None:
 
         assert kept is not None
         assert kept.question == ASKED
-        assert first == Verdict("asked", NEW, kept.expires_ms)
+        assert first == ApprovalVerdict("asked", NEW, kept.expires_ms)
         assert waiting == first._replace(outcome="waiting")
         assert (passes.outcome, passes.approval_id) == ("granted", NEW)
         assert after.outcome == "granted"
@@ -59,7 +58,7 @@ async def test_a_node_asks_waits_and_uses_an_approval_through_control() -> None:
 
 async def test_a_node_hears_of_a_denial() -> None:
     async with open_house() as house:
-        desk = ControlDesk(Line(house))
+        desk = RemoteApprovals(Line(house))
         await desk.ask(ASKED, new_id=NEW)
         await house.rest.store.approvals.decide(NEW, is_approved=False, by="key:bob", reason="no")
         denied = await desk.ask(ASKED, new_id="f" * 16)
@@ -69,12 +68,14 @@ async def test_a_node_hears_of_a_denial() -> None:
 
 async def test_what_was_said_in_place_at_a_node_is_decided_at_control_and_used() -> None:
     async with open_house() as house:
-        desk = ControlDesk(Line(house))
+        desk = RemoteApprovals(Line(house))
         await desk.ask(ASKED, new_id=NEW)
-        strange = await desk.settle(replace(ASKED, principal="key:eve"), Said(NEW, True), new_id="e" * 16)
-        passes = await desk.settle(ASKED, Said(NEW, True), new_id="f" * 16)
-        replayed = await desk.settle(ASKED, Said(NEW, True), new_id="d" * 16)
-        declined = await desk.settle(ASKED, Said("d" * 16, False), new_id="c" * 16)
+        strange = await desk.settle(
+            replace(ASKED, principal="key:eve"), ElicitedDecision(NEW, True), new_id="e" * 16
+        )
+        passes = await desk.settle(ASKED, ElicitedDecision(NEW, True), new_id="f" * 16)
+        replayed = await desk.settle(ASKED, ElicitedDecision(NEW, True), new_id="d" * 16)
+        declined = await desk.settle(ASKED, ElicitedDecision("d" * 16, False), new_id="c" * 16)
         used = await house.rest.store.approvals.get(NEW)
 
         assert (strange.outcome, strange.approval_id) == ("asked", "e" * 16)
@@ -88,7 +89,7 @@ async def test_what_was_said_in_place_at_a_node_is_decided_at_control_and_used()
 async def test_a_node_is_told_where_people_reach_the_console() -> None:
     async with open_house() as house:
         house.rest.control.gateway.sending.approving.reached_at("https://control.example")
-        verdict = await ControlDesk(Line(house)).ask(ASKED, new_id=NEW)
+        verdict = await RemoteApprovals(Line(house)).ask(ASKED, new_id=NEW)
 
         assert verdict.console_url == "https://control.example"
 
@@ -97,7 +98,7 @@ async def test_a_node_is_told_where_people_reach_the_console() -> None:
 async def test_an_id_that_is_none_decides_nothing(approval_id: str) -> None:
     async with open_house() as house:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await ControlDesk(Line(house)).settle(ASKED, Said(approval_id, True), new_id=NEW)
+            await RemoteApprovals(Line(house)).settle(ASKED, ElicitedDecision(approval_id, True), new_id=NEW)
 
         assert refusal_of(refused.value) == ("INVALID_ARGUMENT", "invalid_request")
 
@@ -147,7 +148,7 @@ async def test_an_answer_that_a_node_does_not_know_lets_nothing_pass() -> None:
         async def decide_approval(self, _: node_pb2.DecideApprovalRequest) -> node_pb2.AskApprovalResponse:
             return node_pb2.AskApprovalResponse(outcome="granted_by_vote", approval_id=NEW)
 
-    desk = ControlDesk(Newer())
+    desk = RemoteApprovals(Newer())
 
     assert (await desk.ask(ASKED, new_id=NEW)).outcome == "waiting"
-    assert (await desk.settle(ASKED, Said(NEW, True), new_id=NEW)).outcome == "waiting"
+    assert (await desk.settle(ASKED, ElicitedDecision(NEW, True), new_id=NEW)).outcome == "waiting"

@@ -12,8 +12,8 @@ from tests.surfaces.grpc.grpc_house import GrpcHouse, open_house
 from tests.surfaces.rest_house import secret_of
 from toolgate.errors import ControlUnavailable, Forbidden, NotFound, ToolgateError, Unauthenticated
 from toolgate.model.packages import PackageRef
-from toolgate.packages.artifacts import Artifacts
-from toolgate.registry.replication.connection import ControlAddress, open_control_link
+from toolgate.packages.artifacts import ArtifactStore
+from toolgate.registry.replication.connection import ControlAddress, open_control_connection
 
 pytestmark = pytest.mark.anyio
 
@@ -22,7 +22,7 @@ REF: Final = PackageRef(version="1.0.0", sha256=hashlib.sha256(CONTENT).hexdiges
 DEADLINE_S: Final = 240
 
 
-async def publish(artifacts: Artifacts | None, directory: Path) -> None:
+async def publish(artifacts: ArtifactStore | None, directory: Path) -> None:
     assert artifacts is not None
     archive = directory / "archive"
     archive.write_bytes(CONTENT)
@@ -34,7 +34,7 @@ async def read(
 ) -> list[bytes]:
     """The pieces that a node gets."""
     control = ControlAddress(targets=(address,), key=secret_of(role))
-    async with asyncio.timeout(DEADLINE_S), open_control_link(control) as link:
+    async with asyncio.timeout(DEADLINE_S), open_control_connection(control) as link:
         return [piece async for piece in link.read_artifact(package_id, ref)]
 
 

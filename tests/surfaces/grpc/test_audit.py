@@ -13,9 +13,9 @@ from tests.surfaces.grpc.grpc_house import GrpcHouse, open_house, refusal_of
 from tests.surfaces.rest_house import secret_of
 from toolgate.audit.events import CallRecorded
 from toolgate.audit.index.index import open_sqlite_index
-from toolgate.audit.lines import encode_line
+from toolgate.audit.log.lines import encode_line
 from toolgate.proto import node_pb2
-from toolgate.surfaces.grpc.audit import MAX_EVENTS
+from toolgate.surfaces.grpc.coordination import MAX_EVENTS
 
 pytestmark = pytest.mark.anyio
 

@@ -9,8 +9,8 @@ import pytest
 from tests.surfaces.grpc.grpc_house import DEADLINE_S, GrpcHouse, open_house
 from tests.surfaces.rest_house import CHAT_UPSTREAMS, chat_upstream, secret_of
 from toolgate.model.chat import ChatUpstream
-from toolgate.model.revisions import Write
-from toolgate.registry.replication.connection import ControlAddress, open_control_link
+from toolgate.model.revisions import RecordWrite
+from toolgate.registry.replication.connection import ControlAddress, open_control_connection
 from toolgate.registry.replication.state import RegistryState
 from toolgate.registry.replication.sync import NodeSync
 
@@ -24,7 +24,11 @@ async def following(house: GrpcHouse) -> AsyncIterator["asyncio.Queue[RegistrySt
     """The states of a node that follows."""
     states: asyncio.Queue[RegistryState] = asyncio.Queue()
     control = ControlAddress(targets=(house.address,), key=secret_of("node"))
-    async with asyncio.timeout(DEADLINE_S), open_control_link(control) as link, asyncio.TaskGroup() as tasks:
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        open_control_connection(control) as link,
+        asyncio.TaskGroup() as tasks,
+    ):
         node = tasks.create_task(NodeSync(link, apply=states.put_nowait).run())
         yield states
         node.cancel()
@@ -47,11 +51,11 @@ async def test_a_node_gets_a_chat_upstream_by_the_watch_and_drops_it_again() -> 
 async def test_rep_6_what_a_newer_control_adds_to_a_chat_upstream_costs_an_older_node_nothing() -> None:
     newer = chat_upstream("local", colour="red", budgets={"max_dollars": 3})
     async with open_house() as house:
-        await house.store.write([Write(kind="chat_upstream", id="local", body=newer)], actor="newer")
+        await house.store.write([RecordWrite(kind="chat_upstream", id="local", body=newer)], actor="newer")
         async with following(house) as states:
             listed = (await states.get()).chat_upstreams
             odd = chat_upstream("odd", mode="dream")
-            await house.store.write([Write(kind="chat_upstream", id="odd", body=odd)], actor="newer")
+            await house.store.write([RecordWrite(kind="chat_upstream", id="odd", body=odd)], actor="newer")
             watched = (await states.get()).chat_upstreams
 
     assert listed == watched == {"local": LOCAL}

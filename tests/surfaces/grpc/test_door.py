@@ -25,14 +25,13 @@ from tests.upstream.certificates import Authority
 from toolgate.errors import InvalidRecord, StartRefused
 from toolgate.gateway.auth.identity import hash_key
 from toolgate.govern.control import Control
-from toolgate.model.revisions import Write
+from toolgate.model.revisions import RecordWrite
 from toolgate.proto import mcp_registry_pb2 as sms
 from toolgate.proto import node_pb2
-from toolgate.registry.replication.state import state_of
-from toolgate.surfaces.grpc.dispatch import OpenStream
+from toolgate.registry.replication.state import parse_listing
+from toolgate.surfaces.grpc.dispatch import MAX_DETAILS, OpenStream, encode_status
 from toolgate.surfaces.grpc.rpc import MAX_REQUEST_BYTES
 from toolgate.surfaces.grpc.server import Tls, open_grpc_server
-from toolgate.surfaces.grpc.statuses import MAX_DETAILS, encode_error
 
 pytestmark = pytest.mark.anyio
 
@@ -82,7 +81,7 @@ async def test_an_error_has_status_words_hint_and_code() -> None:
 
 def test_an_error_never_outgrows_what_clients_take_as_metadata() -> None:
     data = {"problems": ["x" * 10_000]}
-    status = encode_error(InvalidRecord("`é`" * 5_000, data=data))
+    status = encode_status(InvalidRecord("`é`" * 5_000, data=data))
     size = sum(len(key) + len(value) for key, value in status.metadata)
 
     assert (len(status.details), size < 8_000) == (MAX_DETAILS, True)
@@ -196,7 +195,7 @@ async def test_a_revoked_key_ends_its_streams_and_no_others() -> None:
         }
         for stream in streams.values():
             await stream.read()
-        await house.store.write([Write(kind="key", id="viewer", body=None)], actor="test")
+        await house.store.write([RecordWrite(kind="key", id="viewer", body=None)], actor="test")
         exc = await refused(streams["viewer"])
         await house.upsert(server_message("git"))
         heard = await streams["publisher"].read()
@@ -210,7 +209,7 @@ async def test_a_key_that_is_revoked_while_a_message_goes_out_ends_its_stream_li
     """The library takes no status for a call in the middle of a message."""
     endings = set()
     async with open_house() as house:
-        identities, state = house.rest.control.identities, state_of(await house.store.list())
+        identities, state = house.rest.control.identities, parse_listing(await house.store.list())
         for _ in range(20):
             stream = house.stream(WATCH, sms.WatchMcpServersRequest(), key=secret_of("viewer"))
             await stream.read()
@@ -281,8 +280,8 @@ async def test_a_revoked_key_ends_its_stream_even_where_the_reader_does_not_read
         await slow.read()
         for n in range(200):  # more than the window takes, and less than makes it lag
             body = task("t") | {"display_name": f"{n}{'x' * 2_000}"}
-            await house.store.write([Write(kind="task", id="t", body=body)], actor="test")
-        await house.store.write([Write(kind="key", id="node", body=None)], actor="test")
+            await house.store.write([RecordWrite(kind="task", id="t", body=body)], actor="test")
+        await house.store.write([RecordWrite(kind="key", id="node", body=None)], actor="test")
         exc = await refused(slow)
 
     assert refusal_of(exc) == ("UNAUTHENTICATED", "unauthenticated")
@@ -319,7 +318,7 @@ async def test_a_key_whose_role_was_lowered_loses_its_streams() -> None:
         stream = house.stream(watch, node_pb2.WatchRecordsRequest(), key=secret_of("node"))
         await stream.read()
         body = {"key_id": "node", "role": "agent", "sha256": hash_key(secret_of("node"))}
-        await house.store.write([Write(kind="key", id="node", body=body)], actor="test")
+        await house.store.write([RecordWrite(kind="key", id="node", body=body)], actor="test")
         exc = await refused(stream)
 
     assert refusal_of(exc)[0] == "UNAUTHENTICATED"

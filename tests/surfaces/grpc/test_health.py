@@ -10,8 +10,8 @@ from grpc_reflection.v1alpha import reflection_pb2
 
 from tests.surfaces.grpc.grpc_house import DEADLINE_S, open_house, refusal_of
 from toolgate.errors import SessionLimit
-from toolgate.surfaces.grpc.rpc import Call
-from toolgate.surfaces.grpc.standard_services import MAX_WATCHES, Health
+from toolgate.surfaces.grpc.rpc import RpcCall
+from toolgate.surfaces.grpc.standard_services import MAX_WATCHES, HealthService
 
 pytestmark = pytest.mark.anyio
 
@@ -50,7 +50,7 @@ async def test_a_service_that_is_not_there_is_not_found_and_a_watch_says_it_is_u
 
 
 async def test_strangers_hold_no_more_watches_than_there_is_room_for() -> None:
-    health, call = Health(SERVICES), Call(principal=None, request=HealthCheckRequest())
+    health, call = HealthService(SERVICES), RpcCall(principal=None, request=HealthCheckRequest())
     control: Any = None  # health asks it nothing
     watches = [health.watch(control, call) for _ in range(MAX_WATCHES)]
     for watch in watches:

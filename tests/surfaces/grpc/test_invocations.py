@@ -26,17 +26,17 @@ from toolgate.model.invocations import (
     MAX_INPUT_BYTES,
     MAX_LINE_BYTES,
     MAX_LOG_LINES,
-    Ending,
     Invocation,
+    InvocationResult,
 )
-from toolgate.model.revisions import Write
-from toolgate.model.workloads import MAX_OUTPUT_BYTES
+from toolgate.model.revisions import RecordWrite
+from toolgate.model.tasks import MAX_OUTPUT_BYTES
 from toolgate.proto import node_pb2
-from toolgate.registry.invocation_steps import newest
+from toolgate.registry.invocations.contract import keep_newest_lines
 from toolgate.registry.memory import MemoryStore
 from toolgate.registry.memory_invocations import MemoryInvocations
-from toolgate.registry.replication.connection import ControlAddress, open_control_link
-from toolgate.registry.replication.remote import ControlQueue, encode_ending
+from toolgate.registry.replication.connection import ControlAddress, open_control_connection
+from toolgate.registry.replication.remote import RemoteInvocations, encode_ending
 from toolgate.surfaces.grpc.invocations import MAX_CLAIMED, parse_ending, parse_line
 from toolgate.surfaces.grpc.reports import MAX_COUNT, MAX_TEXT
 from toolgate.surfaces.grpc.server import open_grpc_server
@@ -48,10 +48,10 @@ SERVICE: Final = "toolgate.v1.NodeService"
 
 
 @asynccontextmanager
-async def open_queue(*houses: GrpcHouse) -> AsyncIterator[ControlQueue]:
+async def open_queue(*houses: GrpcHouse) -> AsyncIterator[RemoteInvocations]:
     address = ControlAddress(targets=tuple(house.address for house in houses), key=secret_of("node"))
-    async with asyncio.timeout(DEADLINE_S), open_control_link(address, jitter=lambda: 0.0) as link:
-        yield ControlQueue(link)
+    async with asyncio.timeout(DEADLINE_S), open_control_connection(address, jitter=lambda: 0.0) as link:
+        yield RemoteInvocations(link)
 
 
 async def test_an_invocation_travels_whole_and_so_does_what_becomes_of_it() -> None:
@@ -108,7 +108,7 @@ async def test_output_and_a_log_as_large_as_they_may_be_are_heard() -> None:
 
         assert (await found(house.store.invocations, "a")).ending == ending
         kept = await house.store.invocations.lines("a")
-        assert [one.text for one in kept] == [one.text for one in newest(lines)]
+        assert [one.text for one in kept] == [one.text for one in keep_newest_lines(lines)]
 
 
 async def test_two_nodes_at_two_replicas_take_each_invocation_once(tmp_path: Path) -> None:
@@ -158,8 +158,8 @@ async def test_a_node_that_waits_is_let_go_when_control_stops(monkeypatch: pytes
     async with asyncio.timeout(DEADLINE_S), open_house(store=store) as house, AsyncExitStack() as links:
         async with open_grpc_server(house.rest.control, "127.0.0.1:0") as bound:
             address = ControlAddress(targets=(bound,), key=secret_of("node"))
-            link = await links.enter_async_context(open_control_link(address))
-            waiting = asyncio.ensure_future(ControlQueue(link).claim("edge-1", limit=1, wait_s=30))
+            link = await links.enter_async_context(open_control_connection(address))
+            waiting = asyncio.ensure_future(RemoteInvocations(link).claim("edge-1", limit=1, wait_s=30))
             await invocations.is_asked.wait()
         monkeypatch.undo()
         with pytest.raises(ControlUnavailable, match="shutting down"):
@@ -172,7 +172,7 @@ async def test_a_revoked_key_waits_for_nothing() -> None:
     async with open_house(store=store) as house, open_queue(house) as queue:
         waiting = asyncio.ensure_future(queue.claim("edge-1", limit=1, wait_s=30))
         await invocations.is_asked.wait()
-        await store.write([Write(kind="key", id="node", body=None)], actor="test")
+        await store.write([RecordWrite(kind="key", id="node", body=None)], actor="test")
 
         with pytest.raises(Unauthenticated):
             await waiting
@@ -239,7 +239,7 @@ def test_any_ending_that_parses_can_be_kept(raw: bytes) -> None:
     except (DecodeError, InvalidRequest):
         return
 
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(kept), type=Ending) == kept
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(kept), type=InvocationResult) == kept
 
 
 # What a node does
@@ -273,7 +273,7 @@ async def test_a_report_that_fails_is_for_whoever_runs_it_to_repeat() -> None:
     link = Line(failures=1)
 
     with pytest.raises(ControlUnavailable):
-        await ControlQueue(link).report("a", 1, lines=[line(1)], ending=SUCCESS)
+        await RemoteInvocations(link).report("a", 1, lines=[line(1)], ending=SUCCESS)
     assert [one.ending for one in link.sent] == [encode_ending(SUCCESS)]
 
 
@@ -281,10 +281,10 @@ async def test_a_long_log_is_sent_in_parts_until_it_is_lost() -> None:
     lines = [line(n, "x" * MAX_LINE_BYTES) for n in range(300)]
     heard, lost = Line(), Line(verdict="lost")
 
-    assert await ControlQueue(heard).report("a", 1, lines=lines, ending=SUCCESS) == "go_on"
+    assert await RemoteInvocations(heard).report("a", 1, lines=lines, ending=SUCCESS) == "go_on"
     assert [one.seq for part in heard.sent for one in part.lines] == list(range(300))
     assert [part.HasField("ending") for part in heard.sent] == [False, False, True]
-    assert await ControlQueue(lost).report("a", 1, lines=lines) == "lost"
+    assert await RemoteInvocations(lost).report("a", 1, lines=lines) == "lost"
     assert len(lost.sent) == 1
 
 
@@ -293,6 +293,6 @@ async def test_what_control_cannot_mean_is_not_believed() -> None:
     link.claimed = [node_pb2.ClaimedInvocation(invocation_id="a", principal=b'{"id":"x","role":"king"}')]
 
     with pytest.raises(ControlUnavailable):
-        await ControlQueue(link).report("a", 1)
+        await RemoteInvocations(link).report("a", 1)
     with pytest.raises(ControlUnavailable):
-        await ControlQueue(link).claim("n1", limit=1)
+        await RemoteInvocations(link).claim("n1", limit=1)

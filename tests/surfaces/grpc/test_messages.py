@@ -7,12 +7,12 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.govern.changes.records import fill_in
-from toolgate.model.revisions import Kind, Stored
+from toolgate.govern.changes.records import fill_defaults
+from toolgate.model.revisions import Kind, StoredRecord
 from toolgate.proto import mcp_registry_pb2 as sms
 from toolgate.proto import policy_pb2 as policy
 from toolgate.registry.records.codec import parse_record
-from toolgate.surfaces.grpc.messages import EXTRAS, encode_message, kept_members, parse_message
+from toolgate.surfaces.grpc.messages import EXTRAS, encode_message, list_kept_members, parse_message
 
 Json = dict[str, Any]
 
@@ -135,15 +135,17 @@ RECORDS: Final = st.one_of(
 )
 
 
-def stored(kind: Kind, record_id: str, body: Json) -> Stored:
+def stored(kind: Kind, record_id: str, body: Json) -> StoredRecord:
     id_field = "server_id" if kind == "pin" else f"{kind}_id"
-    return Stored(kind=kind, id=record_id, body={id_field: record_id, **body}, revision=1, updated_at_ms=0)
+    return StoredRecord(
+        kind=kind, id=record_id, body={id_field: record_id, **body}, revision=1, updated_at_ms=0
+    )
 
 
 @given(pair=RECORDS, record_id=IDS)
 def test_a_record_that_goes_out_and_comes_back_is_the_same(pair: tuple[Kind, Json], record_id: str) -> None:
     kind, body = pair
-    message = encode_message(kind, fill_in(stored(kind, record_id, body)))
+    message = encode_message(kind, fill_defaults(stored(kind, record_id, body)))
     over_the_wire = type(message).FromString(message.SerializeToString())
 
     assert parse_record(kind, record_id, parse_message(over_the_wire)) == parse_record(kind, record_id, body)
@@ -186,7 +188,7 @@ JSON: Final = st.recursive(
     body=some(**dict.fromkeys(MEMBERS, JSON)),
 )
 def test_what_another_version_stored_is_shown_as_far_as_it_fits(kind: Kind, body: Json) -> None:
-    message: Any = encode_message(kind, fill_in(stored(kind, "x", body)))
+    message: Any = encode_message(kind, fill_defaults(stored(kind, "x", body)))
 
     assert "x" in {getattr(message, name, "") for name in ("server_id", "task_id", "profile_id")}
 
@@ -233,7 +235,7 @@ def test_what_a_message_stands_for(record: sms.McpServerRecord, expected: Json) 
 
 
 def test_a_client_that_does_not_know_our_members_does_not_touch_them() -> None:
-    assert kept_members(sms.McpServerRecord()) == EXTRAS
-    assert kept_members(sms.McpServerRecord(extras=sms.McpServerExtras())) == ()
-    assert kept_members(policy.Task()) == ("workload",)
-    assert kept_members(policy.Task(workload=policy.Workload())) == ()
+    assert list_kept_members(sms.McpServerRecord()) == EXTRAS
+    assert list_kept_members(sms.McpServerRecord(extras=sms.McpServerExtras())) == ()
+    assert list_kept_members(policy.Task()) == ("workload",)
+    assert list_kept_members(policy.Task(workload=policy.Workload())) == ()

@@ -20,7 +20,7 @@ from toolgate.audit.events import DefinitionChanged
 from toolgate.errors import Compacted, InvalidRequest, SessionLimit
 from toolgate.model.principals import Principal
 from toolgate.model.reports import LOST_AFTER_MS, Definitions, NodeReport, ServerReport
-from toolgate.model.revisions import Write
+from toolgate.model.revisions import RecordWrite
 from toolgate.proto import node_pb2
 from toolgate.registry.memory import MemoryStore
 from toolgate.surfaces.grpc.node_records import MAX_BATCH_BYTES, PART_BYTES, watch_records
@@ -29,12 +29,12 @@ from toolgate.surfaces.grpc.reports import (
     MAX_SERVERS,
     MAX_TEXT,
     REREAD_MS,
-    ReportIntake,
+    ReportReceiver,
     parse_definitions,
     parse_node_id,
     parse_report,
 )
-from toolgate.surfaces.grpc.rpc import Call
+from toolgate.surfaces.grpc.rpc import RpcCall
 
 pytestmark = pytest.mark.anyio
 
@@ -59,8 +59,8 @@ async def test_a_node_gets_every_kind_as_it_is_stored() -> None:
         await house.rest.seed(server=[git], task=[task("t")], profile=[{"profile_id": "p"}])
         await house.store.write(
             [
-                Write(kind="pin", id="git", body={"server_id": "git"}),
-                Write(kind="secret", id="session", body=secret),
+                RecordWrite(kind="pin", id="git", body={"server_id": "git"}),
+                RecordWrite(kind="secret", id="session", body=secret),
             ],
             actor="test",
         )
@@ -77,7 +77,9 @@ async def test_a_node_gets_every_kind_as_it_is_stored() -> None:
 async def test_a_large_listing_comes_in_parts_of_one_revision() -> None:
     async with open_house() as house:
         writes = [
-            Write(kind="task", id=f"t{n}", body=task(f"t{n}") | {"config": {"note": f'"{"x" * 50_000}"'}})
+            RecordWrite(
+                kind="task", id=f"t{n}", body=task(f"t{n}") | {"config": {"note": f'"{"x" * 50_000}"'}}
+            )
             for n in range(60)
         ]
         await house.store.write(writes, actor="test")
@@ -94,7 +96,7 @@ async def test_a_large_listing_comes_in_parts_of_one_revision() -> None:
 async def test_a_transaction_of_many_records_comes_as_one_message() -> None:
     async with open_house() as house:
         start = house.store.revision
-        writes = [Write(kind="task", id=f"t{n}", body=task(f"t{n}")) for n in range(1_000)]
+        writes = [RecordWrite(kind="task", id=f"t{n}", body=task(f"t{n}")) for n in range(1_000)]
         await house.store.write(writes, actor="test")
         request = node_pb2.WatchRecordsRequest(epoch=house.store.epoch, since_revision=start)
         call = house.stream(f"{SERVICE}/WatchRecords", request, key=NODE)
@@ -107,10 +109,10 @@ async def test_a_transaction_of_many_records_comes_as_one_message() -> None:
 async def test_a_transaction_too_large_for_a_message_is_followed_by_listing() -> None:
     store, body = MemoryStore(lambda: 0), {"config": {"note": "x" * 250_000}}
     count = MAX_BATCH_BYTES // 250_000 + 1
-    await store.write([Write(kind="task", id=f"t{n}", body=body) for n in range(count)], actor="test")
+    await store.write([RecordWrite(kind="task", id=f"t{n}", body=body) for n in range(count)], actor="test")
     async with open_rest() as rest:
         control = replace(rest.control, store=store)
-        call = Call(principal=None, request=node_pb2.WatchRecordsRequest())
+        call = RpcCall(principal=None, request=node_pb2.WatchRecordsRequest())
 
         with pytest.raises(Compacted):
             await anext(watch_records(control, call))
@@ -212,7 +214,7 @@ async def test_a_replica_that_did_not_take_the_definitions_in_finds_them_all_the
 
 
 async def test_definitions_that_another_replica_has_replaced_are_asked_for_again() -> None:
-    intake, principal = ReportIntake(), Principal(id="key:edge", role="node")
+    intake, principal = ReportReceiver(), Principal(id="key:edge", role="node")
     git = node_pb2.ServerReport(server_id="git", state="connected", definitions="ours")
     ours = node_pb2.Definitions(server_id="git", digest="ours", tools=[tool()])
     async with open_rest() as rest:
@@ -221,7 +223,7 @@ async def test_definitions_that_another_replica_has_replaced_are_asked_for_again
         async def wanted_at(now_ms: int, *definitions: node_pb2.Definitions) -> list[str]:
             control = replace(rest.control, clock_ms=lambda: now_ms)
             request = node_pb2.ReportRequest(servers=[git], definitions=definitions)
-            return list((await intake.receive(control, Call(principal=principal, request=request))).wanted)
+            return list((await intake.receive(control, RpcCall(principal=principal, request=request))).wanted)
 
         first = await wanted_at(REREAD_MS, ours)
         await rest.store.reports.save_definitions(Definitions(server_id="git", digest="theirs"))
@@ -383,13 +385,13 @@ def test_any_report_that_parses_can_be_kept(raw: bytes) -> None:
 
 
 async def test_a_key_reports_for_no_more_nodes_than_it_may_and_lost_ones_do_not_count() -> None:
-    intake, principal = ReportIntake(max_nodes=3), Principal(id="key:edge", role="node")
+    intake, principal = ReportReceiver(max_nodes=3), Principal(id="key:edge", role="node")
     async with open_rest() as rest:
 
         async def report_at(now_ms: int, name: str) -> None:
             control = replace(rest.control, clock_ms=lambda: now_ms)
             request = node_pb2.ReportRequest(node_id=name)
-            await intake.receive(control, Call(principal=principal, request=request))
+            await intake.receive(control, RpcCall(principal=principal, request=request))
 
         for name in ("a", "b", "c", "a"):
             await report_at(0, name)

@@ -9,8 +9,8 @@ import pytest
 from tests.surfaces.grpc.grpc_house import SERVERS, GrpcHouse, open_house, refusal_of, server_message
 from tests.surfaces.rest_house import http, secret_of, stdio, task
 from toolgate.gateway.auth.identity import hash_key
-from toolgate.govern.operator_policy import Terms
-from toolgate.govern.quarantine import record_changed
+from toolgate.govern.operator_policy import OperatorPolicy
+from toolgate.govern.quarantine import record_quarantined
 from toolgate.proto import mcp_registry_pb2 as sms
 from toolgate.proto import policy_pb2 as policy
 
@@ -214,7 +214,7 @@ async def test_what_still_names_a_removed_server_is_told() -> None:
 
 async def test_a_command_that_may_not_be_started_is_not_stored() -> None:
     async with open_house() as house:
-        object.__setattr__(house.rest.control, "terms", Terms(allowed_commands=("uvx",)))
+        object.__setattr__(house.rest.control, "terms", OperatorPolicy(allowed_commands=("uvx",)))
 
         assert await refused(house.upsert(server_message("git"))) == ("INVALID_ARGUMENT", "invalid_record")
         assert await house.upsert(server_message("git", stdio=sms.McpStdioConfig(command="uvx")))
@@ -222,7 +222,7 @@ async def test_a_command_that_may_not_be_started_is_not_stored() -> None:
 
 async def test_where_changes_are_reviewed_they_name_their_plan() -> None:
     async with open_house() as house:
-        object.__setattr__(house.rest.control, "terms", Terms(requires_plan=True))
+        object.__setattr__(house.rest.control, "terms", OperatorPolicy(requires_plan=True))
         record = server_message("git")
         unplanned = await refused(house.upsert(record))
         outdated = await refused(house.upsert(record, plan="0" * 32))
@@ -280,7 +280,7 @@ async def test_ups_9_a_client_that_knows_nothing_of_changed_tools_approves_of_no
             return dict(listed.changed)
 
         await upsert(approved)
-        await record_changed(house.store, {"a": found}, seen=house.store.revision)
+        await record_quarantined(house.store, {"a": found}, seen=house.store.revision)
         kept = await upsert(approved)
         sent_back = await upsert(policy.Pin(server_id="a", tools=approved.tools, changed=found))
         told = await upsert(policy.Pin(server_id="a", tools=approved.tools, changed={"read": ""}))

@@ -8,11 +8,11 @@ import pytest
 
 from tests.surfaces.grpc.grpc_house import GrpcHouse, open_house, refusal_of
 from tests.surfaces.rest_house import NOW_MS, secret_of
-from toolgate.model.sessions import EndedSession
+from toolgate.model.reports import EndedSession
 from toolgate.proto import node_pb2
-from toolgate.registry.ended_sessions import MemoryEndedSessions
 from toolgate.registry.memory import MemoryStore
-from toolgate.surfaces.grpc.sessions import MAX_AT_ONCE, OVERLAP_MS
+from toolgate.registry.store.contract import MemoryEndedSessions
+from toolgate.surfaces.grpc.coordination import MAX_ENDED_AT_ONCE, OVERLAP_MS
 
 pytestmark = pytest.mark.anyio
 
@@ -70,7 +70,7 @@ async def test_however_many_sessions_end_the_database_is_read_once_in_a_moment()
     "ended",
     [
         pytest.param([node_pb2.EndedSession(nonce="not a nonce", until_ms=UNTIL_MS)], id="no nonce"),
-        pytest.param(ENDED[:1] * (MAX_AT_ONCE + 1), id="too many"),
+        pytest.param(ENDED[:1] * (MAX_ENDED_AT_ONCE + 1), id="too many"),
     ],
 )
 async def test_what_is_no_session_is_refused(ended: list[node_pb2.EndedSession]) -> None:

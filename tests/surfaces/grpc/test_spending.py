@@ -8,14 +8,14 @@ import pytest
 from tests.surfaces.grpc.grpc_house import GrpcHouse, open_house, refusal_of
 from tests.surfaces.rest_house import secret_of
 from toolgate.errors import ControlUnavailable
-from toolgate.model.quotas import MAX_DRAWS, MAX_TOKENS, Draw, Holder
+from toolgate.model.quotas import MAX_LEASE_REQUESTS, MAX_TOKENS, LeaseRequest, QuotaHolder
 from toolgate.proto import node_pb2
-from toolgate.registry.control_spending import ControlBank
+from toolgate.registry.replication.remote import RemoteQuotas
 
 pytestmark = pytest.mark.anyio
 
 SPEND: Final = "toolgate.v1.NodeService/Spend"
-ADA: Final = Holder("key", "ada")
+ADA: Final = QuotaHolder("key", "ada")
 
 
 class Line:
@@ -39,11 +39,11 @@ class Mute:
 
 async def test_a_node_draws_returns_and_reports_through_control() -> None:
     async with open_house() as house:
-        bank, spending = ControlBank(Line(house)), house.rest.store.spending
+        bank, spending = RemoteQuotas(Line(house)), house.rest.store.spending
         calls, tokens = await bank.draw(
-            [Draw(ADA, "calls_per_day", 100), Draw(ADA, "tokens_per_day", 5, spent=9)]
+            [LeaseRequest(ADA, "calls_per_day", 100), LeaseRequest(ADA, "tokens_per_day", 5, spent=9)]
         )
-        back = Draw(ADA, "calls_per_day", 100, returned=4, window_ms=calls.window_ms)
+        back = LeaseRequest(ADA, "calls_per_day", 100, returned=4, window_ms=calls.window_ms)
         returned = (await bank.draw([back]))[0]
         used = {one.budget: one.used for one in await spending.usage()}
 
@@ -82,11 +82,11 @@ async def test_a_request_of_too_many_draws_is_refused() -> None:
     draw = node_pb2.Draw(kind="key", id="ada", budget="calls_per_day", limit=9)
     async with open_house() as house:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await Line(house).spend(node_pb2.SpendRequest(draws=[draw] * (MAX_DRAWS + 1)))
+            await Line(house).spend(node_pb2.SpendRequest(draws=[draw] * (MAX_LEASE_REQUESTS + 1)))
 
         assert refusal_of(refused.value) == ("INVALID_ARGUMENT", "invalid_request")
 
 
 async def test_an_answer_without_what_was_asked_for_grants_nothing() -> None:
     with pytest.raises(ControlUnavailable):
-        await ControlBank(Mute()).draw([Draw(ADA, "calls_per_day", 100)])
+        await RemoteQuotas(Mute()).draw([LeaseRequest(ADA, "calls_per_day", 100)])

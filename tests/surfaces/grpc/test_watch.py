@@ -13,14 +13,14 @@ from tests.contract.watch_guarantees import broken_guarantees, events
 from tests.surfaces.grpc.grpc_house import SERVERS, GrpcHouse, batch_of, open_house, refusal_of
 from tests.surfaces.rest_house import secret_of, stdio, task
 from toolgate.errors import StorageUnavailable
-from toolgate.govern.watches import narrow_batch
-from toolgate.model.revisions import Batch, Kind, Write
+from toolgate.govern.watches import filter_batch
+from toolgate.model.revisions import ChangeBatch, Kind, RecordWrite
 from toolgate.proto import mcp_registry_pb2 as sms
 from toolgate.proto import node_pb2
 from toolgate.registry.memory import MemoryStore
-from toolgate.registry.replication.sync import DEFAULT_LIMITS, Position
+from toolgate.registry.replication.sync import DEFAULT_LIMITS, HistoryPosition
 from toolgate.registry.store.contract import WATCH_BUFFER
-from toolgate.surfaces.grpc.watching import BOOKMARK_S, watch_batches
+from toolgate.surfaces.grpc.collection import BOOKMARK_S, watch_batches
 
 pytestmark = pytest.mark.anyio
 
@@ -43,17 +43,19 @@ def watch_fully(house: GrpcHouse, since: int, epoch: str = "") -> Any:
 WATCHES: Final = pytest.mark.parametrize("watch", [watch_lightly, watch_fully])
 
 
-def put(kind: Kind, record_id: str, nonce: float = 0) -> Write:
+def put(kind: Kind, record_id: str, nonce: float = 0) -> RecordWrite:
     if kind == "server":
-        return Write(kind=kind, id=record_id, body=stdio(record_id, enabled=False, display_name=str(nonce)))
-    return Write(kind=kind, id=record_id, body=task(record_id) | {"display_name": str(nonce)})
+        return RecordWrite(
+            kind=kind, id=record_id, body=stdio(record_id, enabled=False, display_name=str(nonce))
+        )
+    return RecordWrite(kind=kind, id=record_id, body=task(record_id) | {"display_name": str(nonce)})
 
 
-async def read(call: Any, count: int) -> list[Batch]:
+async def read(call: Any, count: int) -> list[ChangeBatch]:
     return [batch_of(await call.read()) for _ in range(count)]
 
 
-def outline(batches: list[Batch]) -> list[tuple[int, list[str]]]:
+def outline(batches: list[ChangeBatch]) -> list[tuple[int, list[str]]]:
     return [(one.revision, [change.id for change in one.changes]) for one in batches]
 
 
@@ -77,7 +79,7 @@ async def test_wat_6_a_watch_replays_then_bookmarks_then_goes_live(watch: Watch)
             await house.store.write([put("server", name)], actor="test")
         call = watch(house, start)
         replayed = await read(call, 3)
-        await house.store.write([Write(kind="server", id="a", body=None)], actor="test")
+        await house.store.write([RecordWrite(kind="server", id="a", body=None)], actor="test")
         (live,) = await read(call, 1)
         call.cancel()
 
@@ -150,16 +152,16 @@ async def test_wat_5_a_reader_that_does_not_read_is_cut_off_and_costs_the_others
         assert outline(await read(slow, 1)) == outline(await read(fast, 1)) == [(start, [])]
         for n in range(WATCH_BUFFER + 200):
             body = stdio("a", enabled=False, stdio={"args": ["x" * 2_000, str(n)]})
-            await house.store.write([Write(kind="server", id="a", body=body)], actor="test")
+            await house.store.write([RecordWrite(kind="server", id="a", body=body)], actor="test")
             assert [one.revision for one in await read(fast, 1)] == [start + n + 1]
 
         assert await refused(slow) == ("ABORTED", "watch_lagged")
         fast.cancel()
 
 
-async def traffic(house: GrpcHouse, rng: random.Random, *, transactions: int) -> dict[int, list[Write]]:
+async def traffic(house: GrpcHouse, rng: random.Random, *, transactions: int) -> dict[int, list[RecordWrite]]:
     """Random transactions over several kinds, as their writer knows them."""
-    committed: dict[int, list[Write]] = {}
+    committed: dict[int, list[RecordWrite]] = {}
     alive: set[tuple[Kind, str]] = set()
     names: list[tuple[Kind, str]] = [("server", f"s{n}") for n in range(8)] + [
         ("task", f"t{n}") for n in range(8)
@@ -167,7 +169,7 @@ async def traffic(house: GrpcHouse, rng: random.Random, *, transactions: int) ->
     for _ in range(transactions):
         chosen = rng.sample(names, rng.randint(1, 5))
         writes = [
-            Write(kind=kind, id=name, body=None)
+            RecordWrite(kind=kind, id=name, body=None)
             if (kind, name) in alive and rng.random() < 0.4
             else put(kind, name, rng.random())
             for kind, name in chosen
@@ -180,9 +182,11 @@ async def traffic(house: GrpcHouse, rng: random.Random, *, transactions: int) ->
     return committed
 
 
-async def follow(open_watch: Callable[[int], Any], since: int, last: int, rng: random.Random) -> list[Batch]:
+async def follow(
+    open_watch: Callable[[int], Any], since: int, last: int, rng: random.Random
+) -> list[ChangeBatch]:
     """A watcher that hangs up now and then, to resume from what it has."""
-    seen: list[Batch] = []
+    seen: list[ChangeBatch] = []
     cursor = since
     while cursor < last:
         call = open_watch(cursor)
@@ -194,7 +198,7 @@ async def follow(open_watch: Callable[[int], Any], since: int, last: int, rng: r
     return seen
 
 
-async def follow_store(house: GrpcHouse, since: int, last: int) -> list[Batch]:
+async def follow_store(house: GrpcHouse, since: int, last: int) -> list[ChangeBatch]:
     seen = []
     async with house.store.watch(since) as batches:
         async for batch in batches:
@@ -204,7 +208,7 @@ async def follow_store(house: GrpcHouse, since: int, last: int) -> list[Batch]:
     return seen
 
 
-def essence(batches: list[Batch]) -> list[Any]:
+def essence(batches: list[ChangeBatch]) -> list[Any]:
     """What a watcher was told, without what only the log knows."""
     return [
         (one.revision, [(change.kind, change.id, change.after) for change in one.changes])
@@ -236,20 +240,20 @@ async def test_wat_1_wat_7_wat_9_every_watcher_gets_every_guarantee_and_the_same
     ] == [[]] * 3
     assert essence(full[0].result()) == essence(store.result())
     servers: tuple[Kind, ...] = ("server",)
-    told = [narrow_batch(one, servers) for one in store.result()]
+    told = [filter_batch(one, servers) for one in store.result()]
     assert light_essence(light.result()) == light_essence(told)
 
 
-async def collect_light(house: GrpcHouse, since: int, last: int) -> list[Batch]:
+async def collect_light(house: GrpcHouse, since: int, last: int) -> list[ChangeBatch]:
     call = watch_lightly(house, since)
-    seen: list[Batch] = []
+    seen: list[ChangeBatch] = []
     while not seen or seen[-1].revision <= last:
         seen.append(batch_of(await call.read()))
     call.cancel()
     return seen[:-1]
 
 
-def light_essence(batches: list[Batch]) -> list[Any]:
+def light_essence(batches: list[ChangeBatch]) -> list[Any]:
     return [
         (one.revision, {(change.id, change.operation) for change in one.changes}) for one in events(batches)
     ]
@@ -258,8 +262,8 @@ def light_essence(batches: list[Batch]) -> list[Any]:
 # The sign of life
 
 
-async def narrowed(store: MemoryStore, kind: Kind | None) -> AsyncIterator[Batch]:
-    async for batch in watch_batches(store, Position("", 0), kind=kind, idle_s=0.001):
+async def narrowed(store: MemoryStore, kind: Kind | None) -> AsyncIterator[ChangeBatch]:
+    async for batch in watch_batches(store, HistoryPosition("", 0), kind=kind, idle_s=0.001):
         yield batch
 
 
@@ -320,7 +324,9 @@ async def test_a_store_that_closes_ends_the_watch() -> None:
     store = MemoryStore(lambda: 0)
     await store.aclose()
 
-    assert [batch async for batch in watch_batches(store, Position("", 0))] == [Batch(revision=0)]
+    assert [batch async for batch in watch_batches(store, HistoryPosition("", 0))] == [
+        ChangeBatch(revision=0)
+    ]
 
 
 def test_a_node_that_hears_nothing_for_two_bookmarks_gives_up() -> None:

@@ -13,7 +13,7 @@ from tests.surfaces.grpc.grpc_house import GrpcHouse, open_house, refusal_of
 from tests.surfaces.rest_house import TASKS, secret_of
 from toolgate.errors import ControlUnavailable, Forbidden, NotFound, ToolgateError
 from toolgate.proto import policy_pb2 as policy
-from toolgate.registry.replication.connection import ControlAddress, open_control_link
+from toolgate.registry.replication.connection import ControlAddress, open_control_connection
 
 pytestmark = pytest.mark.anyio
 
@@ -35,7 +35,7 @@ async def keep(house: GrpcHouse, directory: Path) -> None:
 async def read(house: GrpcHouse, sha256: str = MODULE, *, role: str = "node") -> list[bytes]:
     """The pieces that a node gets."""
     control = ControlAddress(targets=(house.address,), key=secret_of(role))
-    async with asyncio.timeout(DEADLINE_S), open_control_link(control) as link:
+    async with asyncio.timeout(DEADLINE_S), open_control_connection(control) as link:
         return [piece async for piece in link.read_module(sha256)]
 
 

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from toolgate.surfaces.http import server
-from toolgate.surfaces.http.connection import MAX_BODY_BYTES, MAX_HEAD_BYTES, HttpConnection, KnownHead
-from toolgate.surfaces.http.messages import Door, Request, Responder
+from toolgate.surfaces.http.connection import MAX_BODY_BYTES, MAX_HEAD_BYTES, HttpServerConnection, KnownHead
+from toolgate.surfaces.http.messages import HttpHandler, HttpRequest, Responder
 from toolgate.surfaces.http.server import HttpServer
 
 pytestmark = pytest.mark.anyio
@@ -23,13 +23,13 @@ GET = b"GET /%b HTTP/1.1\r\nHost: x\r\n\r\n"
 class Recording(HttpServer):
     """Keeps what each connection that was ever made knows of its client's heads."""
 
-    def __init__(self, door: Door, *, request_s: float, keep_alive_s: float) -> None:
+    def __init__(self, door: HttpHandler, *, request_s: float, keep_alive_s: float) -> None:
         super().__init__(door, request_s=request_s, keep_alive_s=keep_alive_s)
         self.known: list[list[KnownHead]] = []
 
-    def joined(self, connection: HttpConnection) -> bool:
+    def add_connection(self, connection: HttpServerConnection) -> bool:
         self.known.append(connection._known)
-        return super().joined(connection)
+        return super().add_connection(connection)
 
 
 class Bench:
@@ -71,7 +71,7 @@ class Bench:
 SEEN: dict[str, asyncio.Event] = {}
 
 
-async def door(request: Request, responder: Responder) -> None:
+async def door(request: HttpRequest, responder: Responder) -> None:
     match request.path:
         case "/hang":
             try:
@@ -338,7 +338,7 @@ async def test_fuz_2_a_client_that_leaves_takes_its_body_with_it() -> None:
 
 def connections() -> int:
     """How many there are in memory, used or not."""
-    return sum(isinstance(one, HttpConnection) for one in gc.get_objects())
+    return sum(isinstance(one, HttpServerConnection) for one in gc.get_objects())
 
 
 async def test_lod_4_a_client_that_does_not_read_is_let_go() -> None:

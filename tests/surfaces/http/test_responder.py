@@ -14,13 +14,13 @@ class Written:
     data: bytes = b""
     unread_bytes: int = 0
 
-    def write_answer(self, data: bytes) -> None:
+    def write_response(self, data: bytes) -> None:
         self.data += data
 
     def write_long(self, head: bytes, body: bytes) -> None:
         self.data += head + body
 
-    async def drained(self) -> None:
+    async def wait_drained(self) -> None:
         """It is."""
 
 

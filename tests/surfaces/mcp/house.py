@@ -10,21 +10,20 @@ from typing import Any
 
 from tests.upstream.memory_link import MemoryNet, pool_of, record
 from toolgate.audit.events import CallRecorded
-from toolgate.audit.log.writer import AuditLog
-from toolgate.audit.sinks import MemorySink
+from toolgate.audit.log.writer import AuditLog, MemorySink
 from toolgate.gateway.auth.identity import Identities, hash_key
 from toolgate.gateway.gateway import Gateway
 from toolgate.model.principals import Ceiling, Key, Role
 from toolgate.model.servers import ServerRecord
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Profile, Task
-from toolgate.policy.limits import Limits
+from toolgate.policy.scope import ScopeLimits
 from toolgate.registry.replication.state import RegistryState
-from toolgate.surfaces.http.events import EVENT_HEADERS, encode_event
-from toolgate.surfaces.http.guard import Guard
-from toolgate.surfaces.http.messages import Headers, Request
-from toolgate.surfaces.mcp.endpoint import McpDoor
-from toolgate.surfaces.mcp.session import Sessions
+from toolgate.surfaces.http.guard import OriginGuard
+from toolgate.surfaces.http.messages import Headers, HttpRequest
+from toolgate.surfaces.http.responder import EVENT_HEADERS, encode_event
+from toolgate.surfaces.mcp.endpoint import McpEndpoint
+from toolgate.surfaces.mcp.session import ClientSessions
 from toolgate.telemetry import Metrics
 
 MODERN = "2026-07-28"
@@ -132,12 +131,12 @@ class House:
 
     net: MemoryNet
     gateway: Gateway
-    door: McpDoor
-    guard: Guard
+    door: McpEndpoint
+    guard: OriginGuard
     identities: Identities
     sink: MemorySink
     state: RegistryState
-    sessions: Sessions
+    sessions: ClientSessions
     records: dict[str, ServerRecord] = field(default_factory=dict)
 
     def apply(self, **changes: Any) -> None:
@@ -162,7 +161,7 @@ class House:
         path, _, query = url.partition("?")
         named = {name.encode(): value.encode("latin-1") for name, value in (headers or {}).items()}
         stream = Stream()
-        request = Request(method, path, query.encode(), headers=named, body=body)
+        request = HttpRequest(method, path, query.encode(), headers=named, body=body)
         stream.task = asyncio.ensure_future(self.guard(request, stream))
         return stream
 
@@ -269,7 +268,7 @@ async def open_house(
 ) -> AsyncIterator[House]:
     """A house with these servers behind its door; without `servers`, one called `one` that echoes."""
     sink = MemorySink()
-    limits = options.pop("limits", Limits())
+    limits = options.pop("limits", ScopeLimits())
     page_size = options.pop("page_size", 500)
     trusts_local = options.pop("trusts_local", True)
     discovery = options.pop("discovery", None)
@@ -299,9 +298,9 @@ async def open_house(
             admin_key=None, trusts_local=trusts_local, clock_s=lambda: 0.0, verifier=verifier
         )
         clock = asyncio.get_running_loop().time
-        sessions = Sessions(b"k" * 32, clock_s=clock, wall_s=clock)
-        door = McpDoor(gateway, identities, sessions=sessions, discovery=discovery)
-        guard = Guard(door, {"127.0.0.1", "localhost"}, origins)
+        sessions = ClientSessions(b"k" * 32, clock_s=clock, wall_s=clock)
+        door = McpEndpoint(gateway, identities, sessions=sessions, discovery=discovery)
+        guard = OriginGuard(door, {"127.0.0.1", "localhost"}, origins)
         state = RegistryState(revision=0, epoch="test")
         house = House(net, gateway, door, guard, identities, sink, state, sessions)
         house.apply(

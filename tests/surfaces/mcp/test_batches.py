@@ -10,7 +10,7 @@ from tests.surfaces.mcp.house import JSON_HEADERS, META, House, LegacyClient, op
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record, text_result
 from toolgate.errors import OutputTooLarge
 from toolgate.surfaces.mcp.batches import MAX_BATCH, MAX_RESPONSE_BYTES
-from toolgate.upstream.connection.contract import Reply
+from toolgate.upstream.connection.contract import RpcResponse
 
 pytestmark = pytest.mark.anyio
 
@@ -69,10 +69,10 @@ async def test_a_batch_is_answered_as_one_array_with_a_response_for_each_request
 async def test_requests_of_a_batch_run_at_once_and_each_can_be_taken_back() -> None:
     both, release = asyncio.Barrier(3), asyncio.Event()
 
-    async def meet(members: dict[str, Any]) -> Reply:
+    async def meet(members: dict[str, Any]) -> RpcResponse:
         await both.wait()
         await (release if members["arguments"].get("stays") else asyncio.Event()).wait()
-        return Reply(result=text_result("met"))
+        return RpcResponse(result=text_result("met"))
 
     async with open_house(world(meet=meet)) as house, asyncio.timeout(60):
         client = await session_of(house, "2025-03-26")
@@ -86,11 +86,11 @@ async def test_requests_of_a_batch_run_at_once_and_each_can_be_taken_back() -> N
 
 
 async def test_what_a_server_says_meanwhile_comes_before_the_array() -> None:
-    async def work(_members: dict[str, Any]) -> Reply:
+    async def work(_members: dict[str, Any]) -> RpcResponse:
         client = house.net["one"].calls[-1].client
         assert client is not None
         client.notify("notifications/progress", b'{"progressToken":"t","progress":1}')
-        return Reply(result=text_result("done"))
+        return RpcResponse(result=text_result("done"))
 
     async with open_house(world(work=work)) as house:
         client = await session_of(house, "2025-03-26")
@@ -155,8 +155,8 @@ async def test_a_policy_decides_on_each_message_of_a_batch() -> None:
 
 
 async def test_the_responses_to_a_batch_are_held_up_to_a_bound() -> None:
-    async def large(_members: dict[str, Any]) -> Reply:
-        return Reply(result=text_result("x" * 1_000_000))
+    async def large(_members: dict[str, Any]) -> RpcResponse:
+        return RpcResponse(result=text_result("x" * 1_000_000))
 
     async with open_house(world(large=large)) as house:
         client = await session_of(house, "2025-03-26")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from toolgate.surfaces.mcp.capabilities import MAX_BYTES, carried_capabilities
+from toolgate.surfaces.mcp.capabilities import MAX_BYTES, filter_client_capabilities
 from toolgate.upstream.connection.contract import NO_CAPABILITIES
 
 TASKS = "io.modelcontextprotocol/tasks"
@@ -34,8 +34,8 @@ TASKS = "io.modelcontextprotocol/tasks"
     ],
 )
 def test_what_is_carried_of_a_clients_capabilities(sent: Any, expected: Any) -> None:
-    assert json.loads(carried_capabilities(json.dumps(sent).encode())) == expected
+    assert json.loads(filter_client_capabilities(json.dumps(sent).encode())) == expected
 
 
 def test_nothing_sent_is_nothing_carried() -> None:
-    assert carried_capabilities(None) == NO_CAPABILITIES
+    assert filter_client_capabilities(None) == NO_CAPABILITIES

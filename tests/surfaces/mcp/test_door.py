@@ -16,8 +16,8 @@ from tests.surfaces.mcp.house import (
     task,
 )
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record
-from toolgate.policy.limits import Limits
-from toolgate.surfaces.http.messages import Request
+from toolgate.policy.scope import ScopeLimits
+from toolgate.surfaces.http.messages import HttpRequest
 
 pytestmark = pytest.mark.anyio
 
@@ -165,7 +165,7 @@ async def test_a_session_of_a_task_that_requires_servers_is_refused_without_one(
 
 async def test_try_12_a_list_that_is_refused_for_its_size_says_so_in_a_json_rpc_error() -> None:
     """No 401 or 403, which clients take for a credential that is missing; and the greeting says it, too."""
-    limits = Limits(max_tools=3, on_too_many="refuse")
+    limits = ScopeLimits(max_tools=3, on_too_many="refuse")
     message = (
         "the scope has 5 tools, 2 more than `max_tools` 3: narrow it with `?tools=`, `?servers=`, "
         "a task or a profile, or search it with `?mode=find`"
@@ -468,7 +468,7 @@ async def test_other_methods_say_what_is_served(
 async def test_a_routing_header_that_stands_twice_is_refused() -> None:
     async with open_house(world(), GIT) as house:
         headers = {name.encode(): value.encode() for name, value in JSON_HEADERS.items()}
-        request = Request("POST", "/api/mcp", b"", headers=headers, body=b"{}")
+        request = HttpRequest("POST", "/api/mcp", b"", headers=headers, body=b"{}")
         request.repeated = frozenset({b"mcp-method"})
         stream = Stream()
         await house.guard(request, stream)

@@ -4,12 +4,12 @@ import pytest
 
 from tests.surfaces.mcp.house import open_house, task
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record
-from toolgate.catalog.aliases import alias_of
+from toolgate.catalog.naming import make_alias
 
 pytestmark = pytest.mark.anyio
 
 NATIVE = ("list files", "repos/list", "搜索文件", "delete file")
-ALIASES = {native: f"odd.{alias_of(native)}" for native in NATIVE}
+ALIASES = {native: f"odd.{make_alias(native)}" for native in NATIVE}
 
 
 def world() -> MemoryNet:
@@ -46,7 +46,7 @@ async def test_a_tool_with_any_name_is_listed_and_called_under_its_alias() -> No
         pytest.param(("*",), ["odd/搜*"], ("list files", "repos/list", "delete file"), id="another script"),
         pytest.param(("list?files",), [], ("list files",), id="allow by the native name"),
         pytest.param(("搜索文件",), [], ("搜索文件",), id="allow exactly"),
-        pytest.param((alias_of("repos/list"),), [], ("repos/list",), id="allow by the alias"),
+        pytest.param((make_alias("repos/list"),), [], ("repos/list",), id="allow by the alias"),
         pytest.param(("prompt:*",), [], (), id="another kind"),
     ],
 )

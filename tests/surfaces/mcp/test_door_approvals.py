@@ -13,10 +13,10 @@ from tests.surfaces.mcp.house import House, Response, key, open_house, task
 from tests.surfaces.mcp.test_rounds import ACCEPT, CALL, again, call, legacy_net, modern_net
 from tests.upstream.memory_link import MemoryNet, definition, record
 from toolgate.errors import ControlUnavailable
-from toolgate.gateway.call.approval import Approving
-from toolgate.model.approvals import Question
+from toolgate.gateway.call.approval import ApprovalStage
+from toolgate.model.approvals import ApprovalRequest
 from toolgate.model.servers import ApprovalPolicy
-from toolgate.registry.approvals.contract import Verdict
+from toolgate.registry.approvals.contract import ApprovalVerdict
 from toolgate.registry.memory_approvals import MemoryApprovals
 
 pytestmark = pytest.mark.anyio
@@ -34,7 +34,7 @@ SENT: Final = {"name": "one.echo", "arguments": {"path": "/tmp/x"}}
 def with_approvals(house: House) -> MemoryApprovals:
     """Approvals in memory that the house asks about."""
     approvals = MemoryApprovals(lambda: 0)
-    house.gateway.sending.approving = Approving(house.gateway.audit, approvals)
+    house.gateway.sending.approving = ApprovalStage(house.gateway.audit, approvals)
     return approvals
 
 
@@ -166,11 +166,11 @@ async def test_an_approval_is_of_one_definition() -> None:
 
 async def test_where_control_does_not_answer_nothing_passes() -> None:
     class Gone(MemoryApprovals):
-        async def ask(self, question: Question, *, new_id: str) -> Verdict:
+        async def ask(self, question: ApprovalRequest, *, new_id: str) -> ApprovalVerdict:
             raise ControlUnavailable("no line")
 
     async with open_house(MemoryNet(), ONE, keys=KEYS) as house:
-        house.gateway.sending.approving = Approving(house.gateway.audit, Gone(lambda: 0))
+        house.gateway.sending.approving = ApprovalStage(house.gateway.audit, Gone(lambda: 0))
         told = detail(await house.modern("/mcp", "tools/call", SENT, key=ADA))
 
         assert (told["code"], told["retryable"]) == ("mcp_unavailable", True)
@@ -182,13 +182,13 @@ async def test_who_goes_away_while_its_approval_is_asked_for_is_on_record() -> N
     asked = asyncio.Event()
 
     class Slow(MemoryApprovals):
-        async def ask(self, question: Question, *, new_id: str) -> Verdict:
+        async def ask(self, question: ApprovalRequest, *, new_id: str) -> ApprovalVerdict:
             asked.set()
             await asyncio.Event().wait()
             return await super().ask(question, new_id=new_id)
 
     async with open_house(MemoryNet(), ONE, keys=KEYS) as house:
-        house.gateway.sending.approving = Approving(house.gateway.audit, Slow(lambda: 0))
+        house.gateway.sending.approving = ApprovalStage(house.gateway.audit, Slow(lambda: 0))
         calling = asyncio.create_task(house.modern("/mcp", "tools/call", SENT, key=ADA))
         async with asyncio.timeout(60):
             await asked.wait()

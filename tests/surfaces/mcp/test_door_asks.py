@@ -11,8 +11,8 @@ import pytest
 from tests.surfaces.mcp.house import House, LegacyClient, open_house
 from tests.surfaces.mcp.test_sse import INITIALIZE, connected, settled
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record, text_result
-from toolgate.surfaces.mcp import asking
-from toolgate.upstream.connection.contract import ClientSide, Reply
+from toolgate.surfaces.mcp import session as asking
+from toolgate.upstream.connection.contract import ClientChannel, RpcResponse
 
 pytestmark = pytest.mark.anyio
 
@@ -20,13 +20,13 @@ ONE = record("one", allowed_tools=("*",))
 CAN = {"elicitation": {"form": {}}, "sampling": {}, "roots": {"listChanged": True}}
 FORM = {"message": "how many?", "requestedSchema": {"type": "object", "properties": {}}}
 
-Tool = Callable[[ClientSide], Awaitable[Reply]]
+Tool = Callable[[ClientChannel], Awaitable[RpcResponse]]
 
 
 def net_of(tool: Tool) -> MemoryNet:
     """One legacy server, whose `act` has the client of its call at hand."""
 
-    async def act(_members: dict[str, Any]) -> Reply:
+    async def act(_members: dict[str, Any]) -> RpcResponse:
         client = net["one"].calls[-1].client
         assert client is not None
         return await tool(client)
@@ -39,10 +39,10 @@ def begin(session: LegacyClient, **headers: str) -> Any:
     return session.begin("tools/call", {"name": "one.act"}, request_id="mine", **headers)
 
 
-async def elicit(client: ClientSide) -> Reply:
+async def elicit(client: ClientChannel) -> RpcResponse:
     """Asks, and answers with what came back."""
     reply = await client.ask("elicitation/create", json.dumps(FORM).encode())
-    return Reply(result=text_result((reply.result or reply.error or b"").decode()))
+    return RpcResponse(result=text_result((reply.result or reply.error or b"").decode()))
 
 
 def said(message: Any) -> Any:
@@ -122,9 +122,9 @@ async def test_the_transport_of_2024_asks_on_its_one_stream() -> None:
 async def test_a_client_is_asked_only_what_it_can_answer(
     capabilities: Any, method: str, params: Any, is_asked: bool
 ) -> None:
-    async def ask(client: ClientSide) -> Reply:
+    async def ask(client: ClientChannel) -> RpcResponse:
         reply = await client.ask(method, json.dumps(params).encode())
-        return Reply(result=text_result((reply.result or reply.error or b"").decode()))
+        return RpcResponse(result=text_result((reply.result or reply.error or b"").decode()))
 
     async with open_house(net_of(ask), ONE) as house:
         session = await house.session("/api/mcp", capabilities=capabilities)
@@ -137,7 +137,7 @@ async def test_a_client_is_asked_only_what_it_can_answer(
 
 
 async def test_a_client_that_takes_no_events_is_told_and_asked_nothing() -> None:
-    async def tell_and_ask(client: ClientSide) -> Reply:
+    async def tell_and_ask(client: ClientChannel) -> RpcResponse:
         client.notify("notifications/progress", b'{"progressToken":1,"progress":1}')
         client.notify("notifications/message", b'{"level":"error","data":1}')
         assert (client.capabilities, client.log_level) == (b"{}", "")
@@ -169,12 +169,12 @@ async def test_fuz_9_what_answers_nothing_that_was_asked_has_no_effect() -> None
 
 
 async def test_a_question_that_is_given_up_is_taken_back() -> None:
-    async def give_up(client: ClientSide) -> Reply:
+    async def give_up(client: ClientChannel) -> RpcResponse:
         try:
             async with asyncio.timeout(0):
                 await client.ask("sampling/createMessage", b"{}")
         except TimeoutError:
-            return Reply(result=text_result("{}"))
+            return RpcResponse(result=text_result("{}"))
         raise AssertionError
 
     async with open_house(net_of(give_up), ONE) as house:
@@ -202,12 +202,12 @@ async def test_a_question_ends_with_its_request(way: str) -> None:
         async with asyncio.timeout(60):
             await asyncio.gather(call.task, return_exceptions=True)
 
-        assert house.net["one"].stopped == ["act"]
+        assert house.net["one"].stopped_by == ["act"]
         assert (await session.reply(ask_id, result={})).status == (404 if way == "ended" else 202)
 
 
 async def test_a_client_that_has_too_much_to_answer_is_asked_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "MAX_OPEN", 1)
+    monkeypatch.setattr(asking, "MAX_OPEN_REQUESTS", 1)
     async with open_house(net_of(elicit), ONE) as house:
         session = await house.session("/api/mcp", capabilities=CAN)
         first = begin(session)
@@ -232,10 +232,10 @@ async def test_a_client_that_reads_nothing_is_not_waited_for() -> None:
 
 
 async def test_progress_comes_ahead_of_the_answer() -> None:
-    async def work(client: ClientSide) -> Reply:
+    async def work(client: ClientChannel) -> RpcResponse:
         for done in (1, 2):
             client.notify("notifications/progress", b'{"progressToken":"t","progress":%d}' % done)
-        return Reply(result=text_result("{}"))
+        return RpcResponse(result=text_result("{}"))
 
     async with open_house(net_of(work), ONE) as house:
         call = begin(await house.session("/api/mcp"))
@@ -257,10 +257,10 @@ async def test_progress_comes_ahead_of_the_answer() -> None:
 async def test_log_messages_come_from_the_level_that_the_session_set(
     level: str | None, heard: list[str]
 ) -> None:
-    async def talk(client: ClientSide) -> Reply:
+    async def talk(client: ClientChannel) -> RpcResponse:
         for one in ("debug", "info", "shouting", 7, "emergency"):
             client.notify("notifications/message", msgspec.json.encode({"level": one, "data": "x"}))
-        return Reply(result=text_result("{}"))
+        return RpcResponse(result=text_result("{}"))
 
     async with open_house(net_of(talk), ONE) as house:
         session = await house.session("/api/mcp")
@@ -295,9 +295,9 @@ def required(number: int) -> bytes:
 def asking_net(rounds: int) -> MemoryNet:
     """A modern server that asks so often before it answers."""
 
-    async def act(_members: dict[str, Any]) -> Reply:
+    async def act(_members: dict[str, Any]) -> RpcResponse:
         number = len(net["one"].calls)
-        return Reply(result=required(number) if number <= rounds else text_result("{}"))
+        return RpcResponse(result=required(number) if number <= rounds else text_result("{}"))
 
     net = MemoryNet(one=MemoryServer(era="modern", tools=[definition("act")], on_call={"act": act}))
     return net

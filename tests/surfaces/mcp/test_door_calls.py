@@ -8,14 +8,14 @@ import pytest
 
 from tests.surfaces.mcp.house import JSON_HEADERS, META, MODERN, key, open_house, task
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record, text_result
-from toolgate.upstream.connection.contract import Reply
+from toolgate.upstream.connection.contract import RpcResponse
 
 pytestmark = pytest.mark.anyio
 PICKY_PROMPT = b'{"name":"picky","arguments":[{"name":"to","required":true}]}'
 SECRET = "tg_" + "a" * 40
 
 
-async def hang(_members: dict[str, Any]) -> Reply:
+async def hang(_members: dict[str, Any]) -> RpcResponse:
     await asyncio.Event().wait()
     raise AssertionError
 
@@ -45,13 +45,13 @@ async def test_bud_1_a_call_past_its_budget_answers_mcp_timeout_and_the_server_i
         assert result["content"][0]["text"].startswith("mcp_timeout: ")
         assert result["_meta"]["toolgate/error"]["retryable"] is True
         assert result.get("resultType") == ("complete" if era == "modern" else None)
-        assert house.net["one"].stopped == ["hang"]
+        assert house.net["one"].stopped_by == ["hang"]
         assert [(one.outcome, one.code) for one in house.audited] == [("error", "mcp_timeout")]
 
 
 @pytest.mark.requirement("002-101")
 async def test_a_dead_server_answers_mcp_unavailable() -> None:
-    async def die(_members: dict[str, Any]) -> Reply:
+    async def die(_members: dict[str, Any]) -> RpcResponse:
         house.net["one"].crash()
         await asyncio.Event().wait()
         raise AssertionError
@@ -65,8 +65,8 @@ async def test_a_dead_server_answers_mcp_unavailable() -> None:
 async def test_a_servers_own_error_passes_as_it_came() -> None:
     error = b'{"code":-32050,"message":"no","data":{"x":[1.0]}}'
 
-    async def fail(_members: dict[str, Any]) -> Reply:
-        return Reply(error=error)
+    async def fail(_members: dict[str, Any]) -> RpcResponse:
+        return RpcResponse(error=error)
 
     async with open_house(net_of(fail=fail), record("one", allowed_tools=("*",))) as house:
         answer = await (await house.session("/api/mcp")).call("one.fail")
@@ -90,8 +90,8 @@ async def test_a_servers_own_error_passes_as_it_came() -> None:
 async def test_chd_10_what_a_server_calls_an_error_and_is_none_never_reaches_a_client(
     era: str, error: bytes
 ) -> None:
-    async def fail(_members: dict[str, Any]) -> Reply:
-        return Reply(error=error)
+    async def fail(_members: dict[str, Any]) -> RpcResponse:
+        return RpcResponse(error=error)
 
     async with open_house(net_of(fail=fail), record("one", allowed_tools=("*",))) as house:
         if era == "legacy":
@@ -146,7 +146,7 @@ async def test_bud_8_a_client_that_goes_away_cancels_its_call() -> None:
         await until(lambda: house.net["one"].in_flight)
         await stream.leave()
 
-        assert house.net["one"].stopped == ["hang"]
+        assert house.net["one"].stopped_by == ["hang"]
         assert stream.chunks.empty()
         assert [one.outcome for one in house.audited] == ["cancelled"]
 
@@ -173,7 +173,7 @@ async def test_a_legacy_client_takes_a_call_back() -> None:
 
         answer = await running
         assert answer.json["error"]["data"]["code"] == "cancelled"
-        assert house.net["one"].stopped == ["hang"]
+        assert house.net["one"].stopped_by == ["hang"]
 
 
 async def test_ending_a_session_ends_its_calls() -> None:
@@ -198,9 +198,9 @@ async def test_one_session_cannot_take_back_anothers_call() -> None:
 
 
 async def test_fuz_7_and_sco_17_equal_ids_in_flight_each_get_their_own_answer() -> None:
-    async def whose(members: dict[str, Any]) -> Reply:
+    async def whose(members: dict[str, Any]) -> RpcResponse:
         await asyncio.sleep(0)
-        return Reply(result=text_result(members["arguments"]["nonce"]))
+        return RpcResponse(result=text_result(members["arguments"]["nonce"]))
 
     many = record("one", allowed_tools=("*",), concurrency=1_000)
     async with open_house(net_of(whose=whose), many) as house:

@@ -8,16 +8,16 @@ import pytest
 
 from tests.surfaces.mcp.house import JSON_HEADERS, META, MODERN, House, Response, Stream, key, open_house
 from tests.surfaces.mcp.test_door import ADA, BOB, GIT, world
-from toolgate.gateway.auth.failed_attempts import MAX_WRONG
-from toolgate.gateway.discovery import Discovery
-from toolgate.surfaces.http.messages import Request
+from toolgate.gateway.auth.failed_attempts import MAX_ATTEMPTS
+from toolgate.gateway.auth.issuer import ResourceMetadata
+from toolgate.surfaces.http.messages import HttpRequest
 
 pytestmark = pytest.mark.anyio
 
 KEYS = (key("ada", ADA), key("node", BOB, role="node"))
 LISTING = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": META}}
 MODERN_HEADERS = {"mcp_protocol_version": MODERN, "mcp_method": "tools/list"}
-DISCOVERY = Discovery("https://issuer.example")
+DISCOVERY = ResourceMetadata("https://issuer.example")
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,9 @@ async def ask_from(house: House, peer: str, credential: str) -> Response:
     """One request over a connection from `peer`."""
     headers = JSON_HEADERS | {"authorization": f"Bearer {credential}", "x-forwarded-for": "203.0.113.9"}
     named = {name.encode(): value.encode() for name, value in headers.items()}
-    request = Request("POST", "/api/mcp", b"", headers=named, body=json.dumps(LISTING).encode(), peer=peer)
+    request = HttpRequest(
+        "POST", "/api/mcp", b"", headers=named, body=json.dumps(LISTING).encode(), peer=peer
+    )
     stream = Stream()
     stream.task = asyncio.ensure_future(house.guard(request, stream))
     return await stream.whole()
@@ -81,9 +83,11 @@ async def ask_from(house: House, peer: str, credential: str) -> Response:
 
 async def test_adm_10_wrong_keys_that_keep_coming_have_to_wait_and_right_ones_do_not() -> None:
     async with open_house(world(), GIT, keys=KEYS) as house:
-        answers = [await ask_from(house, "192.0.2.1", f"wrong-{number}") for number in range(MAX_WRONG + 2)]
+        answers = [
+            await ask_from(house, "192.0.2.1", f"wrong-{number}") for number in range(MAX_ATTEMPTS + 2)
+        ]
 
-        assert [answer.status for answer in answers] == [401] * MAX_WRONG + [429] * 2
+        assert [answer.status for answer in answers] == [401] * MAX_ATTEMPTS + [429] * 2
         assert 1 <= int(answers[-1].headers["retry-after"]) <= 60
         assert answers[-1].json["error"]["data"]["code"] == "too_many_attempts"
         assert (await ask_from(house, "192.0.2.1", ADA)).status != 429
@@ -134,7 +138,7 @@ async def test_a_host_that_could_end_a_header_is_not_repeated() -> None:
 
 
 def test_behind_a_proxy_the_public_url_counts() -> None:
-    discovery = Discovery("https://issuer.example", "https://tools.example/gate/")
+    discovery = ResourceMetadata("https://issuer.example", "https://tools.example/gate/")
 
     assert discovery.metadata_url("http://10.0.0.1:8080", "/mcp") == (
         "https://tools.example/gate/.well-known/oauth-protected-resource/mcp"

@@ -82,7 +82,7 @@ async def test_a_call_for_whose_record_there_is_no_room_is_counted_and_not_sent(
     async with open_house(world(), GIT) as house:
         await house.modern("/mcp", "tools/list")
         with monkeypatch.context() as patch:
-            patch.setattr(log_module, "BEGIN_BYTES", -1)
+            patch.setattr(log_module, "MAX_BEGIN_BYTES", -1)
             refused = await house.modern("/mcp", "tools/call", {"name": "git.log"})
         await house.modern("/mcp", "tools/call", {"name": "git.log"})
 

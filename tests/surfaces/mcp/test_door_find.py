@@ -9,8 +9,8 @@ import pytest
 from tests.surfaces.mcp.house import House, LegacyClient, Response, key, open_house, task
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record, text_result
 from toolgate.audit.events import CallRecorded
-from toolgate.policy.limits import Limits
-from toolgate.upstream.connection.contract import Reply
+from toolgate.policy.scope import ScopeLimits
+from toolgate.upstream.connection.contract import RpcResponse
 
 pytestmark = pytest.mark.anyio
 
@@ -327,8 +327,8 @@ async def test_arguments_and_meta_reach_the_server_as_they_were_written() -> Non
 
 
 async def test_structured_content_and_errors_of_a_tool_pass() -> None:
-    async def log(_members: Any) -> Reply:
-        return Reply(result=b'{"content":[],"structuredContent":{"a":1},"isError":true,"vendor":2}')
+    async def log(_members: Any) -> RpcResponse:
+        return RpcResponse(result=b'{"content":[],"structuredContent":{"a":1},"isError":true,"vendor":2}')
 
     async with open_house(world(), GIT) as house:
         house.net["git"].on_call = {"log": log}
@@ -342,8 +342,8 @@ async def test_the_servers_own_budgets_hold() -> None:
     """BUD-1, BUD-4"""
     hasty = record("git", allowed_tools=("*",), output_bytes=1_024)
 
-    async def log(_members: Any) -> Reply:
-        return Reply(result=text_result("x" * 5_000))
+    async def log(_members: Any) -> RpcResponse:
+        return RpcResponse(result=text_result("x" * 5_000))
 
     async with open_house(world(), hasty) as house:
         house.net["git"].on_call = {"log": log}
@@ -363,14 +363,14 @@ async def test_a_call_is_cancelled_with_its_client() -> None:
         await began.wait()
         await stream.leave()
 
-        assert house.net["git"].stopped == ["log"]
+        assert house.net["git"].stopped_by == ["log"]
         assert house.audited[-1].outcome == "cancelled"
 
 
 def hanging() -> tuple[Any, Any]:
     began = asyncio.Event()
 
-    async def hang(_members: Any) -> Reply:
+    async def hang(_members: Any) -> RpcResponse:
         began.set()
         await asyncio.Event().wait()
         raise AssertionError
@@ -383,7 +383,7 @@ def called(name: str, **arguments: Any) -> dict[str, Any]:
 
 
 async def test_try_12_a_session_whose_scope_grows_too_large_searches_it_and_calls_go_on() -> None:
-    async with open_house(world(), GIT, limits=Limits(max_tools=2)) as house:
+    async with open_house(world(), GIT, limits=ScopeLimits(max_tools=2)) as house:
         session = await house.session("/mcp")
         stream = session.stream()
         await stream.status
@@ -405,7 +405,7 @@ async def test_try_12_a_session_whose_scope_grows_too_large_searches_it_and_call
 
 
 async def test_a_refused_scope_goes_on_with_calls_in_sessions_opened_before() -> None:
-    async with open_house(world(), GIT, limits=Limits(max_tools=2, on_too_many="refuse")) as house:
+    async with open_house(world(), GIT, limits=ScopeLimits(max_tools=2, on_too_many="refuse")) as house:
         session = await house.session("/mcp")
         before = await session.tools()
         house.apply(servers={"git": GIT, "mail": MAIL})
@@ -420,7 +420,7 @@ async def test_a_refused_scope_goes_on_with_calls_in_sessions_opened_before() ->
 
 
 async def test_a_find_endpoint_has_no_limit_and_a_list_still_has() -> None:
-    async with open_house(world(), GIT, MAIL, limits=Limits(max_tools=1, on_too_many="refuse")) as house:
+    async with open_house(world(), GIT, MAIL, limits=ScopeLimits(max_tools=1, on_too_many="refuse")) as house:
         session = await house.session("/mcp/find")
         refused = await house.modern("/mcp", "tools/list")
 

@@ -10,7 +10,7 @@ from tests.surfaces.mcp.test_door_find import GIT, OWN, called, world
 from tests.surfaces.mcp.test_rounds import ACCEPT, CALL, again, call, legacy_net, modern_net
 from tests.surfaces.mcp.test_sse import INITIALIZE, connected, settled
 from tests.upstream.memory_link import Json, MemoryNet, record, text_result
-from toolgate.upstream.connection.contract import Reply
+from toolgate.upstream.connection.contract import RpcResponse
 
 pytestmark = pytest.mark.anyio
 
@@ -62,11 +62,11 @@ async def test_the_client_of_a_session_is_asked_through_call_tool(net: Callable[
 
 
 async def test_progress_of_a_tool_reaches_the_client_of_its_call_tool() -> None:
-    async def act(_members: Json) -> Reply:
+    async def act(_members: Json) -> RpcResponse:
         client = house.net["git"].calls[-1].client
         assert client is not None
         client.notify("notifications/progress", b'{"progressToken":"mine","progress":1}')
-        return Reply(result=text_result("done"))
+        return RpcResponse(result=text_result("done"))
 
     async with open_house(world(), GIT) as house:
         house.net["git"].on_call = {"log": act}

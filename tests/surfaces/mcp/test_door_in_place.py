@@ -22,7 +22,7 @@ from tests.surfaces.mcp.test_door_approvals import (
 from tests.surfaces.mcp.test_rounds import CALL, again, begin, call, legacy_net, modern_net
 from tests.upstream.memory_link import MemoryNet, definition, record
 from toolgate.audit.events import ApprovalRecorded
-from toolgate.gateway.call.approval import Approving
+from toolgate.gateway.call.approval import ApprovalStage
 from toolgate.registry.memory_approvals import MemoryApprovals
 
 pytestmark = pytest.mark.anyio
@@ -80,7 +80,7 @@ async def test_a_stateless_client_is_asked_by_its_answer_and_goes_on_at_another_
         open_house(MemoryNet(), ONE, keys=KEYS) as there,
     ):
         approvals = with_approvals(here)
-        there.gateway.sending.approving = Approving(there.gateway.audit, approvals)
+        there.gateway.sending.approving = ApprovalStage(there.gateway.audit, approvals)
         first = await call(here, SENT, secret=ADA)
         waiting = await approvals.list(state="pending")
         last = await call(there, again(SENT, first, ACCEPT), secret=ADA)
@@ -164,7 +164,7 @@ async def test_what_says_neither_leaves_it_to_others(response: Any) -> None:
 
 
 async def test_who_does_not_answer_in_time_is_told_how_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolgate.gateway.in_place.ANSWER_S", 0.05)
+    monkeypatch.setattr("toolgate.gateway.call.elicitation.APPROVAL_TIMEOUT_S", 0.05)
     async with open_house(MemoryNet(), ONE, keys=KEYS) as house:
         with_approvals(house)
         session = await house.session("/mcp", key=ADA, capabilities=CAN)

@@ -4,7 +4,7 @@ import pytest
 
 from tests.surfaces.mcp.house import House, open_house
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record
-from toolgate.catalog.instructions import MAX_MERGED, MAX_MERGED_EACH
+from toolgate.catalog.encoding import MAX_MERGED, MAX_MERGED_EACH
 
 pytestmark = pytest.mark.anyio
 

@@ -13,8 +13,8 @@ from tests.surfaces.mcp.test_sse import settled
 from tests.upstream.memory_link import Json, MemoryNet, MemoryServer, definition, record
 from toolgate.audit.events import CallStarted
 from toolgate.model.servers import RedactionRules, ServerRecord
-from toolgate.model.tools import Era
-from toolgate.upstream.connection.contract import Reply
+from toolgate.model.tools import Revision
+from toolgate.upstream.connection.contract import RpcResponse
 
 pytestmark = pytest.mark.anyio
 
@@ -32,19 +32,21 @@ NO_RESOURCE = b'{"code":-32002,"message":"Resource not found","data":{"uri":"doc
 class OfferingServer(MemoryServer):
     """Has something of every kind, and answers with what it was asked for."""
 
-    async def handle(self, method: str, members: Json) -> Reply:
+    async def handle(self, method: str, members: Json) -> RpcResponse:
         if method == "tools/call" or method.endswith("/list"):
             return await super().handle(method, members)
         if members.get("uri") == "docs://none":
-            return Reply(error=NO_RESOURCE)
+            return RpcResponse(error=NO_RESOURCE)
         if method == "prompts/get":
-            return Reply(result=msgspec.json.encode({"messages": [], "description": members["name"]}))
+            return RpcResponse(result=msgspec.json.encode({"messages": [], "description": members["name"]}))
         if method == "resources/read":
-            return Reply(result=msgspec.json.encode({"contents": [{"uri": members["uri"], "text": "x"}]}))
-        return Reply(result=msgspec.json.encode({"completion": {"values": [str(members["ref"])]}}))
+            return RpcResponse(
+                result=msgspec.json.encode({"contents": [{"uri": members["uri"], "text": "x"}]})
+            )
+        return RpcResponse(result=msgspec.json.encode({"completion": {"values": [str(members["ref"])]}}))
 
 
-def offering(era: Era, *uris: str) -> OfferingServer:
+def offering(era: Revision, *uris: str) -> OfferingServer:
     return OfferingServer(
         era=era,
         capabilities=FEATURES,
@@ -62,11 +64,13 @@ def docs(**fields: Any) -> ServerRecord:
 PLAIN = record("plain", allowed_tools=("*",))
 
 
-def world(era: Era = "legacy") -> MemoryNet:
+def world(era: Revision = "legacy") -> MemoryNet:
     return MemoryNet(docs=offering(era, "docs://a", "docs://b"), plain=MemoryServer(era="legacy"))
 
 
-async def ask(house: House, era: Era, method: str, params: Any = None, url: str = "/api/mcp") -> Response:
+async def ask(
+    house: House, era: Revision, method: str, params: Any = None, url: str = "/api/mcp"
+) -> Response:
     if era == "modern":
         return await house.modern(url, method, params)
     return await (await house.session(url)).send(method, params)
@@ -79,7 +83,9 @@ ERAS = pytest.mark.parametrize(
 
 @pytest.mark.requirement("002-053")
 @ERAS
-async def test_lists_and_what_is_got_by_them_are_the_same_in_all_four_cells(client: Era, server: Era) -> None:
+async def test_lists_and_what_is_got_by_them_are_the_same_in_all_four_cells(
+    client: Revision, server: Revision
+) -> None:
     async with open_house(world(server), docs(), PLAIN) as house:
         listed = {}
         for method, member in {
@@ -137,7 +143,9 @@ async def test_sec_1_a_secret_in_a_uri_is_not_in_the_audit() -> None:
 
 
 @pytest.mark.parametrize(("client", "code"), [("legacy", -32002), ("modern", -32602)])
-async def test_a_resource_that_is_not_there_is_told_in_the_words_of_each_era(client: Era, code: int) -> None:
+async def test_a_resource_that_is_not_there_is_told_in_the_words_of_each_era(
+    client: Revision, code: int
+) -> None:
     async with open_house(world(), docs(), PLAIN) as house:
         of_server = await ask(house, client, "resources/read", {"uri": "docs://none"})
         of_gateway = await ask(house, client, "resources/read", {"uri": "x" * 5_000})
@@ -147,7 +155,7 @@ async def test_a_resource_that_is_not_there_is_told_in_the_words_of_each_era(cli
 
 
 @pytest.mark.parametrize("client", ["legacy", "modern"])
-async def test_sco_22_prompts_and_resources_of_a_hidden_server_are_unknown(client: Era) -> None:
+async def test_sco_22_prompts_and_resources_of_a_hidden_server_are_unknown(client: Revision) -> None:
     """SCO-2: nothing of them is listed, got, completed or subscribed to."""
     requests = [
         ("prompts/get", {"name": "docs.greet"}),
@@ -178,7 +186,7 @@ async def test_sco_22_prompts_and_resources_of_a_hidden_server_are_unknown(clien
 
 
 @pytest.mark.parametrize("client", ["legacy", "modern"])
-async def test_what_servers_can_do_is_announced_where_the_caller_can_have_it(client: Era) -> None:
+async def test_what_servers_can_do_is_announced_where_the_caller_can_have_it(client: Revision) -> None:
     async def announced(house: House, url: str = "/api/mcp") -> Any:
         if client == "modern":
             return (await house.modern(url, "server/discover")).json["result"]["capabilities"]
@@ -218,7 +226,7 @@ def update(house: House, uri: str) -> None:
 @pytest.mark.parametrize("known_as", ["docs://a", "toolgate://s/docs/docs%3A%2F%2Fa"])
 @pytest.mark.parametrize("client", ["legacy", "modern"])
 async def test_an_updated_resource_is_told_to_who_subscribed_under_its_own_name_for_it(
-    client: Era, known_as: str
+    client: Revision, known_as: str
 ) -> None:
     async with settled(world(), docs(), PLAIN) as house:
         if client == "legacy":
@@ -253,7 +261,9 @@ async def test_an_updated_resource_is_told_to_who_subscribed_under_its_own_name_
 
 
 @pytest.mark.parametrize("client", ["legacy", "modern"])
-async def test_a_client_is_told_that_it_will_hear_of_a_resource_when_the_server_knows(client: Era) -> None:
+async def test_a_client_is_told_that_it_will_hear_of_a_resource_when_the_server_knows(
+    client: Revision,
+) -> None:
     async with settled(world(), docs(), PLAIN) as house:
         house.net["docs"].told = told = asyncio.get_running_loop().create_future()
         if client == "legacy":
@@ -397,7 +407,7 @@ async def test_others_have_their_turn_while_many_subscriptions_are_put_on_record
 
 
 @pytest.mark.parametrize("client", ["legacy", "modern"])
-async def test_each_list_that_changed_is_told_by_its_own_name(client: Era) -> None:
+async def test_each_list_that_changed_is_told_by_its_own_name(client: Revision) -> None:
     async with settled(world(), docs(), PLAIN) as house:
         if client == "legacy":
             stream = (await house.session("/api/mcp")).stream()

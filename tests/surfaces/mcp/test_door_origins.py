@@ -4,7 +4,7 @@ import pytest
 
 from tests.surfaces.mcp.house import JSON_HEADERS, key, open_house
 from tests.upstream.memory_link import MemoryNet
-from toolgate.surfaces.http.cors import MAX_HEADERS_BYTES
+from toolgate.surfaces.http.guard import MAX_HEADERS_BYTES
 
 pytestmark = pytest.mark.anyio
 

@@ -10,9 +10,9 @@ import pytest
 from tests.surfaces.mcp.house import House, open_house
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record, text_result
 from toolgate.audit.events import DefinitionChanged
-from toolgate.catalog.definitions import check_list
-from toolgate.model.pins import Pin
-from toolgate.upstream.connection.contract import Reply
+from toolgate.catalog.definitions import check_tools
+from toolgate.model.snapshot import Pin
+from toolgate.upstream.connection.contract import RpcResponse
 
 pytestmark = pytest.mark.anyio
 
@@ -155,7 +155,7 @@ async def test_another_approval_ends_what_was_held_back_under_the_one_before() -
 
 async def test_what_is_approved_before_the_server_has_it_is_offered_once_it_does() -> None:
     net = MemoryNet(one=MemoryServer(tools=tools_of({})))
-    coming = check_list("one", tools_of({"description": "Better."}))[0]
+    coming = check_tools("one", tools_of({"description": "Better."}))[0]
     async with open_house(net, record("one", allowed_tools=("*",))) as house:
         await listed(house)
         digests = {name: tool.digest for name, tool in coming.items()}
@@ -171,7 +171,7 @@ async def test_what_is_approved_before_the_server_has_it_is_offered_once_it_does
 
 async def test_ups_9_what_changed_while_nobody_looked_counts_from_the_first_list_on() -> None:
     net = MemoryNet(one=MemoryServer(tools=tools_of({"description": "Other."})))
-    digests = {name: tool.digest for name, tool in check_list("one", tools_of({}))[0].items()}
+    digests = {name: tool.digest for name, tool in check_tools("one", tools_of({}))[0].items()}
     async with open_house(net, record("one", allowed_tools=("*",))) as house:
         house.apply(pins={"one": Pin(server_id="one", tools=digests)})
         await listed(house)
@@ -189,7 +189,7 @@ async def test_ups_9_a_definition_that_is_replaced_before_anybody_could_look_cou
         approve(house)
         supervised = house.gateway.servers._servers["one"]  # type: ignore[attr-defined]
         good = supervised.tools
-        bad = check_list("one", tools_of({"annotations": {"readOnlyHint": False}}))[0]
+        bad = check_tools("one", tools_of({"annotations": {"readOnlyHint": False}}))[0]
         for tools in (bad, good.tools):
             supervised._discovery.tools = replace(good, tools=tools)
             house.gateway.on_tools_changed("one")
@@ -200,9 +200,9 @@ async def test_ups_9_a_definition_that_is_replaced_before_anybody_could_look_cou
 async def test_ups_9_a_call_that_waits_while_its_tool_changes_is_not_sent() -> None:
     release = asyncio.Event()
 
-    async def hold(_members: Any) -> Reply:
+    async def hold(_members: Any) -> RpcResponse:
         await release.wait()
-        return Reply(result=text_result("done"))
+        return RpcResponse(result=text_result("done"))
 
     server = MemoryServer(tools=tools_of({}), on_call={"read": hold, "other": hold})
     async with open_house(MemoryNet(one=server), record("one", allowed_tools=("*",), concurrency=1)) as house:
@@ -212,7 +212,7 @@ async def test_ups_9_a_call_that_waits_while_its_tool_changes_is_not_sent() -> N
             house.open_modern(URL, "tools/call", {"name": f"one.{name}"}) for name in ("other", "read")
         ]
         await until(lambda: house.gateway.servers.load().queued == {"one": 1})
-        changed = check_list("one", tools_of({"description": "Other."}))[0]
+        changed = check_tools("one", tools_of({"description": "Other."}))[0]
         supervised = house.gateway.servers._servers["one"]  # type: ignore[attr-defined]
         supervised._discovery.tools = replace(supervised.tools, tools=changed)
         house.gateway.on_tools_changed("one")

@@ -10,7 +10,7 @@ import pytest
 from tests.surfaces.mcp.house import House, key, open_house
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record, text_result
 from toolgate.model.servers import ApprovalPolicy, ServerRecord
-from toolgate.upstream.connection.contract import Reply
+from toolgate.upstream.connection.contract import RpcResponse
 
 pytestmark = pytest.mark.anyio
 SECRET = "tg_" + "a" * 40
@@ -35,10 +35,10 @@ class Stage:
             )
         )
 
-    async def _hold(self, _arguments: dict[str, Any]) -> Reply:
+    async def _hold(self, _arguments: dict[str, Any]) -> RpcResponse:
         self.is_taken.set()
         await self.let_go.wait()
-        return Reply(result=text_result("held"))
+        return RpcResponse(result=text_result("held"))
 
 
 async def call_while_waiting(

@@ -12,7 +12,7 @@ from tests.surfaces.mcp.test_sse import settled
 from tests.upstream.memory_link import definition, record
 from toolgate.gateway.auth.identity import LOCAL_ADMIN
 from toolgate.gateway.scope.caller import Caller
-from toolgate.surfaces.mcp.resuming import encode_picture, parse_picture
+from toolgate.surfaces.mcp.streams import encode_picture, parse_picture
 
 pytestmark = pytest.mark.anyio
 
@@ -97,7 +97,7 @@ async def test_rep_1_another_node_tells_what_was_missed_also_before_it_knows_its
         if tools == ["status"]:
             assert (await second.event())["method"] == TOOLS_CHANGED
         else:
-            await restarted.gateway.settled_view(Caller(LOCAL_ADMIN))
+            await restarted.gateway.wait_for_view(Caller(LOCAL_ADMIN))
             assert await quiet(restarted, second)
         await second.leave()
 

@@ -11,10 +11,10 @@ from tests.surfaces.openai.chat_house import asking, open_chat_house, stage, ups
 from tests.surfaces.wasm.task_house import TASK, PlayedGuest, open_task_house
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record
 from tests.upstream.scripted_model import scripted_model, text
-from toolgate.audit.lines import MAX_LINE_BYTES, encode_line
+from toolgate.audit.log.lines import MAX_LINE_BYTES, encode_line
 from toolgate.gateway.scope.scope_audit import MAX_DETAILED
-from toolgate.model.workloads import WorkloadLimits
-from toolgate.policy.limits import Limits
+from toolgate.model.tasks import WorkloadLimits
+from toolgate.policy.scope import ScopeLimits
 from toolgate.surfaces.wasm.mcp_calls import MCP_FUNCTIONS
 
 pytestmark = pytest.mark.anyio
@@ -224,7 +224,7 @@ async def test_an_event_about_a_large_scope_is_bounded_and_counts_everything() -
     unmatched = [f"none_{n}_{'y' * 100}" for n in range(60)]
     half = task("half", default_server_ids=["one"], tool_denylist=["tool_02*", "tool_03*", *unmatched])
     everything = record("one", allowed_tools=("*",))
-    async with open_house(net, everything, tasks=(half,), limits=Limits(max_tools=1_000)) as house:
+    async with open_house(net, everything, tasks=(half,), limits=ScopeLimits(max_tools=1_000)) as house:
         await house.modern("/api/mcp/t/half", "tools/list")
         (event,) = scopes(house)
 

@@ -9,7 +9,7 @@ from tests.surfaces.mcp.house import House, Stream, key, open_house
 from tests.surfaces.mcp.test_door import ADA, BOB, GIT, NOTES, modern_tools, world
 from tests.upstream.memory_link import definition
 from toolgate.gateway.subscriptions import listeners
-from toolgate.upstream.connection.contract import Reply
+from toolgate.upstream.connection.contract import RpcResponse
 
 pytestmark = pytest.mark.anyio
 
@@ -105,10 +105,10 @@ async def test_a_stream_ends_with_the_key_it_was_opened_with(era: str, changes: 
 async def test_a_call_in_flight_outlives_its_key_and_the_next_one_does_not() -> None:
     reached, may_answer = asyncio.Event(), asyncio.Event()
 
-    async def answer_later(_members: dict[str, Any]) -> Reply:
+    async def answer_later(_members: dict[str, Any]) -> RpcResponse:
         reached.set()
         await may_answer.wait()
-        return Reply(result=b'{"content":[]}')
+        return RpcResponse(result=b'{"content":[]}')
 
     net = world()
     net["git"].on_call = {"log": answer_later}

@@ -6,10 +6,10 @@ import pytest
 
 from tests.surfaces.mcp.house import House, open_house, task
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record, text_result
-from toolgate.app import token_telling
+from toolgate.app import observability
 from toolgate.audit.events import TokensCounted
 from toolgate.gateway.scope.view import FIND_PRICE
-from toolgate.upstream.connection.contract import Reply
+from toolgate.upstream.connection.contract import RpcResponse
 
 pytestmark = pytest.mark.anyio
 
@@ -18,8 +18,8 @@ REVIEW = task("review", default_server_ids=["git"], tool_denylist=["push"])
 
 
 def world() -> MemoryNet:
-    async def log(_params: object) -> Reply:
-        return Reply(result=text_result("x" * 33))
+    async def log(_params: object) -> RpcResponse:
+        return RpcResponse(result=text_result("x" * 33))
 
     tools = [definition("log"), definition("push", description="Send commits. " * 20)]
     return MemoryNet(git=MemoryServer(tools=tools, on_call={"log": log}))
@@ -76,9 +76,9 @@ async def test_a_task_that_is_gone_is_forgotten_once_all_of_it_is_told() -> None
 async def test_what_is_counted_is_shown_as_metrics_and_told_now_and_then_and_at_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(token_telling, "TELL_EVERY_S", 0.01)
+    monkeypatch.setattr(observability, "AUDIT_TOKENS_EVERY_S", 0.01)
     async with open_house(world(), GIT, tasks=(REVIEW,)) as house:
-        async with token_telling.open_token_telling(house.gateway):
+        async with observability.open_token_audit(house.gateway):
             await house.modern("/mcp/t/review", "tools/list")
             async with asyncio.timeout(60):
                 while not (first := _lists(house)):

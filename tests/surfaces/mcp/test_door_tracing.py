@@ -10,7 +10,7 @@ from tests.surfaces.mcp.test_door_approvals import BY_OTHERS, with_approvals
 from tests.surfaces.mcp.test_door_asks import CAN, FORM, ONE, begin, net_of
 from tests.telemetry.traced import open_traced
 from tests.upstream.memory_link import MemoryNet, text_result
-from toolgate.upstream.connection.contract import ClientSide, Reply
+from toolgate.upstream.connection.contract import ClientChannel, RpcResponse
 
 pytestmark = pytest.mark.anyio
 
@@ -52,9 +52,9 @@ async def test_while_traced_only_the_trace_in_the_meta_of_a_call_is_ours() -> No
 async def test_what_a_server_asks_in_between_keeps_the_trace_it_names() -> None:
     theirs = {"traceparent": f"00-{'c' * 32}-{'d' * 16}-01"}
 
-    async def elicit(client: ClientSide) -> Reply:
+    async def elicit(client: ClientChannel) -> RpcResponse:
         reply = await client.ask("elicitation/create", json.dumps({**FORM, "_meta": theirs}).encode())
-        return Reply(result=text_result((reply.result or b"").decode()))
+        return RpcResponse(result=text_result((reply.result or b"").decode()))
 
     async with open_traced() as traced, open_house(net_of(elicit), ONE, tracing=traced.tracing) as house:
         session = await house.session("/api/mcp", capabilities=CAN)

@@ -15,7 +15,7 @@ from tests.surfaces.mcp.test_rounds import again, begin, call, legacy_net, moder
 from tests.surfaces.mcp.test_sse import SseClient, connected
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record
 from toolgate.errors import Unauthenticated
-from toolgate.gateway.tenures import Proof
+from toolgate.gateway.auth.identity import Proof
 from toolgate.model.principals import Ceiling, Principal
 
 pytestmark = pytest.mark.anyio

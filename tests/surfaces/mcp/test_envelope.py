@@ -7,29 +7,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate.errors import InvalidParams, InvalidRequest, ParseFailed, ToolgateError
-from toolgate.surfaces.mcp.jsonrpc import ClientAnswer, Message, parse_message
-from toolgate.upstream.connection.contract import Reply
+from toolgate.surfaces.mcp.jsonrpc import ClientResponse, McpMessage, parse_message
+from toolgate.upstream.connection.contract import RpcResponse
 
 
-def parsed(body: bytes) -> Message:
+def parsed(body: bytes) -> McpMessage:
     """A request or a notification."""
     message = parse_message(body)
-    assert isinstance(message, Message)
+    assert isinstance(message, McpMessage)
     return message
 
 
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        (b'{"jsonrpc":"2.0","id":"a","result":{ "x":1 }}', Reply(result=b'{ "x":1 }')),
+        (b'{"jsonrpc":"2.0","id":"a","result":{ "x":1 }}', RpcResponse(result=b'{ "x":1 }')),
         (
             b'{"jsonrpc":"2.0","id":"a","error":{"code":1,"message":""}}',
-            Reply(error=b'{"code":1,"message":""}'),
+            RpcResponse(error=b'{"code":1,"message":""}'),
         ),
     ],
 )
-def test_an_answer_is_taken_as_the_bytes_it_came_in(body: bytes, expected: Reply) -> None:
-    assert parse_message(body) == ClientAnswer(b'"a"', expected)
+def test_an_answer_is_taken_as_the_bytes_it_came_in(body: bytes, expected: RpcResponse) -> None:
+    assert parse_message(body) == ClientResponse(b'"a"', expected)
 
 
 CALL = b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"a","arguments":%b}}'
@@ -142,4 +142,4 @@ def test_fuz_18_any_bytes_are_a_message_or_a_stated_error(body: bytes) -> None:
     except ToolgateError as exc:
         assert exc.code in {"parse_error", "invalid_request"}
     else:
-        assert isinstance(message, ClientAnswer) or message.method
+        assert isinstance(message, ClientResponse) or message.method

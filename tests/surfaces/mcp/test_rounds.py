@@ -11,7 +11,7 @@ import pytest
 from tests.surfaces.mcp.house import JSON_HEADERS, META, MODERN, House, Response, Stream, key, open_house
 from tests.upstream.memory_link import Json, MemoryNet, MemoryServer, definition, record
 from toolgate.gateway.call.elicitation import MAX_INPUTS
-from toolgate.upstream.connection.contract import Reply
+from toolgate.upstream.connection.contract import RpcResponse
 
 pytestmark = pytest.mark.anyio
 
@@ -53,14 +53,16 @@ def legacy_net(*, questions: int = 1, method: str = "elicitation/create") -> Mem
     """A legacy server whose tool asks its client so often, and answers with what it was told."""
     server = MemoryServer(era="legacy", tools=(definition("ask"),))
 
-    async def ask(_members: Json) -> Reply:
+    async def ask(_members: Json) -> RpcResponse:
         client = server.calls[-1].client
         assert client is not None
         told = [
             bytes((await client.ask(method, msgspec.json.encode(ELICIT))).result or b"null").decode()
             for _ in range(questions)
         ]
-        return Reply(result=msgspec.json.encode({"content": [{"type": "text", "text": "|".join(told)}]}))
+        return RpcResponse(
+            result=msgspec.json.encode({"content": [{"type": "text", "text": "|".join(told)}]})
+        )
 
     server.on_call = {"ask": ask}
     return MemoryNet(one=server)
@@ -70,16 +72,16 @@ def modern_net() -> MemoryNet:
     """A modern server whose tool wants one answer, and repeats the state and the answer it gets."""
     server = MemoryServer(tools=(definition("ask"),))
 
-    async def ask(members: Json) -> Reply:
+    async def ask(members: Json) -> RpcResponse:
         if "inputResponses" in members:
             told = {"state": members["requestState"], "told": members["inputResponses"]}
-            return Reply(
+            return RpcResponse(
                 result=msgspec.json.encode(
                     {"resultType": "complete", "content": [{"type": "text", "text": json.dumps(told)}]}
                 )
             )
         asked = {"who": {"method": "elicitation/create", "params": ELICIT}}
-        return Reply(
+        return RpcResponse(
             result=msgspec.json.encode(
                 {"resultType": "input_required", "inputRequests": asked, "requestState": "theirs"}
             )
@@ -205,7 +207,7 @@ async def test_a_client_that_cannot_answer_is_told_what_it_lacks(net: Any, can: 
 async def test_a_client_that_leaves_while_its_call_runs_ends_it() -> None:
     begun, net = asyncio.Event(), legacy_net()
 
-    async def hang(_members: Json) -> Reply:
+    async def hang(_members: Json) -> RpcResponse:
         begun.set()
         await asyncio.Event().wait()
         raise AssertionError
@@ -218,7 +220,7 @@ async def test_a_client_that_leaves_while_its_call_runs_ends_it() -> None:
         for _ in range(10):
             await asyncio.sleep(0)
 
-        assert net["one"].stopped == ["ask"]
+        assert net["one"].stopped_by == ["ask"]
 
 
 async def test_a_page_that_somebody_has_to_visit_is_a_question_too() -> None:
@@ -226,11 +228,11 @@ async def test_a_page_that_somebody_has_to_visit_is_a_question_too() -> None:
     page = {"mode": "url", "elicitationId": "e1", "url": "https://there.example/consent", "message": "agree"}
     visited, net = [False], legacy_net()
 
-    async def want(_members: Json) -> Reply:
+    async def want(_members: Json) -> RpcResponse:
         if visited[0]:
-            return Reply(result=b'{"content":[{"type":"text","text":"done"}]}')
+            return RpcResponse(result=b'{"content":[{"type":"text","text":"done"}]}')
         error = {"code": -32042, "message": "go there", "data": {"elicitations": [page]}}
-        return Reply(error=msgspec.json.encode(error))
+        return RpcResponse(error=msgspec.json.encode(error))
 
     net["one"].on_call = {"ask": want}
     async with open_house(net, SERVER) as house:
@@ -253,7 +255,7 @@ async def test_closing_the_door_ends_parked_calls() -> None:
         for _ in range(10):
             await asyncio.sleep(0)
 
-        assert house.net["one"].stopped == ["ask"]
+        assert house.net["one"].stopped_by == ["ask"]
 
 
 @pytest.mark.parametrize("responses", [[], {"x": 1}, "text"])
@@ -298,9 +300,9 @@ async def test_the_state_of_one_server_is_not_given_to_another() -> None:
 async def test_pages_that_nobody_could_visit_are_no_question(pages: Any) -> None:
     net = legacy_net()
 
-    async def want(_members: Json) -> Reply:
+    async def want(_members: Json) -> RpcResponse:
         error = {"code": -32042, "message": "go there", "data": {"elicitations": pages}}
-        return Reply(error=msgspec.json.encode(error))
+        return RpcResponse(error=msgspec.json.encode(error))
 
     net["one"].on_call = {"ask": want}
     async with open_house(net, SERVER) as house:
@@ -312,9 +314,9 @@ async def test_pages_that_nobody_could_visit_are_no_question(pages: Any) -> None
 async def test_ups_13_a_question_that_no_client_could_read_is_not_put() -> None:
     net, asked = modern_net(), {"who": {"method": "elicitation/create", "params": ["text"]}}
 
-    async def want(_members: Json) -> Reply:
+    async def want(_members: Json) -> RpcResponse:
         result = {"resultType": "input_required", "inputRequests": asked, "requestState": "s"}
-        return Reply(result=msgspec.json.encode(result))
+        return RpcResponse(result=msgspec.json.encode(result))
 
     net["one"].on_call = {"ask": want}
     async with open_house(net, SERVER) as house:

@@ -19,9 +19,9 @@ from tests.surfaces.mcp.test_door_pins import CHANGES, tools_of, until
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, text_result
 from toolgate.errors import UnknownTool
 from toolgate.gateway.scope.caller import Caller, Trace
-from toolgate.model.pins import Pin
 from toolgate.model.principals import Principal
-from toolgate.upstream.connection.contract import Reply
+from toolgate.model.snapshot import Pin
+from toolgate.upstream.connection.contract import RpcResponse
 
 pytestmark = pytest.mark.anyio
 
@@ -46,9 +46,9 @@ class Spy:
         """The gateway has read another definition of `read` than the approved one."""
         self.arrived: Counter[str] = Counter()
 
-    async def on_call(self, members: Any) -> Reply:
+    async def on_call(self, members: Any) -> RpcResponse:
         self.arrived[members["name"] + (", pulled" if self.is_pulled else "")] += 1
-        return Reply(result=text_result("done"))
+        return RpcResponse(result=text_result("done"))
 
 
 async def by_answers(house: House, tools: tuple[bytes, ...]) -> None:
@@ -62,7 +62,7 @@ async def by_notice(house: House, tools: tuple[bytes, ...]) -> None:
     serial = house.gateway.snapshot.serial
     house.net["one"].announce_tools(*tools)
     async with asyncio.timeout(60):
-        await house.gateway.swapped(serial)
+        await house.gateway.wait_for_swap(serial)
 
 
 def approve(house: House) -> None:

@@ -6,8 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate.errors import InputStateRefused, ServerUnavailable
-from toolgate.gateway.signing import Signer
-from toolgate.surfaces.mcp.seals import LIFETIME_S, MAX_STATE_BYTES, Seals, State, request_digest
+from toolgate.gateway.auth.signing import Signer
+from toolgate.surfaces.mcp.input_required import (
+    MAX_STATE_BYTES,
+    STATE_LIFETIME_S,
+    SealedState,
+    StateSealer,
+    request_digest,
+)
 from toolgate.upstream.connection.contract import Params
 
 KEY = b"k" * 32
@@ -25,18 +31,18 @@ class Clock:
 
 
 def test_a_state_comes_back_as_it_was_sealed_on_any_node_with_the_key() -> None:
-    state = Seals(Signer(KEY), Clock()).seal("server", "théirs", credential="ada", request="r")
+    state = StateSealer(Signer(KEY), Clock()).seal("server", "théirs", credential="ada", request="r")
 
-    opened = Seals(Signer(KEY), Clock()).open(raw(state), credential="ada", request="r")
+    opened = StateSealer(Signer(KEY), Clock()).open(raw(state), credential="ada", request="r")
 
-    assert opened == State("server", "théirs", "ada", "r", 1_000 + LIFETIME_S)
+    assert opened == SealedState("server", "théirs", "ada", "r", 1_000 + STATE_LIFETIME_S)
 
 
 @pytest.mark.parametrize(
     ("principal", "request_"), [("eve", "r"), ("ada", "another")], ids=["principal", "request"]
 )
 def test_a_state_of_another_principal_or_request_is_refused(principal: str, request_: str) -> None:
-    seals = Seals(Signer(KEY), Clock())
+    seals = StateSealer(Signer(KEY), Clock())
     state = seals.seal("parked", "handle", credential="ada", request="r")
 
     with pytest.raises(InputStateRefused):
@@ -45,9 +51,9 @@ def test_a_state_of_another_principal_or_request_is_refused(principal: str, requ
 
 def test_a_state_lasts_for_a_while() -> None:
     clock = Clock()
-    seals = Seals(Signer(KEY), clock)
+    seals = StateSealer(Signer(KEY), clock)
     state = raw(seals.seal("again", "", credential="ada", request="r"))
-    clock.now_s += LIFETIME_S
+    clock.now_s += STATE_LIFETIME_S
     seals.open(state, credential="ada", request="r")
     clock.now_s += 1
 
@@ -58,12 +64,12 @@ def test_a_state_lasts_for_a_while() -> None:
 @pytest.mark.parametrize("value", [None, 7, "", "x", "ünsigned", {"a": 1}, "A" * 100])
 def test_what_was_never_sealed_is_refused(value: object) -> None:
     with pytest.raises(InputStateRefused):
-        Seals(Signer(KEY), Clock()).open(raw(value), credential="ada", request="r")
+        StateSealer(Signer(KEY), Clock()).open(raw(value), credential="ada", request="r")
 
 
 @given(position=st.integers(min_value=0), replacement=st.sampled_from("ABab09-_"))
 def test_a_state_with_any_character_changed_is_refused(position: int, replacement: str) -> None:
-    seals = Seals(Signer(KEY), Clock())
+    seals = StateSealer(Signer(KEY), Clock())
     state = seals.seal("server", "theirs", credential="ada", request="r")
     at = position % len(state)
     if state[at] == replacement:
@@ -74,8 +80,8 @@ def test_a_state_with_any_character_changed_is_refused(position: int, replacemen
 
 
 def test_a_token_signed_for_another_purpose_or_with_another_key_is_no_state() -> None:
-    payload = msgspec.json.encode(State("parked", "h", "ada", "r", 9_999))
-    seals = Seals(Signer(KEY), Clock())
+    payload = msgspec.json.encode(SealedState("parked", "h", "ada", "r", 9_999))
+    seals = StateSealer(Signer(KEY), Clock())
 
     for token in (Signer(KEY).sign(b"session", payload), Signer(b"x" * 32).sign(b"requestState", payload)):
         with pytest.raises(InputStateRefused):
@@ -84,7 +90,9 @@ def test_a_token_signed_for_another_purpose_or_with_another_key_is_no_state() ->
 
 def test_a_server_cannot_make_clients_carry_a_load() -> None:
     with pytest.raises(ServerUnavailable, match="longer"):
-        Seals(Signer(KEY), Clock()).seal("server", "x" * (MAX_STATE_BYTES + 1), credential="a", request="r")
+        StateSealer(Signer(KEY), Clock()).seal(
+            "server", "x" * (MAX_STATE_BYTES + 1), credential="a", request="r"
+        )
 
 
 def test_a_digest_tells_requests_apart_and_not_the_rounds_of_one() -> None:

@@ -13,10 +13,10 @@ from toolgate.gateway.scope.caller import Caller
 from toolgate.gateway.scope.view import View
 from toolgate.gateway.subscriptions.listeners import Subscription
 from toolgate.model.principals import Ceiling, Principal
-from toolgate.model.sessions import EndedSession
+from toolgate.model.reports import EndedSession
 from toolgate.policy.layers import SessionRequest
 from toolgate.surfaces.mcp import session as session_module
-from toolgate.surfaces.mcp.session import IDLE_S, LIFETIME_S, MAX_ID_BYTES, Sessions
+from toolgate.surfaces.mcp.session import IDLE_S, LIFETIME_S, MAX_ID_BYTES, ClientSessions
 
 ADA = Principal(id="key:ada", role="agent")
 BOB = Principal(id="key:bob", role="agent")
@@ -39,8 +39,8 @@ def clock() -> Clock:
     return Clock()
 
 
-def sessions_on(clock: Clock, key: bytes = KEY) -> Sessions:
-    return Sessions(key, clock_s=clock, wall_s=clock)
+def sessions_on(clock: Clock, key: bytes = KEY) -> ClientSessions:
+    return ClientSessions(key, clock_s=clock, wall_s=clock)
 
 
 def open_stream() -> Subscription:
@@ -292,7 +292,7 @@ def test_a_session_that_was_ended_on_another_node_is_closed_and_does_not_come_ba
     with session.listening(stream):
         here.end(session_id, ADA, everywhere=True)
         for node in (there, later):
-            node.hear_ended([one.nonce for one in ended])
+            node.apply_ended([one.nonce for one in ended])
             with pytest.raises(UnknownSession):
                 node.find(session_id, ADA)
 
@@ -323,7 +323,7 @@ def test_a_session_that_is_dropped_says_why(clock: Clock, monkeypatch: pytest.Mo
     sessions.end(sessions.issue(CALLER, "2025-11-25"), ADA, everywhere=True)
     sessions.end(sessions.issue(CALLER, "2025-11-25"), ADA)
     elsewhere = sessions.find(sessions.issue(CALLER, "2025-11-25"), ADA)
-    sessions.hear_ended([elsewhere.nonce])
+    sessions.apply_ended([elsewhere.nonce])
     sessions.issue(CALLER, "2025-11-25")
     clock.now += IDLE_S + 1
     sessions.drop_idle()

@@ -26,7 +26,7 @@ from toolgate.gateway.auth.identity import LOCAL_ADMIN
 from toolgate.gateway.scope.caller import Caller
 from toolgate.gateway.subscriptions import listeners
 from toolgate.surfaces.mcp import sse
-from toolgate.upstream.connection.contract import Reply
+from toolgate.upstream.connection.contract import RpcResponse
 
 pytestmark = pytest.mark.anyio
 
@@ -38,7 +38,7 @@ INITIALIZE = {"protocolVersion": "2024-11-05", "capabilities": {}}
 async def settled(*arguments: Any, **options: Any) -> AsyncIterator[House]:
     """A house whose servers have all said what they have: no list changes by itself any more."""
     async with open_house(*arguments, **options) as house:
-        await house.gateway.settled_view(Caller(LOCAL_ADMIN))
+        await house.gateway.wait_for_view(Caller(LOCAL_ADMIN))
         yield house
 
 
@@ -139,8 +139,8 @@ async def test_calls_are_answered_on_the_stream_each_under_its_own_id() -> None:
 
 
 async def test_an_answer_with_line_ends_between_its_tokens_is_one_event() -> None:
-    async def spread(_members: dict[str, Any]) -> Reply:
-        return Reply(result=b'{\r\n"content": [],\n\n"note": "a\\nb"}')
+    async def spread(_members: dict[str, Any]) -> RpcResponse:
+        return RpcResponse(result=b'{\r\n"content": [],\n\n"note": "a\\nb"}')
 
     net = world()
     net["notes"].on_call = {"add": spread}
@@ -357,10 +357,10 @@ class Gate:
     def __init__(self) -> None:
         self.reached, self.may_answer = asyncio.Event(), asyncio.Event()
 
-    async def __call__(self, _members: dict[str, Any]) -> Reply:
+    async def __call__(self, _members: dict[str, Any]) -> RpcResponse:
         self.reached.set()
         await self.may_answer.wait()
-        return Reply(result=b'{"content":[]}')
+        return RpcResponse(result=b'{"content":[]}')
 
 
 @asynccontextmanager
@@ -383,7 +383,7 @@ async def test_a_call_is_taken_back_by_a_notification_and_gets_no_answer() -> No
             assert (await client.ask("ping"))["result"] == {}
         assert client.stream.chunks.empty()
         assert not client.stream.task.done()
-        assert house.net["git"].stopped == ["log"]
+        assert house.net["git"].stopped_by == ["log"]
 
 
 async def test_a_client_that_leaves_takes_its_calls_back_and_leaves_nothing() -> None:
@@ -391,7 +391,7 @@ async def test_a_client_that_leaves_takes_its_calls_back_and_leaves_nothing() ->
     async with settled(world(), GIT) as house, calling(house, gate) as client:
         await client.stream.leave()
 
-        assert house.net["git"].stopped == ["log"]
+        assert house.net["git"].stopped_by == ["log"]
         assert len(house.gateway.subscriptions) == 0
         assert (await client.post(PING)).status == 404
 
@@ -452,7 +452,7 @@ async def test_a_bug_in_one_request_is_its_own_answer(
 
     async with settled(world(), GIT) as house, connected(house, "/api/mcp") as client:
         with monkeypatch.context() as broken:
-            broken.setattr(sse, "_check_era", fail)
+            broken.setattr(sse, "_check_stateful", fail)
             answer = await client.ask("ping")
 
         assert answer["error"]["code"] == -32603

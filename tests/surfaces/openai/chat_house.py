@@ -16,11 +16,11 @@ from tests.upstream.memory_link import MemoryNet, definition
 from tests.upstream.scripted_model import Ask
 from toolgate.model.chat import ChatUpstream
 from toolgate.model.servers import ServerRecord
-from toolgate.surfaces.http.guard import Guard
-from toolgate.surfaces.http.messages import Request
+from toolgate.surfaces.http.guard import OriginGuard
+from toolgate.surfaces.http.messages import HttpRequest
 from toolgate.surfaces.http.server import HttpServer
-from toolgate.surfaces.openai.context import ChatParts
-from toolgate.surfaces.openai.endpoint import OpenAiDoor
+from toolgate.surfaces.openai.context import ChatServices
+from toolgate.surfaces.openai.endpoint import ChatEndpoint
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.models.client import Models
@@ -35,7 +35,7 @@ class ChatHouse:
     """Everything a chat test looks at."""
 
     house: House
-    guard: Guard
+    guard: OriginGuard
     models: Models
 
     @property
@@ -54,7 +54,7 @@ class ChatHouse:
         path, _, query = url.partition("?")
         stream = Stream()
         raw = {name.encode(): value.encode("latin-1") for name, value in named.items()}
-        request = Request(method, path, query.encode(), headers=raw, body=sent)
+        request = HttpRequest(method, path, query.encode(), headers=raw, body=sent)
         stream.task = asyncio.ensure_future(self.guard(request, stream))
         return stream
 
@@ -159,15 +159,15 @@ async def open_chat_house(
         open_house(net, *servers, **options) as house,
         Models(Secrets(environ or {}, None), Egress(allow_private=True), pauses_s=(0.0, 0.0)) as models,
     ):
-        parts = ChatParts(
+        parts = ChatServices(
             gateway=house.gateway,
             models=models,
             signer=house.sessions.signer,
             wall_s=asyncio.get_running_loop().time,
         )
-        door = OpenAiDoor(house.identities, parts)
+        door = ChatEndpoint(house.identities, parts)
         house.apply(chat_upstreams={one.upstream_id: one for one in upstreams})
-        yield ChatHouse(house, Guard(door, {"127.0.0.1", "localhost"}), models)
+        yield ChatHouse(house, OriginGuard(door, {"127.0.0.1", "localhost"}), models)
 
 
 @asynccontextmanager

@@ -15,8 +15,8 @@ from tests.surfaces.openai.chat_house import (
 )
 from tests.upstream.memory_link import MemoryNet, definition, record, text_result
 from tests.upstream.scripted_model import calls, scripted_model, status, text
-from toolgate.policy.limits import Limits
-from toolgate.upstream.connection.contract import Reply
+from toolgate.policy.scope import ScopeLimits
+from toolgate.upstream.connection.contract import RpcResponse
 
 pytestmark = pytest.mark.anyio
 
@@ -130,7 +130,9 @@ async def test_too_many_tools_are_refused_or_found() -> None:
             text("done"),
             strict=True,
         ) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),), limits=Limits(max_tools=0)) as house,
+        open_chat_house(
+            MemoryNet(), upstreams=(upstream(model.url),), limits=ScopeLimits(max_tools=0)
+        ) as house,
     ):
         await house.chat()
 
@@ -141,7 +143,9 @@ async def test_too_many_tools_are_refused_or_found() -> None:
     async with (
         scripted_model(text("never")) as model,
         open_chat_house(
-            MemoryNet(), upstreams=(upstream(model.url),), limits=Limits(max_tools=0, on_too_many="refuse")
+            MemoryNet(),
+            upstreams=(upstream(model.url),),
+            limits=ScopeLimits(max_tools=0, on_too_many="refuse"),
         ) as house,
     ):
         refused = await house.post(asking())
@@ -157,9 +161,9 @@ async def test_the_rights_of_the_moment_decide_on_every_call() -> None:
         open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
     ):
 
-        async def close_down(_params: Any) -> Reply:
+        async def close_down(_params: Any) -> RpcResponse:
             house.house.apply(servers={"one": record("one", allowed_tools=())})
-            return Reply(result=text_result("last"))
+            return RpcResponse(result=text_result("last"))
 
         house.net.servers["one"].on_call = {"echo": close_down}
         await house.chat()
@@ -176,9 +180,9 @@ async def test_an_upstream_that_is_switched_off_meanwhile_is_asked_no_more(is_re
     ):
         left = {} if is_removed else {"main": upstream(model.url, enabled=False)}
 
-        async def switch_off(_params: Any) -> Reply:
+        async def switch_off(_params: Any) -> RpcResponse:
             house.house.apply(chat_upstreams=left)
-            return Reply(result=text_result("last"))
+            return RpcResponse(result=text_result("last"))
 
         house.net.servers["one"].on_call = {"echo": switch_off}
         answer = await house.post(asking())

@@ -11,7 +11,7 @@ from tests.surfaces.openai.chat_house import asking, error_in, open_chat_house, 
 from tests.upstream.memory_link import MemoryNet, text_result
 from tests.upstream.scripted_model import calls, cut, hang, scripted_model, status, text
 from toolgate.model.chat import ChatBudgets
-from toolgate.upstream.connection.contract import Reply
+from toolgate.upstream.connection.contract import RpcResponse
 
 pytestmark = pytest.mark.anyio
 
@@ -20,7 +20,7 @@ SECRET = "agent-secret-agent-secret-agent-secret"
 BACKEND_KEY = "sk-backend-0123456789abcdef"
 
 
-async def never(_params: Any) -> Reply:
+async def never(_params: Any) -> RpcResponse:
     await asyncio.Event().wait()
     raise AssertionError
 
@@ -53,9 +53,9 @@ async def test_a_hundred_calls_at_once_are_each_answered_once_in_order_and_withi
     budgets = {"max_total_tool_calls": 60}
     wide = ChatBudgets(max_total_tool_calls=1_000)
 
-    async def echo(params: Any) -> Reply:
+    async def echo(params: Any) -> RpcResponse:
         await asyncio.sleep(0)
-        return Reply(result=text_result(json.dumps(params["arguments"])))
+        return RpcResponse(result=text_result(json.dumps(params["arguments"])))
 
     async with (
         scripted_model(turn, text("done"), strict=True) as model,
@@ -99,7 +99,7 @@ async def test_a_conversation_past_its_time_ends_with_an_answer_that_says_so() -
     ):
         answer = await house.chat(toolgate={"budgets": {"wall_clock_ms": 2_000}})
 
-        assert house.net.servers["one"].stopped == ["hang"]
+        assert house.net.servers["one"].stopped_by == ["hang"]
         assert sorted(house.called) == ["one.echo ok", "one.hang error"]
     assert len(model.requests) == 1
     assert answer["choices"][0]["finish_reason"] == "stop"
@@ -146,7 +146,7 @@ async def test_a_tool_has_its_own_time_and_the_model_is_told() -> None:
     ):
         await house.chat(toolgate={"budgets": {"tool_timeout_ms": 1_000}})
 
-        assert house.net.servers["one"].stopped == ["hang"]
+        assert house.net.servers["one"].stopped_by == ["hang"]
         assert [(one.outcome, one.code) for one in house.house.audited] == [("error", "mcp_timeout")]
         assert house.house.gateway.metrics.tool("one", "hang").errors == {"mcp_timeout": 1}
     error = error_in(model.requests[1], "a")
@@ -155,21 +155,23 @@ async def test_a_tool_has_its_own_time_and_the_model_is_told() -> None:
 
 @pytest.mark.requirement("002-034", "002-100")
 async def test_whatever_a_tool_answers_the_model_is_told_and_goes_on() -> None:
-    async def fail(_params: Any) -> Reply:
-        return Reply(result=b'{"content":[{"type":"text","text":"no such file"}],"isError":true}')
+    async def fail(_params: Any) -> RpcResponse:
+        return RpcResponse(result=b'{"content":[{"type":"text","text":"no such file"}],"isError":true}')
 
-    async def refuse(_params: Any) -> Reply:
-        return Reply(error=b'{"code":-32602,"message":"path is required"}')
+    async def refuse(_params: Any) -> RpcResponse:
+        return RpcResponse(error=b'{"code":-32602,"message":"path is required"}')
 
-    async def break_down(_params: Any) -> Reply:
-        return Reply(error=b'{"code":-32603,"message":"out of order"}')
+    async def break_down(_params: Any) -> RpcResponse:
+        return RpcResponse(error=b'{"code":-32603,"message":"out of order"}')
 
-    async def ask(_params: Any) -> Reply:
+    async def ask(_params: Any) -> RpcResponse:
         questions = {"q": {"method": "elicitation/create", "params": {"message": "who?"}}}
-        return Reply(result=msgspec.json.encode({"resultType": "input_required", "inputRequests": questions}))
+        return RpcResponse(
+            result=msgspec.json.encode({"resultType": "input_required", "inputRequests": questions})
+        )
 
-    async def long(_params: Any) -> Reply:
-        return Reply(result=text_result("é" * 1_000))
+    async def long(_params: Any) -> RpcResponse:
+        return RpcResponse(result=text_result("é" * 1_000))
 
     tools = {"fail": fail, "refuse": refuse, "break": break_down, "ask": ask, "long": long}
     batch = calls(*((f"mcp__one__{name}", "{}", name) for name in tools))
@@ -250,7 +252,7 @@ async def test_a_model_is_asked_again_only_while_nothing_was_run() -> None:
 async def test_a_client_that_goes_away_cancels_the_tools_that_run() -> None:
     began = asyncio.Event()
 
-    async def hang_on(params: Any) -> Reply:
+    async def hang_on(params: Any) -> RpcResponse:
         began.set()
         return await never(params)
 
@@ -263,7 +265,7 @@ async def test_a_client_that_goes_away_cancels_the_tools_that_run() -> None:
             await began.wait()
         await request.leave()
 
-        assert house.net.servers["one"].stopped == ["hang"]
+        assert house.net.servers["one"].stopped_by == ["hang"]
         assert house.called == ["one.hang cancelled"]
         assert house.house.gateway.metrics.chats["main", "cancelled"] == 1
     assert len(model.requests) == 1

@@ -10,9 +10,8 @@ from tests.surfaces.openai.chat_house import USER, ChatHouse, asking, open_chat_
 from tests.upstream.memory_link import MemoryNet, record
 from tests.upstream.scripted_model import Ask, ScriptedModel, call, calls, scripted_model, text
 from toolgate.chat.hidden_turns import HiddenTurn
-from toolgate.gateway.auth.signing import LIFETIME_S
-from toolgate.gateway.sealed_turns import SealedTurns
-from toolgate.gateway.signing import Signer
+from toolgate.gateway.auth.signing import SEAL_LIFETIME_S, Signer
+from toolgate.gateway.chat.session import SealedTurns
 
 pytestmark = pytest.mark.anyio
 
@@ -135,5 +134,5 @@ def test_a_sealed_turn_opens_for_its_principal_until_it_expires() -> None:
     assert turns.open(call_id, principal_id="ada") == turn
     assert turns.open(call_id, principal_id="bob") is None
     assert SealedTurns(Signer(b"x" * 32), lambda: now).open(call_id, principal_id="ada") is None
-    now = LIFETIME_S + 1.0
+    now = SEAL_LIFETIME_S + 1.0
     assert turns.open(call_id, principal_id="ada") is None

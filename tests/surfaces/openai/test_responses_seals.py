@@ -2,12 +2,11 @@
 
 import pytest
 
-from toolgate.chat.responses_carried import Carried
-from toolgate.gateway.auth.signing import LIFETIME_S
-from toolgate.gateway.signing import Signer
-from toolgate.surfaces.openai.responses_seals import CarriedSeals, Remembered
+from toolgate.chat.responses.requests import CarriedCall
+from toolgate.gateway.auth.signing import SEAL_LIFETIME_S, Signer
+from toolgate.surfaces.openai.responses_tools import RecentIds, SealedCalls
 
-CARRIED = Carried("call_1", (("call_0", "zero"),), "one", "one.echo", "{}")
+CARRIED = CarriedCall("call_1", (("call_0", "zero"),), "one", "one.echo", "{}")
 
 
 class Clock:
@@ -18,15 +17,15 @@ class Clock:
 
 
 def test_what_is_sealed_opens_for_its_principal_at_every_node() -> None:
-    sealed = CarriedSeals(Signer(b"k" * 32), Clock()).seal("p_", CARRIED, principal_id="ada")
+    sealed = SealedCalls(Signer(b"k" * 32), Clock()).seal("p_", CARRIED, principal_id="ada")
 
-    assert CarriedSeals(Signer(b"k" * 32), Clock()).open("p_", sealed, principal_id="ada") == CARRIED
+    assert SealedCalls(Signer(b"k" * 32), Clock()).open("p_", sealed, principal_id="ada") == CARRIED
 
 
 @pytest.mark.parametrize("why", ["principal", "purpose", "key", "expired", "tampered", "foreign"])
 def test_nothing_else_opens(why: str) -> None:
     clock = Clock()
-    seals = CarriedSeals(Signer(b"k" * 32), clock)
+    seals = SealedCalls(Signer(b"k" * 32), clock)
     sealed = seals.seal("p_", CARRIED, principal_id="ada")
     prefix, principal_id = "p_", "ada"
     match why:
@@ -35,9 +34,9 @@ def test_nothing_else_opens(why: str) -> None:
         case "purpose":
             prefix, sealed = "q_", "q_" + sealed.removeprefix("p_")
         case "key":
-            seals = CarriedSeals(Signer(b"x" * 32), clock)
+            seals = SealedCalls(Signer(b"x" * 32), clock)
         case "expired":
-            clock.now_s += LIFETIME_S + 1
+            clock.now_s += SEAL_LIFETIME_S + 1
         case "tampered":
             sealed = sealed[:-4] + "AAAA"
         case "foreign":
@@ -47,7 +46,7 @@ def test_nothing_else_opens(why: str) -> None:
 
 
 def test_a_node_remembers_for_each_principal_and_forgets_the_oldest() -> None:
-    kept = Remembered(max_kept=2)
+    kept = RecentIds(max_kept=2)
     for key in "abc":
         kept.put("ada", key, key.upper())
 

@@ -12,7 +12,7 @@ from tests.upstream.memory_link import MemoryNet, definition, record
 from tests.upstream.responses_model import ResponsesScript, call, say
 from tests.upstream.scripted_model import ScriptedModel, events, scripted_model
 from toolgate.model.tasks import Task
-from toolgate.policy.limits import Limits
+from toolgate.policy.scope import ScopeLimits
 
 pytestmark = pytest.mark.anyio
 
@@ -307,7 +307,7 @@ async def test_a_tool_that_is_not_there_is_answered_and_audited(is_stream: bool)
 
 async def test_many_tools_are_found_and_those_named_are_offered_themselves() -> None:
     """Tools that are too many to list are found, unless the request names few enough of them."""
-    limits = Limits(max_tools=2, on_too_many="find")
+    limits = ScopeLimits(max_tools=2, on_too_many="find")
     async with (
         scripted_model(ResponsesScript([say("a")], [call("mcp__one__look")], [say("b")])) as model,
         open_chat_house(two_servers(), *RECORDS, upstreams=(upstream(model.url),), limits=limits) as house,
@@ -324,7 +324,7 @@ async def test_many_tools_are_found_and_those_named_are_offered_themselves() -> 
 
 async def test_a_tool_that_waits_for_approval_is_not_called_by_another_name() -> None:
     approval = {"always": {"tool_names": ["look"]}}
-    limits = Limits(max_tools=2, on_too_many="find")
+    limits = ScopeLimits(max_tools=2, on_too_many="find")
     found = call("call_tool", {"name": "one.look", "arguments": {}})
     async with (
         scripted_model(ResponsesScript([call("describe_tool", {"name": "one.look"}), found])) as model,

@@ -22,9 +22,9 @@ from tests.upstream.scripted_model import (
     whole,
     without_done,
 )
-from toolgate.surfaces.http.events import KEEPALIVE
-from toolgate.surfaces.openai import event_stream
-from toolgate.upstream.connection.contract import Reply
+from toolgate.surfaces.http.responder import KEEPALIVE
+from toolgate.surfaces.openai import wire
+from toolgate.upstream.connection.contract import RpcResponse
 
 pytestmark = pytest.mark.anyio
 
@@ -202,12 +202,12 @@ async def test_a_server_that_answers_whole_where_a_stream_was_asked_for_is_under
 
 
 async def test_silence_is_filled_with_comments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_stream, "KEEPALIVE_S", 0.01)
+    monkeypatch.setattr(wire, "KEEPALIVE_S", 0.01)
     net, gate = MemoryNet(), asyncio.Event()
 
-    async def slow(_params: Any) -> Reply:
+    async def slow(_params: Any) -> RpcResponse:
         await gate.wait()
-        return Reply(result=text_result("at last"))
+        return RpcResponse(result=text_result("at last"))
 
     net.servers["one"].tools = (definition("slow"),)
     net.servers["one"].on_call = {"slow": slow}
@@ -241,7 +241,7 @@ async def test_a_client_that_leaves_a_stream_stops_model_and_tools() -> None:
     began = asyncio.Event()
     net = MemoryNet()
 
-    async def hang_on(_params: Any) -> Reply:
+    async def hang_on(_params: Any) -> RpcResponse:
         began.set()
         await asyncio.Event().wait()
         raise AssertionError
@@ -256,5 +256,5 @@ async def test_a_client_that_leaves_a_stream_stops_model_and_tools() -> None:
             await began.wait()
         await request.leave()
 
-        assert house.net.servers["one"].stopped == ["echo"]
+        assert house.net.servers["one"].stopped_by == ["echo"]
     assert len(model.requests) == 1

@@ -11,12 +11,12 @@ from tests.upstream.memory_link import MemoryNet, record
 from tests.upstream.scripted_model import ScriptedModel, scripted_model
 from toolgate.model.chat import ChatUpstream
 from toolgate.model.servers import ServerRecord
-from toolgate.model.workloads import WorkloadLimits
+from toolgate.model.tasks import WorkloadLimits
 from toolgate.surfaces.wasm.chat_calls import AUTO_TOOL_CALL, CHAT_FUNCTIONS
 from toolgate.surfaces.wasm.context import TaskContext
 from toolgate.surfaces.wasm.descriptors import DESCRIPTOR_FUNCTIONS
 from toolgate.surfaces.wasm.mcp_calls import MCP_FUNCTIONS
-from toolgate.wasm.faults import Fault
+from toolgate.wasm.abi import HostcallFault
 
 T = TypeVar("T")
 
@@ -110,7 +110,7 @@ class Chatter:
             data = said.encode() if isinstance(said, str) else said
             try:
                 self.guest.put_out(out, out_length, data)
-            except Fault as fault:
+            except HostcallFault as fault:
                 return -fault.errno
             return 0
 

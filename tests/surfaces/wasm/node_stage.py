@@ -14,13 +14,12 @@ from tests.wasm.wat import compiled
 from toolgate.audit.events import InvocationEnded
 from toolgate.errors import ControlUnavailable, NotFound
 from toolgate.gateway.auth.identity import principal_of
-from toolgate.model.invocations import ENDED, Ending, Invocation, LogLine
-from toolgate.model.tasks import Task
-from toolgate.model.workloads import Workload
-from toolgate.registry.invocations.contract import Verdict
+from toolgate.model.invocations import ENDED, Invocation, InvocationResult, LogLine
+from toolgate.model.tasks import Task, Workload
+from toolgate.registry.invocations.contract import LeaseVerdict
 from toolgate.registry.memory_invocations import MemoryInvocations
 from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
-from toolgate.surfaces.wasm.invocation import Means, Pace
+from toolgate.surfaces.wasm.invocation import GuestServices, LeaseTiming
 from toolgate.surfaces.wasm.invoker import Invoker
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
@@ -28,7 +27,7 @@ from toolgate.upstream.models.client import Models
 from toolgate.wasm.slots import Slots
 
 ADA = key("ada", "ada" * 20)
-BRISK = Pace(heartbeat_s=0.02, look_s=0.01)
+BRISK = LeaseTiming(heartbeat_s=0.02, look_s=0.01)
 ECHO = """
   (import "wasi_snapshot_preview1" "fd_read" (func $read (param i32 i32 i32 i32) (result i32)))
   (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
@@ -79,8 +78,13 @@ class Line:
         return await self._queue.claim(node_id, limit=limit, wait_s=wait_s)
 
     async def report(
-        self, invocation_id: str, attempt: int, *, lines: Sequence[LogLine] = (), ending: Ending | None = None
-    ) -> Verdict:
+        self,
+        invocation_id: str,
+        attempt: int,
+        *,
+        lines: Sequence[LogLine] = (),
+        ending: InvocationResult | None = None,
+    ) -> LeaseVerdict:
         self._check()
         if self.deafness:
             self.deafness -= 1
@@ -105,7 +109,7 @@ class Node:
     house: House
     queue: MemoryInvocations
     line: Line
-    means: Means
+    means: GuestServices
     texts: dict[str, str]
     directory: Path
     opened: list[str] = field(default_factory=list)
@@ -118,7 +122,7 @@ class Node:
         return compiled(f"(module {self.texts[sha256]})", self.directory)
 
     def invoker(
-        self, node_id: str = "n", *, max_guests: int = 4, drain_s: float = 0.0, pace: Pace = BRISK
+        self, node_id: str = "n", *, max_guests: int = 4, drain_s: float = 0.0, pace: LeaseTiming = BRISK
     ) -> Invoker:
         return Invoker(self.means, node_id=node_id, max_guests=max_guests, drain_s=drain_s, pace=pace)
 
@@ -146,7 +150,7 @@ class Node:
                     return found
                 await self.queue.changed(seen)
 
-    async def ended(self, invocation_id: str) -> tuple[Invocation, Ending]:
+    async def ended(self, invocation_id: str) -> tuple[Invocation, InvocationResult]:
         found = await self.until(invocation_id, lambda one: one.state in ENDED)
         assert found.ending is not None
         return found, found.ending
@@ -184,7 +188,9 @@ async def open_node(tmp_path: Path) -> AsyncIterator[Node]:
             async def open(self, sha256: str) -> Path:
                 return await node.open(sha256)
 
-        means = Means(gateway=house.gateway, models=models, queue=line, slots=slots, modules=Modules())
+        means = GuestServices(
+            gateway=house.gateway, models=models, queue=line, slots=slots, modules=Modules()
+        )
         node = Node(house, queue, line, means, texts, tmp_path)
         yield node
         assert slots.host_faults == 0

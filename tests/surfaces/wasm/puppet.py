@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.wasm.wat import compiled, job
-from toolgate.model.invocations import Ending
-from toolgate.model.workloads import WorkloadLimits
+from toolgate.model.invocations import InvocationResult
+from toolgate.model.tasks import WorkloadLimits
 from toolgate.surfaces.wasm.context import TaskContext
 from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
 from toolgate.wasm.abi import SPEAR, HostFunction
-from toolgate.wasm.slots import Run, Slots
+from toolgate.wasm.slots import GuestRun, Slots
 
 OUT = 0x1_0000
 """Where a script has results put; their length stands before it."""
@@ -141,11 +141,11 @@ class Script:
 
     async def run(
         self, slots: Slots[TaskContext], context: TaskContext, directory: Path, **limits: int
-    ) -> tuple[Ending, list[Any]]:
+    ) -> tuple[InvocationResult, list[Any]]:
         """How it ended, and its answers in order: numbers, and what calls told."""
         bounds = WorkloadLimits(**({"max_output_bytes": 2**26} | limits))
         module = compiled(PUPPET, directory)
-        ending = await slots.run(Run(job(module, context, limits=bounds, input_=bytes(self._input))))
+        ending = await slots.run(GuestRun(job(module, context, limits=bounds, input_=bytes(self._input))))
         return ending, self._answers(ending.stdout)
 
     def _record(self, op: int, *args: int) -> None:

@@ -18,15 +18,13 @@ from toolgate.errors import ToolgateError
 from toolgate.gateway.scope.caller import Caller
 from toolgate.model.principals import Principal
 from toolgate.model.servers import ServerRecord
-from toolgate.model.workloads import WorkloadLimits
+from toolgate.model.tasks import WorkloadLimits
 from toolgate.surfaces.wasm.context import CallLog, TaskContext
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.models.client import Models
-from toolgate.wasm.abi import HostFunction, OnThread
-from toolgate.wasm.faults import Errno, Fault
-from toolgate.wasm.fds import FdTable
-from toolgate.wasm.trampoline import errno_of
+from toolgate.wasm.abi import Errno, FdTable, HostcallFault, HostFunction, OnThread
+from toolgate.wasm.guest import find_errno
 
 T = TypeVar("T")
 
@@ -120,10 +118,10 @@ class PlayedGuest:
             flat.extend((arg,) if isinstance(arg, int) else self._place(arg))
         try:
             result = self._functions[name].call(self, *flat)
-        except Fault as fault:
+        except HostcallFault as fault:
             return -fault.errno
         except ToolgateError as exc:
-            return -errno_of(exc)
+            return -find_errno(exc)
         assert isinstance(result, int)
         return result
 
@@ -163,7 +161,7 @@ class PlayedGuest:
     def read(self, pointer: int, length: int, *, most: int) -> bytes:
         pointer, length = self._bounds(pointer, length)
         if length > most:
-            raise Fault(Errno.EINVAL)
+            raise HostcallFault(Errno.EINVAL)
         return bytes(self.memory[pointer : pointer + length])
 
     def read_u32(self, pointer: int) -> int:
@@ -185,7 +183,7 @@ class PlayedGuest:
         capacity = self.check_out(out_pointer, out_length_pointer)
         self.write_u32(out_length_pointer, len(data))
         if len(data) > capacity:
-            raise Fault(Errno.ENOSPC)
+            raise HostcallFault(Errno.ENOSPC)
         self.write(out_pointer, data)
         return len(data)
 
@@ -200,11 +198,11 @@ class PlayedGuest:
 
     def call_table(self, index: int, *args: int) -> int:
         if index not in self.table:
-            raise Fault(Errno.EINVAL)
+            raise HostcallFault(Errno.EINVAL)
         return self.table[index](*args)
 
     def _bounds(self, pointer: int, length: int) -> tuple[int, int]:
         pointer, length = pointer & _U32_MAX, length & _U32_MAX
         if pointer + length > _MEMORY:
-            raise Fault(Errno.EFAULT)
+            raise HostcallFault(Errno.EFAULT)
         return pointer, length

@@ -12,11 +12,11 @@ from tests.scenarios.soak import rounds
 from tests.surfaces.wasm.any_order import PRINCIPALS, Oracle, Scopes, Step, net, random_steps, records, tasks
 from tests.surfaces.wasm.task_house import PlayedGuest, TaskHouse, open_task_house
 from toolgate.gateway.scope.caller import Caller
-from toolgate.model.workloads import WorkloadLimits
+from toolgate.model.tasks import WorkloadLimits
 from toolgate.policy.layers import parse_session_params
 from toolgate.surfaces.wasm.chat_session import ChatSession
 from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
-from toolgate.wasm.faults import Fault
+from toolgate.wasm.abi import HostcallFault
 
 pytestmark = pytest.mark.anyio
 
@@ -62,7 +62,7 @@ class Played:
         """The tools that a model would be offered in this session."""
         try:
             params = self.guest.fds.get(fd, ChatSession).params
-        except Fault as fault:
+        except HostcallFault as fault:
             return -fault.errno, []
         caller = self.guest.context.caller
         request = parse_session_params(params.mcp)

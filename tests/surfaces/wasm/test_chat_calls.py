@@ -11,7 +11,7 @@ from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
 from tests.upstream.scripted_model import calls, text
 from toolgate.surfaces.wasm import chat_session
 from toolgate.surfaces.wasm.chat_calls import AUTO_TOOL_CALL, ENABLE_METRICS, GET_METRICS, SET_PARAM
-from toolgate.wasm.faults import Errno, Fault
+from toolgate.wasm.abi import Errno, HostcallFault
 
 pytestmark = pytest.mark.anyio
 
@@ -79,7 +79,7 @@ async def test_a_guest_has_only_so_many_descriptors() -> None:
 
 async def test_a_send_that_cannot_even_begin_takes_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
     def too_deep(_: object) -> None:
-        raise Fault(Errno.EAGAIN)
+        raise HostcallFault(Errno.EAGAIN)
 
     def story(chat: Chatter) -> None:
         chat.say("hi")

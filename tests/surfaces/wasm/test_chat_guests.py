@@ -14,12 +14,12 @@ from tests.surfaces.wasm.chat_stage import ChatStage, chat_stage, content_of
 from tests.upstream.memory_link import Json, MemoryNet, text_result
 from tests.upstream.scripted_model import Ask, calls, hang, text
 from tests.wasm.wat import compiled, job
-from toolgate.model.invocations import Ending
-from toolgate.model.workloads import WorkloadLimits
+from toolgate.model.invocations import InvocationResult
+from toolgate.model.tasks import WorkloadLimits
 from toolgate.surfaces.wasm.context import TaskContext
 from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
-from toolgate.upstream.connection.contract import Reply
-from toolgate.wasm.slots import Run, Slots
+from toolgate.upstream.connection.contract import RpcResponse
+from toolgate.wasm.slots import GuestRun, Slots
 
 pytestmark = pytest.mark.anyio
 
@@ -118,8 +118,10 @@ class Guests:
         self._slots = slots
         self._directory = directory
 
-    def begin(self, wat: str, **limits: int) -> tuple[Run[TaskContext], "asyncio.Task[Ending]"]:
-        run = Run(
+    def begin(
+        self, wat: str, **limits: int
+    ) -> tuple[GuestRun[TaskContext], "asyncio.Task[InvocationResult]"]:
+        run = GuestRun(
             job(compiled(wat, self._directory), self._stage.house.context(), limits=WorkloadLimits(**limits))
         )
         return run, asyncio.create_task(self._slots.run(run))
@@ -131,7 +133,7 @@ class Guests:
         assert (ending.ended_by, ending.exit_code, ending.message) == ("exit", 0, "")
         return [json.loads(line.text) for line in run.output.take()]
 
-    async def ending(self, wat: str, **limits: int) -> Ending:
+    async def ending(self, wat: str, **limits: int) -> InvocationResult:
         return await self.begin(wat, **limits)[1]
 
 
@@ -297,10 +299,10 @@ async def test_a_run_that_is_killed_leaves_nothing_at_the_model(tmp_path: Path) 
 async def test_a_run_that_is_killed_leaves_nothing_at_a_server(tmp_path: Path) -> None:
     net, begun = MemoryNet(), asyncio.Event()
 
-    async def for_ever(_: Json) -> Reply:
+    async def for_ever(_: Json) -> RpcResponse:
         begun.set()
         await asyncio.Event().wait()
-        return Reply(result=text_result(""))
+        return RpcResponse(result=text_result(""))
 
     net.servers["one"].on_call = {"echo": for_ever}
     async with chat_stage(calls((ECHO, "{}")), net=net) as stage, guests(stage, tmp_path) as run:
@@ -309,7 +311,7 @@ async def test_a_run_that_is_killed_leaves_nothing_at_a_server(tmp_path: Path) -
         guest.kill("revoked", "its key is gone")
         ending = await running
 
-        assert (ending.ended_by, net.servers["one"].stopped) == ("revoked", ["echo"])
+        assert (ending.ended_by, net.servers["one"].stopped_by) == ("revoked", ["echo"])
 
 
 @pytest.mark.parametrize("tool", [("spin", 4), ("doze", 5)])

@@ -12,9 +12,9 @@ from tests.surfaces.wasm.chat_stage import Chatter, chat_stage, content_of
 from tests.upstream.memory_link import Json, MemoryNet, MemoryServer, definition, text_result
 from tests.upstream.scripted_model import Ask, call, calls, cut, hang, status, text, whole
 from toolgate.model.chat import ChatBudgets
-from toolgate.model.invocations import CallMade
+from toolgate.model.invocations import InvocationCall
 from toolgate.surfaces.wasm.chat_calls import AUTO_TOOL_CALL, ENABLE_METRICS, GET_METRICS
-from toolgate.upstream.connection.contract import Reply
+from toolgate.upstream.connection.contract import RpcResponse
 
 pytestmark = pytest.mark.anyio
 
@@ -386,22 +386,24 @@ async def test_the_time_of_a_chat_is_what_it_asks_for_at_most() -> None:
 async def test_a_call_that_the_end_of_a_chat_cuts_off_is_on_record() -> None:
     net = MemoryNet()
 
-    async def for_ever(_: Json) -> Reply:
+    async def for_ever(_: Json) -> RpcResponse:
         await asyncio.Event().wait()
-        return Reply(result=text_result(""))
+        return RpcResponse(result=text_result(""))
 
     net.servers["one"].on_call = {"echo": for_ever}
 
     def story(chat: Chatter) -> Any:
         chat.set("timeout_ms", 600)
         answer = chat.ask()
-        assert chat.context.calls.kept == [CallMade(server_id="one", tool="echo", code="cancelled", ms=0)]
+        assert chat.context.calls.kept == [
+            InvocationCall(server_id="one", tool="echo", code="cancelled", ms=0)
+        ]
         return answer
 
     async with chat_stage(calls((ECHO, "{}", "c")), net=net) as stage:
         answer = await stage.play(story)
 
-        assert net.servers["one"].stopped == ["echo"]
+        assert net.servers["one"].stopped_by == ["echo"]
     assert answer["toolgate"]["stopped"] == "time_limit"
 
 

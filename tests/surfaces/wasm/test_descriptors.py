@@ -10,7 +10,7 @@ import pytest
 from tests.surfaces.wasm.task_house import PlayedGuest, TaskHouse, open_task_house
 from tests.upstream.memory_link import MemoryNet, record
 from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
-from toolgate.wasm.fds import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, Entry
+from toolgate.wasm.abi import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, FdEntry
 
 pytestmark = pytest.mark.anyio
 
@@ -29,7 +29,7 @@ async def play(house: TaskHouse, story: Callable[[PlayedGuest], None]) -> None:
     await house.play(ALL_FUNCTIONS, story)
 
 
-class Thing(Entry):
+class Thing(FdEntry):
     """Ready for what a test says."""
 
     kind = "Thing"
@@ -109,7 +109,7 @@ async def test_what_was_closed_is_watched_no_longer_and_does_not_pile_up(house: 
             guest.fds.close(fd)
             assert guest.call("spear_epoll_ctl", epfd, DEL, fd, 0) == EBADF
         assert wait(guest, epfd) == (0, [])
-        assert len(guest.fds.get(epfd, Entry).interest) <= 2  # type: ignore[attr-defined]
+        assert len(guest.fds.get(epfd, FdEntry).interest) <= 2  # type: ignore[attr-defined]
 
     await play(house, story)
 

@@ -11,9 +11,8 @@ from tests.surfaces.wasm.test_mcp_calls import FUNCTIONS, net, one, status
 from tests.upstream.memory_link import Json, text_result
 from toolgate.errors import InvalidParams, PolicyDenied
 from toolgate.policy.layers import MAX_WILDCARDS
-from toolgate.surfaces.wasm.descriptors import NARROW
-from toolgate.surfaces.wasm.fd_policy import ALL
-from toolgate.upstream.connection.contract import Reply
+from toolgate.surfaces.wasm.descriptors import NARROW, NO_POLICY
+from toolgate.upstream.connection.contract import RpcResponse
 
 pytestmark = pytest.mark.anyio
 
@@ -45,8 +44,8 @@ async def test_a_descriptor_lists_and_calls_only_what_its_guest_has_left_of_it()
         assert tools(guest, other) == ["list", "read", "write"]
         assert status(guest, fd)["policy"] == {"allow": ["read"], "deny": ["list", "write"]}
 
-    async def list_all(_: Json) -> Reply:
-        return Reply(result=text_result("all"))
+    async def list_all(_: Json) -> RpcResponse:
+        return RpcResponse(result=text_result("all"))
 
     async with open_task_house(net(list=list_all), one()) as house:
         await house.play(FUNCTIONS, story)
@@ -84,7 +83,7 @@ async def test_a_descriptor_is_never_widened() -> None:
 
 @pytest.mark.requirement("002-097")
 async def test_a_descriptors_budget_of_calls_time_and_output_ends_with_the_number_of_each() -> None:
-    async def hangs(_: Json) -> Reply:
+    async def hangs(_: Json) -> RpcResponse:
         await asyncio.Event().wait()
         raise AssertionError
 
@@ -144,7 +143,7 @@ async def test_what_is_no_policy_or_of_another_kind_of_descriptor_is_invalid() -
     ],
 )
 def test_a_list_that_would_let_more_through_is_refused(before: str, after: str) -> None:
-    policy = ALL.narrow(json.dumps({"allow": [before]}).encode(), server_id="fs")
+    policy = NO_POLICY.narrow(json.dumps({"allow": [before]}).encode(), server_id="fs")
 
     with pytest.raises(PolicyDenied):
         policy.narrow(json.dumps({"allow": [after]}).encode(), server_id="fs")
@@ -154,13 +153,13 @@ def test_a_list_that_would_let_more_through_is_refused(before: str, after: str) 
     ("before", "after"), [("*", "read"), ("read*", "fs/read_all"), ("fs/@read_only", "fs/@read_only")]
 )
 def test_a_list_within_the_one_before_it_takes_its_place(before: str, after: str) -> None:
-    policy = ALL.narrow(json.dumps({"allow": [before]}).encode(), server_id="fs")
+    policy = NO_POLICY.narrow(json.dumps({"allow": [before]}).encode(), server_id="fs")
 
     assert policy.narrow(json.dumps({"allow": [after]}).encode(), server_id="fs").allow == (after,)
 
 
 def test_denials_add_up_to_no_more_than_one_list_may_hold() -> None:
-    policy = ALL
+    policy = NO_POLICY
     for number in range(MAX_WILDCARDS):
         policy = policy.narrow(json.dumps({"deny": [f"a{number}*"]}).encode(), server_id="fs")
 

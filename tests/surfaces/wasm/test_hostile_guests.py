@@ -12,11 +12,11 @@ from tests.surfaces.wasm.task_house import TaskHouse, open_task_house
 from tests.upstream.memory_link import MemoryNet, record
 from tests.upstream.stdio_stage import resident_bytes
 from tests.wasm.wat import compiled, job
-from toolgate.model.invocations import Ending
-from toolgate.model.workloads import WorkloadLimits
+from toolgate.model.invocations import InvocationResult
+from toolgate.model.tasks import WorkloadLimits
 from toolgate.surfaces.wasm.context import TaskContext
 from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
-from toolgate.wasm.slots import Run, Slots
+from toolgate.wasm.slots import GuestRun, Slots
 
 pytestmark = pytest.mark.anyio
 
@@ -25,10 +25,12 @@ LIMITS = WorkloadLimits(wall_clock_ms=3_600_000, max_calls=2_000, max_fds=1_000,
 CALLS_A_RUN = 10_000
 
 
-async def run_hostile(house: TaskHouse, slots: Slots[TaskContext], directory: Path, seed: int) -> Ending:
+async def run_hostile(
+    house: TaskHouse, slots: Slots[TaskContext], directory: Path, seed: int
+) -> InvocationResult:
     module = compiled(hostile(CALLS_A_RUN, seed=seed), directory)
     context = house.context(max_calls=LIMITS.max_calls)
-    ending = await slots.run(Run(job(module, context, limits=LIMITS, input_=b"some input")))
+    ending = await slots.run(GuestRun(job(module, context, limits=LIMITS, input_=b"some input")))
     house.house.sink.events.clear()
     for server in house.net.servers.values():
         server.calls.clear()

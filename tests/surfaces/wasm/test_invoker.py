@@ -14,14 +14,14 @@ from tests.upstream.stdio_stage import until
 from toolgate.errors import ControlUnavailable
 from toolgate.model.invocations import (
     MAX_LOG_LINES,
-    CallMade,
-    Ending,
     Invocation,
+    InvocationCall,
+    InvocationResult,
     InvocationState,
     LogLine,
 )
 from toolgate.model.principals import Ceiling
-from toolgate.surfaces.wasm.invocation import MAX_HELD_CHARS, Pace, newest_lines
+from toolgate.surfaces.wasm.invocation import MAX_HELD_CHARS, LeaseTiming, newest_lines
 
 pytestmark = pytest.mark.anyio
 
@@ -49,7 +49,7 @@ async def test_calls_of_tools_are_in_the_ending_and_in_the_audit_under_the_invoc
     (call,) = node.house.audited
     assert found.state == "succeeded"
     assert ending.usage.tool_calls == 1
-    assert ending.calls == (CallMade(server_id="one", tool="echo", code="", ms=ending.calls[0].ms),)
+    assert ending.calls == (InvocationCall(server_id="one", tool="echo", code="", ms=ending.calls[0].ms),)
     assert (call.door, call.session, call.principal, call.task_id) == (
         "hostcall",
         invocation_id,
@@ -224,7 +224,7 @@ async def test_a_fault_of_the_node_is_the_end_of_one_run_and_stands_in_its_log_a
 ) -> None:
     async with open_node(tmp_path) as node, node.invoker():
 
-        async def fail(_run: object) -> Ending:
+        async def fail(_run: object) -> InvocationResult:
             raise ZeroDivisionError("a bug")
 
         with monkeypatch.context() as broken:
@@ -298,7 +298,7 @@ def test_of_lines_that_nobody_hears_of_the_newest_are_held() -> None:
 async def test_a_run_is_over_before_its_lease_is_so_that_nobody_else_runs_it_meanwhile(
     tmp_path: Path,
 ) -> None:
-    pace = Pace(lease_s=1.5, heartbeat_s=0.05, look_s=0.01)
+    pace = LeaseTiming(lease_s=1.5, heartbeat_s=0.05, look_s=0.01)
     async with open_node(tmp_path) as node, node.invoker(pace=pace) as invoker:
         invocation_id = await node.begin("wait")
         await node.waits(invocation_id)
@@ -314,7 +314,10 @@ async def test_a_run_is_over_before_its_lease_is_so_that_nobody_else_runs_it_mea
 
 
 async def test_nothing_is_begun_before_the_queue_has_heard_that_it_is(tmp_path: Path) -> None:
-    async with open_node(tmp_path) as node, node.invoker(pace=Pace(lease_s=0.3, heartbeat_s=0.05)) as invoker:
+    async with (
+        open_node(tmp_path) as node,
+        node.invoker(pace=LeaseTiming(lease_s=0.3, heartbeat_s=0.05)) as invoker,
+    ):
         node.line.deafness = 1_000
         invocation_id = await node.begin("echo")
         async with asyncio.timeout(60):

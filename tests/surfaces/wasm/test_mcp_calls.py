@@ -11,14 +11,14 @@ import pytest
 from tests.surfaces.mcp.house import task
 from tests.surfaces.wasm.task_house import TASK, PlayedGuest, TaskHouse, open_task_house
 from tests.upstream.memory_link import Json, MemoryNet, MemoryServer, definition, record, text_result
-from toolgate.model.invocations import CallMade
+from toolgate.model.invocations import InvocationCall
 from toolgate.model.principals import Ceiling, Principal
-from toolgate.model.workloads import WorkloadLimits
-from toolgate.policy.limits import Limits
+from toolgate.model.tasks import WorkloadLimits
+from toolgate.policy.scope import ScopeLimits
 from toolgate.surfaces.wasm import mcp_calls
 from toolgate.surfaces.wasm.descriptors import DESCRIPTOR_FUNCTIONS, GET_STATUS
 from toolgate.surfaces.wasm.mcp_calls import MCP_FUNCTIONS
-from toolgate.upstream.connection.contract import Reply
+from toolgate.upstream.connection.contract import RpcResponse
 
 pytestmark = pytest.mark.anyio
 
@@ -261,17 +261,17 @@ async def test_what_a_guest_leaves_with_the_host_is_bounded(monkeypatch: pytest.
         assert len(house.net["one"].calls) == 3
 
 
-async def fails(_: Json) -> Reply:
-    return Reply(result=msgspec.json.encode({"content": [], "isError": True}))
+async def fails(_: Json) -> RpcResponse:
+    return RpcResponse(result=msgspec.json.encode({"content": [], "isError": True}))
 
 
-async def refuses(_: Json) -> Reply:
-    return Reply(error=b'{"code":-32602,"message":"no such path"}')
+async def refuses(_: Json) -> RpcResponse:
+    return RpcResponse(error=b'{"code":-32602,"message":"no such path"}')
 
 
-async def asks(_: Json) -> Reply:
+async def asks(_: Json) -> RpcResponse:
     question = {"method": "elicitation/create", "params": {"message": "who?"}}
-    return Reply(
+    return RpcResponse(
         result=msgspec.json.encode({"resultType": "input_required", "inputRequests": {"q": question}})
     )
 
@@ -299,7 +299,7 @@ async def test_what_becomes_of_a_call_is_told_as_a_result_or_as_a_number() -> No
 
 
 async def test_a_tool_that_takes_too_long_is_a_timeout() -> None:
-    async def hangs(_: Json) -> Reply:
+    async def hangs(_: Json) -> RpcResponse:
         await asyncio.Event().wait()
         raise AssertionError
 
@@ -328,7 +328,7 @@ async def test_a_run_makes_as_many_calls_as_it_may_and_no_more() -> None:
 
 
 async def test_the_calls_of_a_run_are_kept() -> None:
-    def story(guest: PlayedGuest) -> list[CallMade]:
+    def story(guest: PlayedGuest) -> list[InvocationCall]:
         fd = guest.call("mcp_open", "one")
         guest.ask("mcp_call_tool", fd, "read", "{}")
         guest.ask("mcp_call_tool", fd, "nope", "{}")
@@ -383,7 +383,7 @@ async def test_a_server_with_too_many_tools_is_refused_or_searched_as_on_its_own
         call = '{"name": "read", "arguments": {"n": 1}}'
         return fd, names, text_of(guest.told("mcp_call_tool", fd, "call_tool", call))
 
-    limits = Limits(max_tools=1, on_too_many=on_too_many)
+    limits = ScopeLimits(max_tools=1, on_too_many=on_too_many)
     async with open_task_house(net(), one(), limits=limits) as house:
         told = await play(house, story)
 
@@ -394,9 +394,9 @@ async def test_a_server_with_too_many_tools_is_refused_or_searched_as_on_its_own
 
 
 async def test_results_of_modern_servers_have_their_plain_form() -> None:
-    async def modern(_: Json) -> Reply:
+    async def modern(_: Json) -> RpcResponse:
         result = {"resultType": "complete", "content": [], "structuredContent": [1, 2]}
-        return Reply(result=msgspec.json.encode(result))
+        return RpcResponse(result=msgspec.json.encode(result))
 
     def story(guest: PlayedGuest) -> Any:
         return guest.told("mcp_call_tool", guest.call("mcp_open", "one"), "modern", "{}")

@@ -23,13 +23,13 @@ from tests.upstream.scripted_model import ScriptedModel, scripted_model, text
 from tests.upstream.stdio_stage import open_opener
 from tests.wasm.wat import compiled, job
 from toolgate.model.chat import ChatUpstream
-from toolgate.model.servers import Budgets, ServerRecord, StdioLaunch
-from toolgate.model.workloads import WorkloadLimits
+from toolgate.model.servers import ServerBudgets, ServerRecord, StdioLaunch
+from toolgate.model.tasks import WorkloadLimits
 from toolgate.surfaces.wasm.context import TaskContext
 from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
-from toolgate.upstream.connection.contract import Reply
-from toolgate.wasm.fds import Entry
-from toolgate.wasm.slots import Run, Slots
+from toolgate.upstream.connection.contract import RpcResponse
+from toolgate.wasm.abi import FdEntry
+from toolgate.wasm.slots import GuestRun, Slots
 
 pytestmark = pytest.mark.anyio
 
@@ -147,7 +147,7 @@ async def test_opening_without_closing_comes_to_an_end_and_all_is_freed(stage: S
     gc.collect()
     before = _entries()
 
-    ending = await stage.slots.run(Run(job(module, stage.house.context(), limits=limits)))
+    ending = await stage.slots.run(GuestRun(job(module, stage.house.context(), limits=limits)))
 
     assert (ending.ended_by, ending.exit_code) == ("exit", 100), ending
     assert stage.slots.host_faults == 0
@@ -156,7 +156,7 @@ async def test_opening_without_closing_comes_to_an_end_and_all_is_freed(stage: S
 
 
 def _entries() -> int:
-    return sum(isinstance(one, Entry) for one in gc.get_objects())
+    return sum(isinstance(one, FdEntry) for one in gc.get_objects())
 
 
 def ask_the_model(script: Script, fd: int) -> None:
@@ -280,7 +280,7 @@ async def test_bytes_that_are_no_text_are_invalid(stage: Stage, bad: bytes) -> N
 
 @pytest.mark.parametrize("name", ["spear_epoll_wait", "mcp_call_tool"])
 async def test_a_guest_that_waits_within_a_call_is_ended_at_its_deadline(stage: Stage, name: str) -> None:
-    async def hang(_: Json) -> Reply:
+    async def hang(_: Json) -> RpcResponse:
         await asyncio.Event().wait()
         raise AssertionError
 
@@ -299,7 +299,7 @@ async def test_a_guest_that_waits_within_a_call_is_ended_at_its_deadline(stage: 
 
     assert (ending.ended_by, answers) == ("deadline", [1_000, 1_001])
     assert stage.slots.host_faults == 0
-    assert stage.house.net["one"].stopped == (["read"] if name == "mcp_call_tool" else [])
+    assert stage.house.net["one"].stopped_by == (["read"] if name == "mcp_call_tool" else [])
     assert [made.code for made in context.calls.kept] == (["cancelled"] if name == "mcp_call_tool" else [])
 
 
@@ -381,7 +381,7 @@ async def test_a_guest_reads_a_file_through_the_reference_server(tmp_path: Path)
         transport="stdio",
         stdio=launch,
         allowed_tools=("read_*", "list_*"),
-        budgets=Budgets(tool_timeout_ms=20_000, max_concurrency=2, max_tool_output_bytes=65_536),
+        budgets=ServerBudgets(tool_timeout_ms=20_000, max_concurrency=2, max_tool_output_bytes=65_536),
     )
     script = Script()
     script.call("mcp_open", "one")

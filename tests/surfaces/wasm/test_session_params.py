@@ -8,13 +8,12 @@ import pytest
 from tests.surfaces.mcp.house import task
 from tests.surfaces.wasm.task_house import TASK, PlayedGuest, TaskHouse, open_task_house
 from tests.upstream.memory_link import MemoryNet, record
-from toolgate.model.chat import BudgetsNarrowed
+from toolgate.model.chat import ChatBudgetLimits
 from toolgate.policy.layers import SessionRequest, parse_session_params
-from toolgate.policy.limits import Limits
+from toolgate.policy.scope import ScopeLimits
 from toolgate.surfaces.wasm import chat_session
-from toolgate.surfaces.wasm.chat_session import ChatSession
+from toolgate.surfaces.wasm.chat_session import ChatSession, SessionParams
 from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
-from toolgate.surfaces.wasm.session_params import SessionParams
 
 pytestmark = pytest.mark.anyio
 
@@ -214,7 +213,7 @@ async def test_what_is_a_models_is_forwarded_as_it_was_written_and_nothing_else(
             "tool_choice": b"null",
         }
         assert (params.model, params.backend, params.arena) == ("m", "b", (64, 0))
-        assert params.budgets == BudgetsNarrowed(
+        assert params.budgets == ChatBudgetLimits(
             wall_clock_ms=30_000, max_iterations=6, max_total_tool_calls=9, max_tool_output_bytes=256
         )
 
@@ -282,7 +281,9 @@ async def test_the_policy_is_that_of_the_moment(house: TaskHouse) -> None:
 
 async def test_a_scope_with_too_many_tools_can_still_be_narrowed() -> None:
     config = {"default_server_ids": ["one", "two"]}
-    async with open_task_house(MemoryNet(), *SERVERS, config=config, limits=Limits(max_tools=1)) as house:
+    async with open_task_house(
+        MemoryNet(), *SERVERS, config=config, limits=ScopeLimits(max_tools=1)
+    ) as house:
 
         def story(guest: PlayedGuest) -> None:
             fd = guest.call("cchat_create")

@@ -101,7 +101,7 @@ class Authority:
         challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
         return self.challenges.pop(form["code"], None) == challenge
 
-    def agree(self, url: str) -> dict[str, str]:
+    def negotiate(self, url: str) -> dict[str, str]:
         """What the browser is sent back with when somebody agrees at `url`."""
         asked = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
         assert asked["code_challenge_method"] == "S256"

@@ -4,8 +4,8 @@ from typing import Any
 
 from tests.upstream.oauth.authority import NOW_S, REDIRECT, House, authorizer
 from toolgate.model.servers import ServerRecord
-from toolgate.upstream.oauth.grants import GrantFiles, Whose
-from toolgate.upstream.oauth.logins import Answer, Login, Logins
+from toolgate.upstream.oauth.grants import GrantFiles, LoginKey
+from toolgate.upstream.oauth.logins import Login, LoginCallback, Logins
 
 
 def personal(house: House, **fields: Any) -> ServerRecord:
@@ -30,8 +30,8 @@ class Desk:
     async def finish(
         self, answer: dict[str, str], *, principal: str = "ada", server: str = "there", owner: str = ""
     ) -> Login:
-        came_back = Answer(state=answer["state"], code=answer["code"], issuer=answer.get("iss"))
-        return await self.logins.finish(Whose(server, owner), principal=principal, answer=came_back)
+        came_back = LoginCallback(state=answer["state"], code=answer["code"], issuer=answer.get("iss"))
+        return await self.logins.finish(LoginKey(server, owner), principal=principal, answer=came_back)
 
     async def log_in(self, house: House, record: ServerRecord) -> Login:
-        return await self.finish(house.authority.agree(await self.begin(record)))
+        return await self.finish(house.authority.negotiate(await self.begin(record)))

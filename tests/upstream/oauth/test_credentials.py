@@ -9,24 +9,24 @@ from tests.upstream.faulty_http import FaultyHttp, Peer, Request
 from tests.upstream.http_links import Heard, call, echoed
 from tests.upstream.oauth.authority import FETCHER, NOW_S, SECRET, House, authorizer, open_house
 from toolgate.errors import ServerUnavailable
-from toolgate.upstream.connection.contract import Link, StartFailed
+from toolgate.upstream.connection.contract import ServerConnection, StartFailed
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.oauth.authorizer import Authorizer
-from toolgate.upstream.oauth.connector import AuthorizedLink, AuthorizedOpener
-from toolgate.upstream.oauth.metadata import covers
-from toolgate.upstream.oauth.tokens import Token
-from toolgate.upstream.streamable import StreamableOpener
+from toolgate.upstream.oauth.connector import OAuthConnection, OAuthConnector
+from toolgate.upstream.oauth.metadata import covers_url
+from toolgate.upstream.oauth.tokens import OAuthToken
+from toolgate.upstream.streamable import StreamableConnector
 
 pytestmark = pytest.mark.anyio
 
 
-def opener() -> AuthorizedOpener:
-    inner = StreamableOpener(Secrets({}), Egress(allow_private=True))
-    return AuthorizedOpener(inner, authorizer(), clock_s=lambda: NOW_S)
+def opener() -> OAuthConnector:
+    inner = StreamableConnector(Secrets({}), Egress(allow_private=True))
+    return OAuthConnector(inner, authorizer(), clock_s=lambda: NOW_S)
 
 
-async def open_link(house: House) -> Link:
+async def open_link(house: House) -> ServerConnection:
     return await opener()(house.record(), Heard(), known_era=None)
 
 
@@ -55,10 +55,10 @@ async def test_a_server_gets_the_token_that_the_gateway_asked_for(era: str) -> N
 async def test_a_renewed_token_is_shown_on_the_same_link_and_session(era: str) -> None:
     async with open_house(era) as house:
         link = await open_link(house)
-        assert isinstance(link, AuthorizedLink)
+        assert isinstance(link, OAuthConnection)
         await call(link, 1)
         house.authority.valid = {"another-token"}
-        link.take(Token(access="another-token"))
+        link.take(OAuthToken(access="another-token"))
         reply = await call(link, 2)
         await link.aclose()
 
@@ -74,10 +74,10 @@ async def test_a_token_that_was_renewed_is_not_shown_when_the_server_quotes_it()
     async with open_house() as house:
         house.mcp.faults["tools/call"] = quote
         link = await open_link(house)
-        assert isinstance(link, AuthorizedLink)
+        assert isinstance(link, OAuthConnection)
         first = await call(link)
         house.authority.valid = {"another-token"}
-        link.take(Token(access="another-token"))
+        link.take(OAuthToken(access="another-token"))
         second = await call(link)
         await link.aclose()
 
@@ -101,7 +101,7 @@ async def test_a_server_that_refuses_a_token_fails_the_call_and_nothing_is_sent_
 async def test_a_token_that_was_revoked_is_replaced_without_another_link(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("toolgate.upstream.oauth.renewal.MIN_GAP_S", 0.0)
+    monkeypatch.setattr("toolgate.upstream.oauth.connector.MIN_GAP_S", 0.0)
     async with open_house("legacy") as house:
         link = await open_link(house)
         house.authority.valid.clear()
@@ -115,7 +115,7 @@ async def test_a_token_that_was_revoked_is_replaced_without_another_link(
     assert len(house.serving.seen("initialize")) == 1
 
 
-async def _answers(link: Link) -> bool:
+async def _answers(link: ServerConnection) -> bool:
     try:
         return await call(link) == echoed()
     except ServerUnavailable:
@@ -133,7 +133,7 @@ async def test_without_oauth_in_its_record_a_server_gets_a_plain_link() -> None:
         link = await opener()(plain, Heard(), known_era=None)
         await link.aclose()
 
-    assert not isinstance(link, AuthorizedLink)
+    assert not isinstance(link, OAuthConnection)
     assert house.issuing.connections == 0
 
 
@@ -235,7 +235,7 @@ async def test_metadata_is_found_in_every_place_the_standards_name(path: str, pl
         house.authority.metadata = {"token_endpoint": f"{root}/token"}
         token = await authorizer().token(house.record())
 
-    assert token == Token(access="token-1-of-many", expires_at_s=NOW_S + 3600, lifetime_s=3600)
+    assert token == OAuthToken(access="token-1-of-many", expires_at_s=NOW_S + 3600, lifetime_s=3600)
 
 
 async def test_a_client_proves_itself_the_way_the_authorization_server_takes() -> None:
@@ -324,4 +324,4 @@ async def test_an_authorization_server_that_is_down_costs_only_its_own_server() 
     ],
 )
 def test_a_token_is_for_one_place_and_what_is_below_it(resource: str, url: str, expected: bool) -> None:
-    assert covers(resource, url) is expected
+    assert covers_url(resource, url) is expected

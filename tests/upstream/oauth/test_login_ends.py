@@ -13,7 +13,7 @@ from toolgate.errors import InvalidRequest, ServerBusy
 from toolgate.upstream.connection.contract import StartFailed
 from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.http.fetch import Fetcher
-from toolgate.upstream.oauth.grants import GrantFiles, Whose
+from toolgate.upstream.oauth.grants import GrantFiles, LoginKey
 from toolgate.upstream.oauth.logins import MAX_BEGINNING_EACH, MAX_LOGINS_EACH
 from toolgate.upstream.oauth.metadata import OAuthFailed, find_parties
 
@@ -87,7 +87,7 @@ async def test_a_login_goes_with_what_it_was_for(
         await desk.logins.tidy({"there": record}, anybody)
 
     assert [path.name for path in (tmp_path / "logins").iterdir()] == ["there.json"] * is_kept
-    assert (desk.logins.of(Whose("there")) is not None) == is_kept
+    assert (desk.logins.of(LoginKey("there")) is not None) == is_kept
 
 
 async def test_a_login_goes_with_its_server_and_that_of_a_principal_with_the_principal(
@@ -98,7 +98,7 @@ async def test_a_login_goes_with_its_server_and_that_of_a_principal_with_the_pri
         own = personal(house, per_principal=True)
         for owner in ("key:ada", "key:eve"):
             begun = await desk.logins.begin(own.owned_by(owner), principal=owner, redirect_uri=REDIRECT)
-            await desk.finish(house.authority.agree(begun.url), principal=owner, owner=owner)
+            await desk.finish(house.authority.negotiate(begun.url), principal=owner, owner=owner)
         await desk.log_in(house, own)
         await desk.logins.tidy({"there": own}, lambda principal_id: principal_id == "key:ada")
         kept = sorted(grants)
@@ -106,8 +106,8 @@ async def test_a_login_goes_with_its_server_and_that_of_a_principal_with_the_pri
         shared = sorted(grants)
         await desk.logins.tidy({}, anybody)
 
-    assert kept == [Whose("there"), Whose("there", "key:ada")]
-    assert (shared, list(grants), list((tmp_path / "logins").iterdir())) == ([Whose("there")], [], [])
+    assert kept == [LoginKey("there"), LoginKey("there", "key:ada")]
+    assert (shared, list(grants), list((tmp_path / "logins").iterdir())) == ([LoginKey("there")], [], [])
 
 
 async def test_a_key_that_is_deleted_while_its_login_is_finished_leaves_nothing_to_the_next_of_its_name(
@@ -119,7 +119,7 @@ async def test_a_key_that_is_deleted_while_its_login_is_finished_leaves_nothing_
         begun = await desk.logins.begin(own.owned_by("key:ada"), principal="key:ada", redirect_uri=REDIRECT)
         await desk.logins.tidy({"there": own}, lambda _principal_id: False)
         with pytest.raises(InvalidRequest, match="changed meanwhile"):
-            await desk.finish(house.authority.agree(begun.url), principal="key:ada", owner="key:ada")
+            await desk.finish(house.authority.negotiate(begun.url), principal="key:ada", owner="key:ada")
 
     assert list(grants) == []
 
@@ -132,7 +132,7 @@ async def test_a_login_that_was_begun_for_oneself_is_not_finished_for_all(grants
         desk = Desk(grants)
         own = personal(house, per_principal=True).owned_by("key:ada")
         begun = await desk.logins.begin(own, principal="key:ada", redirect_uri=REDIRECT)
-        answer = house.authority.agree(begun.url)
+        answer = house.authority.negotiate(begun.url)
         for owner in ("", "key:eve"):
             with pytest.raises(InvalidRequest, match="no such login"):
                 await desk.finish(answer, principal="key:ada", owner=owner)
@@ -143,7 +143,7 @@ async def test_a_login_that_was_begun_for_oneself_is_not_finished_for_all(grants
 async def test_who_begins_many_logins_puts_nobody_else_off(grants: GrantFiles) -> None:
     async with open_house() as house:
         desk = Desk(grants)
-        answer = house.authority.agree(await desk.begin(personal(house)))
+        answer = house.authority.negotiate(await desk.begin(personal(house)))
         for _ in range(MAX_LOGINS_EACH + 1):
             await desk.logins.begin(personal(house), principal="eve", redirect_uri=REDIRECT)
         login = await desk.finish(answer)
@@ -222,7 +222,7 @@ async def test_a_login_that_ends_while_it_is_renewed_does_not_come_back(tmp_path
         tokens = authorizer(grants)
         renewing = asyncio.create_task(tokens.token(personal(house), refused="token-1-of-many"))
         await asyncio.sleep(0)
-        await grants.drop(Whose("there"))
+        await grants.drop(LoginKey("there"))
         with pytest.raises(StartFailed, match="nobody has logged in"):
             await renewing
 
@@ -246,7 +246,7 @@ async def test_a_login_that_is_made_anew_while_the_old_one_is_renewed_is_the_one
             await asyncio.sleep(0)
         house.authority.held.set()
         await asyncio.gather(renewing, logging_in)
-        stored = [files.get(Whose("there")) for files in (grants, GrantFiles(tmp_path))]
+        stored = [files.get(LoginKey("there")) for files in (grants, GrantFiles(tmp_path))]
 
     assert [one and one.access for one in stored] == ["token-3-of-many"] * 2
 
@@ -317,9 +317,13 @@ async def test_the_file_of_a_login_is_good_under_its_own_name_only(tmp_path: Pat
         own = personal(house, per_principal=True).owned_by("key:ada")
         desk = Desk(grants)
         begun = await desk.logins.begin(own, principal="key:ada", redirect_uri=REDIRECT)
-        await desk.finish(house.authority.agree(begun.url), principal="key:ada", owner="key:ada")
-    content = (tmp_path / Whose("there", "key:ada").file_name).read_bytes()
-    for name in (Whose("there", "key:eve").file_name, Whose("there").file_name, Whose("else").file_name):
+        await desk.finish(house.authority.negotiate(begun.url), principal="key:ada", owner="key:ada")
+    content = (tmp_path / LoginKey("there", "key:ada").file_name).read_bytes()
+    for name in (
+        LoginKey("there", "key:eve").file_name,
+        LoginKey("there").file_name,
+        LoginKey("else").file_name,
+    ):
         (tmp_path / name).write_bytes(content)
 
-    assert list(GrantFiles(tmp_path)) == [Whose("there", "key:ada")]
+    assert list(GrantFiles(tmp_path)) == [LoginKey("there", "key:ada")]

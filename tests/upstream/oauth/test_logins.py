@@ -11,9 +11,9 @@ from tests.upstream.oauth.authority import NOW_S, REDIRECT, SECRET, authorizer, 
 from tests.upstream.oauth.desk import Desk, personal
 from toolgate.errors import InvalidRequest, ServerUnavailable
 from toolgate.upstream.connection.contract import StartFailed
-from toolgate.upstream.oauth.grants import GrantFiles, Whose
+from toolgate.upstream.oauth.grants import GrantFiles, LoginKey
 from toolgate.upstream.oauth.logins import LOGIN_S, MAX_LOGINS_EACH, Login
-from toolgate.upstream.oauth.tokens import Token
+from toolgate.upstream.oauth.tokens import OAuthToken
 
 pytestmark = pytest.mark.anyio
 
@@ -31,7 +31,7 @@ async def test_a_login_earns_a_token_that_is_used_until_it_expires(grants: Grant
         later = await authorizer(grants, now_s=NOW_S + 3_000).token(record)
 
     assert login == Login(issuer=house.authority.issuer, expires_at_s=NOW_S + 3600, renews=False)
-    assert token == later == Token(access="token-1-of-many", expires_at_s=NOW_S + 3600, lifetime_s=3600)
+    assert token == later == OAuthToken(access="token-1-of-many", expires_at_s=NOW_S + 3600, lifetime_s=3600)
     (form,) = house.authority.forms
     assert (form["resource"], form["redirect_uri"]) == (house.serving.url, REDIRECT)
 
@@ -61,7 +61,7 @@ async def test_a_login_outlives_the_process_in_a_file_for_its_owner_only(tmp_pat
     assert token.access == "token-1-of-many"
     (file,) = directory.iterdir()
     assert (stat.S_IMODE(file.stat().st_mode), stat.S_IMODE(directory.stat().st_mode)) == (0o600, 0o700)
-    assert "token-1" not in repr(GrantFiles(directory).get(Whose("there")))
+    assert "token-1" not in repr(GrantFiles(directory).get(LoginKey("there")))
 
 
 async def test_a_file_that_cannot_be_read_means_logging_in_again(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ async def test_who_logs_out_is_logged_out(grants: GrantFiles) -> None:
         with pytest.raises(StartFailed, match="toolgate servers login there") as refused:
             await authorizer(grants).token(personal(house))
 
-    assert (ended, refused.value.fatal, desk.logins.of(Whose("there"))) == ([True, False], True, None)
+    assert (ended, refused.value.fatal, desk.logins.of(LoginKey("there"))) == ([True, False], True, None)
 
 
 async def test_without_a_place_to_keep_them_nobody_can_log_in() -> None:
@@ -128,7 +128,7 @@ async def test_an_expired_login_without_renewal_says_so(grants: GrantFiles) -> N
 async def test_what_was_begun_is_finished_once_and_by_who_began_it(grants: GrantFiles) -> None:
     async with open_house() as house:
         desk = Desk(grants)
-        answer = house.authority.agree(await desk.begin(personal(house)))
+        answer = house.authority.negotiate(await desk.begin(personal(house)))
         for principal, server in (("eve", "there"), ("ada", "elsewhere")):
             with pytest.raises(InvalidRequest, match="no such login"):
                 await desk.finish(answer, principal=principal, server=server)
@@ -142,7 +142,7 @@ async def test_what_was_begun_is_finished_once_and_by_who_began_it(grants: Grant
 async def test_what_was_begun_too_long_ago_is_over(grants: GrantFiles) -> None:
     async with open_house() as house:
         desk = Desk(grants)
-        answer = house.authority.agree(await desk.begin(personal(house)))
+        answer = house.authority.negotiate(await desk.begin(personal(house)))
         desk.now_s += LOGIN_S
         with pytest.raises(InvalidRequest, match="no such login"):
             await desk.finish(answer)
@@ -152,7 +152,7 @@ async def test_only_so_many_logins_are_begun_at_once(grants: GrantFiles) -> None
     async with open_house() as house:
         desk = Desk(grants)
         answers = [
-            house.authority.agree(await desk.begin(personal(house))) for _ in range(MAX_LOGINS_EACH + 1)
+            house.authority.negotiate(await desk.begin(personal(house))) for _ in range(MAX_LOGINS_EACH + 1)
         ]
         with pytest.raises(InvalidRequest, match="no such login"):
             await desk.finish(answers[0])
@@ -175,7 +175,7 @@ async def test_rfc_9207_an_answer_of_another_authorization_server_is_refused(
     async with open_house() as house:
         house.authority.metadata = metadata
         desk = Desk(grants)
-        answer = house.authority.agree(await desk.begin(personal(house)))
+        answer = house.authority.negotiate(await desk.begin(personal(house)))
         del answer["iss"]
         with pytest.raises(InvalidRequest, match="not from the authorization server"):
             await desk.finish(answer | said)

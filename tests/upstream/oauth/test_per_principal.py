@@ -17,11 +17,11 @@ from toolgate.errors import LoginRequired, ServerUnavailable, ToolgateError
 from toolgate.model.servers import ServerRecord
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
-from toolgate.upstream.oauth.connector import AuthorizedOpener
-from toolgate.upstream.oauth.grants import GrantFiles, Whose
-from toolgate.upstream.oauth.logins import Answer, Logins
+from toolgate.upstream.oauth.connector import OAuthConnector
+from toolgate.upstream.oauth.grants import GrantFiles, LoginKey
+from toolgate.upstream.oauth.logins import LoginCallback, Logins
 from toolgate.upstream.pool.pool import CallOrigin, Pool
-from toolgate.upstream.streamable import StreamableOpener
+from toolgate.upstream.streamable import StreamableConnector
 
 pytestmark = pytest.mark.anyio
 
@@ -39,9 +39,9 @@ class Stage:
         """The token that it earned."""
         record = self.record.owned_by(owner) if owner else self.record
         begun = await self.logins.begin(record, principal=owner or "admin", redirect_uri=REDIRECT)
-        back = self.house.authority.agree(begun.url)
-        answer = Answer(state=back["state"], code=back["code"], issuer=back["iss"])
-        await self.logins.finish(Whose("there", owner), principal=owner or "admin", answer=answer)
+        back = self.house.authority.negotiate(begun.url)
+        answer = LoginCallback(state=back["state"], code=back["code"], issuer=back["iss"])
+        await self.logins.finish(LoginKey("there", owner), principal=owner or "admin", answer=answer)
         self.pool.reconnect("there", owner)
         return f"token-{len(self.house.authority.forms)}-of-many"
 
@@ -64,8 +64,8 @@ class Stage:
 async def open_stage(directory: Path, era: str = "modern", **record: Any) -> AsyncIterator[Stage]:
     grants = GrantFiles(directory)
     tokens = authorizer(grants)
-    opener = AuthorizedOpener(
-        StreamableOpener(Secrets({}), Egress(allow_private=True)), tokens, clock_s=lambda: NOW_S
+    opener = OAuthConnector(
+        StreamableConnector(Secrets({}), Egress(allow_private=True)), tokens, clock_s=lambda: NOW_S
     )
     async with open_house(era) as house, Pool({"streamable_http": opener}, on_change=lambda _: None) as pool:
         house.authority.replaces = False

@@ -13,11 +13,11 @@ from toolgate.errors import LoginRequired, ServerUnavailable, ToolgateError
 from toolgate.model.servers import ServerRecord
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
-from toolgate.upstream.oauth.challenges import MAX_SCOPES, NO_CHALLENGE, Challenge, parse_challenge
-from toolgate.upstream.oauth.connector import AuthorizedOpener
-from toolgate.upstream.oauth.grants import GrantFiles, Whose
-from toolgate.upstream.oauth.registration import CLIENT_DOCUMENT, describe_client
-from toolgate.upstream.streamable import StreamableOpener
+from toolgate.upstream.http.responses import MAX_SCOPES, NO_CHALLENGE, BearerChallenge, parse_challenge
+from toolgate.upstream.oauth.connector import OAuthConnector
+from toolgate.upstream.oauth.grants import GrantFiles, LoginKey
+from toolgate.upstream.oauth.tokens import CLIENT_DOCUMENT, describe_client
+from toolgate.upstream.streamable import StreamableConnector
 
 pytestmark = pytest.mark.anyio
 
@@ -78,7 +78,7 @@ async def test_one_that_was_given_a_secret_shows_it_where_it_got_it(method: str,
 
     assert house.authority.registrations[0]["token_endpoint_auth_method"] == method
     assert house.authority.clients == [("registered-1", "given")]
-    assert "given" not in repr(grants.get(Whose("there")))
+    assert "given" not in repr(grants.get(LoginKey("there")))
 
 
 async def test_an_authorization_server_that_reads_it_is_given_the_url_of_our_own_metadata(
@@ -202,20 +202,20 @@ async def test_a_401_names_where_the_server_speaks_of_itself_at_its_own_address_
     [
         (
             'bearer error="insufficient_scope", scope="a  b a"',
-            Challenge(error="insufficient_scope", scopes=("a", "b")),
+            BearerChallenge(error="insufficient_scope", scopes=("a", "b")),
         ),
         (
             'Bearer resource_metadata="https://x/y", realm="a, scope=b"',
-            Challenge(resource_metadata="https://x/y"),
+            BearerChallenge(resource_metadata="https://x/y"),
         ),
-        ('Bearer scope="a\\"b ok"', Challenge(scopes=("ok",))),
+        ('Bearer scope="a\\"b ok"', BearerChallenge(scopes=("ok",))),
         ('Basic scope="a"', NO_CHALLENGE),
         ("Bearer", NO_CHALLENGE),
         ("", NO_CHALLENGE),
         (f'Bearer scope="{"a" * 9_000}"', NO_CHALLENGE),
     ],
 )
-def test_a_challenge_is_read_for_what_it_says(header: str, expected: Challenge) -> None:
+def test_a_challenge_is_read_for_what_it_says(header: str, expected: BearerChallenge) -> None:
     assert parse_challenge(header) == expected
 
 
@@ -253,9 +253,9 @@ async def test_a_token_that_may_not_do_it_says_what_would(
         if grant == "authorization_code":
             record = record.owned_by(owner)
             desk = Desk(grants)
-            await desk.finish(house.authority.agree(await desk.begin(record)), owner=owner)
-        inner = StreamableOpener(Secrets({}), Egress(allow_private=True))
-        link = await AuthorizedOpener(inner, tokens, clock_s=lambda: NOW_S)(record, Heard(), known_era=None)
+            await desk.finish(house.authority.negotiate(await desk.begin(record)), owner=owner)
+        inner = StreamableConnector(Secrets({}), Egress(allow_private=True))
+        link = await OAuthConnector(inner, tokens, clock_s=lambda: NOW_S)(record, Heard(), known_era=None)
         forms = len(house.authority.forms)
         with pytest.raises(kind) as refused:
             await call(link, 1)

@@ -8,8 +8,8 @@ import pytest
 
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.upstream.connection.contract import StartFailed
-from toolgate.upstream.oauth.renewal import MIN_GAP_S, Renewal
-from toolgate.upstream.oauth.tokens import Token
+from toolgate.upstream.oauth.connector import MIN_GAP_S, TokenRenewal
+from toolgate.upstream.oauth.tokens import OAuthToken
 
 pytestmark = pytest.mark.anyio
 
@@ -23,10 +23,10 @@ def now_s() -> float:
     return asyncio.get_running_loop().time()
 
 
-def token(lifetime_s: float | None = 3600) -> Token:
+def token(lifetime_s: float | None = 3600) -> OAuthToken:
     if lifetime_s is None:
-        return Token(access="a")
-    return Token(access="a", expires_at_s=now_s() + lifetime_s, lifetime_s=lifetime_s)
+        return OAuthToken(access="a")
+    return OAuthToken(access="a", expires_at_s=now_s() + lifetime_s, lifetime_s=lifetime_s)
 
 
 @dataclass
@@ -39,13 +39,13 @@ class Play:
     taken: list[float] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
 
-    async def obtain(self, *, refused: str | None) -> Token:
+    async def obtain(self, *, refused: str | None) -> OAuthToken:
         self.asked.append((now_s(), refused == "a"))
         if self.failure is not None:
             raise self.failure
         return token(self.lifetime_s)
 
-    def take(self, _token: Token) -> None:
+    def take(self, _token: OAuthToken) -> None:
         self.taken.append(now_s())
 
     def fail(self, reason: str) -> None:
@@ -53,7 +53,7 @@ class Play:
 
 
 async def run(play: Play, *, for_s: float, refused_at_s: tuple[float, ...] = ()) -> None:
-    renewal = Renewal(token(play.lifetime_s), obtain=play.obtain, clock_s=now_s)
+    renewal = TokenRenewal(token(play.lifetime_s), obtain=play.obtain, clock_s=now_s)
     running = asyncio.create_task(renewal.run(play))
     for at_s in refused_at_s:
         await pass_time(at_s - now_s())

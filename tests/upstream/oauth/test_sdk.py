@@ -29,15 +29,15 @@ from tests.upstream.http_links import Heard
 from tests.upstream.oauth.authority import FETCHER, REDIRECT
 from tests.upstream.test_streamable_sdk import Upstream, call
 from toolgate.model.servers import HttpEndpoint, OAuth, ServerRecord
-from toolgate.model.tools import Era
+from toolgate.model.tools import Revision
 from toolgate.upstream.connection.contract import StartFailed
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.oauth.authorizer import Authorizer
-from toolgate.upstream.oauth.connector import AuthorizedOpener
-from toolgate.upstream.oauth.grants import GrantFiles, Whose
-from toolgate.upstream.oauth.logins import Answer, Logins
-from toolgate.upstream.streamable import StreamableOpener
+from toolgate.upstream.oauth.connector import OAuthConnector
+from toolgate.upstream.oauth.grants import GrantFiles, LoginKey
+from toolgate.upstream.oauth.logins import LoginCallback, Logins
+from toolgate.upstream.streamable import StreamableConnector
 
 pytestmark = pytest.mark.anyio
 
@@ -139,13 +139,13 @@ async def agree(url: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_a_login_to_a_server_of_the_sdk(
-    era: Era, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    era: Revision, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL, logger="mcp")
     grants = GrantFiles(tmp_path)
     authorizer = Authorizer(Secrets({}), FETCHER, clock_s=time.time, grants=grants)
-    opener = AuthorizedOpener(
-        StreamableOpener(Secrets({}), Egress(allow_private=True)), authorizer, clock_s=time.time
+    opener = OAuthConnector(
+        StreamableConnector(Secrets({}), Egress(allow_private=True)), authorizer, clock_s=time.time
     )
     async with asyncio.timeout(60), serving(Provider()) as url:
         oauth = OAuth(grant="authorization_code", client_id="gateway")
@@ -158,8 +158,8 @@ async def test_a_login_to_a_server_of_the_sdk(
         logins = Logins(authorizer, grants, clock_s=time.time)
         begun = await logins.begin(record, principal="ada", redirect_uri=REDIRECT)
         answer = await agree(begun.url)
-        came_back = Answer(state=answer["state"], code=answer["code"], issuer=answer.get("iss"))
-        login = await logins.finish(Whose("sdk"), principal="ada", answer=came_back)
+        came_back = LoginCallback(state=answer["state"], code=answer["code"], issuer=answer.get("iss"))
+        login = await logins.finish(LoginKey("sdk"), principal="ada", answer=came_back)
         link = await opener(record, Heard(), known_era=era)
         first = await call(link, "first")
         await link.aclose()

@@ -9,21 +9,19 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Text, case, cast, func, select
 
-from toolgate.audit.index.statements import conditions
-from toolgate.audit.index.tables import EVENTS
-from toolgate.audit.queries import Filter
-from toolgate.audit.speeds import percentile_ms
+from toolgate.audit.index.statements import build_conditions, percentile_ms
+from toolgate.audit.index.tables import EVENTS, EventFilter
 
-MOST: Final = 20
+MAX_NAMED: Final = 20
 """Tools, reasons and callers that are named."""
-MOST_SERVERS: Final = 1_000
+MAX_NAMED_SERVERS: Final = 1_000
 _ADMITTED: Final = EVENTS.c.outcome != "denied"
 _FAILED: Final = func.sum(case((EVENTS.c.outcome.in_(["error", "tool_error"]), 1), else_=0))
 _COUNT: Final = func.count()
 _decode_numbers = msgspec.json.Decoder(list[int]).decode
 
 
-class Bucket(NamedTuple):
+class CallBucket(NamedTuple):
     at_ms: int
     calls: int
     errors: int
@@ -80,7 +78,7 @@ class Activity:
     since_ms: int
     until_ms: int
     bucket_ms: int
-    buckets: Sequence[Bucket]
+    buckets: Sequence[CallBucket]
     servers: Sequence[ServerCalls]
     tools: Sequence[ToolCalls]
     denials: Sequence[Denials]
@@ -106,14 +104,14 @@ class _Tally:
 
 
 def read_activity(
-    connection: Connection, asked: Filter, since_ms: int, until_ms: int, buckets: int
+    connection: Connection, asked: EventFilter, since_ms: int, until_ms: int, buckets: int
 ) -> Activity:
     """The calls from `since_ms` on and before `until_ms`, in so many buckets."""
     calls = [
         EVENTS.c.type == "call",
         EVENTS.c.at_ms >= since_ms,
         EVENTS.c.at_ms < until_ms,
-        *conditions(asked),
+        *build_conditions(asked),
     ]
     bucket_ms = -(-(until_ms - since_ms) // buckets)
     tools = _read_tools(connection, calls)
@@ -122,8 +120,8 @@ def read_activity(
         until_ms=until_ms,
         bucket_ms=bucket_ms,
         buckets=_read_buckets(connection, calls, range(since_ms, until_ms, bucket_ms)),
-        servers=_servers(tools),
-        tools=_slowest(tools),
+        servers=_sum_servers(tools),
+        tools=_find_slowest(tools),
         denials=_read_denials(connection, calls),
         callers=_read_callers(connection, calls),
     )
@@ -131,7 +129,7 @@ def read_activity(
 
 def _read_buckets(
     connection: Connection, calls: Sequence[ColumnElement[bool]], starts: range
-) -> Sequence[Bucket]:
+) -> Sequence[CallBucket]:
     number = (EVENTS.c.at_ms - starts.start) // starts.step
     query = select(number.label("number"), EVENTS.c.outcome, _COUNT.label("many"))
     counts: dict[int, Counter[str]] = defaultdict(Counter)
@@ -141,7 +139,7 @@ def _read_buckets(
         if row.outcome in {"error", "tool_error"}:
             counts[row.number]["errors"] += row.many
     return [
-        Bucket(at_ms, counts[one]["calls"], counts[one]["errors"], counts[one]["denied"])
+        CallBucket(at_ms, counts[one]["calls"], counts[one]["errors"], counts[one]["denied"])
         for one, at_ms in enumerate(starts)
     ]
 
@@ -182,7 +180,7 @@ def _parse_speeds(text: str) -> dict[int, int]:
     return dict(zip(numbers[::2], numbers[1::2], strict=True))
 
 
-def _servers(tools: Mapping[tuple[str, str], _Tally]) -> Sequence[ServerCalls]:
+def _sum_servers(tools: Mapping[tuple[str, str], _Tally]) -> Sequence[ServerCalls]:
     servers: dict[str, _Tally] = defaultdict(lambda: _Tally({}, 0, 0))
     for (server_id, _), tally in tools.items():
         server = servers[server_id]
@@ -190,7 +188,7 @@ def _servers(tools: Mapping[tuple[str, str], _Tally]) -> Sequence[ServerCalls]:
             server.speeds[speed] = server.speeds.get(speed, 0) + many
         server.errors += tally.errors
         server.last_ms = max(server.last_ms, tally.last_ms)
-    most = sorted(servers, key=lambda server_id: (-servers[server_id].calls, server_id))[:MOST_SERVERS]
+    most = sorted(servers, key=lambda server_id: (-servers[server_id].calls, server_id))[:MAX_NAMED_SERVERS]
     return [
         ServerCalls(server_id, tally.calls, tally.errors, *tally.percentiles, tally.last_ms)
         for server_id in sorted(most)
@@ -198,21 +196,21 @@ def _servers(tools: Mapping[tuple[str, str], _Tally]) -> Sequence[ServerCalls]:
     ]
 
 
-def _slowest(tools: Mapping[tuple[str, str], _Tally]) -> Sequence[ToolCalls]:
-    slow = nsmallest(MOST, tools.items(), key=lambda one: (-percentile_ms(one[1].speeds, 0.95), one[0]))
+def _find_slowest(tools: Mapping[tuple[str, str], _Tally]) -> Sequence[ToolCalls]:
+    slow = nsmallest(MAX_NAMED, tools.items(), key=lambda one: (-percentile_ms(one[1].speeds, 0.95), one[0]))
     return [ToolCalls(*name, tally.calls, tally.errors, *tally.percentiles) for name, tally in slow]
 
 
 def _read_denials(connection: Connection, calls: Sequence[ColumnElement[bool]]) -> Sequence[Denials]:
     reason = tuple(func.coalesce(EVENTS.c[name], "").label(name) for name in ("code", "layer", "rule"))
     query = select(*reason, _COUNT.label("many")).where(*calls, EVENTS.c.outcome == "denied")
-    return [Denials(*row) for row in _most(connection, query, reason)]
+    return [Denials(*row) for row in _most_frequent(connection, query, reason)]
 
 
 def _read_callers(connection: Connection, calls: Sequence[ColumnElement[bool]]) -> Sequence[CallerCalls]:
     caller = func.coalesce(EVENTS.c.principal, "").label("principal")
     query = select(caller, _COUNT.label("many")).where(*calls, _ADMITTED)
-    return [CallerCalls(*row) for row in _most(connection, query, [caller])]
+    return [CallerCalls(*row) for row in _most_frequent(connection, query, [caller])]
 
 
 def read_versions(
@@ -230,7 +228,7 @@ def read_versions(
     found: dict[int, _Tally] = defaultdict(lambda: _Tally({}, 0, 0))
     denials: Counter[int] = Counter()
     for profiles, speed, many, errors, refused in connection.execute(query.group_by(*key)):
-        version = _version_in(profiles, profile_id)
+        version = _parse_version(profiles, profile_id)
         if version is None:
             continue  # of a profile whose name ends like this one's
         tally = found[version]
@@ -250,13 +248,13 @@ def read_versions(
     ]
 
 
-def _version_in(profiles: str, profile_id: str) -> int | None:
+def _parse_version(profiles: str, profile_id: str) -> int | None:
     """The version of a profile in what an event says of all its profiles."""
     named = (one.partition("@") for one in profiles.split(" "))
     return next((int(text) for name, _, text in named if name == profile_id and text.isdecimal()), None)
 
 
-def _most(connection: Connection, query: Any, key: Sequence[ColumnElement[str]]) -> Sequence[Any]:
+def _most_frequent(connection: Connection, query: Any, key: Sequence[ColumnElement[str]]) -> Sequence[Any]:
     """The most frequent; of the same number, by name as the bytes are."""
-    rows = connection.execute(query.group_by(*key).order_by(_COUNT.desc()).limit(10 * MOST)).all()
-    return sorted(rows, key=lambda row: (-row.many, tuple(row)))[:MOST]
+    rows = connection.execute(query.group_by(*key).order_by(_COUNT.desc()).limit(10 * MAX_NAMED)).all()
+    return sorted(rows, key=lambda row: (-row.many, tuple(row)))[:MAX_NAMED]

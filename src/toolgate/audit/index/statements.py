@@ -1,15 +1,27 @@
-"""What is asked of the tables of the index, and how events become rows: the same on every engine."""
+"""What lists and results cost models, by task and day: added up as it comes in, each event once.
 
-from collections.abc import Iterable, Sequence
+What was used, by whom: calls that were let through, counted by tool; and how far back that is known.
+
+How long calls took, in classes each a tenth above the one before, whose counts can be added up.
+
+What is asked of the tables of the index, and how events become rows: the same on every engine.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
     Select,
     Table,
+    case,
     delete,
+    distinct,
+    func,
     insert,
     select,
     tuple_,
@@ -24,13 +36,173 @@ from toolgate.audit.events import (
     SessionEnded,
     TokensCounted,
 )
-from toolgate.audit.index.tables import BODIES, EVENTS, HEAD, KEYS, LOGS, WENT_WRONG
-from toolgate.audit.lines import Batch, Line, decode_body, encode_body
-from toolgate.audit.queries import MAX_KEY_CHARS, Filter, KeptEvent, Place
-from toolgate.audit.speeds import speed_of
-from toolgate.audit.tokens import add_tokens, prune_tokens
+from toolgate.audit.index.tables import (
+    BODIES,
+    EVENTS,
+    HEAD,
+    KEYS,
+    LOGS,
+    MAX_KEY_CHARS,
+    TOKENS,
+    WENT_WRONG,
+    EventFilter,
+    EventPosition,
+    IndexedEvent,
+)
+from toolgate.audit.log.lines import AuditLine, LineBatch, decode_body, encode_body
 
-AROUND: Final = 100
+DAY_MS: Final = 24 * 3_600_000
+MAX_TASKS: Final = 1_000
+"""Tasks that are named."""
+
+
+class TokenSums(NamedTuple):
+    """What the lists and results of some time cost."""
+
+    lists: int
+    definition_tokens: int
+    full_tokens: int
+    calls: int
+    result_tokens: int
+
+
+class TokenReport(NamedTuple):
+    """The same sums, once by day and once by task."""
+
+    days: Mapping[int, TokenSums]
+    """Days since 1970, in UTC, in order: those on which there was something."""
+    tasks: Mapping[str, TokenSums]
+    """Those with the most tokens first. Under no name: callers without a task."""
+
+
+SUMS: Final = TokenSums._fields
+"""Columns, and fields of events by the same name."""
+
+
+def add_tokens(connection: Connection, events: Iterable[TokensCounted]) -> None:
+    """Add them to their days. Only in the transaction that takes their lines in: so none counts twice."""
+    days: dict[tuple[int, str], Counter[str]] = {}
+    for event in events:
+        task_id = event.task_id[:MAX_KEY_CHARS].replace("\0", "\ufffd")
+        sums = days.setdefault((event.at_ms // DAY_MS, task_id), Counter())
+        sums.update({name: getattr(event, name) for name in SUMS})
+    for (day, task_id), sums in days.items():
+        one = (TOKENS.c.day == day, TOKENS.c.task_id == task_id)
+        more = {name: TOKENS.c[name] + sums[name] for name in SUMS}
+        if connection.execute(update(TOKENS).where(*one).values(more)).rowcount == 0:
+            named = {"day": day, "task_id": task_id}
+            connection.execute(insert(TOKENS), named | {name: sums[name] for name in SUMS})
+
+
+def read_tokens(connection: Connection, *, since_day: int, task_id: str | None) -> TokenReport:
+    """From `since_day` on, of one task or of all."""
+    asked = [TOKENS.c.day >= since_day]
+    if task_id is not None:
+        asked.append(TOKENS.c.task_id == task_id)
+    sums = [func.sum(TOKENS.c[name]) for name in SUMS]
+    cost = func.sum(TOKENS.c.definition_tokens + TOKENS.c.result_tokens)
+    days = select(TOKENS.c.day, *sums).where(*asked).group_by(TOKENS.c.day)
+    tasks = select(TOKENS.c.task_id, *sums).where(*asked).group_by(TOKENS.c.task_id)
+    costliest = tasks.order_by(cost.desc(), TOKENS.c.task_id).limit(MAX_TASKS)
+    return TokenReport(
+        {day: _sums(found) for day, *found in connection.execute(days.order_by(TOKENS.c.day))},
+        {name: _sums(found) for name, *found in connection.execute(costliest)},
+    )
+
+
+def _sums(found: Sequence[Any]) -> TokenSums:
+    return TokenSums(*map(int, found))  # PostgreSQL has decimals here
+
+
+def prune_tokens(connection: Connection, *, before_ms: int) -> None:
+    """Drop the days that ended before that."""
+    connection.execute(delete(TOKENS).where(TOKENS.c.day < before_ms // DAY_MS))
+
+
+MAX_USES: Final = 100_000
+"""Tools by holder that are counted at once: more than there can be in any registry that works."""
+
+UseColumn = Literal["task_id", "principal"]
+
+
+class ToolUse(NamedTuple):
+    """One tool, prompt or resource that one holder used."""
+
+    holder: str
+    """The task or the principal; empty: a caller without a task."""
+    server_id: str
+    tool: str
+    calls: int
+    """Since the time that is asked about."""
+    last_ms: int
+    """When it was used last, as far back as anything is known."""
+
+
+class IndexExtent(NamedTuple):
+    """What the index knows of a span of time."""
+
+    begins_ms: int | None
+    """Of the oldest event of all. None: there is none."""
+    days: int
+    """Days of the span that it could know of."""
+    silent_days: int
+    """Those of them on which nothing at all is written down."""
+
+
+def read_uses(
+    connection: Connection, *, by: UseColumn, since_ms: int, holder: str | None = None
+) -> Sequence[ToolUse]:
+    """Each tool that was called and not denied, whatever came of it. Of one `holder`, or of all."""
+    who = EVENTS.c[by]
+    calls = [EVENTS.c.type == "call", EVENTS.c.outcome != "denied", EVENTS.c.server_id.is_not(None)]
+    if holder is not None:
+        calls.append(who == holder if holder else who.is_(None))
+    recent = func.sum(case((EVENTS.c.at_ms >= since_ms, 1), else_=0))
+    key = (who, EVENTS.c.server_id, EVENTS.c.tool)
+    query = select(*key, recent, func.max(EVENTS.c.at_ms)).where(*calls).group_by(*key)
+    return [
+        ToolUse(found or "", server_id, tool or "", int(many), last_ms)
+        for found, server_id, tool, many, last_ms in connection.execute(query.limit(MAX_USES))
+    ]
+
+
+def read_extent(connection: Connection, *, since_ms: int, until_ms: int) -> IndexExtent:
+    """What is known of the time from `since_ms` up to `until_ms`."""
+    begins_ms = connection.execute(select(func.min(EVENTS.c.at_ms))).scalar_one()
+    if begins_ms is None:
+        return IndexExtent(None, 0, 0)
+    first, last = max(since_ms, begins_ms) // DAY_MS, until_ms // DAY_MS
+    day = EVENTS.c.at_ms // DAY_MS
+    spoken = select(func.count(distinct(day))).where(
+        EVENTS.c.at_ms >= first * DAY_MS, EVENTS.c.at_ms < (last + 1) * DAY_MS
+    )
+    days = max(0, last - first + 1)
+    return IndexExtent(begins_ms, days, days - int(connection.execute(spoken).scalar_one()))
+
+
+_STEP: Final = math.log(1.1)
+
+
+def classify_speed(duration_us: int) -> int:
+    """The class of a duration."""
+    return math.ceil(math.log(max(1, duration_us)) / _STEP)
+
+
+def percentile_ms(counts: Mapping[int, int], share: float) -> float:
+    """What `share` of the calls took at most, within 5 %. `counts`: class to how many, at least one."""
+    rank, seen = share * sum(counts.values()), 0
+    for speed in sorted(counts):
+        seen += counts[speed]
+        if seen >= rank:
+            return _middle_ms(speed)
+    raise AssertionError("there are counts")
+
+
+def _middle_ms(speed: int) -> float:
+    return round(math.exp((speed - 0.5) * _STEP) / 1000, 3) if speed else 0.001
+
+
+MAX_AROUND: Final = 100
 """Events of a story before the one that is asked for, and after it."""
 NEAR_MS: Final = 10 * 60_000
 """Clients number their requests from 1 on, again and again: one number much later is another request."""
@@ -42,10 +214,10 @@ _BY_TIME: Final = (EVENTS.c.at_ms, EVENTS.c.position)
 _NEWEST_FIRST: Final = (EVENTS.c.at_ms.desc(), EVENTS.c.position.desc())
 
 
-class Followed(NamedTuple):
+class EventBatch(NamedTuple):
     """What came in, and the position up to which it is all there is."""
 
-    events: Sequence[KeptEvent]
+    events: Sequence[IndexedEvent]
     position: int
 
 
@@ -70,7 +242,7 @@ def read_newest(connection: Connection) -> int:
     return position
 
 
-def take_in(connection: Connection, *, node: str, log: str, batch: Batch, now_ms: int) -> int:
+def insert_batch(connection: Connection, *, node: str, log: str, batch: LineBatch, now_ms: int) -> int:
     """Add those of the batch that are new, each once; what is taken by now."""
     position: int = connection.execute(select(HEAD.c.position).with_for_update()).scalar_one()
     taken = read_taken(connection, log)
@@ -101,11 +273,11 @@ def _insert(connection: Connection, table: Table, rows: list[tuple[Any, ...]]) -
     connection.exec_driver_sql(f"INSERT INTO {table.name} ({names}) VALUES ({marks})", rows)  # noqa: S608 (our own names)
 
 
-def _row(line: Line) -> tuple[Any, ...]:
+def _row(line: AuditLine) -> tuple[Any, ...]:
     event, session, speed = line.event, "", None
     if isinstance(event, CallRecorded):
         keys = _KEYS_OF_CALL(event)
-        speed = None if event.outcome == "denied" else speed_of(event.duration_us)
+        speed = None if event.outcome == "denied" else classify_speed(event.duration_us)
     else:
         if isinstance(event, InvocationEnded):
             session = event.invocation_id
@@ -114,25 +286,25 @@ def _row(line: Line) -> tuple[Any, ...]:
         elif isinstance(event, SessionEnded):
             session = event.session
         keys = (*(getattr(event, name, "") for name in KEYS), session, "", "", getattr(event, "profile", ""))
-    *shown, profile = _shown(keys)
+    *shown, profile = _make_columns(keys)
     return (line.seq, event.at_ms, event.__struct_config__.tag, *shown, speed, profile)
 
 
-def _shown(keys: tuple[str, ...]) -> Iterable[str | None]:
+def _make_columns(keys: tuple[str, ...]) -> Iterable[str | None]:
     """As columns have them. Most are short and plain, which is seen at one look at all of them."""
     text = "".join(keys)
     is_plain = len(text) <= MAX_KEY_CHARS and "\0" not in text
-    return [key or None for key in keys] if is_plain else map(_key, keys)
+    return [key or None for key in keys] if is_plain else map(_make_column, keys)
 
 
-def _key(value: str) -> str | None:
+def _make_column(value: str) -> str | None:
     if len(value) > MAX_KEY_CHARS:
         value = value[:MAX_KEY_CHARS]
     # PostgreSQL takes no NUL, and a caller may well send one.
     return (value.replace("\0", "\ufffd") if "\0" in value else value) or None
 
 
-def conditions(asked: Filter) -> list[ColumnElement[bool]]:
+def build_conditions(asked: EventFilter) -> list[ColumnElement[bool]]:
     """What a row must be like."""
     found = [
         EVENTS.c[name] == value if value or name == "node" else EVENTS.c[name].is_(None)
@@ -147,33 +319,35 @@ def conditions(asked: Filter) -> list[ColumnElement[bool]]:
     return found
 
 
-def read_page(connection: Connection, asked: Filter, before: Place | None, limit: int) -> Sequence[KeptEvent]:
+def read_page(
+    connection: Connection, asked: EventFilter, before: EventPosition | None, limit: int
+) -> Sequence[IndexedEvent]:
     """The newest by time, or those before a place."""
-    query = select(EVENTS).where(*conditions(asked))
+    query = select(EVENTS).where(*build_conditions(asked))
     if before is not None:
         query = query.where(tuple_(*_BY_TIME) < before)
-    return _kept(connection, query.order_by(*_NEWEST_FIRST).limit(limit))
+    return _read_events(connection, query.order_by(*_NEWEST_FIRST).limit(limit))
 
 
-def read_following(connection: Connection, asked: Filter, after: int, limit: int) -> Followed:
+def read_after(connection: Connection, asked: EventFilter, after: int, limit: int) -> EventBatch:
     """Those that came in after a position, in that order."""
     newest = read_newest(connection)
     if newest <= after:
         # Before it where the index was made anew: from there on nothing is missed.
-        return Followed((), newest)
+        return EventBatch((), newest)
     new = EVENTS.c.position > after, EVENTS.c.position <= newest
-    query = select(EVENTS).where(*new, *conditions(asked))
-    found = _kept(connection, query.order_by(EVENTS.c.position).limit(limit))
-    return Followed(found, found[-1].position if len(found) == limit else newest)
+    query = select(EVENTS).where(*new, *build_conditions(asked))
+    found = _read_events(connection, query.order_by(EVENTS.c.position).limit(limit))
+    return EventBatch(found, found[-1].position if len(found) == limit else newest)
 
 
-def read_one(connection: Connection, log: str, seq: int) -> KeptEvent | None:
+def read_one(connection: Connection, log: str, seq: int) -> IndexedEvent | None:
     """The event of that name."""
-    found = _kept(connection, select(EVENTS).where(EVENTS.c.log == log, EVENTS.c.seq == seq))
+    found = _read_events(connection, select(EVENTS).where(EVENTS.c.log == log, EVENTS.c.seq == seq))
     return found[0] if found else None
 
 
-def read_around(connection: Connection, kept: KeptEvent) -> Sequence[KeptEvent]:
+def read_around(connection: Connection, kept: IndexedEvent) -> Sequence[IndexedEvent]:
     """The others of its story, in order."""
     row = connection.execute(select(EVENTS).where(EVENTS.c.position == kept.position)).one_or_none()
     if row is None or (row.session is None and row.request_id is None):
@@ -185,17 +359,18 @@ def read_around(connection: Connection, kept: KeptEvent) -> Sequence[KeptEvent]:
         story.append(EVENTS.c.at_ms.between(row.at_ms - NEAR_MS, row.at_ms + NEAR_MS))
     before = select(EVENTS).where(*story, tuple_(*_BY_TIME) < kept.place)
     after = select(EVENTS).where(*story, tuple_(*_BY_TIME) > kept.place)
-    earlier = _kept(connection, before.order_by(*_NEWEST_FIRST).limit(AROUND))
-    return (*reversed(earlier), *_kept(connection, after.order_by(*_BY_TIME).limit(AROUND)))
+    earlier = _read_events(connection, before.order_by(*_NEWEST_FIRST).limit(MAX_AROUND))
+    return (*reversed(earlier), *_read_events(connection, after.order_by(*_BY_TIME).limit(MAX_AROUND)))
 
 
-def _kept(connection: Connection, query: Select[Any]) -> Sequence[KeptEvent]:
+def _read_events(connection: Connection, query: Select[Any]) -> Sequence[IndexedEvent]:
     """The events of these rows, in their order. What they say is looked up for them alone."""
     rows = connection.execute(query).all()
     said = select(BODIES).where(BODIES.c.position.in_([row.position for row in rows]))
     bodies = {row.position: row.body for row in connection.execute(said)}
     return [
-        KeptEvent(row.position, row.node, row.log, row.seq, decode_body(bodies[row.position])) for row in rows
+        IndexedEvent(row.position, row.node, row.log, row.seq, decode_body(bodies[row.position]))
+        for row in rows
     ]
 
 

@@ -1,10 +1,14 @@
-"""The tables of the index, the same on every engine: what events are looked up by, apart from what they say.
+"""What can be asked of the index: which events, from where on, and how one is named.
+
+The tables of the index, the same on every engine: what events are looked up by, apart from what they say.
 
 Everything in them came from logs. Nothing here opens or commits: see `index`.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, Literal, NamedTuple, cast
 
 from sqlalchemy import (
     BigInteger,
@@ -27,8 +31,68 @@ from sqlalchemy import (
     update,
 )
 
-from toolgate.audit.queries import LOG_CHARS
+from toolgate.audit.events import AuditEvent
 from toolgate.errors import StartRefused
+
+EventType = Literal[
+    "call", "admin", "credential", "definition", "invocation", "approval", "spawn", "scope", "session"
+]
+"""The tags of the events that are listed."""
+MAX_KEY_CHARS: Final = 400
+"""Of a text that events are looked up by. Longer ones are looked up by their beginning."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventFilter:
+    """Which events: those that have all of `equals`, from `since_ms` on, and before `until_ms`."""
+
+    equals: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Column to value. An empty value means: those that have none."""
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+
+class EventPosition(NamedTuple):
+    """Where an event stands among all: by time, and of one moment by arrival."""
+
+    at_ms: int
+    position: int
+
+
+class IndexedEvent(NamedTuple):
+    """An event as the index has it."""
+
+    position: int
+    """In the order of arrival. It only rises."""
+    node: str
+    log: str
+    """Which log it is of: one a process and data directory."""
+    seq: int
+    event: AuditEvent
+
+    @property
+    def event_id(self) -> str:
+        return f"{self.log}-{self.seq}"
+
+    @property
+    def type(self) -> EventType:
+        return cast("EventType", self.event.__struct_config__.tag)
+
+    @property
+    def place(self) -> EventPosition:
+        return EventPosition(self.event.at_ms, self.position)
+
+
+def parse_event_id(text: str) -> tuple[str, int] | None:
+    """Log and sequence; None where no event has such an id."""
+    log, _, seq = text.partition("-")
+    is_one = len(log) == LOG_CHARS and log.isalnum() and seq.isascii() and seq.isdigit() and len(seq) <= 15
+    return (log, int(seq)) if is_one else None
+
+
+LOG_CHARS: Final = 24
+"""Of the name of a log."""
+
 
 SCHEMA_VERSION: Final = 3
 METADATA: Final = MetaData()
@@ -125,7 +189,7 @@ def _narrow_indexes(engine: str) -> None:
             index.dialect_options[engine]["where"] = index.info[_WHERE]
 
 
-def _count_tokens(connection: Connection) -> None:
+def _add_token_counts(connection: Connection) -> None:
     """Tokens are counted, logs can be forgotten, and events are found by task, tool and outcome, too."""
     TOKENS.create(connection)
     connection.execute(text("ALTER TABLE audit_logs ADD COLUMN seen_ms BIGINT NOT NULL DEFAULT 0"))
@@ -136,14 +200,14 @@ def _count_tokens(connection: Connection) -> None:
         index.create(connection)
 
 
-def _tell_versions(connection: Connection) -> None:
+def _add_profile_column(connection: Connection) -> None:
     """Calls are compared by the versions of profiles that decided."""
     connection.execute(text("ALTER TABLE audit_events ADD COLUMN profile TEXT"))
 
 
-STEPS: Final[Mapping[int, Callable[[Connection], None]]] = {2: _count_tokens, 3: _tell_versions}
+STEPS: Final[Mapping[int, Callable[[Connection], None]]] = {2: _add_token_counts, 3: _add_profile_column}
 """Schema version to what makes it of the one before."""
-_LOCK: Final = 0x746F6F6C61756469
+_SCHEMA_LOCK: Final = 0x746F6F6C61756469
 """Held while tables are made or changed, so that replicas that start together do it once."""
 
 
@@ -152,7 +216,7 @@ def prepare_tables(connection: Connection) -> None:
     if connection.dialect.name == "postgresql":
         # To index ten million events takes longer than any question may, and so does waiting for who does it.
         connection.execute(text("SET LOCAL statement_timeout = '10min'; SET LOCAL lock_timeout = '10min'"))
-        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _SCHEMA_LOCK})
     _narrow_indexes(connection.dialect.name)
     if not inspect(connection).has_table(HEAD.name):
         METADATA.create_all(connection, checkfirst=False)

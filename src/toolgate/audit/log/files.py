@@ -1,11 +1,15 @@
-"""The files of one log: the one that is written to, and those before it, `.1` the newest of them."""
+"""The files of one log: the one that is written to, and those before it, `.1` the newest of them.
+
+Reads a log that is being written, by sequence, over its rotation. Only in threads: it blocks.
+"""
 
 import os
 import re
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import BinaryIO, Final
+from threading import Lock
+from typing import BinaryIO, Final, NamedTuple
 
 _ATTEMPTS: Final = 20
 _TAIL_BYTES: Final = 64 * 1024
@@ -13,17 +17,17 @@ _HEAD_BYTES: Final = 512 * 1024
 _NUMBER: Final = re.compile(rb'\{"seq":([0-9]{1,16})[,}]')
 
 
-def rotated(path: Path, age: int = 1) -> Path:
+def rotated_path(path: Path, age: int = 1) -> Path:
     """Where the lines are that were in `path` before it was begun anew `age` times."""
     return path.with_name(f"{path.name}.{age}")
 
 
-def age_of(path: Path, file: Path) -> int:
+def rotation_age(path: Path, file: Path) -> int:
     """How often `path` was begun anew since `file` was it."""
     return 0 if file == path else int(file.name.removeprefix(f"{path.name}."))
 
 
-def number_of(line: bytes) -> int:
+def parse_number(line: bytes) -> int:
     """The number of a line; 0 where it has none."""
     found = _NUMBER.match(line)
     return 0 if found is None else int(found[1])
@@ -37,7 +41,7 @@ def list_files(path: Path) -> Sequence[Path]:
         if (age := file.name.removeprefix(f"{path.name}.")).isdecimal() and len(age) < 5
     ]
     newest = [path] if path.exists() else []
-    return [*newest, *(rotated(path, age) for age in sorted(ages))]
+    return [*newest, *(rotated_path(path, age) for age in sorted(ages))]
 
 
 def open_files(path: Path) -> Sequence[BinaryIO]:
@@ -97,26 +101,118 @@ def is_misplaced(path: Path) -> bool:
         return 0 < first_number(newest) <= max(map(last_number, older), default=0)
 
 
-def shift_files(path: Path, *, keep: int | None = None) -> None:
+def rotate_files(path: Path, *, keep: int | None = None) -> None:
     """Move each file on by one age, so that a new one can begin; those beyond `keep` are removed."""
     # The oldest first: a crash in between leaves a gap in the row, and none is written over.
     for file in reversed(list_files(path)):
-        age = age_of(path, file) + 1
+        age = rotation_age(path, file) + 1
         if keep is not None and age > keep:
             file.unlink()
         else:
-            file.replace(rotated(path, age))
+            file.replace(rotated_path(path, age))
 
 
 def last_number(file: BinaryIO) -> int:
     """The newest number in a file; 0 where there is none."""
     file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
     whole = file.read().rpartition(b"\n")[0]
-    numbers = map(number_of, reversed(whole.split(b"\n")))
+    numbers = map(parse_number, reversed(whole.split(b"\n")))
     return next(filter(None, numbers), 0)
 
 
 def first_number(file: BinaryIO) -> int:
     """The number of the first line; 0 where it has none."""
     file.seek(0)
-    return number_of(file.readline(_HEAD_BYTES))
+    return parse_number(file.readline(_HEAD_BYTES))
+
+
+MAX_CHUNK_LINES: Final = 1_000
+CHUNK_BYTES: Final = 512 * 1024
+"""Read at a time; and the most that is handed on at a time."""
+
+
+class LogChunk(NamedTuple):
+    """A piece of the log: all there is after one number, up to another."""
+
+    after: int
+    upto: int
+    """The number of the last line; where there is none, as `after`."""
+    lines: list[bytes]
+    """Without their ends, in order."""
+
+
+class LogTail:
+    """One reader of the log at `path`. It keeps its place for a read that goes on where the last ended."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: BinaryIO | None = None
+        self._after = 0
+        self._turn = Lock()
+        """A thread goes on when whoever waited for it was cancelled, and may meet the next one."""
+
+    def read(self, after: int) -> LogChunk:
+        """The next lines with numbers above `after`. Raises OSError."""
+        with self._turn:
+            return self._read(after)
+
+    def close(self) -> None:
+        """Idempotent."""
+        with self._turn:
+            self._close()
+
+    def _read(self, after: int) -> LogChunk:
+        if self._file is None or after != self._after:
+            self._seek(after)
+        found = self._take(after)
+        if not found.lines and self._has_moved():
+            self._seek(after)
+            found = self._take(after)
+        self._after = found.upto
+        return found
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _seek(self, after: int) -> None:
+        self._close()
+        self._file = open_after(self._path, after)
+
+    def _take(self, after: int) -> LogChunk:
+        lines: list[bytes] = []
+        file, upto = self._file, after
+        while file is not None and not lines:
+            start = file.tell()
+            chunk = file.read(CHUNK_BYTES)
+            whole, is_ended, _torn = chunk.rpartition(b"\n")
+            if not is_ended:
+                file.seek(start)
+                break
+            used = 0
+            for line in whole.split(b"\n"):
+                if len(lines) == MAX_CHUNK_LINES:
+                    break
+                used += len(line) + 1
+                # Nearly each is the one that follows, which is quicker to see than which one it is.
+                is_next = line.startswith(b'{"seq":%d,' % (upto + 1))
+                number = upto + 1 if is_next else parse_number(line)
+                if number > upto:
+                    lines.append(line)
+                    upto = number
+            file.seek(start + used)
+        return LogChunk(after, upto, lines)
+
+    def _has_moved(self) -> bool:
+        """Whether the lines to come are in another file than the one that was read to its end.
+
+        Or in this one before that: somebody else, such as logrotate with `copytruncate`, has emptied it.
+        """
+        try:
+            now = self._path.stat()
+        except FileNotFoundError:
+            return False
+        if self._file is None:
+            return True
+        return os.fstat(self._file.fileno()).st_ino != now.st_ino or now.st_size < self._file.tell()

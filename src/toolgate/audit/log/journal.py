@@ -2,11 +2,15 @@
 
 What became of a call that had begun nobody knows, and that is what is written down of it. When this is itself
 interrupted, nothing is lost or done twice: what was left is there until the log has it.
+
+The audit log of one process with all that belongs to it: its files, its name, and a way to read along.
 """
 
+import asyncio
 import logging
 import os
 import re
+import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -14,11 +18,10 @@ from typing import Final
 import msgspec
 
 from toolgate.audit.events import CallRecorded, CallStarted
-from toolgate.audit.lines import encode_line, join_lines
-from toolgate.audit.log.files import last_sequence, number_of
-from toolgate.audit.log.write_ahead import Left, read_left
-from toolgate.audit.log.writer import Sink
-from toolgate.audit.tail import LogTail
+from toolgate.audit.log.files import LogTail, is_misplaced, last_sequence, parse_number, rotate_files
+from toolgate.audit.log.lines import encode_line, join_lines
+from toolgate.audit.log.write_ahead import LeftoverLines, open_write_ahead, read_leftover
+from toolgate.audit.log.writer import KEEP_FILES, ROTATE_BYTES, AuditLog, AuditSink, JsonLinesSink
 
 GATEWAY_ENDED: Final = "gateway_ended"
 """The code of calls that were under way when their process ended."""
@@ -36,20 +39,20 @@ _decode_start = msgspec.json.Decoder(CallStarted, strict=False).decode
 _decode_ended = msgspec.json.Decoder(_Ended).decode
 
 
-def recover(path: Path, ahead: Path, sink: Sink) -> None:
+def recover_log(path: Path, ahead: Path, sink: AuditSink) -> None:
     """Bring the log at `path` up to what was written ahead. Raises OSError."""
-    left = read_left(ahead)
+    left = read_leftover(ahead)
     if left is None:
         # It ended well. Or somebody has removed what it left: then the log has calls without their end.
         last, lines, begun = last_sequence(path), [], find_open_starts(_read_end(path))
     else:
-        _mend_end(path, left)
+        _truncate_torn_line(path, left)
         last = last_sequence(path)
-        lines = [line for line in left.lines if number_of(line) > last]
-        begun = find_open_starts([*_scan(path, left.scan_from), *lines])
-    upto = max([last, *map(number_of, lines)])
+        lines = [line for line in left.lines if parse_number(line) > last]
+        begun = find_open_starts([*_read_from(path, left.scan_from), *lines])
+    upto = max([last, *map(parse_number, lines)])
     for number, start in enumerate(begun.items(), start=upto + 1):
-        lines.append(encode_line(number, _unknown(*start)))
+        lines.append(encode_line(number, _end_unknown_call(*start)))
     if lines:
         sink.write(join_lines(lines))
         _log.warning(
@@ -67,7 +70,7 @@ def find_open_starts(lines: Iterable[bytes]) -> Mapping[int, CallStarted]:
         kind = _KIND.match(line)
         try:
             if kind is not None and kind[1] == b"start":
-                begun[number_of(line)] = _decode_start(line)
+                begun[parse_number(line)] = _decode_start(line)
             elif kind is not None and kind[1] == b"call":
                 begun.pop(_decode_ended(line).start, None)
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -75,12 +78,12 @@ def find_open_starts(lines: Iterable[bytes]) -> Mapping[int, CallStarted]:
     return begun
 
 
-def _unknown(number: int, start: CallStarted) -> CallRecorded:
+def _end_unknown_call(number: int, start: CallStarted) -> CallRecorded:
     same = {name: getattr(start, name) for name in CallStarted.__struct_fields__}
     return CallRecorded(**same, outcome="unknown", code=GATEWAY_ENDED, start=number)
 
 
-def _mend_end(path: Path, left: Left) -> None:
+def _truncate_torn_line(path: Path, left: LeftoverLines) -> None:
     """Drop a last line that was torn while it was written, if all of it is known."""
     if not path.exists():
         return
@@ -88,7 +91,7 @@ def _mend_end(path: Path, left: Left) -> None:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - 64 * 1024))
         torn = file.read().rpartition(b"\n")[2]
-        seal = b'{"seq":%d,"type":"seal"' % (number_of(left.lines[-1]) if left.lines else 0)
+        seal = b'{"seq":%d,"type":"seal"' % (parse_number(left.lines[-1]) if left.lines else 0)
         is_known = any(line.startswith(torn) for line in left.lines)
         if torn and (is_known or seal.startswith(torn) or torn.startswith(seal)):
             file.truncate(size - len(torn))
@@ -105,7 +108,7 @@ def _read_end(path: Path) -> Iterator[bytes]:
         return
 
 
-def _scan(path: Path, scan_from: int) -> Iterator[bytes]:
+def _read_from(path: Path, scan_from: int) -> Iterator[bytes]:
     tail, after = LogTail(path), max(0, scan_from - 1)
     try:
         while lines := (read := tail.read(after)).lines:
@@ -113,3 +116,76 @@ def _scan(path: Path, scan_from: int) -> Iterator[bytes]:
             after = read.upto
     finally:
         tail.close()
+
+
+NAME_CHARS: Final = 32
+_LINE_BYTES: Final = 600
+"""About what a line has."""
+
+
+class Journal:
+    """A log in files, which others follow."""
+
+    def __init__(self, path: Path, *, rotate_bytes: int = ROTATE_BYTES, keep: int = KEEP_FILES) -> None:
+        """Go on with the log at `path`, or begin one. Raises OSError."""
+        self.name = (read_name(path) if last_sequence(path) else None) or _make_name(path)
+        """Another one for each log that begins anew, so that a number in it never means two events."""
+        self.kept_lines = rotate_bytes * keep // _LINE_BYTES
+        """About how many lines there are before the oldest go."""
+        if is_misplaced(path):
+            _log.error(
+                "the audit files were renamed, swapped or copied: `%s` is not the newest. A new file begins; "
+                "run `toolgate audit verify`",
+                path.name,
+            )
+            rotate_files(path)
+        sink = JsonLinesSink(path, rotate_bytes=rotate_bytes, keep=keep)
+        ahead = path.with_suffix(".ahead")
+        recover_log(path, ahead, sink)
+        last = last_sequence(path)
+        self.log = AuditLog(
+            sink,
+            ahead=open_write_ahead(ahead, scan_from=last + 1),
+            first_sequence=last + 1,
+            on_written=self._on_written,
+        )
+        self.tail = LogTail(path)
+        self.written = asyncio.Event()
+        """Set when something more is written; then it is another event."""
+        self.taken: dict[str, int] = {}
+        """Up to which number each of those who follow has taken it, as far as is known."""
+
+    def lag(self) -> Mapping[str, float]:
+        """How many lines each of those who follow has still to take."""
+        last = self.log.last_sequence
+        return {who: float(max(0, last - taken)) for who, taken in self.taken.items()}
+
+    def close(self) -> None:
+        """Write what is held, and close the file."""
+        self.log.close()
+        self.tail.close()
+
+    def _on_written(self) -> None:
+        self.written.set()
+        self.written = asyncio.Event()
+
+
+def read_name(path: Path) -> str | None:
+    """What the log at `path` is called; None where it was not given a name."""
+    try:
+        name = _name_file(path).read_text("ascii", "replace").strip()
+    except FileNotFoundError:
+        return None
+    return name if len(name) == NAME_CHARS and name.isalnum() else None
+
+
+def _make_name(path: Path) -> str:
+    file, name = _name_file(path), secrets.token_hex(NAME_CHARS // 2)
+    file.unlink(missing_ok=True)
+    file.touch(0o600)
+    file.write_text(f"{name}\n", "ascii")
+    return name
+
+
+def _name_file(path: Path) -> Path:
+    return path.with_name(path.name + ".id")

@@ -9,8 +9,8 @@ from typing import BinaryIO, Final, Literal, NamedTuple
 
 import msgspec
 
-from toolgate.audit.log.files import number_of
-from toolgate.audit.log.lines import GENESIS, Seal, digest_of, parse_seal
+from toolgate.audit.log.files import parse_number
+from toolgate.audit.log.lines import GENESIS, Seal, compute_digest, parse_seal
 
 MAX_BREAKS: Final = 20
 """Told of one log. Whoever has that many need not know the rest."""
@@ -20,7 +20,7 @@ _LINE_BYTES: Final = 1024 * 1024
 BreakKind = Literal["changed", "missing", "added", "reordered", "out_of_place", "cut_off"]
 
 
-class Break(msgspec.Struct, frozen=True):
+class LogBreak(msgspec.Struct, frozen=True):
     """A place where a log is not as it was written."""
 
     kind: BreakKind
@@ -51,7 +51,7 @@ class FileReport(msgspec.Struct):
     """What is unusual, and can be without anybody having touched it."""
 
 
-class Gap(NamedTuple):
+class LogGap(NamedTuple):
     """Numbers that are missing where the chain holds: it ended before them, and then went on after them."""
 
     report: FileReport
@@ -61,18 +61,18 @@ class Gap(NamedTuple):
     last_seq: int
 
 
-class Verifier:
+class LogVerifier:
     """Reads the files of one log, from the oldest to the newest."""
 
     def __init__(self) -> None:
         self.files: list[FileReport] = []
-        self.breaks: list[Break] = []
+        self.breaks: list[LogBreak] = []
         self.last_seq = 0
         """The newest number."""
         self.last_seal: Seal | None = None
         self.seals: set[str] = set()
         """The digests of those that hold."""
-        self.gaps: list[Gap] = []
+        self.gaps: list[LogGap] = []
         """The newest of them are looked into by whoever knows what was in them."""
         self._expected: str | None = None
         """What the next seal follows; None where that is not known."""
@@ -115,7 +115,7 @@ class Verifier:
             place = (report.lines + 1, report.lines + 1)
             self._break("cut_off", report, place, (self.last_seq + 1, last_seq), what)
 
-    def expect_lines(self, gap: Gap, who: str) -> None:
+    def expect_lines(self, gap: LogGap, who: str) -> None:
         """Somebody has events with the numbers of a gap: they were in the log once."""
         what = f"{who} has events of these numbers: the end of the log was cut off before it went on"
         self._break("cut_off", gap.report, (gap.line, gap.line), (gap.first_seq, gap.last_seq), what)
@@ -129,11 +129,11 @@ class Verifier:
 
     def _check(self, report: FileReport, lines: Sequence[bytes], seal: Seal) -> None:
         """A seal, and the lines since the one before."""
-        numbers = [*map(number_of, lines)]
+        numbers = [*map(parse_number, lines)]
         if self._expected is None and not self.seals and not self.breaks:
             self._begin(report, numbers, seal)
         holds = (
-            seal.sha256 == digest_of(seal.prev, b"".join(lines))
+            seal.sha256 == compute_digest(seal.prev, b"".join(lines))
             and seal.of == len(lines)
             and seal.upto == (max(numbers, default=0) or self.last_seq)
         )
@@ -141,7 +141,7 @@ class Verifier:
         if not holds:
             self._diagnose(report, numbers, seal)
         elif not follows:
-            self._diagnose_place(report, numbers)
+            self._diagnose_order(report, numbers)
         else:
             self._note_gap(report, numbers)
         report.seals += 1
@@ -178,7 +178,7 @@ class Verifier:
         else:
             self._break("changed", report, place, which, "a line, or the seal, is not as it was written")
 
-    def _diagnose_place(self, report: FileReport, numbers: Sequence[int]) -> None:
+    def _diagnose_order(self, report: FileReport, numbers: Sequence[int]) -> None:
         """A seal that holds for its lines and follows another than the one before."""
         place = (report.lines - len(numbers), report.lines)
         first = next(filter(None, numbers), 0)
@@ -195,13 +195,16 @@ class Verifier:
             if after > before + 1:
                 lost = f"numbers {before + 1} to {after - 1} are not here"
                 report.notes.append(f"{lost}: the machine lost them, or the end was cut off")
-                self.gaps = [*self.gaps[1 - MAX_BREAKS :], Gap(report, report.lines, before + 1, after - 1)]
+                self.gaps = [
+                    *self.gaps[1 - MAX_BREAKS :],
+                    LogGap(report, report.lines, before + 1, after - 1),
+                ]
         if 0 in numbers:
             report.notes.append("has a torn line, sealed as it was found after a crash")
 
     def _end(self, report: FileReport, lines: Sequence[bytes]) -> None:
         """What comes after the last seal: as a crash leaves it, or of a time before there were seals."""
-        numbers = [*map(number_of, lines)]
+        numbers = [*map(parse_number, lines)]
         report.unsealed = len(lines)
         begin = report.lines - len(lines) + 1
         for at, (before, number) in enumerate(pairwise([self.last_seq, *numbers])):
@@ -242,7 +245,7 @@ class Verifier:
         /,
     ) -> None:
         if len(self.breaks) < MAX_BREAKS:
-            self.breaks.append(Break(kind, report.file, *lines, *numbers, what))
+            self.breaks.append(LogBreak(kind, report.file, *lines, *numbers, what))
 
 
 def _is_json(line: bytes) -> bool:

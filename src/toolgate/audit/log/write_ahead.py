@@ -12,18 +12,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-SIZE: Final = 8 * 1024 * 1024
-ROOM: Final = SIZE - 64
+FILE_BYTES: Final = 8 * 1024 * 1024
+LINE_ROOM_BYTES: Final = FILE_BYTES - 64
 """Bytes of lines that fit."""
 
 _MAGIC: Final = b"TGAHEAD1"
 # What the file is, where its lines end, and the number from which on calls may be without their end.
 _HEAD: Final = struct.Struct("=8sQQ")
-_LINES: Final = 64
+_LINES_OFFSET: Final = 64
 """Where lines begin."""
 
 
-class Ahead(Protocol):
+class WriteAhead(Protocol):
     """Keeps lines until the log has them."""
 
     def append(self, line: bytes) -> None:
@@ -39,7 +39,7 @@ class Ahead(Protocol):
         """Release the file; without a trace, where nothing is left to be done. Idempotent."""
 
 
-class Left(NamedTuple):
+class LeftoverLines(NamedTuple):
     """What a process left behind that did not end well."""
 
     lines: Sequence[bytes]
@@ -47,7 +47,7 @@ class Left(NamedTuple):
     scan_from: int
 
 
-class Nowhere:
+class MemoryWriteAhead:
     """For a log that is kept in memory alone: what is in it goes with its process."""
 
     def __init__(self) -> None:
@@ -66,17 +66,17 @@ class Nowhere:
         """Nothing to release."""
 
 
-class MappedAhead:
+class MappedWriteAhead:
     """In a file that is mapped into memory."""
 
     def __init__(self, path: Path, fd: int) -> None:
         """`fd` is its own from now on. Raises OSError where the file cannot be mapped."""
         self._path = path
-        self._map = mmap.mmap(fd, SIZE)
+        self._map = mmap.mmap(fd, FILE_BYTES)
         os.close(fd)
         self._view = memoryview(self._map)
         self._words = self._view[: _HEAD.size].cast("Q")
-        self._end = _LINES
+        self._end = _LINES_OFFSET
 
     def append(self, line: bytes) -> None:
         end = self._end + len(line)
@@ -85,11 +85,11 @@ class MappedAhead:
         self._words[1] = self._end = end
 
     def lines(self) -> memoryview:
-        return self._view[_LINES : self._end]
+        return self._view[_LINES_OFFSET : self._end]
 
     def clear(self, scan_from: int, /) -> None:
         self._words[2] = scan_from
-        self._words[1] = self._end = _LINES
+        self._words[1] = self._end = _LINES_OFFSET
 
     def close(self, *, is_done: bool) -> None:
         if self._map.closed:
@@ -101,14 +101,14 @@ class MappedAhead:
             self._path.unlink(missing_ok=True)
 
 
-class WrittenAhead:
+class FileWriteAhead:
     """In a file that is written to, where none can be mapped."""
 
     def __init__(self, path: Path, fd: int) -> None:
         """`fd` is its own from now on."""
         self._path = path
         self._fd = fd
-        self._end = _LINES
+        self._end = _LINES_OFFSET
         self._scan_from = 0
 
     def append(self, line: bytes) -> None:
@@ -117,11 +117,11 @@ class WrittenAhead:
         self._write_head()
 
     def lines(self) -> memoryview:
-        return memoryview(os.pread(self._fd, self._end - _LINES, _LINES))
+        return memoryview(os.pread(self._fd, self._end - _LINES_OFFSET, _LINES_OFFSET))
 
     def clear(self, scan_from: int, /) -> None:
         self._scan_from = scan_from
-        self._end = _LINES
+        self._end = _LINES_OFFSET
         self._write_head()
 
     def close(self, *, is_done: bool) -> None:
@@ -136,30 +136,30 @@ class WrittenAhead:
         os.pwrite(self._fd, _HEAD.pack(_MAGIC, self._end, self._scan_from), 0)
 
 
-def open_ahead(path: Path, *, scan_from: int) -> Ahead:
+def open_write_ahead(path: Path, *, scan_from: int) -> WriteAhead:
     """An empty one, in place of what is there. Raises OSError."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        os.pwrite(fd, _HEAD.pack(_MAGIC, _LINES, scan_from), 0)
-        os.posix_fallocate(fd, 0, SIZE)
+        os.pwrite(fd, _HEAD.pack(_MAGIC, _LINES_OFFSET, scan_from), 0)
+        os.posix_fallocate(fd, 0, FILE_BYTES)
     except OSError:
         os.close(fd)
         raise
     try:
-        return MappedAhead(path, fd)
+        return MappedWriteAhead(path, fd)
     except OSError:
-        return WrittenAhead(path, fd)
+        return FileWriteAhead(path, fd)
 
 
-def read_left(path: Path) -> Left | None:
+def read_leftover(path: Path) -> LeftoverLines | None:
     """What a process left. None: there was none, or it ended well. Raises OSError."""
     try:
         text = path.read_bytes()
     except FileNotFoundError:
         return None
     if len(text) < _HEAD.size:
-        return Left((), 0)
+        return LeftoverLines((), 0)
     magic, end, scan_from = _HEAD.unpack_from(text)
-    if magic != _MAGIC or not _LINES <= end <= len(text):
-        return Left((), 0)
-    return Left(text[_LINES:end].splitlines(keepends=True), scan_from)
+    if magic != _MAGIC or not _LINES_OFFSET <= end <= len(text):
+        return LeftoverLines((), 0)
+    return LeftoverLines(text[_LINES_OFFSET:end].splitlines(keepends=True), scan_from)

@@ -1,4 +1,6 @@
-"""The audit log: events in, numbered and in order, handed to a sink in batches.
+"""The sinks: in memory for tests and embedding, JSON lines for everyone else.
+
+The audit log: events in, numbered and in order, handed to a sink in batches.
 
 Recording never waits: an event becomes a line at once, the line is kept where the end of this process does
 not reach it (`ahead`), and lines leave together for the sink, at the latest after `FLUSH_S`. A sink that
@@ -8,41 +10,138 @@ because nothing is to run of which nothing is known. How many were not is record
 
 import asyncio
 import logging
+import os
 import time
+from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, Protocol
 
 import msgspec
 
 from toolgate.audit.events import AuditEvent, CallEnded, CallRecorded
-from toolgate.audit.lines import Written, encode_line
-from toolgate.audit.log.write_ahead import ROOM, Ahead, Nowhere
+from toolgate.audit.log.files import list_files, parse_number, rotate_files
+from toolgate.audit.log.lines import (
+    GENESIS,
+    AuditLine,
+    EncodedLines,
+    encode_line,
+    encode_seal,
+    find_last_seal,
+    make_seal,
+    parse_line,
+)
+from toolgate.audit.log.write_ahead import LINE_ROOM_BYTES, MemoryWriteAhead, WriteAhead
 from toolgate.errors import ServerUnavailable
+
+ROTATE_BYTES: Final = 64 * 1024 * 1024
+KEEP_FILES: Final = 10
+
+
+class MemorySink:
+    """Keeps the newest events."""
+
+    def __init__(self, *, keep: int = 10_000) -> None:
+        self.events: deque[AuditLine] = deque(maxlen=keep)
+
+    def write(self, lines: EncodedLines) -> None:
+        each = bytes(lines.text).splitlines()
+        self.events.extend(line for raw in each if (line := parse_line(raw)) is not None)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class JsonLinesSink:
+    """One JSON object a line, the sequence first, and a seal after each batch.
+
+    A file that is full moves to `<name>.1`, that one to `<name>.2`, and so on, up to `keep` of them.
+    """
+
+    def __init__(self, path: Path, *, rotate_bytes: int = ROTATE_BYTES, keep: int = KEEP_FILES) -> None:
+        self._path = path
+        self._rotate_bytes = rotate_bytes
+        self._keep = keep
+        self._fd: int | None = None
+        self._prev = GENESIS
+
+    def write(self, lines: EncodedLines) -> None:
+        fd = self._open()
+        seal = make_seal(self._prev, lines)
+        vouching = encode_seal(seal)
+        size = os.lseek(fd, 0, os.SEEK_END)
+        if size and size + len(lines.text) + len(vouching) > self._rotate_bytes:
+            fd = self._rotate()
+        self._append(fd, lines.text, vouching)
+        self._prev = seal.sha256
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _open(self) -> int:
+        if self._fd is None:
+            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            try:
+                self._resume(fd)
+            except OSError:
+                os.close(fd)
+                raise
+            self._fd = fd
+        return self._fd
+
+    def _resume(self, fd: int) -> None:
+        """Go on with the chain of seals where it ends. What was left without one gets it now."""
+        size = os.fstat(fd).st_size
+        if size and os.pread(fd, 1, size - 1) != b"\n":
+            self._append(fd, b"\n")  # a crash tore the last line: what follows is not part of it
+        seals = filter(None, (find_last_seal(file).seal for file in list_files(self._path)))
+        last = max(seals, key=lambda seal: seal.upto, default=None)
+        self._prev = GENESIS if last is None else last.sha256
+        rest = [line + b"\n" for line in find_last_seal(self._path).rest.split(b"\n")[:-1]]
+        if rest:
+            upto = max(last.upto if last else 0, *map(parse_number, rest))
+            seal = make_seal(self._prev, EncodedLines(b"".join(rest), len(rest), upto))
+            self._append(fd, encode_seal(seal))
+            self._prev = seal.sha256
+
+    def _append(self, fd: int, *texts: bytes | memoryview) -> None:
+        written = os.writev(fd, texts)
+        if written != sum(map(len, texts)):
+            os.ftruncate(fd, os.fstat(fd).st_size - written)
+            raise OSError(f"short write to {self._path.name}")
+
+    def _rotate(self) -> int:
+        self.close()
+        rotate_files(self._path, keep=self._keep)
+        return self._open()
+
 
 FLUSH_S: Final = 0.2
 FLUSH_BYTES: Final = 128 * 1024
 RETRY_S: Final = 1.0
 """How soon a sink that failed is tried again."""
-MAX_BYTES: Final = ROOM
+MAX_HELD_BYTES: Final = LINE_ROOM_BYTES
 """Bytes of lines held while a sink fails. What comes after is lost, and counted in the log."""
-BEGIN_BYTES: Final = 4 * 1024 * 1024
+MAX_BEGIN_BYTES: Final = 4 * 1024 * 1024
 """Held at most where a call may begin: the rest is for what comes of those that have, and for all else."""
 
 _log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
 
 
-class Sink(Protocol):
+class AuditSink(Protocol):
     """Where audit events go, as lines: each once, in order."""
 
-    def write(self, lines: Written) -> None:
+    def write(self, lines: EncodedLines) -> None:
         """Take all of `lines`, or raise OSError and take none. Their text is gone after that: copy it."""
 
     def close(self) -> None:
         """Release what is held. Idempotent."""
 
 
-def _nothing() -> None:
+def _ignore_written() -> None:
     """For a log that nobody follows."""
 
 
@@ -51,15 +150,15 @@ class AuditLog:
 
     def __init__(
         self,
-        sink: Sink,
+        sink: AuditSink,
         *,
-        ahead: Ahead | None = None,
+        ahead: WriteAhead | None = None,
         first_sequence: int = 1,
-        on_written: Callable[[], None] = _nothing,
+        on_written: Callable[[], None] = _ignore_written,
     ) -> None:
         """`on_written` is told after each batch that the sink took."""
         self._sink = sink
-        self._ahead = ahead or Nowhere()
+        self._ahead = ahead or MemoryWriteAhead()
         self._keep = self._ahead.append
         self._next = first_sequence
         self._on_written = on_written
@@ -88,19 +187,19 @@ class AuditLog:
     @property
     def is_full(self) -> bool:
         """So much is held that no call is begun."""
-        return self._size > BEGIN_BYTES
+        return self._size > MAX_BEGIN_BYTES
 
     def begin(self, at_ms: int, said: bytes) -> int:
         """Take note of a call that is about to be sent; its number. Raises ServerUnavailable.
 
-        `said`: what its end says as well, see `encode_said`.
+        `said`: what its end says as well, see `encode_call_fields`.
         """
         number = self._next
         # Before it is taken, with which all that is held may be handed over: who comes after a process that
         # ends then looks for calls without their end from the oldest of these on.
         self._begun[number] = said
         line = b'{"seq":%d,"type":"start","at_ms":%d,%b\n' % (number, at_ms, said)
-        if self._size > BEGIN_BYTES or not self._take(number, line):
+        if self._size > MAX_BEGIN_BYTES or not self._take(number, line):
             del self._begun[number]
             raise self._refuse(at_ms)
         return number
@@ -123,8 +222,8 @@ class AuditLog:
     def _take(self, number: int, line: bytes) -> int:
         """`line`: an event with its number, which is the next. Gives the number, or 0 where it is lost."""
         size = self._size + len(line)
-        if size > MAX_BYTES:
-            return self._lose()
+        if size > MAX_HELD_BYTES:
+            return self._count_lost()
         self._keep(line)
         self._upto = number
         self._next = number + 1
@@ -142,7 +241,7 @@ class AuditLog:
             return
         try:
             with self._ahead.lines() as text:
-                self._sink.write(Written(text, self._of, self._upto))
+                self._sink.write(EncodedLines(text, self._of, self._upto))
         except OSError as exc:
             self._on_failure(exc)
             return
@@ -151,7 +250,7 @@ class AuditLog:
         if self._is_failing:
             self._is_failing = False
             _log.error("the audit log is written again; events lost meanwhile: %d", self._lost)
-            self._tell_of_gap()
+            self._record_gap()
         self._on_written()
 
     def resume_after(self, sequence: int) -> None:
@@ -195,7 +294,7 @@ class AuditLog:
             hint="free space in the data directory of the gateway; it goes on by itself",
         )
 
-    def _tell_of_gap(self) -> None:
+    def _record_gap(self) -> None:
         """What is missing is on record, too."""
         unsent, lost, self._unsent, self._lost = self._unsent, self._lost, 0, 0
         if not unsent and not lost:
@@ -217,7 +316,7 @@ class AuditLog:
         )
         self.flush()  # whoever closes the log does not come again
 
-    def _lose(self) -> int:
+    def _count_lost(self) -> int:
         if not self._lost:
             _log.error("audit events are lost from now on: too many are held")
         self._lost += 1

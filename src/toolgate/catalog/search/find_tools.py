@@ -11,8 +11,7 @@ import msgspec
 
 from toolgate.catalog.definitions import check_definition
 from toolgate.errors import InvalidArguments
-from toolgate.model.json_text import KnownNames, ambiguous
-from toolgate.model.raw import Members, decode_members
+from toolgate.model.json_text import KnownNames, Members, decode_members, describe_ambiguity
 from toolgate.model.tools import ToolDefinition
 
 SEARCH_TOOLS: Final = "search_tools"
@@ -20,13 +19,13 @@ DESCRIBE_TOOL: Final = "describe_tool"
 CALL_TOOL: Final = "call_tool"
 
 MAX_QUERY_BYTES: Final = 1_024
-MAX_FOUND: Final = 50
-DEFAULT_FOUND: Final = 10
+MAX_RESULTS: Final = 50
+DEFAULT_RESULTS: Final = 10
 MAX_DESCRIPTION_CHARS: Final = 300
 """Of a tool in a list of those found; the rest is what `describe_tool` is for."""
 MAX_NAME_CHARS: Final = 256
 
-INSTRUCTIONS: Final = (
+FIND_INSTRUCTIONS: Final = (
     "The tools of this endpoint are found, not listed: `search_tools` finds them by what they do, "
     "`describe_tool` shows the arguments of one, and `call_tool` calls it by the name that was found."
 )
@@ -37,7 +36,7 @@ _NAME: Final = {
     "maxLength": MAX_NAME_CHARS,
     "description": "The tool's name, exactly as `search_tools` gives it.",
 }
-_FOUND: Final = {
+_RESULT_SCHEMA: Final = {
     "type": "object",
     "properties": {
         "name": {"type": "string"},
@@ -67,8 +66,8 @@ _RAW: Final[tuple[Mapping[str, Any], ...]] = (
                 "limit": {
                     "type": "integer",
                     "minimum": 1,
-                    "maximum": MAX_FOUND,
-                    "default": DEFAULT_FOUND,
+                    "maximum": MAX_RESULTS,
+                    "default": DEFAULT_RESULTS,
                     "description": "How many tools to show at most.",
                 },
                 "server": {"type": "string", "description": "Only tools of this server."},
@@ -84,7 +83,7 @@ _RAW: Final[tuple[Mapping[str, Any], ...]] = (
         "outputSchema": {
             "type": "object",
             "properties": {
-                "tools": {"type": "array", "items": _FOUND, "description": "The best first."},
+                "tools": {"type": "array", "items": _RESULT_SCHEMA, "description": "The best first."},
                 "total": {
                     "type": "integer",
                     "description": "How many tools there are here that pass the filters, found or not.",
@@ -142,11 +141,11 @@ FIND_TOOLS: Final[Mapping[str, ToolDefinition]] = {
 _Word = Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARS)]
 
 
-class Search(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SearchArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The arguments of `search_tools`."""
 
     query: str = ""
-    limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_FOUND)] = DEFAULT_FOUND
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_RESULTS)] = DEFAULT_RESULTS
     server: _Word | None = None
     category: _Word | None = None
     tag: _Word | None = None
@@ -158,21 +157,21 @@ class Search(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return any(one is not None for one in (self.server, self.category, self.tag, self.read_only))
 
 
-class _Meant(msgspec.Struct, frozen=True):
+class _TargetArguments(msgspec.Struct, frozen=True):
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_CHARS)]
     arguments: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-_MEANT: Final = KnownNames("name", "arguments")
-_decode_search = msgspec.json.Decoder(Search).decode
-_decode_meant = msgspec.json.Decoder(_Meant).decode
-_NOTHING: Final = msgspec.Raw(b"{}")
+_TARGET_NAMES: Final = KnownNames("name", "arguments")
+_decode_search = msgspec.json.Decoder(SearchArguments).decode
+_decode_target = msgspec.json.Decoder(_TargetArguments).decode
+_NO_ARGUMENTS: Final = msgspec.Raw(b"{}")
 
 
-def parse_search(params: Members) -> Search:
+def parse_search_arguments(params: Members) -> SearchArguments:
     """What a call of `search_tools` looks for, or InvalidArguments."""
     try:
-        search = _decode_search(params.get("arguments", _NOTHING))
+        search = _decode_search(params.get("arguments", _NO_ARGUMENTS))
     except msgspec.DecodeError as exc:
         raise InvalidArguments(f"`{SEARCH_TOOLS}`: {exc}") from exc
     if len(search.query.encode()) > MAX_QUERY_BYTES:
@@ -183,21 +182,21 @@ def parse_search(params: Members) -> Search:
     return search
 
 
-def parse_meant(tool: str, params: Members) -> tuple[str, Members]:
+def parse_target(tool: str, params: Members) -> tuple[str, Members]:
     """The tool that a call of `describe_tool` or `call_tool` is about, and the params of a call of its own.
 
     Whatever the params have beside the arguments goes on with them. Raises InvalidArguments.
     """
-    raw = params.get("arguments", _NOTHING)
+    raw = params.get("arguments", _NO_ARGUMENTS)
     try:
-        meant = _decode_meant(raw)
+        meant = _decode_target(raw)
     except msgspec.DecodeError as exc:
         raise InvalidArguments(
             f"`{tool}`: {exc}", hint="`search_tools` finds names, `describe_tool` shows arguments"
         ) from exc
-    impostor = _MEANT.find_impostor(decode_members(raw))
+    impostor = _TARGET_NAMES.find_impostor(decode_members(raw))
     if impostor is not None:
-        raise InvalidArguments(f"`{tool}`: {ambiguous(impostor, '`arguments`')}")
+        raise InvalidArguments(f"`{tool}`: {describe_ambiguity(impostor, '`arguments`')}")
     own = {name: raw for name, raw in params.items() if name != "arguments"}
     own["name"] = msgspec.Raw(msgspec.json.encode(meant.name))
     if meant.arguments is not msgspec.UNSET:

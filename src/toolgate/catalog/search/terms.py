@@ -2,10 +2,16 @@
 
 The same text gives the same terms everywhere. Nothing here knows a dictionary: scripts written without spaces
 are cut into overlapping pairs of characters, English loses its commonest endings.
+
+Words that tools and those who look for them use for the same thing.
+
+A short list on purpose: only what is general to tools, nothing that names a product or a service, except for
+the kinds of files that people call by their program. Chinese ones are pairs of characters, as terms are.
 """
 
 import re
 import unicodedata
+from collections.abc import Mapping
 from functools import lru_cache
 from itertools import pairwise
 from typing import Final
@@ -15,7 +21,7 @@ MAX_TEXT_CHARS: Final = 16_384
 MAX_TERM_CHARS: Final = 48
 """Longer words are cut here: keys and digests are found by their beginning."""
 
-_REMEMBERED: Final = 16_384
+_MAX_CACHED: Final = 16_384
 """Words of which the terms are remembered: about 4 MiB. Indexing 100,000 tools meets each of them often."""
 
 # Scripts whose words run together: Han, kana, Hangul (with its particles), Thai, Lao, Burmese, Khmer.
@@ -29,55 +35,55 @@ _RUN: Final = re.compile(rf"([{_UNSPACED}]+)|((?:[^\W_{_UNSPACED}]|[{_MARKS}])+)
 _ASCII_RUN: Final = re.compile("[A-Za-z0-9]+")
 """The same in a text of ASCII alone."""
 # Where a word of an identifier ends: before a capital (`readFile`, `HTTPServer`; not `PDFs`), around digits.
-_SEAM: Final = re.compile(
+_WORD_BOUNDARY: Final = re.compile(
     r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z](?!s(?:[A-Z0-9]|\Z))[a-z])|(?<=\d)(?=[^\W\d])|(?<=[^\W\d])(?=\d)"
 )
 _APOSTROPHE: Final = re.compile(r"(?<=[A-Za-z])['\u2019\u02bc](?:s|t|re|ve|ll|d|m)\b", re.IGNORECASE)
 
-_IDLE: Final = """
+_STOP: Final = """
     a about also am an and any are as at be been being both but by can could did do does each either etc for
     from had has have how i if in into is it its me my need of on onto or our per please should so such than
     that the their them then there these they this those through to up us via want was we were what when
     where which while who whom whose will with would you your
 """
 # What people say around what they look for. Tools may well be called so: it is left out of queries alone.
-_COURTESY: Final = "get give help just let like some sure tell use using"
-_STOP_WORDS: Final = frozenset(_IDLE.split())
-_QUERY_STOP_WORDS: Final = _STOP_WORDS | frozenset(_COURTESY.split())
+_QUERY_STOP: Final = "get give help just let like some sure tell use using"
+_STOP_WORDS: Final = frozenset(_STOP.split())
+_QUERY_STOP_WORDS: Final = _STOP_WORDS | frozenset(_QUERY_STOP.split())
 
 
-def terms(text: str) -> list[str]:
+def split_terms(text: str) -> list[str]:
     """The terms of a text that is searched, in its order, with repetitions.
 
     A word that falls into parts is there whole as well (`GitHub`: git, hub, github). Of a script without
     spaces, each character is there beside the pairs, for queries of one character.
     """
-    return _without(_STOP_WORDS, _pieces(text, is_query=False))
+    return _drop_stop_words(_STOP_WORDS, _split_words(text, is_query=False))
 
 
-def query_terms(text: str) -> list[str]:
+def split_query(text: str) -> list[str]:
     """The terms of a text that is searched for: as in `terms`, but of scripts without spaces pairs alone."""
-    return _without(_QUERY_STOP_WORDS, _pieces(text, is_query=True))
+    return _drop_stop_words(_QUERY_STOP_WORDS, _split_words(text, is_query=True))
 
 
 def split_name(name: str) -> str:
     """An identifier as the words it is made of: `readFile`, `read_file` and `read-file` as `read file`."""
     runs = _RUN.finditer(unicodedata.normalize("NFKC", name[:MAX_TEXT_CHARS]))
-    return " ".join(part.lower() for run in runs for part in _SEAM.split(run[0]))
+    return " ".join(part.lower() for run in runs for part in _WORD_BOUNDARY.split(run[0]))
 
 
-def _without(idle: frozenset[str], words: list[str]) -> list[str]:
+def _drop_stop_words(idle: frozenset[str], words: list[str]) -> list[str]:
     """Stems of the `words` that say something; of all where none does, so that `do it` finds `do_it`."""
     return [stem(word) for word in words if word not in idle] or list(map(stem, words))
 
 
-def _pieces(text: str, *, is_query: bool) -> list[str]:
+def _split_words(text: str, *, is_query: bool) -> list[str]:
     found: list[str] = []
     text = text[:MAX_TEXT_CHARS]
     if text.isascii():  # most texts: their words are found in a third of the time
         plain = _APOSTROPHE.sub("", text) if "'" in text else text
         for word in _ASCII_RUN.findall(plain):
-            found += _known_parts(word) if len(word) <= MAX_TERM_CHARS else _parts(word)
+            found += _cached_split_word(word) if len(word) <= MAX_TERM_CHARS else _split_word(word)
         return found
     normal = unicodedata.normalize("NFKC", text)[:MAX_TEXT_CHARS]
     for unspaced, spaced in _RUN.findall(_APOSTROPHE.sub("", normal)):
@@ -86,20 +92,20 @@ def _pieces(text: str, *, is_query: bool) -> list[str]:
                 found += unspaced
             found += map("".join, pairwise(unspaced))
         else:
-            found += _known_parts(spaced) if len(spaced) <= MAX_TERM_CHARS else _parts(spaced)
+            found += _cached_split_word(spaced) if len(spaced) <= MAX_TERM_CHARS else _split_word(spaced)
     return found
 
 
-def _parts(spaced: str) -> tuple[str, ...]:
+def _split_word(spaced: str) -> tuple[str, ...]:
     """The parts of one word, and the word where it has several."""
-    parts = [part.casefold()[:MAX_TERM_CHARS] for part in _SEAM.split(spaced)]
+    parts = [part.casefold()[:MAX_TERM_CHARS] for part in _WORD_BOUNDARY.split(spaced)]
     return (*parts, spaced.casefold()[:MAX_TERM_CHARS]) if len(parts) > 1 else tuple(parts)
 
 
-_known_parts: Final = lru_cache(maxsize=_REMEMBERED)(_parts)
+_cached_split_word: Final = lru_cache(maxsize=_MAX_CACHED)(_split_word)
 
 
-@lru_cache(maxsize=_REMEMBERED)
+@lru_cache(maxsize=_MAX_CACHED)
 def stem(word: str) -> str:
     """`word` without English endings that seldom change what is meant: convert(s|ed|ing), creat(e|ion)."""
     if len(word) < 3 or not word.isascii() or not word.isalpha():
@@ -128,3 +134,54 @@ def _without_suffix(word: str) -> str:
 
 def _without_e(word: str) -> str:
     return word[:-1] if len(word) > 3 and word.endswith("e") else word
+
+
+_SAME: Final = """
+    search find lookup query discover locate
+    create make generate build new add write
+    delete remove erase
+    get fetch retrieve read obtain view show
+    update edit modify change
+    change diff difference
+    change history log
+    list enumerate show
+    save write store
+    send post publish
+    calculate compute
+    convert transform
+    picture image photo png jpg figure
+    chart plot graph draw
+    docx word
+    xlsx excel spreadsheet workbook sheet csv
+    pptx ppt powerpoint presentation slide
+    md markdown
+    website webpage page site url
+    directory folder
+    map location place
+    directions route
+    command shell terminal
+    paper article
+    news headline story
+    movie film video
+    trending trend hot rank popular
+    price quote
+    创建 新建 新增 添加
+    删除 移除
+    搜索 查询 查找 检索
+    获取 读取 查看
+    更新 修改 编辑
+    图片 图像 照片
+"""
+
+
+def _by_term() -> Mapping[str, tuple[str, ...]]:
+    found: dict[str, dict[str, None]] = {}
+    for line in _SAME.strip().splitlines():
+        group = [stem(word) for word in line.split()]
+        for term in group:
+            found.setdefault(term, {}).update(dict.fromkeys(other for other in group if other != term))
+    return {term: tuple(others) for term, others in found.items()}
+
+
+SYNONYMS: Final = _by_term()
+"""Term to the others that mean about the same."""

@@ -1,17 +1,148 @@
-"""The answer of the Responses API as it grows, over all rounds: its items, and the events that tell of them.
+"""The items of the Responses API that the gateway makes: lists of tools, calls, requests for approval, words.
+
+Their ids say whose they are. In a history that a client sends back, items of the same types may come from
+the model's server, which ran tools itself; those are none of ours.
+
+The answer of the Responses API as it grows, over all rounds: its items, and the events that tell of them.
 
 To the client it is one response: one id, indices and sequence numbers without gaps, one beginning, one end.
 Invariant: the items in the end are those that the events told of, at the same indices.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal
 
 import msgspec
 
-from toolgate.chat.responses_items import Item, ended, message
-from toolgate.chat.usage import add_usage
-from toolgate.model.raw import NULL, Members, decode_members, encode_raw, object_of
+from toolgate.chat.replies import add_usage
+from toolgate.chat.responses.tools import OfferedTool
+from toolgate.model.json_text import NULL, Members, as_object, as_text, decode_members, encode_raw
+
+CALL: Final = "mcp_tg"
+LIST: Final = "mcpl_tg_"
+APPROVAL: Final = "mcpr_tg_"
+MESSAGE: Final = "msg_tg_"
+
+Item = dict[str, Any]
+
+
+def mcp_list_tools(label: str, offers: Iterable[OfferedTool], *, key: str) -> Item:
+    """What is offered under one label."""
+    return {
+        "id": f"{LIST}{key}",
+        "type": "mcp_list_tools",
+        "server_label": label,
+        "tools": [_list_entry(offer) for offer in offers],
+        "error": None,
+    }
+
+
+def mcp_call(item_id: str, *, label: str, name: str, arguments: str = "") -> Item:
+    """A call that has begun."""
+    return {
+        "id": item_id,
+        "type": "mcp_call",
+        "status": "in_progress",
+        "server_label": label,
+        "name": name,
+        "arguments": arguments,
+        "approval_request_id": None,
+        "output": None,
+        "error": None,
+    }
+
+
+def call_item_id(call_id: str, number: int) -> str:
+    """The id of the `mcp_call` that is made of a model's call, the so-many-th of an answer."""
+    return f"{CALL}{number}_{call_id}"
+
+
+def parse_call_item_id(item_id: str) -> str | None:
+    """The model's own id of the call; None where the item is not the gateway's."""
+    number, separator, call_id = item_id.removeprefix(CALL).partition("_")
+    is_ours = item_id.startswith(CALL) and number.isdecimal() and bool(separator) and bool(call_id)
+    return call_id if is_ours else None
+
+
+def end_call_item(item: Item, text: str, *, is_error: bool) -> Item:
+    """`item`, a call, with what came of it. The error is what the model is told."""
+    if not is_error:
+        return {**item, "status": "completed", "output": text}
+    return {
+        **item,
+        "status": "failed",
+        "error": {"type": "mcp_tool_execution_error", "content": _parse_error_content(text)},
+    }
+
+
+def mcp_approval_request(item_id: str, *, label: str, name: str, arguments: str) -> Item:
+    """A call that waits until somebody agrees to it."""
+    return {
+        "id": item_id,
+        "type": "mcp_approval_request",
+        "server_label": label,
+        "name": name,
+        "arguments": arguments,
+    }
+
+
+def message_item(text: str, *, key: str, status: str = "completed") -> Item:
+    """What the gateway itself has to say to the caller."""
+    content = [{"type": "output_text", "text": text, "annotations": [], "logprobs": []}] if text else []
+    return {
+        "id": f"{MESSAGE}{key}",
+        "type": "message",
+        "role": "assistant",
+        "status": status,
+        "content": content,
+    }
+
+
+def function_call(call_id: str, *, name: str, arguments: str) -> Item:
+    """A call as the model's server takes it back."""
+    return {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
+
+
+def function_call_output(call_id: str, output: str) -> Item:
+    """What came of a call, for the model."""
+    return {"type": "function_call_output", "call_id": call_id, "output": output}
+
+
+def output_text(members: Members) -> str:
+    """What the model was told of a call that ended, from its `mcp_call` as a client sends it back."""
+    output = member_text(members, "output")
+    if output is not None:
+        return output
+    error = msgspec.json.decode(members.get("error", b"null"))
+    content = error.get("content") if isinstance(error, dict) else None
+    if content is None:
+        return json.dumps({"error": error}) if error is not None else ""
+    return content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+
+
+def member_text(members: Members, key: str) -> str | None:
+    """A member that is a text; None where it is absent or anything else."""
+    return as_text(members.get(key))
+
+
+def _parse_error_content(text: str) -> Any:
+    """Errors are JSON where they are ours, and any text where they are a tool's."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return [{"type": "text", "text": text}]
+
+
+def _list_entry(offer: OfferedTool) -> Item:
+    members = decode_members(offer.definition.raw)
+    listed: Item = {
+        "name": offer.name,
+        "description": offer.definition.description or None,
+        "input_schema": members.get("inputSchema", {"type": "object"}),
+    }
+    return {**listed, "annotations": members["annotations"]} if "annotations" in members else listed
+
 
 Ending = Literal["completed", "incomplete", "failed"]
 
@@ -113,9 +244,9 @@ class ResponseOutput:
         """A tool was called, or refused."""
         kind = "failed" if is_error else "completed"
         self.tell(f"response.mcp_call.{kind}", {"output_index": index, "item_id": item["id"]})
-        self.end(index, ended(item, text, is_error=is_error))
+        self.end(index, end_call_item(item, text, is_error=is_error))
 
-    def tell_arguments(self, index: int, item_id: str, arguments: str) -> None:
+    def send_arguments(self, index: int, item_id: str, arguments: str) -> None:
         """The arguments of a call at once, where they did not come piece by piece."""
         place = {"output_index": index, "item_id": item_id}
         self.tell("response.mcp_call_arguments.delta", {**place, "delta": arguments})
@@ -129,11 +260,11 @@ class ResponseOutput:
 
     def say(self, text: str, *, key: str) -> None:
         """A message of the gateway's own."""
-        item = message(text, key=key)
+        item = message_item(text, key=key)
         index = self.reserve()
         part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
         place = {"output_index": index, "item_id": item["id"], "content_index": 0}
-        self.add(index, message("", key=key, status="in_progress"))
+        self.add(index, message_item("", key=key, status="in_progress"))
         self.tell("response.content_part.added", {**place, "part": part})
         self.tell("response.output_text.delta", {**place, "delta": text, "logprobs": []})
         self.tell("response.output_text.done", {**place, "text": text, "logprobs": []})
@@ -144,7 +275,7 @@ class ResponseOutput:
 
     def count(self, usage: msgspec.Raw | None) -> None:
         """Add what one round used, if it says so."""
-        used = object_of(usage)
+        used = as_object(usage)
         if used is not None:
             self._usage = add_usage(self._usage or _NOTHING_USED, used)
 
@@ -172,7 +303,7 @@ class ResponseOutput:
             self._sequence += 1
 
 
-def shown_members(sent: Members) -> Members:
+def echo_members(sent: Members) -> Members:
     """What a response says of the request, as it was sent: the model may be asked with something else."""
     shown = {
         "tools": msgspec.Raw(b"[]"),
@@ -180,10 +311,10 @@ def shown_members(sent: Members) -> Members:
         "previous_response_id": NULL,
     }
     shown |= {key: sent[key] for key in shown if sent.get(key, NULL) != NULL}
-    return {**shown, "tools": _without_secrets(shown["tools"])}
+    return {**shown, "tools": _strip_secrets(shown["tools"])}
 
 
-def _without_secrets(tools: msgspec.Raw) -> msgspec.Raw:
+def _strip_secrets(tools: msgspec.Raw) -> msgspec.Raw:
     """What a caller's own tools show to servers is not shown again to whoever reads the answer."""
     if not any(b'"%b"' % name.encode() in bytes(tools) for name in _SECRETS):
         return tools

@@ -10,12 +10,19 @@ from typing import Any, Final
 
 import msgspec
 
-from toolgate.chat.calls import ToolCall, sendable_arguments
-from toolgate.chat.responses.output import Ending, ResponseOutput
-from toolgate.chat.responses.tools import GATEWAY_LABEL, Offer
-from toolgate.chat.responses_items import Item, call_item_id, mcp_approval_request, mcp_call, member_text
+from toolgate.chat.responses.output import (
+    Ending,
+    Item,
+    ResponseOutput,
+    call_item_id,
+    mcp_approval_request,
+    mcp_call,
+    member_text,
+)
+from toolgate.chat.responses.tools import GATEWAY_LABEL, OfferedTool
+from toolgate.chat.tool_calls import ToolCall, repair_arguments
 from toolgate.errors import ModelUnavailable
-from toolgate.model.raw import NULL, UNREADABLE, Members, decode_members, encode_raw
+from toolgate.model.json_text import NULL, UNREADABLE, Members, decode_members, encode_raw
 
 _BEGINNINGS: Final = frozenset({"response.created", "response.in_progress", "response.queued"})
 _ENDINGS: Final[dict[str, Ending]] = {
@@ -42,10 +49,10 @@ _OF_THE_WIRE: Final = frozenset({"type", "sequence_number", "output_index"})
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class ToolOwnership:
     """What of a reply is whose. With nothing offered, all of it is the caller's."""
 
-    find: Callable[[str], Offer | None]
+    find: Callable[[str], OfferedTool | None]
     """The tool that a model means by a name."""
     is_own: Callable[[str], bool]
     """Whether a name is that of a function of the caller's own."""
@@ -53,7 +60,7 @@ class Offered:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelReply:
+class ModelResponseTurn:
     """A reply that has come to its end."""
 
     response: Members
@@ -65,7 +72,7 @@ class ModelReply:
 
 
 @dataclass(slots=True)
-class _Shown:
+class _ShownItem:
     """Passes as it is. `text` is what a message has said so far, `done` what it is in the end."""
 
     index: int
@@ -75,7 +82,7 @@ class _Shown:
 
 
 @dataclass(slots=True)
-class _Called:
+class _CalledItem:
     """A call of a tool of ours, or of none that there is."""
 
     index: int
@@ -85,24 +92,26 @@ class _Called:
 
 
 @dataclass(slots=True)
-class _Held:
+class _HeldItem:
     """The caller's to answer. `offer`: the tool for which it is to approve."""
 
     index: int | None
     item: Members
-    offer: Offer | None = None
+    offer: OfferedTool | None = None
     events: list[tuple[str, Members]] = field(default_factory=list)
     is_done: bool = False
 
 
-_Place = _Shown | _Called | _Held | None
+_Place = _ShownItem | _CalledItem | _HeldItem | None
 """None: it is not shown."""
 
 
-class ModelRound:
+class ResponseRound:
     """One reply. Feed it the events, or play it the whole."""
 
-    def __init__(self, output: ResponseOutput, offered: Offered, *, number: int, drops_calls: bool) -> None:
+    def __init__(
+        self, output: ResponseOutput, offered: ToolOwnership, *, number: int, drops_calls: bool
+    ) -> None:
         """`drops_calls`: what it calls is neither run nor shown."""
         self._output = output
         self._offered = offered
@@ -126,7 +135,7 @@ class ModelRound:
             self._output.begin(self._end[0])
             self._play_items(self._end[0])
         elif kind == "error" or "error" in event:
-            raise ModelUnavailable(f"the model's server said an error: {_said(event)}")
+            raise ModelUnavailable(f"the model's server said an error: {_error_message(event)}")
         else:
             self._feed_item(kind, event)
 
@@ -138,14 +147,14 @@ class ModelRound:
         self._output.begin(response)
         self._play_items(response)
 
-    def finish(self) -> ModelReply:
+    def finish(self) -> ModelResponseTurn:
         """All of it. Raises ModelUnavailable where the model's server broke off."""
         if self._end is None:
             raise ModelUnavailable("the model's server ended its answer before it was complete")
         response, ending = self._end
         self._output.count(response.get("usage"))
         self._abandon(place for index, place in self._places.items() if index not in self._items)
-        return ModelReply(
+        return ModelResponseTurn(
             response=response,
             ending=ending,
             items=tuple(raw for _, raw in sorted(self._items.items())),
@@ -158,19 +167,19 @@ class ModelRound:
     def end_call(self, call: ToolCall, text: str, *, is_error: bool) -> None:
         """A step was done: the client is told what came of it."""
         place = self._place_of(call)
-        if isinstance(place, _Called):
+        if isinstance(place, _CalledItem):
             place.is_done = True
             self._output.end_call(place.index, place.item, text=text, is_error=is_error)
 
-    def needs_approval(self, call: ToolCall) -> Offer | None:
+    def needs_approval(self, call: ToolCall) -> OfferedTool | None:
         """The tool that is called, where somebody has to agree first."""
         place = self._place_of(call)
-        return place.offer if isinstance(place, _Held) else None
+        return place.offer if isinstance(place, _HeldItem) else None
 
     def ask_approval(self, call: ToolCall, request_id: str) -> None:
         """The client is asked whether a call may be made."""
         place = self._place_of(call)
-        assert isinstance(place, _Held)
+        assert isinstance(place, _HeldItem)
         assert place.offer is not None  # whoever asks has looked
         place.is_done = True
         label, name = place.offer.label, place.offer.name
@@ -179,13 +188,13 @@ class ModelRound:
     def own_id(self, call: ToolCall) -> str:
         """What the client is to answer a call of its own by."""
         place = self._place_of(call)
-        assert isinstance(place, _Held)
+        assert isinstance(place, _HeldItem)
         return call.call_id if "call_id" in place.item else member_text(place.item, "id") or ""
 
     def hand_over(self, call: ToolCall, own_id: str) -> None:
         """The client gets a call of its own, to be answered by `own_id`."""
         place = self._place_of(call)
-        assert isinstance(place, _Held)
+        assert isinstance(place, _HeldItem)
         self._release(place, own_id)
 
     def abandon(self) -> None:
@@ -197,21 +206,21 @@ class ModelRound:
             if place is None or place.is_done:
                 continue
             place.is_done = True
-            if isinstance(place, _Shown):
+            if isinstance(place, _ShownItem):
                 self._output.end(place.index, _cut_item(place))
-            elif isinstance(place, _Called):
+            elif isinstance(place, _CalledItem):
                 self._output.end(place.index, {**place.item, "status": "incomplete"})
             else:
                 self._release(place, None)
 
-    def _release(self, place: _Held, own_id: str | None) -> None:
+    def _release(self, place: _HeldItem, own_id: str | None) -> None:
         place.is_done = True
         if place.index is None:
             return
         for kind, event in place.events:
             item = _item(event)
             if item is not None and own_id is not None:
-                item = {**item, _answered_by(item): encode_raw(own_id)}
+                item = {**item, _answer_key(item): encode_raw(own_id)}
             self._pass_on(kind, event, place.index, item)
         if all(kind != _DONE for kind, _ in place.events):
             self._output.end(place.index, {**place.item, "status": "incomplete"})
@@ -245,31 +254,31 @@ class ModelRound:
             self._note(index, item, event["item"])
         place = self._places.get(index)
         match place:
-            case _Shown():
+            case _ShownItem():
                 self._follow(place, kind, event)
                 self._pass_on(kind, event, place.index, None)
-            case _Held():
+            case _HeldItem():
                 place.events.append((kind, event))
-            case _Called():
+            case _CalledItem():
                 self._tell_call(place, kind, event, item)
 
     def _place(self, index: int, item: Members) -> _Place:
         kind = member_text(item, "type") or ""
         if kind not in _OPEN or self._offered.is_empty:
-            return _Shown(self._output.reserve(), item)
+            return _ShownItem(self._output.reserve(), item)
         self._call_ids[index] = self._unique_id(item, index)
         if self._drops_calls:
             return None
         if self._is_own(item):
-            return _Held(self._output.reserve(), item)
+            return _HeldItem(self._output.reserve(), item)
         name = member_text(item, "name") or ""
         offer = self._offered.find(name)
         if offer is not None and offer.needs_approval:
-            return _Held(None, item, offer)
+            return _HeldItem(None, item, offer)
         call_id = self._call_ids[index]
         label, shown = (GATEWAY_LABEL, name) if offer is None else (offer.label, offer.name)
         call_item = mcp_call(call_item_id(call_id, self._output.size), label=label, name=shown)
-        return _Called(self._output.begin_call(call_item), call_item)
+        return _CalledItem(self._output.begin_call(call_item), call_item)
 
     def _is_own(self, item: Members) -> bool:
         """Whether what an item calls is the caller's."""
@@ -279,7 +288,7 @@ class ModelRound:
         """What a call is in the end, it was when it began: by that it was decided who is to answer it."""
         offer = self._offered.find(member_text(item, "name") or "")
         waits = self._is_own(item) or (offer is not None and offer.needs_approval)
-        if place is not None and waits != isinstance(place, _Held):
+        if place is not None and waits != isinstance(place, _HeldItem):
             raise ModelUnavailable("the model's server began one call, and ended it as another")
 
     def _unique_id(self, item: Members, index: int) -> str:
@@ -291,7 +300,7 @@ class ModelRound:
         """An item is what it will be: for the history, and for the loop."""
         self._items[index] = raw
         kind = member_text(item, "type") or ""
-        self._has_text = self._has_text or (kind == "message" and _says_something(item))
+        self._has_text = self._has_text or (kind == "message" and _has_message_text(item))
         if index not in self._call_ids:
             return
         self._check_place(item, self._places[index])
@@ -304,9 +313,9 @@ class ModelRound:
             arguments=arguments,
             kind="function" if is_function else "other",
         )
-        self._items[index] = _repaired(item, raw, call_id) if kind == "function_call" else raw
+        self._items[index] = _repair_item(item, raw, call_id) if kind == "function_call" else raw
 
-    def _tell_call(self, place: _Called, kind: str, event: Members, item: Members | None) -> None:
+    def _tell_call(self, place: _CalledItem, kind: str, event: Members, item: Members | None) -> None:
         if kind.startswith(_ARGUMENTS):
             place.is_told = True
             own = {**_own_members(event), "output_index": place.index, "item_id": place.item["id"]}
@@ -316,9 +325,9 @@ class ModelRound:
             arguments = member_text(item, "arguments") or ""
             place.item = {**place.item, "arguments": arguments}
             if not place.is_told:
-                self._output.tell_arguments(place.index, place.item["id"], arguments)
+                self._output.send_arguments(place.index, place.item["id"], arguments)
 
-    def _follow(self, place: _Shown, kind: str, event: Members) -> None:
+    def _follow(self, place: _ShownItem, kind: str, event: Members) -> None:
         if kind == "response.output_text.delta":
             place.text += member_text(event, "delta") or ""
         elif kind == _DONE:
@@ -370,13 +379,13 @@ def _own_members(event: Members) -> dict[str, Any]:
     return {key: raw for key, raw in event.items() if key not in _OF_THE_WIRE}
 
 
-def _said(event: Members) -> str:
+def _error_message(event: Members) -> str:
     error = event.get("error")
     inner = event if error is None or memoryview(error)[0] != ord("{") else decode_members(error)
     return (member_text(inner, "message") or "it does not say which")[:500]
 
 
-def _answered_by(item: Members) -> str:
+def _answer_key(item: Members) -> str:
     """Which member a client answers an item by."""
     return "call_id" if "call_id" in item else "id"
 
@@ -385,24 +394,24 @@ def _is_plain_function(item: Members) -> bool:
     return member_text(item, "type") == "function_call" and member_text(item, "namespace") is None
 
 
-def _says_something(item: Members) -> bool:
+def _has_message_text(item: Members) -> bool:
     content = msgspec.json.decode(item.get("content", b"null"))
     parts = content if isinstance(content, list) else []
     return any(isinstance(one, dict) and (one.get("text") or one.get("refusal")) for one in parts)
 
 
-def _repaired(item: Members, raw: msgspec.Raw, call_id: str) -> msgspec.Raw:
+def _repair_item(item: Members, raw: msgspec.Raw, call_id: str) -> msgspec.Raw:
     """A call as its server takes it back: with an id of its own, and arguments that can be read."""
     changed: dict[str, Any] = {}
     if member_text(item, "call_id") != call_id:
         changed["call_id"] = call_id
-    arguments = sendable_arguments(member_text(item, "arguments") or "")
+    arguments = repair_arguments(member_text(item, "arguments") or "")
     if member_text(item, "arguments") != arguments:
         changed["arguments"] = arguments
     return encode_raw({**item, **changed}) if changed else raw
 
 
-def _cut_item(place: _Shown) -> Item:
+def _cut_item(place: _ShownItem) -> Item:
     item: Item = {**place.item, "status": "incomplete"}
     if member_text(place.item, "type") == "message":
         part = {"type": "output_text", "text": place.text, "annotations": [], "logprobs": []}

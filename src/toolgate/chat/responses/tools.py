@@ -2,17 +2,20 @@
 
 An `mcp` tool is the gateway's when it says only a label, and nothing of where a server would be. All others
 are the caller's own, and stay as they are.
+
+`tool_choice` of a Responses request: choices of `mcp` tools, said as the functions that stand for them.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from toolgate.chat.client_tools import ToolChoice, parse_choice
 from toolgate.chat.parsing import parse_array, parse_members, parse_text
 from toolgate.errors import InvalidChat
-from toolgate.model.raw import NULL, Members
+from toolgate.model.json_text import NULL, Members
 from toolgate.model.tools import ToolDefinition
 
 GATEWAY_LABEL: Final = "toolgate"
@@ -23,20 +26,20 @@ _EMPTY: Final = msgspec.Raw(b'""')
 _ELSEWHERE: Final = ("server_url", "connector_id", "tunnel_id")
 
 
-class _Filter(msgspec.Struct):
+class _FilterWire(msgspec.Struct):
     tool_names: Annotated[list[str], msgspec.Meta(max_length=MAX_NAMES)] | None = None
     read_only: bool | None = None
 
 
-class _Approval(msgspec.Struct):
-    always: _Filter | None = None
-    never: _Filter | None = None
+class _ApprovalWire(msgspec.Struct):
+    always: _FilterWire | None = None
+    never: _FilterWire | None = None
 
 
-class _Sent(msgspec.Struct):
+class _McpToolWire(msgspec.Struct):
     server_label: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
-    allowed_tools: Annotated[list[str], msgspec.Meta(max_length=MAX_NAMES)] | _Filter | None = None
-    require_approval: Literal["always", "never"] | _Approval | None = None
+    allowed_tools: Annotated[list[str], msgspec.Meta(max_length=MAX_NAMES)] | _FilterWire | None = None
+    require_approval: Literal["always", "never"] | _ApprovalWire | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ class ToolFilter:
         return self.read_only is None or self.read_only == is_read_only
 
 
-EVERY: Final = ToolFilter()
+ALL_TOOLS: Final = ToolFilter()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +64,15 @@ class McpTool:
     """One `mcp` tool of a request that is meant for the gateway."""
 
     label: str
-    allowed: ToolFilter = EVERY
-    asked_about: ToolFilter | None = EVERY
+    allowed: ToolFilter = ALL_TOOLS
+    needs_approval_for: ToolFilter | None = ALL_TOOLS
     """Calls of these wait for an approval. None: no call does."""
-    never_asked_about: ToolFilter | None = None
+    approves_without: ToolFilter | None = None
     """Calls of these do not, unless `asked_about` speaks of them by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class OfferedTool:
     """A tool as a request offers it to the model, and as the answer names it."""
 
     label: str
@@ -81,7 +84,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class DeclaredTools:
+class ResponsesTools:
     """`tools`, taken apart."""
 
     ours: tuple[McpTool, ...]
@@ -93,13 +96,13 @@ class DeclaredTools:
     """The types of all tools that are neither ours nor functions."""
 
 
-def parse_tools(raw: msgspec.Raw | None) -> DeclaredTools:
+def parse_responses_tools(raw: msgspec.Raw | None) -> ResponsesTools:
     """The tools of a request, or InvalidChat."""
     ours: list[McpTool] = []
     others: list[msgspec.Raw] = []
     functions: set[str] = set()
     other_kinds: list[str] = []
-    for where, sent in _tools(raw, "tools"):
+    for where, sent in _parse_tool_list(raw, "tools"):
         one = parse_members(sent, where)
         kind = _text(one, "type", where)
         if kind == "mcp" and not any(one.get(key, NULL) != NULL for key in _ELSEWHERE):
@@ -110,16 +113,16 @@ def parse_tools(raw: msgspec.Raw | None) -> DeclaredTools:
             functions.add(_text(one, "name", where))
         else:
             other_kinds.append(kind)
-            functions |= _namespaced(one, where) if kind == "namespace" else frozenset()
+            functions |= _parse_namespace(one, where) if kind == "namespace" else frozenset()
     labels = [one.label for one in ours]
     if len(set(labels)) < len(labels):
         raise InvalidChat("two `mcp` tools have the same `server_label`", param="tools")
-    return DeclaredTools(tuple(ours), tuple(others), frozenset(functions), tuple(other_kinds))
+    return ResponsesTools(tuple(ours), tuple(others), frozenset(functions), tuple(other_kinds))
 
 
-def offer_tools(
+def select_offers(
     tools: Mapping[str, tuple[str, ToolDefinition]], asked: Sequence[McpTool]
-) -> tuple[Offer, ...]:
+) -> tuple[OfferedTool, ...]:
     """What of `tools` (chat name → name in the caller's view, definition) the request asks for.
 
     A tool stands under the label of its server where there is one, else under the gateway's.
@@ -135,7 +138,7 @@ def offer_tools(
         is_read_only = definition.is_read_only
         if wanted.allowed.matches(names, is_read_only=is_read_only):
             offers.append(
-                Offer(
+                OfferedTool(
                     label=wanted.label,
                     name=definition.ref.name if wanted.label == server_id else view_name,
                     chat_name=chat_name,
@@ -156,7 +159,7 @@ def unknown_label() -> InvalidChat:
     )
 
 
-def _tools(raw: msgspec.Raw | None, param: str) -> list[tuple[str, msgspec.Raw]]:
+def _parse_tool_list(raw: msgspec.Raw | None, param: str) -> list[tuple[str, msgspec.Raw]]:
     """Each tool as it came, and where it stands."""
     tools = [] if raw is None or raw == NULL else parse_array(raw, param)
     if len(tools) > MAX_TOOLS:
@@ -168,8 +171,8 @@ def _text(members: Members, key: str, where: str) -> str:
     return parse_text(members.get(key, _EMPTY), f"{where}.{key}")
 
 
-def _namespaced(tool: Members, where: str) -> frozenset[str]:
-    tools = _tools(tool.get("tools"), f"{where}.tools")
+def _parse_namespace(tool: Members, where: str) -> frozenset[str]:
+    tools = _parse_tool_list(tool.get("tools"), f"{where}.tools")
     return frozenset(_text(parse_members(one, place), "name", place) for place, one in tools)
 
 
@@ -181,15 +184,15 @@ def _parse_mcp(tool: Members, param: str) -> McpTool:
                 for key in ("server_label", "allowed_tools", "require_approval")
                 if key in tool
             },
-            type=_Sent,
+            type=_McpToolWire,
         )
     except (msgspec.DecodeError, msgspec.ValidationError) as exc:
         raise InvalidChat(f"an `mcp` tool is not of the right shape: {exc}", param=param) from exc
-    always, never = _approval(sent.require_approval)
-    return McpTool(sent.server_label, _filter(sent.allowed_tools) or EVERY, always, never)
+    always, never = _parse_approval(sent.require_approval)
+    return McpTool(sent.server_label, _build_filter(sent.allowed_tools) or ALL_TOOLS, always, never)
 
 
-def _filter(sent: list[str] | _Filter | None) -> ToolFilter | None:
+def _build_filter(sent: list[str] | _FilterWire | None) -> ToolFilter | None:
     if sent is None:
         return None
     if isinstance(sent, list):
@@ -197,17 +200,67 @@ def _filter(sent: list[str] | _Filter | None) -> ToolFilter | None:
     return ToolFilter(None if sent.tool_names is None else frozenset(sent.tool_names), sent.read_only)
 
 
-def _approval(sent: str | _Approval | None) -> tuple[ToolFilter | None, ToolFilter | None]:
+def _parse_approval(sent: str | _ApprovalWire | None) -> tuple[ToolFilter | None, ToolFilter | None]:
     """Which wait for an approval, and which of the others do not. Absent means that all wait."""
     if sent == "never":
         return None, None
-    if not isinstance(sent, _Approval) or (sent.always is None and sent.never is None):
-        return EVERY, None
-    return _filter(sent.always), _filter(sent.never)
+    if not isinstance(sent, _ApprovalWire) or (sent.always is None and sent.never is None):
+        return ALL_TOOLS, None
+    return _build_filter(sent.always), _build_filter(sent.never)
 
 
 def _needs_approval(tool: McpTool, names: frozenset[str], *, is_read_only: bool) -> bool:
-    if tool.asked_about is not None and tool.asked_about.matches(names, is_read_only=is_read_only):
+    if tool.needs_approval_for is not None and tool.needs_approval_for.matches(
+        names, is_read_only=is_read_only
+    ):
         return True
-    never = tool.never_asked_about
+    never = tool.approves_without
     return never is not None and not never.matches(names, is_read_only=is_read_only)
+
+
+def resolve_choice(
+    raw: msgspec.Raw | None, offers: Sequence[OfferedTool], labels: Sequence[str]
+) -> ToolChoice:
+    """The choice as the model is asked with it. `labels` are those resolved here; others are left alone."""
+    choice = parse_choice(None if raw is None else bytes(raw))
+    sent = None if raw is None else msgspec.json.decode(raw)
+    if not isinstance(sent, dict):
+        return choice
+    if _names_our_label(sent, labels):
+        tools = _find_functions(sent, offers)
+        is_one = len(tools) == 1
+        said = tools[0] if is_one else {"type": "allowed_tools", "mode": "required", "tools": tools}
+    elif sent.get("type") == "allowed_tools" and any(
+        _names_our_label(one, labels) for one in _choice_tools(sent)
+    ):
+        replaced = (
+            _find_functions(one, offers) if _names_our_label(one, labels) else [one]
+            for one in _choice_tools(sent)
+        )
+        said = {**sent, "tools": [one for group in replaced for one in group]}
+    else:
+        return choice
+    return parse_choice(msgspec.json.encode(said))
+
+
+def _choice_tools(sent: dict[str, Any]) -> list[dict[str, Any]]:
+    tools: list[dict[str, Any]] = sent.get("tools", [])  # `parse_choice` has looked at them
+    return tools
+
+
+def _names_our_label(tool: dict[str, Any], labels: Sequence[str]) -> bool:
+    return tool.get("type") == "mcp" and tool.get("server_label") in labels
+
+
+def _find_functions(tool: dict[str, Any], offers: Sequence[OfferedTool]) -> list[dict[str, str]]:
+    """The functions that stand for a tool of a label, or for all of them. Raises InvalidChat for none."""
+    label, name = tool["server_label"], tool.get("name")
+    found = [
+        one
+        for one in offers
+        if one.label == label
+        and (name is None or name in (one.name, one.chat_name, one.view_name, one.definition.ref.name))
+    ]
+    if not found:
+        raise InvalidChat("`tool_choice` names an `mcp` tool that is not there", param="tool_choice")
+    return [{"type": "function", "name": one.chat_name} for one in found]

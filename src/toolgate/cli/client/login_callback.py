@@ -7,15 +7,15 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
-from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.failure import CommandError, ExitCode
 
-PATH: Final = "/callback"
+CALLBACK_PATH: Final = "/callback"
 WAIT_S: Final = 300.0
 _GOODBYE: Final = b"Toolgate has what it needs. You can close this window.\n"
 _MAX_FIELDS: Final = 16
 
 
-class Callback:
+class LoginCallbackServer:
     """A listener that waits for one browser."""
 
     def __init__(self, server: HTTPServer, answers: list[Mapping[str, str]]) -> None:
@@ -24,7 +24,7 @@ class Callback:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}{PATH}"
+        return f"http://127.0.0.1:{self._server.server_port}{CALLBACK_PATH}"
 
     def wait(self, state: str, clock_s: Callable[[], float] = time.monotonic) -> Mapping[str, str]:
         """What the browser came back with. Answers to something else are passed over."""
@@ -36,14 +36,14 @@ class Callback:
                 if answer.get("state") == state:
                     return answer
             self._answers.clear()
-        raise CommandFailed(
+        raise CommandError(
             f"nobody came back from the browser within {WAIT_S / 60:.0f} minutes",
             hint="begin again; with --paste, give the address the browser ended at by hand",
         )
 
 
 @contextmanager
-def open_callback() -> Iterator[Callback]:
+def open_callback() -> Iterator[LoginCallbackServer]:
     """A listener on a free port of this machine, closed at the end."""
     answers: list[Mapping[str, str]] = []
 
@@ -51,9 +51,9 @@ def open_callback() -> Iterator[Callback]:
         timeout = 5  # a browser that opens a connection ahead and says nothing must not keep us
 
         def do_GET(self) -> None:
-            is_answer = urlsplit(self.path).path == PATH
+            is_answer = urlsplit(self.path).path == CALLBACK_PATH
             if is_answer:
-                answers.append(parse_answer(self.path))
+                answers.append(parse_callback(self.path))
             self.send_response(200 if is_answer else 404)
             self.send_header("content-type", "text/plain; charset=utf-8")
             self.send_header("cache-control", "no-store")
@@ -64,10 +64,10 @@ def open_callback() -> Iterator[Callback]:
             """The address holds a code: it is written nowhere."""
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        yield Callback(server, answers)
+        yield LoginCallbackServer(server, answers)
 
 
-def parse_answer(address: str) -> Mapping[str, str]:
+def parse_callback(address: str) -> Mapping[str, str]:
     """The fields in the address a browser ended at."""
     try:
         return dict(parse_qsl(urlsplit(address.strip()).query, max_num_fields=_MAX_FIELDS))
@@ -75,14 +75,14 @@ def parse_answer(address: str) -> Mapping[str, str]:
         return {}
 
 
-def check_answer(answer: Mapping[str, str], state: str) -> Mapping[str, str]:
+def check_callback(answer: Mapping[str, str], state: str) -> Mapping[str, str]:
     """What the gateway wants of it. Raises CommandFailed where nobody agreed."""
     if answer.get("state") != state:
-        raise CommandFailed(
+        raise CommandError(
             "this address is not the answer to this login",
             hint="paste the whole address that the browser ended at",
-            exit_code=Exit.USAGE,
+            exit_code=ExitCode.USAGE,
         )
     if "code" not in answer:
-        raise CommandFailed(f"the authorization server refuses: {answer.get('error', 'no code')}")
+        raise CommandError(f"the authorization server refuses: {answer.get('error', 'no code')}")
     return {name: answer[name] for name in ("state", "code", "iss") if name in answer}

@@ -1,22 +1,48 @@
-"""The REST API as commands see it. It alone knows the HTTP library; every failure leaves as CommandFailed.
+"""Server-sent events, as far as the gateway sends them: an id, a name, and JSON on data lines.
+
+The REST API as commands see it. It alone knows the HTTP library; every failure leaves as CommandFailed.
 
 It never follows a redirect and never sends the key anywhere but to the address it was given.
 """
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
 import httpx2
 
 from toolgate import __version__
-from toolgate.cli.events import Event, parse_events
-from toolgate.cli.failure import CommandFailed, Exit
-from toolgate.model.addresses import is_loopback
+from toolgate.cli.failure import CommandError, ExitCode
+from toolgate.model.http import is_loopback
 from toolgate.model.revisions import Kind
+
+
+class ServerSentEvent(NamedTuple):
+    """One event."""
+
+    id: str
+    name: str
+    data: Any
+
+
+def parse_events(lines: Iterable[str]) -> Iterator[ServerSentEvent]:
+    """The events in the lines of a stream. Comments, which only keep it open, are passed over."""
+    fields: dict[str, str] = {}
+    for line in lines:
+        if not line:
+            if "data" in fields:
+                name = fields.get("event", "message")
+                yield ServerSentEvent(fields.get("id", ""), name, json.loads(fields["data"]))
+            fields = {}
+        elif not line.startswith(":"):
+            field, _, value = line.partition(":")
+            value = value.removeprefix(" ")
+            fields[field] = f"{fields[field]}\n{value}" if field == "data" and field in fields else value
+
 
 COLLECTIONS: Final[Mapping[Kind, str]] = {
     "server": "/admin/api/mcp/servers",
@@ -35,7 +61,7 @@ _AUTH_CODES: Final = frozenset({"unauthenticated", "forbidden"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class WriteConditions:
     """On what a change is made."""
 
     revision: int | None = None
@@ -49,7 +75,7 @@ class Terms:
         return match if self.plan_id is None else {**match, "toolgate-plan": self.plan_id}
 
 
-UNCONDITIONAL: Final = Terms()
+UNCONDITIONAL: Final = WriteConditions()
 
 
 class RestClient:
@@ -68,14 +94,14 @@ class RestClient:
         body: Any = None,
         query: Mapping[str, str] | None = None,
         *,
-        terms: Terms = UNCONDITIONAL,
+        terms: WriteConditions = UNCONDITIONAL,
     ) -> Any:
         return self._send("POST", path, body=body, query=query, headers=terms.headers)
 
     def test_server(self, server_id: str, body: Mapping[str, Any] | None) -> Any:
         """Have the gateway connect to a server once, which may download it first."""
-        path = f"{record_path('server', server_id)}/test"
-        with self._translating():
+        path = f"{build_record_path('server', server_id)}/test"
+        with self._translate_errors():
             return self._content(self._http.post(path, json=body, timeout=_START_TIMEOUT))
 
     def records(self, kind: Kind) -> list[dict[str, Any]]:
@@ -97,18 +123,18 @@ class RestClient:
 
     def record(self, kind: Kind, record_id: str) -> dict[str, Any]:
         """One record."""
-        found: dict[str, Any] = self.get(record_path(kind, record_id))
+        found: dict[str, Any] = self.get(build_record_path(kind, record_id))
         return found
 
     def put(
-        self, kind: Kind, record_id: str, body: Mapping[str, Any], *, terms: Terms = UNCONDITIONAL
+        self, kind: Kind, record_id: str, body: Mapping[str, Any], *, terms: WriteConditions = UNCONDITIONAL
     ) -> Any:
         """Create or replace a record, on these terms."""
-        return self._send("PUT", record_path(kind, record_id), body=body, headers=terms.headers)
+        return self._send("PUT", build_record_path(kind, record_id), body=body, headers=terms.headers)
 
-    def delete(self, kind: Kind, record_id: str, *, terms: Terms = UNCONDITIONAL) -> Any:
+    def delete(self, kind: Kind, record_id: str, *, terms: WriteConditions = UNCONDITIONAL) -> Any:
         """Remove a record, on these terms."""
-        return self._send("DELETE", record_path(kind, record_id), headers=terms.headers)
+        return self._send("DELETE", build_record_path(kind, record_id), headers=terms.headers)
 
     def put_bytes(self, path: str, content: bytes) -> Any:
         """Send what is not JSON."""
@@ -120,42 +146,44 @@ class RestClient:
         return self._send("PUT", path, body=body)
 
     def delete_path(
-        self, path: str, query: Mapping[str, str] | None = None, *, terms: Terms = UNCONDITIONAL
+        self, path: str, query: Mapping[str, str] | None = None, *, terms: WriteConditions = UNCONDITIONAL
     ) -> Any:
         """Remove what is no record, on these terms."""
         return self._send("DELETE", path, query=query, headers=terms.headers)
 
-    def roll_back(self, kind: Kind, record_id: str, *, to: int, terms: Terms = UNCONDITIONAL) -> Any:
+    def roll_back(
+        self, kind: Kind, record_id: str, *, to: int, terms: WriteConditions = UNCONDITIONAL
+    ) -> Any:
         """Make a record what it was at a revision, on these terms."""
-        path = f"{record_path(kind, record_id)}/rollback"
+        path = f"{build_record_path(kind, record_id)}/rollback"
         return self.post(path, {"revision": to}, terms=terms)
 
     def invoke(self, task_id: str, body: Mapping[str, Any], *, idempotency_key: str | None = None) -> Any:
         """Have a task run."""
         headers = {} if idempotency_key is None else {"idempotency-key": idempotency_key}
-        return self._send("POST", invocations_path(task_id), body=body, headers=headers)
+        return self._send("POST", build_invocation_path(task_id), body=body, headers=headers)
 
     def chunks(self, path: str, query: Mapping[str, str]) -> Iterator[bytes]:
         """What is not JSON, a piece at a time."""
-        with self._translating(), self._http.stream("GET", path, params=query) as answer:
+        with self._translate_errors(), self._http.stream("GET", path, params=query) as answer:
             if not answer.is_success:
                 answer.read()
-                raise _refused(answer, self.url)
+                raise _parse_refusal(answer, self.url)
             yield from answer.iter_bytes()
 
     def events(
         self, path: str, query: Mapping[str, str], *, silence_s: float | None = None
-    ) -> Iterator[Event]:
+    ) -> Iterator[ServerSentEvent]:
         """The events of a stream, until it ends. A silence of `silence_s` is a timeout."""
         headers = {"accept": "text/event-stream"}
         timeout = _TIMEOUT if silence_s is None else httpx2.Timeout(silence_s, connect=5.0)
         with (
-            self._translating(),
+            self._translate_errors(),
             self._http.stream("GET", path, params=query, headers=headers, timeout=timeout) as answer,
         ):
             if not answer.is_success:
                 answer.read()
-                raise _refused(answer, self.url)
+                raise _parse_refusal(answer, self.url)
             yield from parse_events(answer.iter_lines())
 
     def _send(
@@ -168,7 +196,7 @@ class RestClient:
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
-        with self._translating():
+        with self._translate_errors():
             answer = self._http.request(
                 method, path, json=body, content=content, params=query, headers=headers
             )
@@ -177,22 +205,22 @@ class RestClient:
     def _content(self, answer: httpx2.Response) -> Any:
         if answer.is_success:
             return _decode(answer, self.url) if answer.content else {}
-        raise _refused(answer, self.url)
+        raise _parse_refusal(answer, self.url)
 
     @contextmanager
-    def _translating(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Failures of the HTTP library as failures of the command."""
         try:
             yield
         except httpx2.TimeoutException as exc:
-            raise CommandFailed(
+            raise CommandError(
                 f"no answer from `{self.url}` in time",
                 hint="look at the gateway's log; `toolgate doctor` says what it is busy with",
                 code="timeout",
-                exit_code=Exit.UNREACHABLE,
+                exit_code=ExitCode.UNREACHABLE,
             ) from exc
         except httpx2.HTTPError as exc:
-            raise _unreachable(self.url, str(exc)) from exc
+            raise _connection_error(self.url, str(exc)) from exc
 
 
 @contextmanager
@@ -200,10 +228,10 @@ def open_client(url: str, key: str | None) -> Iterator[RestClient]:
     """A client of the gateway at `url`, closed at the end."""
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise CommandFailed(
+        raise CommandError(
             f"`{url}` is not the address of a gateway",
             hint="give one like http://127.0.0.1:8080",
-            exit_code=Exit.USAGE,
+            exit_code=ExitCode.USAGE,
         )
     headers = {"user-agent": f"toolgate-cli/{__version__}"}
     if key is not None:
@@ -214,28 +242,28 @@ def open_client(url: str, key: str | None) -> Iterator[RestClient]:
         yield RestClient(http, url)
 
 
-def login_path(server_id: str) -> str:
+def build_login_path(server_id: str) -> str:
     """Where somebody logs in to a server, for itself or for all."""
     return f"/api/v1/mcp/servers/{quote(server_id, safe='')}/login"
 
 
-def invocations_path(task_id: str, invocation_id: str = "", *more: str) -> str:
+def build_invocation_path(task_id: str, invocation_id: str = "", *more: str) -> str:
     """Where the runs of a task are, or one of them, or something of one."""
     ids = [quote(part, safe="") for part in (task_id, "invocations", invocation_id, *more) if part]
     return "/".join(["/api/v1/tasks", *ids])
 
 
-def record_path(kind: Kind, record_id: str) -> str:
+def build_record_path(kind: Kind, record_id: str) -> str:
     """Where a record lives."""
     return f"{COLLECTIONS[kind]}/{quote(record_id, safe='')}"
 
 
-def _unreachable(url: str, why: str) -> CommandFailed:
-    return CommandFailed(
+def _connection_error(url: str, why: str) -> CommandError:
+    return CommandError(
         f"cannot reach the gateway at `{url}`: {why}",
         hint="is `toolgate up` running? another address goes into --url or TOOLGATE_URL",
         code="unreachable",
-        exit_code=Exit.UNREACHABLE,
+        exit_code=ExitCode.UNREACHABLE,
     )
 
 
@@ -243,34 +271,34 @@ def _decode(answer: httpx2.Response, url: str) -> Any:
     try:
         return answer.json()
     except ValueError as exc:
-        raise _foreign(url) from exc
+        raise _not_toolgate_error(url) from exc
 
 
-def _foreign(url: str) -> CommandFailed:
-    return CommandFailed(
+def _not_toolgate_error(url: str) -> CommandError:
+    return CommandError(
         f"something answers at `{url}`, but it is not Toolgate",
         hint="give the gateway's own address with --url or TOOLGATE_URL",
         code="not_toolgate",
-        exit_code=Exit.UNREACHABLE,
+        exit_code=ExitCode.UNREACHABLE,
     )
 
 
-def _refused(answer: httpx2.Response, url: str) -> CommandFailed:
+def _parse_refusal(answer: httpx2.Response, url: str) -> CommandError:
     try:
-        return failure_of(answer.json()["error"])
+        return parse_error(answer.json()["error"])
     except (ValueError, KeyError, TypeError, AttributeError):
-        return _foreign(url)
+        return _not_toolgate_error(url)
 
 
-def failure_of(error: Mapping[str, Any]) -> CommandFailed:
+def parse_error(error: Mapping[str, Any]) -> CommandError:
     """The gateway's own error, with its hint."""
     code, hint = str(error["code"]), str(error.get("hint", ""))
     if code == "unauthenticated":
         hint = "set TOOLGATE_KEY or give --key-file; `toolgate keys add` makes a key"
-    return CommandFailed(
+    return CommandError(
         str(error["message"]),
         hint=hint,
         code=code,
-        exit_code=Exit.AUTH if code in _AUTH_CODES else Exit.FAILED,
+        exit_code=ExitCode.AUTH if code in _AUTH_CODES else ExitCode.FAILED,
         data=dict(error.get("data") or {}),
     )

@@ -1,32 +1,157 @@
-"""`toolgate up --demo`: real servers, three tasks, and what to paste into a client. With `--model`, a model.
+"""What the demo shows once it serves: what each task sees, what that saves, and how to connect.
+
+`toolgate up --demo`: real servers, three tasks, and what to paste into a client. With `--model`, a model.
 
 It prepares a directory, starts the gateway on it like any other, and then speaks to it as a client. All
 it makes lies in that directory; all it starts are the gateway's children, which end with it.
 """
 
 import asyncio
+import json
 import os
 import shutil
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from toolgate.catalog.clients import CLIENT_PROGRAMS, GatewayEndpoint
 from toolgate.cli.client.rest import RestClient, open_client
 from toolgate.cli.demo.environment import install, is_installed
-from toolgate.cli.demo.model import TASK, UPSTREAM, Announced, DemoModel, is_of_the_demo, upstream_record
+from toolgate.cli.demo.model import (
+    MODEL_TASK,
+    UPSTREAM,
+    DemoModel,
+    ModelAnnouncement,
+    build_upstream,
+    is_demo_upstream,
+)
 from toolgate.cli.demo.repository import make_repository
 from toolgate.cli.demo_kit import DATA, LOCK, load_tasks, write_servers
-from toolgate.cli.failure import CommandFailed
-from toolgate.cli.files.records import Record
-from toolgate.cli.output import Output, open_console
-from toolgate.cli.progress import Progress
-from toolgate.cli.render.demo import TaskView, render_demo
-from toolgate.cli.render.layout import health_of
+from toolgate.cli.failure import CommandError
+from toolgate.cli.files.records import FileRecord
+from toolgate.cli.output import CommandOutput, StepProgress, open_console
+from toolgate.cli.render.layout import (
+    DIM,
+    OK,
+    cell,
+    copyable,
+    count_of,
+    grid,
+    health_of,
+    sentence,
+    stack_parts,
+)
+from toolgate.cli.render.up import DEFAULT_URL, render_console
 from toolgate.settings import parse_listen
+
+JsonObject = Mapping[str, Any]
+
+
+_PYTHON = """\
+from openai import OpenAI
+
+client = OpenAI(base_url="{base_url}", api_key="none")
+messages = [{{"role": "user", "content": "What do my notes say about coffee?"}}]
+print(client.chat.completions.create(model="{model}", messages=messages).choices[0].message.content)"""
+
+
+class TaskView(NamedTuple):
+    """A task and the gateway's answer about the tools it sees."""
+
+    task_id: str
+    answer: JsonObject
+
+
+def render_demo(
+    url: str,
+    servers: Sequence[JsonObject],
+    views: Sequence[TaskView],
+    *,
+    console: str | None = None,
+    program: str = "toolgate",
+    model: str | None = None,
+) -> RenderableType:
+    """The table, and the lines to paste. `program` is how this program can be called from here."""
+    at = "" if url == DEFAULT_URL else f" --url {url}"
+    first = views[0].task_id
+    commands = [
+        f"{program} connect cursor --task {first} --write{at}",
+        f"{program} tools --task {first}{at}",
+        f"{program} explain --task {first}{at}",
+    ]
+    return stack_parts(
+        Group(_render_headline(url, servers), *render_console(console)),
+        _render_tasks(servers, views),
+        Group(
+            Text("Connect Claude Code to a task:", style="bold"), copyable("\n".join(_claude_lines(views)))
+        ),
+        Group(
+            Text("Another client, what it will see, and why it sees no more:", style="bold"),
+            copyable("\n".join(commands)),
+        ),
+        Group(
+            Text("Look for a tool, or let a model find its tools by itself:", style="bold"),
+            copyable(f'{program} catalog search "what changed"{at}\n{url}/api/mcp/find'),
+        ),
+        None if model is None else _render_chat(f"{url}/t/{views[-1].task_id}/v1", model),
+        Text("Ctrl-C stops the gateway and all its servers.", style=DIM),
+    )
+
+
+def _render_headline(url: str, servers: Sequence[JsonObject]) -> Text:
+    tools = sum(health_of(one).get("tools", 0) for one in servers)
+    return sentence(
+        "\n",
+        Text("Toolgate", style="bold"),
+        " serves ",
+        Text(f"{count_of(tools, 'tool')} of {count_of(len(servers), 'server')}", style=OK),
+        " at ",
+        cell(url, "bold"),
+    )
+
+
+def _render_tasks(servers: Sequence[JsonObject], views: Sequence[TaskView]) -> RenderableType:
+    offered = {str(one["server_id"]): health_of(one).get("tools", 0) for one in servers}
+    table = grid("TASK", "TOOLS", "TOKENS", "URL, AND WHAT IT SHOWS", flexible={"URL, AND WHAT IT SHOWS"})
+    for view in views:
+        answer = view.answer
+        seen = Counter(str(tool["server_id"]) for tool in answer["tools"])
+        shown = ", ".join(f"{name} {number}/{offered.get(name, 0)}" for name, number in sorted(seen.items()))
+        table.add_row(
+            cell(view.task_id, "bold"),
+            cell(f"{len(answer['tools'])} of {answer['registered_tools']}"),
+            cell(f"{answer['tokens']:,} of {answer['registered_tokens']:,}"),
+            Text("\n").join([cell(answer["url"]), cell(shown, DIM)]),
+        )
+    return table
+
+
+def _claude_lines(views: Sequence[TaskView]) -> list[str]:
+    command = CLIENT_PROGRAMS["claude-code"].command
+    assert command is not None  # Claude Code has one
+    return [command(GatewayEndpoint(name=view.task_id, url=view.answer["url"])) for view in views]
+
+
+def _render_chat(base_url: str, model: str) -> RenderableType:
+    """How to talk to the model: once from a shell, once from a program."""
+    question = "What time is it in Tokyo?"
+    body = json.dumps({"model": model, "messages": [{"role": "user", "content": question}]})
+    curl = f"curl {base_url}/chat/completions -H 'content-type: application/json' \\\n  -d '{body}'"
+    return Group(
+        Text("Chat with a model that uses the tools of a task, from a shell or in Python:", style="bold"),
+        copyable(curl),
+        # Not a column in: Python would mind.
+        Text(f"\n{_PYTHON.format(base_url=base_url, model=model)}", no_wrap=True, overflow="ignore"),
+    )
+
 
 CONNECT_WITHIN_S: Final = 30.0
 POLL_EVERY_S: Final = 0.1
@@ -34,7 +159,7 @@ POLL_EVERY_S: Final = 0.1
 _SETTLED: Final = frozenset({"connected", "down", "disabled"})
 
 
-class Started(Protocol):
+class ServingGateway(Protocol):
     """The gateway, as far as the demo looks into it: the rest it asks for, as anybody does."""
 
     def console_url(self, url: str) -> str | None:
@@ -47,10 +172,10 @@ class Demo:
     def __init__(self, directory: Path, *, as_json: bool, with_model: bool = False) -> None:
         self.directory = directory.resolve()
         self._model = DemoModel(self.directory) if with_model else None
-        self._announced: Announced | None = None
+        self._announced: ModelAnnouncement | None = None
         """Where the model serves, once it does."""
-        self._output = Output(as_json=as_json)
-        self._progress = Progress(open_console(to_stderr=True))
+        self._output = CommandOutput(as_json=as_json)
+        self._progress = StepProgress(open_console(to_stderr=True))
 
     @property
     def registry_dir(self) -> Path:
@@ -73,7 +198,7 @@ class Demo:
                 self._model.install(report)
 
     @contextmanager
-    def model_running(self) -> Iterator[None]:
+    def serve_model(self) -> Iterator[None]:
         """The model, if one was asked for, for as long as the block runs."""
         with ExitStack() as stack:
             if self._model is not None:
@@ -81,14 +206,14 @@ class Demo:
                     self._announced = stack.enter_context(self._model.running())
             yield
 
-    async def present(self, started: Started, url: str) -> None:
+    async def present(self, started: ServingGateway, url: str) -> None:
         """Once the gateway listens: its tasks, its servers, and then the table."""
         try:
             with open_client(url, None) as client:
                 await self._apply_records(client)
                 servers = await self._await_servers(client)
                 views = [await self._view(client, task.id) for task in self._tasks()]
-        except CommandFailed as failure:
+        except CommandError as failure:
             # Stopped while starting, most likely; if not, the gateway still serves and the reason is told.
             self._progress.failed(str(failure))
             return
@@ -100,18 +225,18 @@ class Demo:
         if model is not None:
             value["model"] = model
         value["console"] = console = started.console_url(url)
-        shown = render_demo(url, servers, views, console=console, program=_program(), model=model)
+        shown = render_demo(url, servers, views, console=console, program=_find_program(), model=model)
         self._output.show(value, shown)
 
-    def _tasks(self) -> list[Record]:
-        return load_tasks() if self._announced is None else load_tasks(TASK)
+    def _tasks(self) -> list[FileRecord]:
+        return load_tasks() if self._announced is None else load_tasks(MODEL_TASK)
 
     async def _apply_records(self, client: RestClient) -> None:
         for task in self._tasks():
             await asyncio.to_thread(client.put, task.kind, task.id, task.body)
         if self._announced is not None:
-            await asyncio.to_thread(client.put, "chat_upstream", UPSTREAM, upstream_record(self._announced))
-        elif any(is_of_the_demo(one) for one in await asyncio.to_thread(client.records, "chat_upstream")):
+            await asyncio.to_thread(client.put, "chat_upstream", UPSTREAM, build_upstream(self._announced))
+        elif any(is_demo_upstream(one) for one in await asyncio.to_thread(client.records, "chat_upstream")):
             # Of an earlier run: its model is gone, and nobody should be sent there.
             await asyncio.to_thread(client.delete, "chat_upstream", UPSTREAM)
 
@@ -158,7 +283,7 @@ def demo_directory(environ: Mapping[str, str]) -> Path:
     return Path(cache) / "toolgate" / "demo"
 
 
-def _program() -> str:
+def _find_program() -> str:
     """What to type for this program: its name where that finds it, else the path it was called by."""
     return "toolgate" if shutil.which("toolgate") else sys.argv[0]
 
@@ -172,7 +297,7 @@ def check_port(listen: str) -> None:
         try:
             probe.bind((host, port))
         except OSError as exc:
-            raise CommandFailed(
+            raise CommandError(
                 f"the demo cannot listen on `{listen}`: {(exc.strerror or str(exc)).lower()}",
                 hint="choose another port: toolgate up --demo --listen 127.0.0.1:8081",
             ) from exc

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from toolgate.cli.failure import CommandFailed
+from toolgate.cli.failure import CommandError
 
 MARK: Final = ".toolgate-lock"
 """Written last: an environment that carries it is complete."""
@@ -40,7 +40,7 @@ def install(environment: Path, lock: Path, report: Callable[[str], None], *optio
     report("making a virtual environment")
     _run([sys.executable, "-m", "venv", str(environment)], lambda _: None, "python3-venv may be missing")
     install_packages(environment, lock, report, *options)
-    mark_installed(environment, lock)
+    write_mark(environment, lock)
 
 
 def install_packages(environment: Path, lock: Path, report: Callable[[str], None], *options: str) -> None:
@@ -69,7 +69,7 @@ def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {"PIP_CERT": authority, **kept} if authority else kept
 
 
-def mark_installed(environment: Path, lock: Path) -> None:
+def write_mark(environment: Path, lock: Path) -> None:
     """Take note that `environment` is complete and what `lock` asks for."""
     (environment / MARK).write_text(_fingerprint(environment, lock), "utf-8")
 
@@ -103,7 +103,7 @@ def _run(command: Sequence[str], tell: Callable[[str], None], hint: str) -> None
         if any("certificate" in line.lower() and "verify" in line.lower() for line in tail):
             hint = "set `SSL_CERT_FILE` to the file with your company's CA, and start the demo again"
         last = " ".join(list(tail)[-_SHOWN_LINES:]) or "no reason given"
-        raise CommandFailed(f"what the demo needs could not be installed: {last}", hint=hint)
+        raise CommandError(f"what the demo needs could not be installed: {last}", hint=hint)
 
 
 def _lines(process: subprocess.Popen[str]) -> Iterator[str]:

@@ -13,14 +13,14 @@ from typing import Any, Final
 
 from toolgate.cli.demo.environment import install, is_installed
 from toolgate.cli.demo_kit import DATA, MODEL_LOCK
-from toolgate.cli.failure import CommandFailed
+from toolgate.cli.failure import CommandError
 
 UPSTREAM: Final = "local"
 UPSTREAM_NAME: Final = "SmolLM2, on this machine"
-TASK: Final = "chat"
+MODEL_TASK: Final = "chat"
 STOP_WITHIN_S: Final = 5.0
 
-Announced = Mapping[str, Any]
+ModelAnnouncement = Mapping[str, Any]
 """What the model's server says once it serves: `url` and `model`."""
 
 
@@ -38,7 +38,7 @@ class DemoModel:
         install(self._environment, MODEL_LOCK, report, "--no-deps")
 
     @contextmanager
-    def running(self) -> Iterator[Announced]:
+    def running(self) -> Iterator[ModelAnnouncement]:
         """The model while it serves. Raises CommandFailed where it does not."""
         command = [str(self._environment / "bin" / "python"), str(DATA / "model_server")]
         with (
@@ -53,19 +53,19 @@ class DemoModel:
             finally:
                 _stop(process)
 
-    def _announced(self, process: "subprocess.Popen[bytes]") -> Announced:
+    def _announced(self, process: "subprocess.Popen[bytes]") -> ModelAnnouncement:
         assert process.stdout is not None  # asked for with PIPE
         line = process.stdout.readline()
         if not line:
-            raise CommandFailed(
+            raise CommandError(
                 "the model did not start",
                 hint=f"what it said stands in `{self._log}`; the demo runs without --model",
             )
-        announced: Announced = json.loads(line)
+        announced: ModelAnnouncement = json.loads(line)
         return announced
 
 
-def upstream_record(announced: Announced) -> dict[str, Any]:
+def build_upstream(announced: ModelAnnouncement) -> dict[str, Any]:
     """The model as a chat upstream."""
     return {
         "upstream_id": UPSTREAM,
@@ -75,7 +75,7 @@ def upstream_record(announced: Announced) -> dict[str, Any]:
     }
 
 
-def is_of_the_demo(record: Mapping[str, Any]) -> bool:
+def is_demo_upstream(record: Mapping[str, Any]) -> bool:
     """Whether a demo with a model left this record, and nobody made it their own since."""
     return (record["upstream_id"], record["display_name"]) == (UPSTREAM, UPSTREAM_NAME)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from toolgate.cli.failure import CommandFailed
+from toolgate.cli.failure import CommandError
 
 _COMMITS: Final[tuple[tuple[str, Mapping[str, str]], ...]] = (
     (
@@ -36,7 +36,7 @@ def make_repository(directory: Path) -> None:
     """Make the repository anew in `directory`."""
     git = shutil.which("git")
     if git is None:
-        raise CommandFailed("the demo needs `git`", hint="install git and start the demo again")
+        raise CommandError("the demo needs `git`", hint="install git and start the demo again")
     if directory.exists():
         shutil.rmtree(directory)
     directory.mkdir(parents=True)
@@ -66,4 +66,4 @@ def _git(git: str, directory: Path, *words: str) -> None:
         check=False,
     )
     if done.returncode != 0:
-        raise CommandFailed(f"`git {words[0]}` failed: {done.stderr.strip()}")
+        raise CommandError(f"`git {words[0]}` failed: {done.stderr.strip()}")

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from toolgate.cli.failure import CommandFailed
+from toolgate.cli.failure import CommandError
 
 _FIRST_INDENT: Final = re.compile(r"\n([ \t]+)\S")
 
 
-class Merged(NamedTuple):
+class MergeResult(NamedTuple):
     """What became of a file. `backup` is None where there was nothing to keep."""
 
     path: Path
@@ -28,11 +28,13 @@ class Merged(NamedTuple):
     backup: Path | None = None
 
 
-class _Repeated(ValueError):
+class _DuplicateKey(ValueError):
     """A key that stands twice: one of the two would be lost."""
 
 
-def merge_entry(path: Path, section: str, name: str, entry: Mapping[str, Any], *, now: datetime) -> Merged:
+def merge_entry(
+    path: Path, section: str, name: str, entry: Mapping[str, Any], *, now: datetime
+) -> MergeResult:
     """Put `entry` as `name` under `section` of the JSON file at `path`, making the file if need be."""
     # Through links: whoever keeps their settings elsewhere wants the file there changed, not the link.
     path = path.resolve()
@@ -40,11 +42,11 @@ def merge_entry(path: Path, section: str, name: str, entry: Mapping[str, Any], *
     document = _parse(path, old_text)
     servers = document.setdefault(section, {})
     if not isinstance(servers, dict):
-        raise _refused(path, f"`{section}` in it is not an object")
+        raise _refuse(path, f"`{section}` in it is not an object")
     present = servers.get(name)
     merged = _merge(path, name, present, entry)
     if merged == present:
-        return Merged(path, is_changed=False)
+        return MergeResult(path, is_changed=False)
     servers[name] = merged
     return _replace(path, old_text, _encode(document, old_text), now)
 
@@ -54,7 +56,7 @@ def _merge(path: Path, name: str, present: Any, entry: Mapping[str, Any]) -> dic
     if present is None:
         return dict(entry)
     if not isinstance(present, dict) or _address(present) != _address(entry):
-        raise CommandFailed(
+        raise CommandError(
             f"`{path}` already has a server `{name}` that is not this gateway",
             hint="choose another name with --name",
         )
@@ -76,32 +78,32 @@ def _read(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as exc:
-        raise _refused(path, f"it cannot be read: {exc}") from exc
+        raise _refuse(path, f"it cannot be read: {exc}") from exc
 
 
 def _parse(path: Path, text: str | None) -> dict[str, Any]:
     if text is None or not text.strip():
         return {}
     try:
-        document = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
-    except _Repeated as exc:
-        raise _refused(path, str(exc)) from exc
+        document = json.loads(text, object_pairs_hook=_reject_duplicate_keys, parse_constant=_reject_constant)
+    except _DuplicateKey as exc:
+        raise _refuse(path, str(exc)) from exc
     except (ValueError, RecursionError) as exc:
-        raise _refused(path, f"it is not plain JSON ({exc}); comments, too, would be lost") from exc
+        raise _refuse(path, f"it is not plain JSON ({exc}); comments, too, would be lost") from exc
     if not isinstance(document, dict):
-        raise _refused(path, "it does not hold an object")
+        raise _refuse(path, "it does not hold an object")
     return document
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         repeated = next(key for key, _ in pairs if sum(key == other for other, _ in pairs) > 1)
-        raise _Repeated(f"the key `{repeated}` stands in it twice")
+        raise _DuplicateKey(f"the key `{repeated}` stands in it twice")
     return found
 
 
-def _no_constant(name: str) -> None:
+def _reject_constant(name: str) -> None:
     raise ValueError(f"`{name}` is not JSON")
 
 
@@ -117,14 +119,14 @@ def _encode(document: Mapping[str, Any], old_text: str | None) -> str:
     return text + "\n"
 
 
-def _replace(path: Path, old_text: str | None, new_text: str, now: datetime) -> Merged:
+def _replace(path: Path, old_text: str | None, new_text: str, now: datetime) -> MergeResult:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         backup = None if old_text is None else _back_up(path, now)
         _write_atomically(path, new_text)
     except OSError as exc:
-        raise _refused(path, f"it cannot be written: {exc}") from exc
-    return Merged(path, is_changed=True, backup=backup)
+        raise _refuse(path, f"it cannot be written: {exc}") from exc
+    return MergeResult(path, is_changed=True, backup=backup)
 
 
 def _back_up(path: Path, now: datetime) -> Path:
@@ -154,8 +156,8 @@ def _write_atomically(path: Path, text: str) -> None:
         raise
 
 
-def _refused(path: Path, why: str) -> CommandFailed:
-    return CommandFailed(
+def _refuse(path: Path, why: str) -> CommandError:
+    return CommandError(
         f"`{path}` is left as it is: {why}",
         hint="add the entry by hand: the same command without --write prints it",
     )

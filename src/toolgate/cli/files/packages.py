@@ -11,24 +11,18 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.failure import CommandError, ExitCode
 from toolgate.model.tools import ToolDefinition
 from toolgate.packages.archive import pack_directory
-from toolgate.packages.manifest import (
-    MANIFEST_NAME,
-    Manifest,
-    encode_manifest,
-    parse_manifest,
-    with_tools,
-)
-from toolgate.packages.tar_writer import Packed
+from toolgate.packages.manifest import MANIFEST_NAME, Manifest, encode_manifest, parse_manifest, replace_tools
+from toolgate.packages.packing import PackedArchive
 
 _DERIVED = ("tools", "toolsSummary")
 """What the server itself says."""
 _SEMANTIC = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?:[-+].*)?")
 
 
-class Bump(StrEnum):
+class VersionBump(StrEnum):
     """Which part of a version to raise."""
 
     PATCH = "patch"
@@ -39,12 +33,12 @@ class Bump(StrEnum):
 class PackageDirectory:
     """A directory with a manifest in it."""
 
-    def __init__(self, path: Path, *, bump: Bump | None = None) -> None:
+    def __init__(self, path: Path, *, bump: VersionBump | None = None) -> None:
         self.path = path
         self._content = _read(path)
         self._document = _parse(self._content, path)
         if bump is not None:
-            self._document["version"] = bumped(str(self._document.get("version", "0.0.0")), bump)
+            self._document["version"] = bump_version(str(self._document.get("version", "0.0.0")), bump)
         own = {name: value for name, value in self._document.items() if name not in _DERIVED}
         self.manifest: Manifest = parse_manifest(msgspec.json.encode(own))
 
@@ -67,7 +61,7 @@ class PackageDirectory:
             document["tools"] = [msgspec.Raw(tool.raw) for tool in listed]
             content = msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
         else:
-            content = encode_manifest(with_tools(self.manifest, listed))
+            content = encode_manifest(replace_tools(self.manifest, listed))
         parse_manifest(content)
         return content
 
@@ -85,9 +79,9 @@ class PackageDirectory:
         except OSError as exc:
             with suppress(OSError):
                 Path(name).unlink()
-            raise CommandFailed(f"cannot write `{file}`: {exc.strerror}") from exc
+            raise CommandError(f"cannot write `{file}`: {exc.strerror}") from exc
 
-    def pack(self, content: bytes, target: BinaryIO) -> Packed:
+    def pack(self, content: bytes, target: BinaryIO) -> PackedArchive:
         """Everything that belongs to the package, with this manifest; without `run`, the manifest alone."""
         if self.manifest.run:
             return pack_directory(self.path, content, target)
@@ -95,22 +89,22 @@ class PackageDirectory:
             return pack_directory(Path(empty), content, target)
 
 
-def bumped(version: str, bump: Bump) -> str:
+def bump_version(version: str, bump: VersionBump) -> str:
     """The next version, without what may follow the three numbers."""
     found = _SEMANTIC.fullmatch(version)
     if found is None:
-        raise CommandFailed(
+        raise CommandError(
             f"`{version}` is not of the form 1.2.3, so there is no next one",
             hint=f"write the new `version` into `{MANIFEST_NAME}` yourself",
-            exit_code=Exit.USAGE,
+            exit_code=ExitCode.USAGE,
         )
     major, minor, patch = map(int, found.groups())
     match bump:
-        case Bump.MAJOR:
+        case VersionBump.MAJOR:
             return f"{major + 1}.0.0"
-        case Bump.MINOR:
+        case VersionBump.MINOR:
             return f"{major}.{minor + 1}.0"
-        case Bump.PATCH:
+        case VersionBump.PATCH:
             return f"{major}.{minor}.{patch + 1}"
 
 
@@ -118,10 +112,10 @@ def _read(directory: Path) -> bytes:
     try:
         return (directory / MANIFEST_NAME).read_bytes()
     except OSError as exc:
-        raise CommandFailed(
+        raise CommandError(
             f"cannot read `{directory / MANIFEST_NAME}`: {exc.strerror}",
             hint="give the directory of a package; `toolgate init` makes one",
-            exit_code=Exit.USAGE,
+            exit_code=ExitCode.USAGE,
         ) from exc
 
 
@@ -129,6 +123,6 @@ def _parse(content: bytes, directory: Path) -> dict[str, Any]:
     try:
         return msgspec.json.decode(content, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise CommandFailed(
-            f"`{directory / MANIFEST_NAME}` is not a JSON object: {exc}", exit_code=Exit.USAGE
+        raise CommandError(
+            f"`{directory / MANIFEST_NAME}` is not a JSON object: {exc}", exit_code=ExitCode.USAGE
         ) from exc

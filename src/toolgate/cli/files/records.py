@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from toolgate.cli.failure import CommandFailed, Exit
-from toolgate.model.revisions import Kind, spoken
+from toolgate.cli.failure import CommandError, ExitCode
+from toolgate.model.revisions import Kind, describe_kind
 from toolgate.registry.files.toml import parse_toml
 
 ID_FIELDS: Final[Mapping[Kind, str]] = {
@@ -27,7 +27,7 @@ STANDARD_INPUT: Final = Path("-")
 SUFFIXES: Final = (".toml", ".json")
 
 
-class Record(NamedTuple):
+class FileRecord(NamedTuple):
     """One record, its kind known, its policy not yet checked."""
 
     kind: Kind
@@ -38,10 +38,10 @@ class Record(NamedTuple):
     """What stands in the file, to say where in it something is wrong."""
 
 
-def load_record(path: Path, *, kind: Kind | None = None) -> Record:
+def load_record(path: Path, *, kind: Kind | None = None) -> FileRecord:
     """The one record in `path`; `-` is standard input. With `kind`, no other will do."""
     text = read_text(path)
-    return _record(path, text, _parse_object(path, text), kind=kind)
+    return _parse_record(path, text, _parse_object(path, text), kind=kind)
 
 
 def load_object(path: Path) -> dict[str, Any]:
@@ -49,17 +49,17 @@ def load_object(path: Path) -> dict[str, Any]:
     return _parse_object(path, read_text(path))
 
 
-def load_records(paths: Sequence[Path]) -> list[Record]:
+def load_records(paths: Sequence[Path]) -> list[FileRecord]:
     """Every record in the files, and in all files under the directories. None is there twice."""
-    files = [file for path in paths for file in _files(path)]
+    files = [file for path in paths for file in _walk_files(path)]
     records = [record for file in files for record in _records_in(file)]
     if not records:
-        raise CommandFailed(
+        raise CommandError(
             f"there is no record in {', '.join(f'`{path}`' for path in paths)}",
             hint=f"a record is a `.toml` or `.json` file with {_ANY_ID}",
-            exit_code=Exit.USAGE,
+            exit_code=ExitCode.USAGE,
         )
-    _refuse_repeated(records)
+    _reject_duplicates(records)
     return records
 
 
@@ -68,41 +68,41 @@ def read_text(path: Path) -> str:
     try:
         return sys.stdin.read() if path == STANDARD_INPUT else path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as exc:
-        raise CommandFailed(f"cannot read `{path}`: {exc}", exit_code=Exit.USAGE) from exc
+        raise CommandError(f"cannot read `{path}`: {exc}", exit_code=ExitCode.USAGE) from exc
 
 
-def _files(path: Path) -> Iterator[Path]:
+def _walk_files(path: Path) -> Iterator[Path]:
     """`path`, or the files under it in the order of their names. What is hidden is passed over."""
     if not path.is_dir():
         yield path
         return
-    for directory, inner, names in os.walk(path, onerror=_cannot_read):
+    for directory, inner, names in os.walk(path, onerror=_reject_directory):
         inner[:] = sorted(name for name in inner if not name.startswith("."))
         for name in sorted(names):
             if name.lower().endswith(SUFFIXES) and not name.startswith("."):
                 yield Path(directory, name)
 
 
-def _cannot_read(exc: OSError) -> None:
+def _reject_directory(exc: OSError) -> None:
     # Half of a directory must not pass for the whole: with --prune the other half would be removed.
-    raise CommandFailed(f"cannot read `{exc.filename}`: {exc.strerror}", exit_code=Exit.USAGE) from exc
+    raise CommandError(f"cannot read `{exc.filename}`: {exc.strerror}", exit_code=ExitCode.USAGE) from exc
 
 
-def _records_in(path: Path) -> Iterator[Record]:
+def _records_in(path: Path) -> Iterator[FileRecord]:
     text = read_text(path)
     value = _parse(path, text)
     for body in value if isinstance(value, list) else [value]:
         if not isinstance(body, dict):
-            raise CommandFailed(
-                f"`{path}` holds neither an object nor a list of objects", exit_code=Exit.USAGE
+            raise CommandError(
+                f"`{path}` holds neither an object nor a list of objects", exit_code=ExitCode.USAGE
             )
-        yield _record(path, text, body)
+        yield _parse_record(path, text, body)
 
 
 def _parse_object(path: Path, text: str) -> dict[str, Any]:
     found = _parse(path, text)
     if not isinstance(found, dict):
-        raise CommandFailed(f"`{path}` does not hold an object", exit_code=Exit.USAGE)
+        raise CommandError(f"`{path}` does not hold an object", exit_code=ExitCode.USAGE)
     return found
 
 
@@ -110,48 +110,48 @@ def _parse(path: Path, text: str) -> Any:
     try:
         return parse_toml(text) if path.suffix.lower() == ".toml" else json.loads(text)
     except (ValueError, RecursionError) as exc:
-        raise CommandFailed(
+        raise CommandError(
             f"`{path}` is neither TOML nor JSON as its name says: {exc}",
             hint="mend the file; TOML files end in `.toml`, everything else is read as JSON",
-            exit_code=Exit.USAGE,
+            exit_code=ExitCode.USAGE,
         ) from exc
 
 
-def _record(path: Path, text: str, body: dict[str, Any], *, kind: Kind | None = None) -> Record:
-    found = _kind_of(body)
+def _parse_record(path: Path, text: str, body: dict[str, Any], *, kind: Kind | None = None) -> FileRecord:
+    found = _detect_kind(body)
     if found is None or kind not in {None, found}:
         wanted = f"`{ID_FIELDS[kind]}`" if kind is not None else _ANY_ID
         is_foreign = "mcpServers" in body
-        raise CommandFailed(
-            f"`{path}` is not a {spoken(kind) if kind else 'record'}: it has no {wanted}",
+        raise CommandError(
+            f"`{path}` is not a {describe_kind(kind) if kind else 'record'}: it has no {wanted}",
             hint="this is another program's file: take its servers over with `toolgate servers import`"
             if is_foreign
             else "name the record in that field, at the top of the file",
-            exit_code=Exit.USAGE,
+            exit_code=ExitCode.USAGE,
         )
     id_field = ID_FIELDS.get(found, "server_id")
     record_id = body[id_field]
     if not isinstance(record_id, str):
-        raise CommandFailed(f"`{path}`: `{id_field}` is not text", exit_code=Exit.USAGE)
-    return Record(found, record_id, _task_body(body) if found == "task" else body, path, text)
+        raise CommandError(f"`{path}`: `{id_field}` is not text", exit_code=ExitCode.USAGE)
+    return FileRecord(found, record_id, _task_body(body) if found == "task" else body, path, text)
 
 
-def _kind_of(body: Mapping[str, Any]) -> Kind | None:
+def _detect_kind(body: Mapping[str, Any]) -> Kind | None:
     kinds = [kind for kind, id_field in ID_FIELDS.items() if id_field in body]
     if kinds == ["server"] and "tools" in body and "transport" not in body:
         return "pin"  # which names its server, and the digests of its tools
     return kinds[0] if len(kinds) == 1 else None
 
 
-def _refuse_repeated(records: Iterable[Record]) -> None:
-    seen: dict[tuple[Kind, str], Record] = {}
+def _reject_duplicates(records: Iterable[FileRecord]) -> None:
+    seen: dict[tuple[Kind, str], FileRecord] = {}
     for record in records:
         earlier = seen.setdefault((record.kind, record.id), record)
         if earlier is not record:
-            raise CommandFailed(
+            raise CommandError(
                 f"{record.kind} `{record.id}` stands in `{earlier.file}` and again in `{record.file}`",
                 hint="keep one of the two",
-                exit_code=Exit.USAGE,
+                exit_code=ExitCode.USAGE,
             )
 
 
@@ -160,10 +160,13 @@ def _task_body(body: dict[str, Any]) -> dict[str, Any]:
     config = body.get("config", {})
     if not isinstance(config, Mapping):
         return body
-    return {**body, "config": {key: _config_text(value) for key, value in _dotted(config).items()}}
+    return {
+        **body,
+        "config": {key: _encode_config_value(value) for key, value in _flatten_config(config).items()},
+    }
 
 
-def _dotted(config: Mapping[str, Any]) -> dict[str, Any]:
+def _flatten_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """`mcp.enabled = true` in TOML is a table `mcp`; its keys are meant to be `mcp.enabled`."""
     flat = dict(config)
     for prefix in ("mcp", "chat"):
@@ -173,7 +176,7 @@ def _dotted(config: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _config_text(value: Any) -> str:
+def _encode_config_value(value: Any) -> str:
     """A value as JSON text. Text that is JSON already stays; any other text is meant as a JSON string."""
     if not isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)

@@ -6,16 +6,27 @@ from typing import Any, Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from toolgate.cli.escape import encode_json
-from toolgate.cli.render.layout import BAD, DIM, OK, WARN, cell, facts, grid, sentence, stack, verbatim
-from toolgate.cli.render.moments import moment
+from toolgate.cli.render.layout import (
+    BAD,
+    DIM,
+    OK,
+    WARN,
+    cell,
+    copyable,
+    encode_json,
+    fact_table,
+    grid,
+    render_time,
+    sentence,
+    stack_parts,
+)
 
-Answer = Mapping[str, Any]
+JsonObject = Mapping[str, Any]
 
 _STATES: Final = {"pending": WARN, "approved": OK, "denied": BAD, "expired": DIM, "used": OK}
 
 
-def render_approvals(approvals: Sequence[Answer], state: str) -> RenderableType:
+def render_approvals(approvals: Sequence[JsonObject], state: str) -> RenderableType:
     """One line a call in that `state`, the newest first."""
     if not approvals:
         nothing = "no call waits: `--state all` shows those that were decided on"
@@ -23,15 +34,15 @@ def render_approvals(approvals: Sequence[Answer], state: str) -> RenderableType:
     table = grid("APPROVAL", "STATE", "UNTIL (UTC)", "CALL", flexible={"CALL"})
     for one in approvals:
         call = cell(f"{one['server_id']}.{one['tool']} by {one['principal']}")
-        until = cell(moment(one["expires_ms"], "%m-%d %H:%M"))
+        until = cell(render_time(one["expires_ms"], "%m-%d %H:%M"))
         shown = Group(call, _arguments(one, longest=120))
         table.add_row(cell(one["approval_id"], "bold"), _state(one), until, shown)
     return table
 
 
-def render_approval(one: Answer) -> RenderableType:
+def render_approval(one: JsonObject) -> RenderableType:
     """All there is of one, and what can be done with it."""
-    table = facts(2)
+    table = fact_table(2)
     table.add_row("approval", cell(one["approval_id"], "bold"))
     table.add_row("state", _state(one))
     table.add_row("tool", cell(f"{one['server_id']}.{one['tool']}"))
@@ -45,10 +56,10 @@ def render_approval(one: Answer) -> RenderableType:
     table.add_row("until", cell(_when(one["expires_ms"])))
     for name, value in _decision(one):
         table.add_row(name, cell(value))
-    return stack(table, _next(one))
+    return stack_parts(table, _next(one))
 
 
-def _decision(one: Answer) -> list[tuple[str, str]]:
+def _decision(one: JsonObject) -> list[tuple[str, str]]:
     facts_ = []
     if one["decided_ms"] is not None:
         facts_.append(("decided", f"{_when(one['decided_ms'])} by {one['decided_by']}"))
@@ -59,28 +70,28 @@ def _decision(one: Answer) -> list[tuple[str, str]]:
     return facts_
 
 
-def _next(one: Answer) -> RenderableType | None:
+def _next(one: JsonObject) -> RenderableType | None:
     if one["state"] == "pending":
         # The id is the gateway's own.
         approval_id = cell(one["approval_id"]).plain
         commands = (
             f"toolgate approvals approve {approval_id}\ntoolgate approvals deny {approval_id} --reason …"
         )
-        return Group(Text("to decide:"), verbatim(commands))
+        return Group(Text("to decide:"), copyable(commands))
     if one["state"] == "approved":
         return sentence("the call passes when it is repeated, once")
     return None
 
 
-def _arguments(one: Answer, *, longest: int | None = None) -> Text:
+def _arguments(one: JsonObject, *, longest: int | None = None) -> Text:
     """Every character counts: not even spaces are put together."""
     text = encode_json(one["arguments"])
     return Text(text if longest is None or len(text) <= longest else f"{text[:longest]}…", overflow="fold")
 
 
-def _state(one: Answer) -> Text:
+def _state(one: JsonObject) -> Text:
     return cell(one["state"], _STATES.get(str(one["state"]), ""))
 
 
 def _when(at_ms: int) -> str:
-    return f"{moment(at_ms)} UTC"
+    return f"{render_time(at_ms)} UTC"

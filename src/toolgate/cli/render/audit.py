@@ -6,11 +6,10 @@ from typing import Any, Final
 from rich.console import RenderableType
 from rich.text import Text
 
-from toolgate.cli.render.layout import BAD, DIM, OK, WARN, cell, count, grid
-from toolgate.cli.render.moments import moment
-from toolgate.model.visible import encode_json
+from toolgate.cli.render.layout import BAD, DIM, OK, WARN, cell, count_of, grid, render_time
+from toolgate.model.json_text import encode_json
 
-Answer = Mapping[str, Any]
+JsonObject = Mapping[str, Any]
 MAX_ARGUMENTS: Final = 160
 """Characters of them in a line. Programs get all."""
 MAX_WHO: Final = 24
@@ -19,7 +18,7 @@ MAX_WHO: Final = 24
 _STYLES = {"ok": OK, "denied": WARN, "tool_error": BAD, "error": BAD, "cancelled": DIM, "unknown": BAD}
 
 
-def render_events(events: Sequence[Answer]) -> RenderableType:
+def render_events(events: Sequence[JsonObject]) -> RenderableType:
     """When, what came of it, who, and what it was."""
     if not events:
         return Text("nothing of that has happened")
@@ -31,19 +30,19 @@ def render_events(events: Sequence[Answer]) -> RenderableType:
     return table
 
 
-def render_event(event: Answer) -> RenderableType:
+def render_event(event: JsonObject) -> RenderableType:
     """The same of one, as it comes."""
     return Text("  ").join(one for one in _cells(event) if one)
 
 
-def _cells(event: Answer) -> list[Text]:
+def _cells(event: JsonObject) -> list[Text]:
     outcome = event["outcome"] or event["mode"] or event["state"] or event["operation"] or event["code"]
     if event["type"] == "spawn":
         outcome = event["reason"]
     elif event["type"] == "session":
         outcome = event["ended_by"]
     return [
-        cell(moment(event["at_ms"]), DIM),
+        cell(render_time(event["at_ms"]), DIM),
         cell(event["type"]),
         cell(outcome, _STYLES.get(outcome or "", "")),
         cell(event["principal"] or event["peer"]),
@@ -51,7 +50,7 @@ def _cells(event: Answer) -> list[Text]:
     ]
 
 
-def _what(event: Answer) -> list[str]:
+def _what(event: JsonObject) -> list[str]:
     """What it was about, in the words that this type of event has."""
     tool = ".".join(filter(None, (event["server_id"], event["tool"])))
     parts = [event["kind"], event["record_id"], tool, event["invocation_id"], event["approval_id"]]
@@ -69,17 +68,17 @@ def _what(event: Answer) -> list[str]:
     return [str(part) for part in parts if part]
 
 
-def _scope(event: Answer) -> str:
+def _scope(event: JsonObject) -> str:
     """What was offered, and how much was not."""
-    offered = f"{count(event['tools'], 'tool')} of {count(event['servers'], 'server')}"
+    offered = f"{count_of(event['tools'], 'tool')} of {count_of(event['servers'], 'server')}"
     reasons = ", ".join(f"{reason} {many}" for reason, many in (event["reasons"] or {}).items())
     return f"{offered}, {event['excluded']} excluded: {reasons}" if reasons else offered
 
 
-def _session(event: Answer) -> str:
+def _session(event: JsonObject) -> str:
     """What a session or a chat used."""
     used = f"{event['door']} {event['session'] or event['request_id']}:"
-    totals = f"{count(event['tool_calls'], 'call')}, {count(event['rounds'], 'round')}"
+    totals = f"{count_of(event['tool_calls'], 'call')}, {count_of(event['rounds'], 'round')}"
     hits = ", ".join(f"{limit} {many}" for limit, many in (event["limits"] or {}).items())
     return f"{used} {totals}, limits hit: {hits}" if hits else f"{used} {totals}"
 

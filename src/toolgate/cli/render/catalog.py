@@ -6,15 +6,26 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from toolgate.cli.render.layout import BAD, DIM, WARN, cell, count, facts, grid, names, sentence, stack
+from toolgate.cli.render.layout import (
+    BAD,
+    DIM,
+    WARN,
+    cell,
+    count_of,
+    fact_table,
+    grid,
+    join_names,
+    sentence,
+    stack_parts,
+)
 
-Answer = Mapping[str, Any]
+JsonObject = Mapping[str, Any]
 
 _UNKNOWN = "its tools are not known yet"
 _INDEXING = "the gateway started a moment ago and still indexes tools: search again to find more"
 
 
-def render_categories(categories: Sequence[Answer]) -> RenderableType:
+def render_categories(categories: Sequence[JsonObject]) -> RenderableType:
     """One line a category."""
     if not categories:
         return Text("there is nothing in the catalog that this key can reach")
@@ -23,10 +34,10 @@ def render_categories(categories: Sequence[Answer]) -> RenderableType:
         column.justify = "right"
     for one in categories:
         table.add_row(cell(one["name"], "bold"), cell(one["packageCount"]), cell(one["toolCount"]))
-    return stack(table, Text("see one with `toolgate catalog show CATEGORY`", style=DIM))
+    return stack_parts(table, Text("see one with `toolgate catalog show CATEGORY`", style=DIM))
 
 
-def render_category(category: Answer, packages: Sequence[Answer]) -> RenderableType:
+def render_category(category: JsonObject, packages: Sequence[JsonObject]) -> RenderableType:
     """One line a package, and below it what it is for."""
     table = grid("PACKAGE", "VERSION", "TOOLS", "WHAT IT IS", flexible={"WHAT IT IS"})
     table.columns[2].justify = "right"
@@ -34,46 +45,46 @@ def render_category(category: Answer, packages: Sequence[Answer]) -> RenderableT
         table.add_row(
             cell(one["id"], "bold"), cell(one["version"]), cell(one["toolCount"] or "?"), _described(one)
         )
-    heading = sentence(cell(category["name"], "bold"), f": {count(len(packages), 'package')}")
-    return stack(heading, table, Text("see one with `toolgate catalog show PACKAGE`", style=DIM))
+    heading = sentence(cell(category["name"], "bold"), f": {count_of(len(packages), 'package')}")
+    return stack_parts(heading, table, Text("see one with `toolgate catalog show PACKAGE`", style=DIM))
 
 
-def render_catalog_tools(package_id: str, tools: Sequence[Answer]) -> RenderableType:
+def render_catalog_tools(package_id: str, tools: Sequence[JsonObject]) -> RenderableType:
     """Each tool under its full name, with its arguments."""
     known = [one for one in tools if one["name"] != "*"]
-    heading = sentence(cell(package_id, "bold"), f": {count(len(known), 'tool')}")
-    return stack(heading, *map(_tool, tools))
+    heading = sentence(cell(package_id, "bold"), f": {count_of(len(known), 'tool')}")
+    return stack_parts(heading, *map(_tool, tools))
 
 
-def render_found(answer: Answer) -> RenderableType:
+def render_found(answer: JsonObject) -> RenderableType:
     """What was found, the best first."""
-    tools: Sequence[Answer] = answer["tools"]
+    tools: Sequence[JsonObject] = answer["tools"]
     # An older gateway does not say it.
     note = [] if answer.get("indexed", True) else [Text(_INDEXING, style=WARN)]
     if not tools:
         nothing = "nothing was found that this key can reach: try other words, or `toolgate catalog`"
-        return stack(Text(nothing), *note)
+        return stack_parts(Text(nothing), *note)
     shown = f"{len(tools)} of {answer['total']:,} found"
-    return stack(*map(_tool, tools), Text(shown, style=DIM), *note)
+    return stack_parts(*map(_tool, tools), Text(shown, style=DIM), *note)
 
 
-def render_backfill(done: Answer) -> RenderableType:
+def render_backfill(done: JsonObject) -> RenderableType:
     """How much there was to do."""
-    text = f"{count(done['total'], 'package')} looked at, {done['changed']:,} made anew"
+    text = f"{count_of(done['total'], 'package')} looked at, {done['changed']:,} made anew"
     if not done["failed"]:
         return Text(text)
-    table = facts(2)
+    table = fact_table(2)
     for package_id, reason in done["failed"].items():
         table.add_row(cell(package_id, "bold"), cell(reason, BAD))
-    return stack(Text(text), table)
+    return stack_parts(Text(text), table)
 
 
-def render_quality(answer: Answer, *, every: bool) -> RenderableType:
+def render_quality(answer: JsonObject, *, every: bool) -> RenderableType:
     """The share of full definitions, what becomes of the fallback, and the packages that depend on it."""
-    total: Answer = answer["total"]
+    total: JsonObject = answer["total"]
     head = sentence(
         Text(f"{answer['full_percent']:g} %", style="bold"),
-        f" of {count(total['rows'], 'row')} have full definitions, "
+        f" of {count_of(total['rows'], 'row')} have full definitions, "
         f"{total['with_schema']:,} a schema, {total['with_description']:,} a description",
     )
     table = grid("PACKAGE", *(name.upper() for name in _SOURCES), "SCHEMAS", "DESCRIBED", "")
@@ -83,23 +94,23 @@ def render_quality(answer: Answer, *, every: bool) -> RenderableType:
         table.add_row(cell(one["id"], "bold"), *_counts(one), cell(_hidden(one), WARN))
     table.add_row(Text("all", style=DIM), *_counts(total), "")
     listed = "" if every or answer["packages"] else "no package depends on the summary fallback"
-    return stack(head, Text(_fallback(answer)), Text(listed) if listed else None, table)
+    return stack_parts(head, Text(_fallback(answer)), Text(listed) if listed else None, table)
 
 
 _SOURCES = ("manifest", "discovered", "summary", "legacy")
 
 
-def _counts(one: Answer) -> list[Text]:
+def _counts(one: JsonObject) -> list[Text]:
     return [cell(f"{one[name]:,}") for name in (*_SOURCES, "with_schema", "with_description")]
 
 
-def _hidden(package: Answer) -> str:
+def _hidden(package: JsonObject) -> str:
     return f"{package['hidden']:,} hidden" if package["hidden"] else ""
 
 
-def _fallback(answer: Answer) -> str:
+def _fallback(answer: JsonObject) -> str:
     """What the setting does at this share, and what it would do."""
-    ends_at, dependent = answer["summary_fallback"], count(answer["dependent"], "package")
+    ends_at, dependent = answer["summary_fallback"], count_of(answer["dependent"], "package")
     if ends_at is None:
         return f"the summary fallback stays; without it {dependent} would lose rows"
     if answer["fallback_ended"]:
@@ -107,24 +118,24 @@ def _fallback(answer: Answer) -> str:
     return f"the summary fallback ends at {ends_at:g} %: {dependent} would lose rows"
 
 
-def _described(package: Answer) -> Text:
+def _described(package: JsonObject) -> Text:
     said = [package["name"] if package["name"] != package["id"] else "", package["description"]]
     text = Text(": ").join([cell(one) for one in said if one])
-    return Text("  ").join([part for part in (text, names(package["tags"], DIM)) if part.plain])
+    return Text("  ").join([part for part in (text, join_names(package["tags"], DIM)) if part.plain])
 
 
-def _tool(tool: Answer) -> RenderableType:
+def _tool(tool: JsonObject) -> RenderableType:
     """The name to copy, what it costs, and what it does."""
     marks = [f"{tool['tokens']:,} tokens" if tool["tokens"] else "", "read-only" if tool["readOnly"] else ""]
     head = Text("  ").join([cell(tool["fullName"], "bold"), *(cell(one, DIM) for one in marks if one)])
-    table = facts(2)
+    table = fact_table(2)
     table.add_row("", cell(tool["description"] or (_UNKNOWN if tool["name"] == "*" else "")))
     if arguments := _arguments(tool["inputSchema"]):
-        table.add_row("", sentence(Text("arguments: ", style=DIM), names(arguments)))
+        table.add_row("", sentence(Text("arguments: ", style=DIM), join_names(arguments)))
     return Group(head, table)
 
 
-def _arguments(schema: Answer) -> list[str]:
+def _arguments(schema: JsonObject) -> list[str]:
     """Those it takes; what it can do without ends with a question mark."""
     properties, required = schema.get("properties"), schema.get("required")
     needed = set(map(str, required)) if isinstance(required, list) else set()

@@ -1,73 +1,312 @@
-"""What came of single writes, of reloads, and of looking for rules that match nothing."""
+"""Changes of whole records, made or only looked at, and what they do to each task. Signs as in a diff.
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+What records were before.
+
+Copies of a whole registry: written and read.
+
+Changes of the registry as they come.
+
+What came of single writes, of reloads, and of looking for rules that match nothing.
+"""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final
 
 from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from toolgate.cli.render.layout import (
     BAD,
+    DIM,
     OK,
+    WARN,
     cell,
-    count,
+    copyable,
+    count_of,
+    encode_json,
+    escape_line,
+    fact_table,
     grid,
     indent,
+    join_names,
+    render_time,
+    render_warnings,
     sentence,
-    stack,
-    warnings,
+    stack_parts,
 )
-from toolgate.model.revisions import Kind, spoken
+from toolgate.model.revisions import Kind, describe_kind
 
-Answer = Mapping[str, Any]
+JsonObject = Mapping[str, Any]
+
+SIGNS: Final = {"added": ("+", OK), "changed": ("~", WARN), "removed": ("-", BAD)}
+ABSENT: Final = "(default)"
+"""What stands for a value in an answer where a record says nothing."""
 
 
-def render_applied(kind: Kind, record_id: str, answer: Answer) -> RenderableType:
+def render_change_set(answer: JsonObject) -> RenderableType:
+    """Changes that were made as one."""
+    changes: Sequence[JsonObject] = answer["changes"]
+    if not changes:
+        head = sentence(Text("✓ ", style=OK), f"nothing to do (revision {answer['revision']})")
+        return stack_parts(head, render_warnings(answer["warnings"]))
+    tail = sentence(Text("✓ ", style=OK), _count_operations(changes), f" (revision {answer['revision']})")
+    return stack_parts(_render_records(changes), render_warnings(answer["warnings"]), tail)
+
+
+def render_imported(answer: JsonObject, *, is_dry_run: bool) -> RenderableType:
+    """Servers of another program's file, and those of them that could not be taken over."""
+    shown = render_difference(answer) if is_dry_run else render_change_set(answer)
+    skipped = [
+        sentence(Text("skipped ", style=WARN), cell(one["name"], "bold"), ": ", cell(one["reason"]))
+        for one in answer["skipped"]
+    ]
+    plan = sentence("plan ", cell(answer["plan"], "bold")) if answer["plan"] else None
+    return stack_parts(Group(*skipped) if skipped else None, shown, plan)
+
+
+def render_difference(answer: JsonObject) -> RenderableType:
+    """Changes that were not made."""
+    changes: Sequence[JsonObject] = answer["changes"]
+    if not changes:
+        return Text("no difference")
+    tail = Text(f"{_count_operations(changes)}; nothing was written", style=DIM)
+    return stack_parts(_render_records(changes), render_warnings(answer["warnings"]), tail)
+
+
+def render_records(answer: JsonObject, command: Sequence[str]) -> RenderableType:
+    """The records of a plan, each with the fields that change in it, and what each task would notice."""
+    if not answer["changes"]:
+        return Text("no difference: there is nothing to do")
+    return stack_parts(
+        _render_records(answer["changes"]), *_render_effect(answer), _apply_hint(answer["id"], command)
+    )
+
+
+def render_plan(answer: JsonObject, command: Sequence[str] | None) -> RenderableType:
+    """What changes would add to and take from each task, and how to make exactly them: by which command."""
+    changes: Sequence[JsonObject] = answer["changes"]
+    if not changes:
+        return Text("no difference: there is nothing to apply")
+    return stack_parts(
+        Group(*map(_render_headline, changes)), *_render_effect(answer), _apply_hint(answer["id"], command)
+    )
+
+
+def _render_effect(answer: JsonObject) -> Iterator[RenderableType | None]:
+    """What each task would notice."""
+    tasks = [_render_task_change(one) for one in answer["tasks"]]
+    yield from tasks or [Text("no task would see a difference")]
+    yield _unlisted(answer["unlisted"])
+    yield render_warnings(answer["warnings"])
+    yield Text(f"{count_of(answer['unchanged'], 'task')} unchanged; nothing was written", style=DIM)
+
+
+def _unlisted(server_ids: Sequence[str]) -> RenderableType | None:
+    if not server_ids:
+        return None
+    return sentence("not shown: the tools of ", cell(", ".join(server_ids)), ", never listed yet")
+
+
+def render_removals(changes: Sequence[JsonObject]) -> RenderableType:
+    """What is about to be removed."""
+    return Group(*map(_render_headline, changes))
+
+
+def render_fields(fields: Sequence[JsonObject]) -> RenderableType:
+    """Fields with their values before and after."""
+    return Group(*(part for one in fields for part in (cell(one["field"]), indent(_values(one)))))
+
+
+def _values(field: JsonObject) -> RenderableType:
+    table = fact_table(2)
+    for sign, style, value in (("-", BAD, field["before"]), ("+", OK, field["after"])):
+        if value != ABSENT:
+            table.add_row(Text(sign, style=style), cell(_value(value), style))
+    return table
+
+
+def _render_records(changes: Sequence[JsonObject]) -> RenderableType:
+    lines: list[RenderableType] = []
+    for change in changes:
+        lines.append(_render_headline(change))
+        if change["operation"] == "changed":
+            lines.append(indent(indent(render_fields(change["fields"]))))
+    return Group(*lines)
+
+
+def _render_headline(change: JsonObject) -> Text:
+    sign, style = SIGNS[change["operation"]]
+    return sentence(
+        Text(f"{sign} ", style=style), f"{describe_kind(change['kind'])} ", cell(change["id"], "bold")
+    )
+
+
+def _count_operations(changes: Sequence[JsonObject]) -> str:
+    found = {word: sum(one["operation"] == word for one in changes) for word in SIGNS}
+    return ", ".join(f"{number:,} {word}" for word, number in found.items() if number)
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) else encode_json(value)
+
+
+def _apply_hint(plan_id: str, command: Sequence[str] | None) -> RenderableType:
+    if command is None:
+        return sentence("plan ", cell(plan_id, "bold"))
+    line = shlex.join(["toolgate", *command, "--require-plan", plan_id])
+    return Group(Text("To make exactly this change:", style="bold"), copyable(line))
+
+
+def _render_task_change(change: JsonObject) -> RenderableType:
+    added: Sequence[str] = change["added"]
+    removed: Sequence[str] = change["removed"]
+    task_id = change["task_id"]
+    title = sentence(
+        "task " if task_id else "",
+        cell(task_id or "without a task", "bold"),
+        Text("" if change.get("share", 100) == 100 else f"  {change['share']:g} % of callers", style=WARN),
+        Text(f"  +{len(added)}", style=OK if added else DIM),
+        Text(f"  -{len(removed)}", style=BAD if removed else DIM),
+    )
+    lines = fact_table(3)
+    _add_lines(lines, added, removed)
+    # Beyond what everybody gets: only those who name the server.
+    _add_lines(
+        lines,
+        [tool for tool in change["reach_added"] if tool not in added],
+        [tool for tool in change["reach_removed"] if tool not in removed],
+        note=" (on request)",
+    )
+    return Group(title, *map(indent, _render_problems(change)), indent(lines))
+
+
+def _render_problems(change: JsonObject) -> Iterator[Text]:
+    if change["problem"]:
+        yield sentence(Text("cannot be read: ", style=BAD), cell(change["problem"]))
+    if change["refusal"]:
+        yield sentence(Text("refused: ", style=WARN), cell(change["refusal"]["message"]))
+
+
+def _add_lines(table: Table, added: Sequence[str], removed: Sequence[str], note: str = "") -> None:
+    """A line a server: sign, server, its tools."""
+    for sign, style, tools in (("+", OK, added), ("-", BAD, removed)):
+        for server_id, group in groupby(tools, key=lambda tool: tool.partition("/")[0]):
+            shown = join_names(tool.partition("/")[2] for tool in group)
+            table.add_row(
+                Text(sign, style=style), cell(server_id, style), sentence(shown, Text(note, style=DIM))
+            )
+
+
+def render_history(entries: Sequence[JsonObject]) -> RenderableType:
+    """A line a change: which fields it touched. `diff` shows their values."""
+    if not entries:
+        return Text("the change log no longer reaches back to any change of it")
+    table = grid("REVISION", "WHEN (UTC)", "BY", "FIELDS", flexible={"FIELDS"})
+    table.columns[0].justify = "right"
+    for one in entries:
+        table.add_row(
+            cell(one["revision"], "bold"),
+            cell(render_time(one["at_ms"])),
+            cell(one["actor"]),
+            _render_touched(one),
+        )
+    return table
+
+
+def render_field_diff(fields: Sequence[JsonObject]) -> RenderableType:
+    """Fields before and after."""
+    return render_fields(fields) if fields else Text("no difference")
+
+
+def _render_touched(entry: JsonObject) -> Text:
+    if entry["operation"] == "delete":
+        return cell("deleted", BAD)
+    return join_names(one["field"] for one in entry["fields"]) if entry["fields"] else cell("none", DIM)
+
+
+def render_backup(answer: JsonObject) -> RenderableType:
+    """A copy that was written."""
+    # A line of its own, to be copied whole.
+    path = Text(f"  {escape_line(str(answer['path']))}", style="bold", no_wrap=True, overflow="ignore")
+    return Group(sentence(Text("✓ ", style=OK), f"{_describe_contents(answer)}, in"), path)
+
+
+def render_import(answer: JsonObject) -> RenderableType:
+    """A copy that was read."""
+    return sentence(
+        Text("✓ ", style=OK), f"imported {_describe_contents(answer)}; nodes will list everything again"
+    )
+
+
+def _describe_contents(answer: JsonObject) -> str:
+    return f"{count_of(answer['records'], 'record')} at revision {answer['revision']:,}"
+
+
+def render_change(event: JsonObject) -> RenderableType:
+    """One transaction: what was written and what was removed."""
+    parts = [
+        *_render_written("+", OK, event.get("upserts", ())),
+        *_render_written("-", BAD, event.get("deletes", ())),
+    ]
+    return sentence(cell(event.get("revision"), "bold"), "  ", Text(", ").join(parts))
+
+
+def _render_written(sign: str, style: str, records: Sequence[JsonObject]) -> list[Text]:
+    return [
+        sentence(Text(sign, style=style), f" {describe_kind(one['kind'])} ", cell(one["id"], "bold"))
+        for one in records
+    ]
+
+
+def render_applied(kind: Kind, record_id: str, answer: JsonObject) -> RenderableType:
     """A write that was acknowledged, at its revision."""
-    return _done(kind, record_id, f" (revision {answer['revision']})", answer)
+    return _render_done(kind, record_id, f" (revision {answer['revision']})", answer)
 
 
-def render_deleted(kind: Kind, record_id: str, answer: Answer) -> RenderableType:
+def render_deleted(kind: Kind, record_id: str, answer: JsonObject) -> RenderableType:
     """A removal that was acknowledged, and what refers to nothing from now on."""
-    return _done(kind, record_id, " is gone", answer)
+    return _render_done(kind, record_id, " is gone", answer)
 
 
-def render_rolled_back(kind: Kind, record_id: str, to: int, answer: Answer) -> RenderableType:
+def render_rolled_back(kind: Kind, record_id: str, to: int, answer: JsonObject) -> RenderableType:
     """A record that is again what it was; what it was may be nothing."""
-    return _done(kind, record_id, f" is as it was at {to:,} (revision {answer['revision']})", answer)
+    return _render_done(kind, record_id, f" is as it was at {to:,} (revision {answer['revision']})", answer)
 
 
-def render_lint(findings: Sequence[Answer], unjudged: Sequence[Answer] = ()) -> RenderableType:
+def render_lint(findings: Sequence[JsonObject], unjudged: Sequence[JsonObject] = ()) -> RenderableType:
     """Rules that do not do what their author meant, and those that could not be judged."""
     if not findings and not unjudged:
         return Text("✓ every rule matches something", style=OK)
-    return stack(
+    return stack_parts(
         _finding_table("FINDING", findings) if findings else None,
-        Text(f"{count(len(unjudged), 'rule')} could not be judged", style=BAD) if unjudged else None,
+        Text(f"{count_of(len(unjudged), 'rule')} could not be judged", style=BAD) if unjudged else None,
         _finding_table("WHY", unjudged) if unjudged else None,
     )
 
 
-def _finding_table(heading: str, findings: Sequence[Answer]) -> RenderableType:
+def _finding_table(heading: str, findings: Sequence[JsonObject]) -> RenderableType:
     table = grid("WHERE", "RULE", heading, flexible={heading})
     for one in findings:
         table.add_row(cell(one["where"], "bold"), cell(one["rule"]), cell(one["message"]))
     return table
 
 
-def render_reload(answer: Answer, *, is_dry_run: bool) -> RenderableType:
+def render_reload(answer: JsonObject, *, is_dry_run: bool) -> RenderableType:
     """What a directory of records changed, or would."""
     applied: Sequence[str] = answer["applied"]
     problems: Sequence[str] = answer["problems"]
-    head = Text(f"{count(len(applied), 'change')}{' planned' if is_dry_run else ''}", style="bold")
+    head = Text(f"{count_of(len(applied), 'change')}{' planned' if is_dry_run else ''}", style="bold")
     wrong = [sentence(Text("problem: ", style=BAD), cell(one)) for one in problems]
-    return stack(
+    return stack_parts(
         Group(head, *(indent(cell(one)) for one in applied)),
-        warnings(answer["warnings"]),
+        render_warnings(answer["warnings"]),
         Group(*wrong) if wrong else None,
     )
 
 
-def _done(kind: Kind, record_id: str, what: str, answer: Answer) -> RenderableType:
-    head = sentence(Text("✓ ", style=OK), f"{spoken(kind)} ", cell(record_id, "bold"), what)
-    return Group(head, *filter(None, [warnings(answer["warnings"])]))
+def _render_done(kind: Kind, record_id: str, what: str, answer: JsonObject) -> RenderableType:
+    head = sentence(Text("✓ ", style=OK), f"{describe_kind(kind)} ", cell(record_id, "bold"), what)
+    return Group(head, *filter(None, [render_warnings(answer["warnings"])]))

@@ -12,17 +12,17 @@ from toolgate.cli.render.layout import (
     OK,
     WARN,
     cell,
-    count,
+    count_of,
     diff_line,
     grid,
     indent,
-    names,
+    join_names,
+    render_warnings,
     sentence,
-    stack,
-    warnings,
+    stack_parts,
 )
 
-Answer = Mapping[str, Any]
+JsonObject = Mapping[str, Any]
 
 _STATES: Final = {
     "changed": ("~", WARN, "changed after it was approved"),
@@ -32,7 +32,7 @@ _STATES: Final = {
 }
 
 
-def render_pins(pins: Sequence[Answer]) -> RenderableType:
+def render_pins(pins: Sequence[JsonObject]) -> RenderableType:
     """One line a pinned server."""
     if not pins:
         return Text("no pins yet: approve a server's tools with `toolgate pins set SERVER`")
@@ -44,34 +44,34 @@ def render_pins(pins: Sequence[Answer]) -> RenderableType:
     for pin in pins:
         held = waiting[pin["server_id"]]
         offered = [name for name in sorted(pin["tools"]) if name not in held]
-        row = [cell(pin["server_id"], "bold"), names(offered), names(held, WARN)]
+        row = [cell(pin["server_id"], "bold"), join_names(offered), join_names(held, WARN)]
         table.add_row(*row[: len(columns)])
     first = next((server_id for server_id, tools in waiting.items() if tools), None)
-    return stack(table, None if first is None else point_to_diff([first]))
+    return stack_parts(table, None if first is None else point_to_diff([first]))
 
 
-def render_differences(server_id: str, tools: Sequence[Answer]) -> RenderableType:
+def render_differences(server_id: str, tools: Sequence[JsonObject]) -> RenderableType:
     """Each tool that differs, with the lines of its diff."""
     if not tools:
         return sentence(Text("✓ ", style=OK), cell(server_id, "bold"), ": every tool is as it was approved")
     waits = any(one["state"] != "missing" for one in tools)
     hint = f"approve what you agree with: `toolgate pins set {server_id}`, or with `--tool NAME` one alone"
-    return stack(*map(_difference, tools), Text(hint, style=DIM) if waits else None)
+    return stack_parts(*map(_difference, tools), Text(hint, style=DIM) if waits else None)
 
 
 def render_pinned(
     server_id: str,
-    answer: Answer,
+    answer: JsonObject,
     *,
     before: Mapping[str, str],
     after: Mapping[str, str],
-    differences: Sequence[Answer],
+    differences: Sequence[JsonObject],
 ) -> RenderableType:
     """An approval, with what is new in it."""
     head = sentence(
         Text("✓ ", style=OK),
         cell(server_id, "bold"),
-        f": {count(len(after), 'tool')} approved (revision {answer['revision']})",
+        f": {count_of(len(after), 'tool')} approved (revision {answer['revision']})",
     )
     changed = {name for name in before.keys() & after.keys() if before[name] != after[name]}
     parts = (
@@ -80,12 +80,12 @@ def render_pinned(
         ("-", BAD, before.keys() - after.keys()),
     )
     lines = [
-        indent(sentence(Text(f"{sign} ", style=style), names(sorted(tools))))
+        indent(sentence(Text(f"{sign} ", style=style), join_names(sorted(tools))))
         for sign, style, tools in parts
         if tools
     ]
-    summary = Group(head, *lines, *filter(None, [warnings(answer["warnings"])]))
-    return stack(*map(_difference, differences), summary)
+    summary = Group(head, *lines, *filter(None, [render_warnings(answer["warnings"])]))
+    return stack_parts(*map(_difference, differences), summary)
 
 
 def point_to_diff(server_ids: Iterable[str]) -> RenderableType:
@@ -94,7 +94,7 @@ def point_to_diff(server_ids: Iterable[str]) -> RenderableType:
     return sentence(Text("waiting for approval: ", style=WARN), cell(f"see what changed with {commands}"))
 
 
-def _difference(one: Answer) -> RenderableType:
+def _difference(one: JsonObject) -> RenderableType:
     sign, style, words = _STATES[one["state"]]
     head: list[Text | str] = [Text(f"{sign} ", style=style), cell(one["tool"], "bold"), f": {words}"]
     if one["was"] is not None:
@@ -106,7 +106,7 @@ def _difference(one: Answer) -> RenderableType:
     return Group(sentence(*head), indent(cell(", ".join(digests), DIM)), *lines, *_remarks(one))
 
 
-def _remarks(one: Answer) -> list[RenderableType]:
+def _remarks(one: JsonObject) -> list[RenderableType]:
     if one["found"] is None:
         return []
     if not one["diff"]:

@@ -1,67 +1,200 @@
-"""Tasks, profiles and keys."""
+"""Modules of workloads, and workloads in tasks.
+
+Budgets over time: how much of each is used, and when it resets.
+
+Tasks, profiles and keys.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from toolgate.cli.render.layout import BAD, DIM, OK, WARN, cell, grid, names, sentence, stack, warnings
-from toolgate.cli.render.modules import render_workload
+from toolgate.cli.render.layout import (
+    BAD,
+    DIM,
+    MINUTE_FORMAT,
+    OK,
+    WARN,
+    cell,
+    count_of,
+    fact_table,
+    grid,
+    indent,
+    join_names,
+    render_time,
+    render_warnings,
+    sentence,
+    stack_parts,
+)
 
-Record = Mapping[str, Any]
+JsonObject = Mapping[str, Any]
 
 
-def render_tasks(tasks: Sequence[Record]) -> RenderableType:
+def render_modules(modules: Sequence[JsonObject]) -> RenderableType:
+    """One line a module."""
+    if not modules:
+        return Text("no modules yet: upload one with `toolgate modules upload FILE`")
+    table = grid("MODULE", "UPLOADED", "BYTES", "TASKS", flexible={"TASKS"})
+    for one in modules:
+        table.add_row(
+            cell(one["sha256"][:16], "bold"), cell(_date(one)), cell(f"{one['size']:,}"), _render_users(one)
+        )
+    return table
+
+
+def render_module(module: JsonObject) -> RenderableType:
+    """One module in full."""
+    about = fact_table(2)
+    about.add_row(cell("uploaded", DIM), cell(_date(module)))
+    about.add_row(cell("bytes", DIM), cell(f"{module['size']:,}"))
+    about.add_row(cell("tasks", DIM), _render_users(module))
+    return stack_parts(cell(module["sha256"], "bold"), about)
+
+
+def render_uploaded(answer: JsonObject) -> RenderableType:
+    """A module that is kept."""
+    state = "" if answer["is_new"] else ", which was there already"
+    imports = answer["imports"]
+    return Group(
+        sentence(Text("✓ ", style=OK), f"module of {answer['size']:,} bytes{state}"),
+        indent(cell(answer["sha256"], "bold")),
+        indent(sentence(f"calls {count_of(len(imports), 'function')} of its host: ", join_names(imports)))
+        if imports
+        else indent(Text("calls nothing of its host", style=DIM)),
+        *filter(None, [render_warnings(answer["warnings"])]),
+    )
+
+
+def render_removed(answer: JsonObject) -> RenderableType:
+    """A module that is gone."""
+    return sentence(Text("✓ ", style=OK), "removed module ", cell(answer["sha256"], "bold"))
+
+
+def render_workload(workload: JsonObject) -> RenderableType:
+    """What a task runs, with what, and how far."""
+    about = fact_table(2)
+    for arg in workload.get("args") or ():
+        about.add_row(cell("argument", DIM), cell(arg))
+    for name, value in (workload.get("env") or {}).items():
+        about.add_row(cell("variable", DIM), cell(f"{name}={value}"))
+    for name, value in (workload.get("limits") or {}).items():
+        about.add_row(cell(name, DIM), cell(f"{value:,}"))
+    about.add_row(cell("retries", DIM), cell(workload.get("retries", 0)))
+    # The hash is as wide as it is: beside the other labels it would not fit into 80 columns.
+    return Group(sentence(Text("RUNS  ", style="bold"), cell(workload["module"])), about)
+
+
+def _date(module: JsonObject) -> str:
+    return render_time(module["at_ms"], MINUTE_FORMAT)
+
+
+def _render_users(module: JsonObject) -> Text:
+    return join_names(module["tasks"]) if module["tasks"] else cell("none", DIM)
+
+
+_MOST_USED: Final = 0.8
+_WORDS: Final = {
+    "calls_per_minute": "calls/minute",
+    "calls_per_day": "calls/day",
+    "tokens_per_day": "tokens/day",
+}
+
+
+def render_budgets(budgets: Sequence[JsonObject], now_s: float) -> RenderableType:
+    """One line a budget."""
+    if not budgets:
+        return Text("no budgets yet: set one with `toolgate keys add NAME --calls-per-minute N`")
+    table = grid("OF", "BUDGET", "USED", "LIMIT", "RESETS IN", flexible={"OF"})
+    for column in table.columns[2:4]:
+        column.justify = "right"
+    for one in budgets:
+        table.add_row(
+            cell(f"{one['holder_kind']} {one['holder_id']}", "bold"),
+            cell(name_budget(one["budget"])),
+            cell(f"{one['used']:,}", _choose_style(one)),
+            cell(f"{one['limit']:,}"),
+            cell(_render_span(one["resets_at_ms"] / 1e3 - now_s), DIM),
+        )
+    return stack_parts(table, Text("Calls that were granted to a node count as used.", style=DIM))
+
+
+def render_key_budgets(key: JsonObject) -> RenderableType:
+    """What a key may use from now on."""
+    limits = [f"{limit:,} {name_budget(name)}" for name, limit in (key.get("budgets") or {}).items() if limit]
+    at_most = f"at most {', '.join(limits)}" if limits else "as much as there is"
+    return sentence(Text("✓ ", style=OK), "key ", cell(key["key_id"], "bold"), f" may use {at_most}")
+
+
+def name_budget(budget: str) -> str:
+    """As it is shown: `calls/minute`."""
+    return _WORDS.get(budget, budget)
+
+
+def _choose_style(one: JsonObject) -> str:
+    share = one["used"] / one["limit"]
+    return BAD if share >= 1 else WARN if share >= _MOST_USED else OK
+
+
+def _render_span(seconds: float) -> str:
+    whole = max(round(seconds), 0)
+    hours, minutes = whole // 3600, whole % 3600 // 60
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else f"{whole} s"
+
+
+def render_tasks(tasks: Sequence[JsonObject]) -> RenderableType:
     """One line a task: its servers, and whether its tools are on."""
     if not tasks:
         return Text("no tasks yet: add one with `toolgate tasks apply -f FILE`")
     table = grid("TASK", "TOOLS", "NAME", "SERVERS", flexible={"NAME", "SERVERS"})
     for task in tasks:
-        config: Record = task.get("config") or {}
+        config: JsonObject = task.get("config") or {}
         enabled = _decode(config.get("mcp.enabled")) is True
         table.add_row(
             cell(task["task_id"], "bold"),
             cell("on", OK) if enabled else cell("off", DIM),
             cell(task.get("display_name")),
-            _servers(config),
+            _render_servers(config),
         )
     return table
 
 
-def render_task(task: Record) -> RenderableType:
+def render_task(task: JsonObject) -> RenderableType:
     """One task with its config, a key a line."""
     table = grid("KEY", "VALUE", flexible={"VALUE"})
     for key, value in (task.get("config") or {}).items():
         table.add_row(cell(key), cell(value))
     title = sentence(cell(task["task_id"], "bold"), "  ", cell(task.get("display_name"), DIM))
     workload = task.get("workload")
-    return stack(title, table if table.row_count else None, render_workload(workload) if workload else None)
+    return stack_parts(
+        title, table if table.row_count else None, render_workload(workload) if workload else None
+    )
 
 
-def render_profiles(profiles: Sequence[Record]) -> RenderableType:
+def render_profiles(profiles: Sequence[JsonObject]) -> RenderableType:
     """One line a profile."""
     if not profiles:
         return Text("no profiles yet: add one with `toolgate profiles apply -f FILE`")
     table = grid("PROFILE", "VERSION", "SERVERS", "TAGS", "ALLOW", "DENY", flexible={"ALLOW", "DENY"})
     for profile in profiles:
-        rollout: Record | None = profile.get("rollout")
+        rollout: JsonObject | None = profile.get("rollout")
         version = cell(profile.get("version"), DIM)
-        table.add_row(cell(profile["profile_id"], "bold"), version, *_selection(profile))
+        table.add_row(cell(profile["profile_id"], "bold"), version, *_render_selection(profile))
         if rollout is not None:
             candidate = f"{rollout['version']} ({rollout['share']} % of {rollout['by']}s)"
-            table.add_row("", cell(candidate, WARN), *_selection(rollout))
+            table.add_row("", cell(candidate, WARN), *_render_selection(rollout))
     return table
 
 
-def _selection(version: Record) -> list[RenderableType]:
-    lists = (_list(version.get(part)) for part in ("servers", "tags", "allow"))
-    return [*lists, names(version.get("deny") or [])]
+def _render_selection(version: JsonObject) -> list[RenderableType]:
+    lists = (_render_list(version.get(part)) for part in ("servers", "tags", "allow"))
+    return [*lists, join_names(version.get("deny") or [])]
 
 
-def render_versions(answer: Record) -> RenderableType:
+def render_versions(answer: JsonObject) -> RenderableType:
     """The versions of a profile, each with what became of its calls."""
     table = grid("VERSION", "SHARE", "CALLS", "ERRORS", "DENIED", "P50", "P95")
     for one in answer["versions"]:
@@ -75,7 +208,7 @@ def render_versions(answer: Record) -> RenderableType:
     return table
 
 
-def render_keys(keys: Sequence[Record], now_s: float) -> RenderableType:
+def render_keys(keys: Sequence[JsonObject], now_s: float) -> RenderableType:
     """One line a key: what it may reach and until when. A key itself is never shown."""
     if not keys:
         return Text("no keys yet: add one with `toolgate keys add NAME --role agent`")
@@ -84,22 +217,22 @@ def render_keys(keys: Sequence[Record], now_s: float) -> RenderableType:
         table.add_row(
             cell(key["key_id"], "bold"),
             cell(key["role"]),
-            _expiry(key.get("expires_at_s"), now_s),
-            _reach(key),
+            _render_expiry(key.get("expires_at_s"), now_s),
+            _render_reach(key),
         )
     return table
 
 
-def render_new_key(key: Record, file: Path | None = None) -> RenderableType:
+def render_new_key(key: JsonObject, file: Path | None = None) -> RenderableType:
     """The only time a key is shown, unless it went into a file."""
     head = sentence(
         Text("✓ ", style=OK), "key ", cell(key["key_id"], "bold"), " (", cell(key.get("role")), ")"
     )
-    told = warnings(key.get("warnings") or ())
+    told = render_warnings(key.get("warnings") or ())
     if file is not None:
         placed = sentence(head, " is in ", cell(file, "bold"))
         return placed if told is None else Group(placed, told)
-    return stack(
+    return stack_parts(
         head,
         told,
         Text(f"  {key['secret']}"),
@@ -110,10 +243,10 @@ def render_new_key(key: Record, file: Path | None = None) -> RenderableType:
     )
 
 
-def _servers(config: Record) -> Text:
+def _render_servers(config: JsonObject) -> Text:
     servers = _decode(config.get("mcp.default_server_ids"))
     if isinstance(servers, list):
-        return names(map(str, servers))
+        return join_names(map(str, servers))
     profile = _decode(config.get("mcp.profile"))
     return cell(f"by profile {profile}" if profile else "all that the request names", DIM)
 
@@ -126,13 +259,13 @@ def _decode(text: Any) -> Any:
         return text
 
 
-def _list(values: Sequence[str] | None) -> Text:
+def _render_list(values: Sequence[str] | None) -> Text:
     if values is None:
         return cell("any", DIM)
-    return names(values) if values else cell("none", WARN)
+    return join_names(values) if values else cell("none", WARN)
 
 
-def _expiry(expires_at_s: int | None, now_s: float) -> Text:
+def _render_expiry(expires_at_s: int | None, now_s: float) -> Text:
     if expires_at_s is None:
         return cell("never", DIM)
     days = (expires_at_s - now_s) / 86_400
@@ -141,10 +274,10 @@ def _expiry(expires_at_s: int | None, now_s: float) -> Text:
     return cell(f"in {days:.0f} days" if days >= 2 else f"in {days * 24:.0f} hours")
 
 
-def _reach(key: Record) -> Text:
-    ceiling: Record = key.get("ceiling") or {}
+def _render_reach(key: JsonObject) -> Text:
+    ceiling: JsonObject = key.get("ceiling") or {}
     parts = [
-        sentence(f"{label} ", _list(ceiling[label]))
+        sentence(f"{label} ", _render_list(ceiling[label]))
         for label in ("tasks", "servers", "allow", "deny")
         if ceiling.get(label) is not None and (label != "deny" or ceiling[label])
     ]

@@ -1,4 +1,9 @@
-"""Scopes: what a URL shows, and why the rest is not among it."""
+"""What definitions cost a model: tool by tool, and beside what the full set would.
+
+Scopes: what a URL shows, and why the rest is not among it.
+
+Tokens by task and by day, beside what all tools would have cost.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,67 +12,109 @@ from typing import Any, Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from toolgate.cli.render.budgets import name_budget
 from toolgate.cli.render.layout import (
     BAD,
     DIM,
     OK,
     WARN,
     cell,
-    count,
+    count_of,
     grid,
-    names,
+    join_names,
+    render_warnings,
     sentence,
-    stack,
-    warnings,
+    stack_parts,
 )
 from toolgate.cli.render.pins import point_to_diff
-from toolgate.cli.render.prices import FOUND, render_sum
+from toolgate.cli.render.records import name_budget
 from toolgate.model.names import PROMPT, RESOURCE, kind_of
 
+JsonObject = Mapping[str, Any]
+
+FIND_MODE_NOTE: Final = Text("mode find: clients see three tools, which find and call these")
+
+
+def render_price(answer: JsonObject) -> RenderableType:
+    """The dearest first; or why there is nothing to pay for."""
+    prices: Mapping[str, int] = answer["prices"]
+    table = grid("TOOL", "TOKENS", "SHARE")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, tokens in sorted(prices.items(), key=lambda item: (-item[1], item[0])):
+        share = f"{tokens / max(answer['tokens'], 1):.0%}"
+        table.add_row(cell(name, "bold"), cell(f"{tokens:,}"), cell(share, DIM))
+    refusal = answer["refusal"]
+    return stack_parts(
+        sentence(Text("refused: ", style=BAD), cell(refusal["message"])) if refusal else None,
+        table if prices else None,
+        render_sum(answer, tools=len(prices)),
+        render_warnings(answer["warnings"]),
+    )
+
+
+def render_sum(answer: JsonObject, *, tools: int) -> RenderableType:
+    """How much of all there is a URL shows, and how it is shown there."""
+    return Group(
+        sentence(
+            Text(count_of(tools, "tool"), style="bold"),
+            f" of {answer['registered_tools']:,}, {describe_saving(answer)}",
+        ),
+        sentence("at ", cell(answer["url"], "bold")),
+        *([FIND_MODE_NOTE] if answer["mode"] == "find" else []),
+    )
+
+
+def describe_saving(answer: JsonObject) -> str:
+    """`420 of 9,000 tokens, 95% less`: a scope beside all there is."""
+    seen, registered = answer["tokens"], answer["registered_tokens"]
+    less = f", {1 - seen / registered:.0%} less" if 0 < seen < registered else ""
+    return f"{seen:,} of {registered:,} tokens{less}"
+
+
 _WORDS: Final = {PROMPT: "prompt", RESOURCE: "resource"}
-Answer = Mapping[str, Any]
 Decision = Mapping[str, Any]
 
 
-def render_tools(answer: Answer) -> RenderableType:
+def render_tools(answer: JsonObject) -> RenderableType:
     """The tools of a URL, what each costs a model, and the rule that lets each through."""
-    tools: Sequence[Answer] = answer["tools"]
+    tools: Sequence[JsonObject] = answer["tools"]
     table = grid("TOOL", "TOKENS", "ALLOWED BY", flexible={"ALLOWED BY"})
     table.columns[1].justify = "right"
     for tool in tools:
         table.add_row(cell(tool["name"], "bold"), cell(f"{tool['tokens']:,}"), cell(tool["rule"], DIM))
-    return stack(
-        table if tools else None, render_sum(answer, tools=len(tools)), warnings(answer.get("warnings") or ())
+    return stack_parts(
+        table if tools else None,
+        render_sum(answer, tools=len(tools)),
+        render_warnings(answer.get("warnings") or ()),
     )
 
 
-def render_explanation(answer: Answer) -> RenderableType:
+def render_explanation(answer: JsonObject) -> RenderableType:
     """Every tool, in or out, grouped by the layer and rule that decided."""
     tools: Sequence[Decision] = answer["tools"]
     left_out = [one for one in answer["servers"] if not one["allowed"]]
-    return stack(
-        _refusal(answer["refusal"]),
-        FOUND if answer.get("mode") == "find" else None,
-        _profiles(answer.get("profiles") or ()),
-        _visible([one for one in tools if one["allowed"]]),
-        _hidden([one for one in tools if not one["allowed"]], left_out),
-        _waiting(tools),
-        _asking(tools),
-        _shadowed(tools),
-        _budgets(answer.get("budgets") or ()),
+    return stack_parts(
+        _render_refusal(answer["refusal"]),
+        FIND_MODE_NOTE if answer.get("mode") == "find" else None,
+        _render_rollouts(answer.get("profiles") or ()),
+        _render_visible([one for one in tools if one["allowed"]]),
+        _render_hidden([one for one in tools if not one["allowed"]], left_out),
+        _render_quarantined(tools),
+        _render_approvals(tools),
+        _render_shadowed(tools),
+        _render_quotas(answer.get("budgets") or ()),
         _unverified(answer.get("unverified") or ()),
-        warnings(answer["warnings"]),
+        render_warnings(answer["warnings"]),
     )
 
 
 def _unverified(servers: Sequence[str]) -> RenderableType | None:
     if not servers:
         return None
-    return sentence("as an earlier run knew them, and not verified since: ", names(servers))
+    return sentence("as an earlier run knew them, and not verified since: ", join_names(servers))
 
 
-def _profiles(profiles: Sequence[Answer]) -> RenderableType | None:
+def _render_rollouts(profiles: Sequence[JsonObject]) -> RenderableType | None:
     """The versions of profiles in a rollout that decided."""
     rolling = [one for one in profiles if one["side"]]
     lines = (
@@ -81,26 +128,26 @@ def _profiles(profiles: Sequence[Answer]) -> RenderableType | None:
     return Group(*lines) if rolling else None
 
 
-def _waiting(tools: Sequence[Decision]) -> RenderableType | None:
+def _render_quarantined(tools: Sequence[Decision]) -> RenderableType | None:
     held = sorted({one["server_id"] for one in tools if one["reason"] == "quarantined"})
     return point_to_diff(held) if held else None
 
 
-def _asking(tools: Sequence[Decision]) -> RenderableType | None:
+def _render_approvals(tools: Sequence[Decision]) -> RenderableType | None:
     """Tools whose calls wait for a person."""
     asking = [one for one in tools if one.get("approval")]
     if not asking:
         return None
-    title = Text(f"each call of {count(len(asking), 'tool')} waits for a person", style=f"bold {WARN}")
+    title = Text(f"each call of {count_of(len(asking), 'tool')} waits for a person", style=f"bold {WARN}")
     table = grid("SERVER", "TOOLS", "ASKED FOR BY", flexible={"TOOLS", "ASKED FOR BY"})
-    for (server_id, rule), group in _grouped(asking, ("server_id", "approval")):
-        table.add_row(cell(server_id, "bold"), names(map(_shown_name, group)), cell(rule, DIM))
+    for (server_id, rule), group in _group_decisions(asking, ("server_id", "approval")):
+        table.add_row(cell(server_id, "bold"), join_names(map(_shown_name, group)), cell(rule, DIM))
     return Group(title, table)
 
 
-def _shadowed(tools: Sequence[Decision]) -> RenderableType | None:
+def _render_shadowed(tools: Sequence[Decision]) -> RenderableType | None:
     """What is visible only because the policy of the task is not enforced."""
-    lax = [{**one["shadow"], **_named(one)} for one in tools if one.get("shadow")]
+    lax = [{**one["shadow"], **_keep_names(one)} for one in tools if one.get("shadow")]
     if not lax:
         return None
     verb = "is" if len(lax) == 1 else "are"
@@ -110,12 +157,12 @@ def _shadowed(tools: Sequence[Decision]) -> RenderableType | None:
     )
     column = _column_of(lax)
     table = grid("SERVER", column, "WOULD BE HIDDEN BY", flexible={column, "WOULD BE HIDDEN BY"})
-    for (server_id, *why), group in _grouped(lax, ("server_id", "layer", "reason", "rule")):
-        table.add_row(cell(server_id, "bold"), names(map(_shown_name, group)), _because(*why))
+    for (server_id, *why), group in _group_decisions(lax, ("server_id", "layer", "reason", "rule")):
+        table.add_row(cell(server_id, "bold"), join_names(map(_shown_name, group)), _render_reason(*why))
     return Group(title, table)
 
 
-def _budgets(budgets: Sequence[Answer]) -> RenderableType | None:
+def _render_quotas(budgets: Sequence[JsonObject]) -> RenderableType | None:
     """What all calls together may use over time."""
     if not budgets:
         return None
@@ -126,7 +173,7 @@ def _budgets(budgets: Sequence[Answer]) -> RenderableType | None:
     return Group(Text("calls take from these budgets: `toolgate budgets`", style="bold"), table)
 
 
-def _named(decision: Decision) -> Decision:
+def _keep_names(decision: Decision) -> Decision:
     return {key: decision.get(key) for key in ("server_id", "tool", "native_name")}
 
 
@@ -136,7 +183,7 @@ def _shown_name(decision: Decision) -> str:
     return f"{decision['tool']} (`{native}`)" if native else str(decision["tool"])
 
 
-def _refusal(refusal: Answer | None) -> RenderableType | None:
+def _render_refusal(refusal: JsonObject | None) -> RenderableType | None:
     if refusal is None:
         return None
     return Group(
@@ -145,19 +192,19 @@ def _refusal(refusal: Answer | None) -> RenderableType | None:
     )
 
 
-def _visible(decisions: Sequence[Decision]) -> RenderableType:
+def _render_visible(decisions: Sequence[Decision]) -> RenderableType:
     title = Text(f"{_count_kinds(decisions)} visible", style=f"bold {OK if decisions else WARN}")
     if not decisions:
         return title
     column = _column_of(decisions)
     table = grid("SERVER", column, "ALLOWED BY", flexible={column, "ALLOWED BY"})
-    for (server_id, layer, rule), group in _grouped(decisions, ("server_id", "layer", "rule")):
+    for (server_id, layer, rule), group in _group_decisions(decisions, ("server_id", "layer", "rule")):
         because = sentence(cell(layer, "bold"), ": ", cell(rule, DIM))
-        table.add_row(cell(server_id, "bold"), names(map(_shown_name, group)), because)
+        table.add_row(cell(server_id, "bold"), join_names(map(_shown_name, group)), because)
     return Group(title, table)
 
 
-def _hidden(tools: Sequence[Decision], servers: Sequence[Decision]) -> RenderableType | None:
+def _render_hidden(tools: Sequence[Decision], servers: Sequence[Decision]) -> RenderableType | None:
     """A server left out whole is one line, however many tools it is known to have."""
     if not tools and not servers:
         return None
@@ -165,13 +212,13 @@ def _hidden(tools: Sequence[Decision], servers: Sequence[Decision]) -> Renderabl
     column = _column_of(tools)
     table = grid("SERVER", column, "HIDDEN BY", flexible={column, "HIDDEN BY"})
     single = [one for one in tools if one["server_id"] not in left_out]
-    for (server_id, *why), group in _grouped(single, ("server_id", "layer", "reason", "rule")):
-        table.add_row(cell(server_id, "bold"), names(map(_shown_name, group)), _because(*why))
+    for (server_id, *why), group in _group_decisions(single, ("server_id", "layer", "reason", "rule")):
+        table.add_row(cell(server_id, "bold"), join_names(map(_shown_name, group)), _render_reason(*why))
     for one in servers:
         known = sum(tool["server_id"] == one["server_id"] for tool in tools)
         shown = cell(f"all {known} of them" if known else "all of them", DIM)
         table.add_row(
-            cell(one["server_id"], "bold"), shown, _because(one["layer"], one["reason"], one["rule"])
+            cell(one["server_id"], "bold"), shown, _render_reason(one["layer"], one["reason"], one["rule"])
         )
     return Group(Text(_hidden_count(tools, servers), style=f"bold {WARN}"), table)
 
@@ -179,7 +226,7 @@ def _hidden(tools: Sequence[Decision], servers: Sequence[Decision]) -> Renderabl
 def _hidden_count(tools: Sequence[Decision], servers: Sequence[Decision]) -> str:
     parts = [
         _count_kinds(tools) if tools else "",
-        count(len(servers), "whole server") if servers else "",
+        count_of(len(servers), "whole server") if servers else "",
     ]
     return f"{', '.join(filter(None, parts))} hidden"
 
@@ -191,17 +238,17 @@ def _column_of(decisions: Sequence[Decision]) -> str:
 def _count_kinds(decisions: Sequence[Decision]) -> str:
     """`3 tools`, and prompts and resources beside them where there are any."""
     kinds = Counter(kind_of(one["tool"]) for one in decisions)
-    parts = [count(kinds[""], "tool")] if kinds[""] or not decisions else []
-    parts += [count(kinds[kind], word) for kind, word in _WORDS.items() if kinds[kind]]
+    parts = [count_of(kinds[""], "tool")] if kinds[""] or not decisions else []
+    parts += [count_of(kinds[kind], word) for kind, word in _WORDS.items() if kinds[kind]]
     return ", ".join(parts)
 
 
-def _because(layer: str, reason: str, rule: str) -> Text:
+def _render_reason(layer: str, reason: str, rule: str) -> Text:
     head = sentence(cell(layer, "bold"), ": ", cell(reason))
     return Text("\n").join([head, cell(rule, DIM)]) if rule else head
 
 
-def _grouped(
+def _group_decisions(
     decisions: Iterable[Decision], keys: Sequence[str]
 ) -> list[tuple[tuple[Any, ...], list[Decision]]]:
     """Decisions with the same `keys`, in the order in which the first of each came."""
@@ -209,3 +256,50 @@ def _grouped(
     for one in decisions:
         groups.setdefault(tuple(one.get(key) for key in keys), []).append(one)
     return list(groups.items())
+
+
+_NUMBERS: Final = ("LISTS", "DEFINITIONS", "SAVED", "CALLS", "RESULTS")
+_LATE: Final = "; the last minute comes in with the next"
+
+
+def render_token_tasks(answer: JsonObject) -> RenderableType:
+    """A line for each task, the costliest first."""
+    return _render_token_table(answer, "TASK", [(one["task_id"] or "(none)", one) for one in answer["tasks"]])
+
+
+def render_token_days(answer: JsonObject) -> RenderableType:
+    """A line for each day."""
+    return _render_token_table(answer, "DAY (UTC)", [(one["day"], one) for one in answer["days"]])
+
+
+def _render_token_table(answer: JsonObject, what: str, rows: list[tuple[str, JsonObject]]) -> RenderableType:
+    if not rows:
+        return sentence(
+            f"nothing was listed or called from {answer['since']} to {answer['until']}",
+            Text(_LATE, style=DIM),
+        )
+    table = grid(what, *_NUMBERS, flexible={what})
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, one in rows:
+        table.add_row(
+            cell(name, "bold"),
+            cell(f"{one['lists']:,}"),
+            cell(f"{one['definition_tokens']:,}"),
+            cell(f"{one['saved_tokens']:,}", OK if one["saved_tokens"] > 0 else ""),
+            cell(f"{one['calls']:,}"),
+            cell(f"{one['result_tokens']:,}"),
+        )
+    return stack_parts(table, _render_token_sum(answer))
+
+
+def _render_token_sum(answer: JsonObject) -> Text:
+    """`6 lists cost 420 tokens of 9,000: 95% less`, and from when to when."""
+    total = answer["total"]
+    cost, full = total["definition_tokens"], total["full_tokens"]
+    less = f", {1 - cost / full:.0%} less" if 0 < cost < full else ""
+    return sentence(
+        Text(count_of(total["lists"], "list"), style="bold"),
+        f" cost {cost:,} of {full:,} tokens{less}; results {total['result_tokens']:,}",
+        Text(f"\n{answer['since']} to {answer['until']}, by estimate{_LATE}", style=DIM),
+    )

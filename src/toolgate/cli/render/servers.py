@@ -1,4 +1,11 @@
-"""Servers: the list, one in full, and what came of testing or changing one."""
+"""Nodes, and servers as each node sees them.
+
+A `server.json`, to be written into a file as it is.
+
+What one server offers as it is exposed, and why some of it is not.
+
+Servers: the list, one in full, and what came of testing or changing one.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -6,25 +13,113 @@ from typing import Any, Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from toolgate.cli.escape import escape_block
 from toolgate.cli.render.layout import (
     BAD,
     DIM,
+    MINUTE_FORMAT,
     OK,
     WARN,
     cell,
-    count,
-    facts,
+    count_of,
+    encode_json,
+    escape_block,
+    fact_table,
     grid,
     health_of,
     indent,
-    names,
+    join_names,
+    render_time,
     sentence,
-    stack,
+    stack_parts,
 )
-from toolgate.cli.render.moments import MINUTE, moment
+from toolgate.cli.render.pins import point_to_diff
 
-Record = Mapping[str, Any]
+JsonObject = Mapping[str, Any]
+
+
+def render_nodes(answer: JsonObject) -> RenderableType:
+    """One line a node. One that is behind the registry is marked."""
+    nodes: Sequence[JsonObject] = answer["nodes"]
+    if not nodes:
+        return Text("no node has reported yet: start one with `toolgate node --control HOST:PORT`")
+    table = grid("NODE", "STATE", "REVISION", "REPORTED", "SERVERS", "VERSION", "AT", flexible={"AT"})
+    table.columns[2].justify = table.columns[4].justify = "right"
+    for node in nodes:
+        table.add_row(
+            cell(node["node_id"], "bold"),
+            _render_node_state(node),
+            cell(f"{node['revision']:,}", "" if node["is_current"] else WARN),
+            cell(f"{node['age_s']:.0f} s ago"),
+            cell(node["servers"]),
+            cell(node["version"], DIM),
+            cell(node["url"]),
+        )
+    return table
+
+
+def _render_node_state(node: JsonObject) -> Text:
+    if node["is_lost"]:
+        return cell("lost", BAD)
+    return cell("degraded", WARN) if node["is_degraded"] else cell("follows", OK)
+
+
+def render_server_json(answer: Mapping[str, Any]) -> RenderableType:
+    """Indented, and never wrapped."""
+    return stack_parts(Text(encode_json(answer, indent=2), no_wrap=True, overflow="ignore"))
+
+
+def render_server_tools(answer: JsonObject) -> RenderableType:
+    """One line a tool: its name on the MCP door, what it costs, and what decided about it."""
+    tools: Sequence[JsonObject] = answer["tools"]
+    others: Sequence[JsonObject] = answer.get("others") or ()
+    if not tools and not others:
+        return Text("no tools are known: see `toolgate servers test` for why")
+    allowed = sum(one["allowed"] for one in tools)
+    return stack_parts(
+        _render_tool_table(tools) if tools else None,
+        Text(f"{allowed} of {count_of(len(tools), 'tool')} offered", style=DIM),
+        _render_decisions("PROMPT OR RESOURCE", [one for one in others if one["allowed"]]),
+        _render_decisions("HELD BACK", [one for one in (*tools, *others) if not one["allowed"]]),
+        point_to_diff([answer["server_id"]])
+        if any(one["reason"] == "quarantined" for one in tools)
+        else None,
+    )
+
+
+def _render_tool_table(tools: Sequence[JsonObject]) -> RenderableType:
+    table = grid("", "TOOL", "TOKENS", "DIGEST", "DECIDED BY", flexible={"DECIDED BY"})
+    table.columns[2].justify = "right"
+    for one in tools:
+        table.add_row(
+            _mark(one),
+            cell(one["name"], "bold" if one["allowed"] else ""),
+            cell(f"{one['tokens']:,}" if one["digest"] else None),
+            cell((one["digest"] or "")[:12], DIM),
+            cell(one["rule"] if one["allowed"] else "see below", DIM),
+        )
+    return table
+
+
+def _render_decisions(title: str, decisions: Sequence[JsonObject]) -> RenderableType | None:
+    """By the names that patterns have for them, with room for what decided."""
+    if not decisions:
+        return None
+    table = grid("", title, "DECIDED BY", flexible={title, "DECIDED BY"})
+    for one in decisions:
+        table.add_row(_mark(one), cell(one["tool"], "bold" if one["allowed"] else ""), _render_decision(one))
+    return table
+
+
+def _mark(one: JsonObject) -> Text:
+    return Text("✓", style=OK) if one["allowed"] else Text("✗", style=BAD)
+
+
+def _render_decision(one: JsonObject) -> Text:
+    if one["allowed"]:
+        return cell(one["rule"], DIM)
+    why = sentence(cell(one["layer"], "bold"), ": ", cell(one["reason"]))
+    return Text("\n").join([why, cell(one["rule"], DIM)]) if one["rule"] else why
+
 
 STATE_STYLES: Final = {
     "connected": OK,
@@ -40,7 +135,7 @@ STDERR_LINES: Final = 40
 """As many as the hint of a failed start promises."""
 
 
-def render_servers(servers: Sequence[Record]) -> RenderableType:
+def render_servers(servers: Sequence[JsonObject]) -> RenderableType:
     """One line a server; what is wrong with one stands under the table, where there is room for it."""
     if not servers:
         return Text("no servers yet: add one with `toolgate servers apply -f FILE`")
@@ -53,96 +148,107 @@ def render_servers(servers: Sequence[Record]) -> RenderableType:
         health = health_of(server)
         table.add_row(
             cell(server["server_id"], "bold"),
-            _state(health),
+            _render_state(health),
             *([_on_nodes(server)] if has_nodes else []),
             cell(health.get("tools", 0)),
             cell(f"{health.get('calls', 0):,}"),
             cell(TRANSPORTS.get(server["transport"], server["transport"])),
-            names(server.get("tags", []), DIM),
+            join_names(server.get("tags", []), DIM),
         )
-    return stack(table, _troubles(servers))
+    return stack_parts(table, _render_conditions(servers))
 
 
-def render_server(server: Record) -> RenderableType:
+def render_server(server: JsonObject) -> RenderableType:
     """Everything about one server. Secrets come masked from the gateway."""
     health = health_of(server)
-    table = facts(2)
-    for label, value in _details(server, health):
+    table = fact_table(2)
+    for label, value in _list_details(server, health):
         table.add_row(cell(label, DIM), value)
-    return stack(table, _nodes(server.get("nodes") or ()), _stderr(str(health.get("stderr_tail") or "")))
+    return stack_parts(
+        table,
+        _render_node_table(server.get("nodes") or ()),
+        _render_stderr(str(health.get("stderr_tail") or "")),
+    )
 
 
-def render_test(server_id: str, report: Record) -> RenderableType:
+def render_test(server_id: str, report: JsonObject) -> RenderableType:
     """What happened when the gateway connected to a server once."""
     error = report.get("error")
     if error:
         head = sentence(Text("✗ ", style=BAD), cell(server_id, "bold"), ": ", cell(error))
         hint = report.get("hint")
-        return stack(
-            head, indent(cell(hint)) if hint else None, _stderr(str(report.get("stderr_tail") or ""))
+        return stack_parts(
+            head, indent(cell(hint)) if hint else None, _render_stderr(str(report.get("stderr_tail") or ""))
         )
     tools: Sequence[str] = report.get("tools") or ()
     head = sentence(
         Text("✓ ", style=OK),
         cell(server_id, "bold"),
-        f": {count(len(tools), 'tool')}, connected in {report.get('connect_ms')} ms,"
+        f": {count_of(len(tools), 'tool')}, connected in {report.get('connect_ms')} ms,"
         f" listed in {report.get('list_ms')} ms, protocol ",
         cell(report.get("version")),
     )
-    return stack(head, indent(names(tools)) if tools else None, _quarantine(report.get("quarantined") or {}))
+    return stack_parts(
+        head,
+        indent(join_names(tools)) if tools else None,
+        _render_quarantine(report.get("quarantined") or {}),
+    )
 
 
-def render_refreshed(answer: Record) -> RenderableType:
+def render_refreshed(answer: JsonObject) -> RenderableType:
     """A server after its tools were listed again."""
     tools: Sequence[str] = answer["tools"]
     head = sentence(
-        cell(answer["server_id"], "bold"), ": ", _state(answer["health"]), f", {count(len(tools), 'tool')}"
+        cell(answer["server_id"], "bold"),
+        ": ",
+        _render_state(answer["health"]),
+        f", {count_of(len(tools), 'tool')}",
     )
     error = answer["health"].get("last_error")
-    return stack(
+    return stack_parts(
         Group(head, *([indent(cell(error, BAD))] if error and not tools else [])),
-        indent(names(tools)) if tools else None,
-        _quarantine(answer["quarantined"]),
+        indent(join_names(tools)) if tools else None,
+        _render_quarantine(answer["quarantined"]),
     )
 
 
-def render_login(answer: Record) -> RenderableType:
+def render_login(answer: JsonObject) -> RenderableType:
     """A server that somebody has logged in to."""
     return sentence(
-        Text("✓ ", style=OK), cell(answer["server_id"], "bold"), ": ", cell(_login(answer["login"]))
+        Text("✓ ", style=OK), cell(answer["server_id"], "bold"), ": ", cell(_describe_login(answer["login"]))
     )
 
 
-def render_logout(answer: Record) -> RenderableType:
+def render_logout(answer: JsonObject) -> RenderableType:
     """A server that somebody has logged out of."""
     rest = "" if answer["revoked"] else "; its authorization server did not take the token back"
     return sentence("logged out of ", cell(answer["server_id"], "bold"), rest)
 
 
-def _login(login: Record | None) -> str:
+def _describe_login(login: JsonObject | None) -> str:
     """Until when, and whether that is the end of it."""
     if not login:
         return ""
     by = f"logged in at {login['issuer']}"
     if login["expires_at_s"] is None:
         return by
-    until = moment(login["expires_at_s"] * 1e3, MINUTE)
+    until = render_time(login["expires_at_s"] * 1e3, MINUTE_FORMAT)
     return f"{by} until {until} UTC" + (", renewed by itself" if login["renews"] else "")
 
 
-def _state(health: Record) -> Text:
+def _render_state(health: JsonObject) -> Text:
     state = str(health.get("state", "unknown"))
     return cell(state, STATE_STYLES.get(state, ""))
 
 
-def _on_nodes(server: Record) -> Text:
+def _on_nodes(server: JsonObject) -> Text:
     """On how many of the nodes that report it a server works."""
-    nodes: Sequence[Record] = server.get("nodes") or ()
+    nodes: Sequence[JsonObject] = server.get("nodes") or ()
     well = sum(one["state"] in WORKING for one in nodes)
     return cell(f"{well}/{len(nodes)}", OK if well == len(nodes) else WARN)
 
 
-def _nodes(nodes: Sequence[Record]) -> RenderableType | None:
+def _render_node_table(nodes: Sequence[JsonObject]) -> RenderableType | None:
     if not nodes:
         return None
     table = grid("NODE", "STATE", "TOOLS", "RESTARTS", "LAST ERROR", flexible={"LAST ERROR"})
@@ -150,7 +256,7 @@ def _nodes(nodes: Sequence[Record]) -> RenderableType | None:
     for one in nodes:
         table.add_row(
             cell(one["node_id"], "bold"),
-            _state(one),
+            _render_state(one),
             cell(one["tools"]),
             cell(one["restarts"]),
             cell(one["last_error"], BAD),
@@ -158,73 +264,73 @@ def _nodes(nodes: Sequence[Record]) -> RenderableType | None:
     return table
 
 
-def _tool_count(health: Record) -> str:
+def _tool_count(health: JsonObject) -> str:
     quarantined = health.get("quarantined") or 0
     return f"{health.get('tools', 0)}" + (f" (+{quarantined} refused)" if quarantined else "")
 
 
-def _verified(health: Record) -> str:
+def _describe_verification(health: JsonObject) -> str:
     """When the server itself last listed its tools, if that is not now."""
     if health.get("state") in {"connected", "disabled"} or not health.get("tools"):
         return ""
     if not health.get("verified_ms"):
         return "never: as its package's manifest says"
-    return f"{moment(health['verified_ms'], MINUTE)} UTC, not verified since"
+    return f"{render_time(health['verified_ms'], MINUTE_FORMAT)} UTC, not verified since"
 
 
-def _connections(server: Record, health: Record) -> str:
+def _connections(server: JsonObject, health: JsonObject) -> str:
     """Nothing where all callers share one."""
     if server.get("sharing") != "per_session":
         return ""
     return f"one for each session, {health.get('session_links') or 0} open"
 
 
-def _troubles(servers: Sequence[Record]) -> RenderableType | None:
+def _render_conditions(servers: Sequence[JsonObject]) -> RenderableType | None:
     lines = [
         sentence(cell(server["server_id"], style), ": ", cell(trouble))
         for server in servers
-        for style, trouble in _troubles_of(server)
+        for style, trouble in _list_conditions(server)
     ]
     return Group(*lines) if lines else None
 
 
-def _troubles_of(server: Record) -> Iterator[tuple[str, str]]:
+def _list_conditions(server: JsonObject) -> Iterator[tuple[str, str]]:
     health = health_of(server)
-    if trouble := _trouble(health):
+    if trouble := _describe_condition(health):
         yield STATE_STYLES[health["state"]], trouble
     if health.get("quarantined"):
-        refused = count(health["quarantined"], "definition")
+        refused = count_of(health["quarantined"], "definition")
         yield WARN, f"{refused} refused; `toolgate servers tools {server['server_id']}` says why"
     for node in server.get("nodes") or ():
-        if trouble := _trouble(node):
+        if trouble := _describe_condition(node):
             yield STATE_STYLES[node["state"]], f"on {node['node_id']}: {trouble}"
     if not server.get("allowed_tools"):
         yield WARN, "no tool is allowed; fill `allowed_tools`"
 
 
-def _trouble(health: Record) -> str:
+def _describe_condition(health: JsonObject) -> str:
     """Why a server does not serve, or not yet. Empty: it does."""
     if health.get("state") == "starting":
         return str(health.get("hint") or "")
     return str(health.get("last_error") or "") if health.get("state") in {"down", "degraded"} else ""
 
 
-def _details(server: Record, health: Record) -> list[tuple[str, Text]]:
-    budgets: Record = server.get("budgets") or {}
+def _list_details(server: JsonObject, health: JsonObject) -> list[tuple[str, Text]]:
+    budgets: JsonObject = server.get("budgets") or {}
     details = [
         ("server", cell(server["server_id"], "bold")),
         ("name", cell(server.get("display_name"))),
-        ("state", _state(health)),
+        ("state", _render_state(health)),
         ("last error", cell(health.get("last_error"), BAD)),
         ("hint", cell(health.get("hint"))),
         ("reached by", _launch(server)),
-        ("login", cell(_login(server.get("login")))),
-        ("environment", names((server.get("stdio") or {}).get("env", {}))),
-        ("allowed tools", names(server.get("allowed_tools", [])) or cell("none (deny all)", WARN)),
+        ("login", cell(_describe_login(server.get("login")))),
+        ("environment", join_names((server.get("stdio") or {}).get("env", {}))),
+        ("allowed tools", join_names(server.get("allowed_tools", [])) or cell("none (deny all)", WARN)),
         ("tools", cell(_tool_count(health))),
-        ("tools listed", cell(_verified(health))),
+        ("tools listed", cell(_describe_verification(health))),
         ("connections", cell(_connections(server, health))),
-        ("tags", names(server.get("tags", []))),
+        ("tags", join_names(server.get("tags", []))),
         ("budgets", cell(", ".join(f"{name} {value:,}" for name, value in budgets.items()))),
         ("protocol", cell(health.get("version"))),
         ("process", cell(health.get("pid"))),
@@ -234,19 +340,19 @@ def _details(server: Record, health: Record) -> list[tuple[str, Text]]:
     return [(label, value) for label, value in details if value.plain]
 
 
-def _launch(server: Record) -> Text:
+def _launch(server: JsonObject) -> Text:
     if server.get("transport") == "stdio":
-        stdio: Record = server.get("stdio") or {}
+        stdio: JsonObject = server.get("stdio") or {}
         return cell(" ".join([str(stdio.get("command", "")), *map(str, stdio.get("args", []))]))
     return cell((server.get("http") or {}).get("url"))
 
 
-def _quarantine(found: Mapping[str, str]) -> RenderableType | None:
+def _render_quarantine(found: Mapping[str, str]) -> RenderableType | None:
     lines = [sentence(cell(name, WARN), ": ", cell(why)) for name, why in found.items()]
     return Group(Text("refused definitions:", style=WARN), indent(Group(*lines))) if lines else None
 
 
-def _stderr(text: str) -> RenderableType | None:
+def _render_stderr(text: str) -> RenderableType | None:
     lines = escape_block(text).splitlines()[-STDERR_LINES:]
     if not lines:
         return None

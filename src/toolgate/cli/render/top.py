@@ -7,9 +7,9 @@ from typing import Any, Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from toolgate.cli.render.layout import BAD, DIM, OK, WARN, cell, count, grid
+from toolgate.cli.render.layout import BAD, DIM, OK, WARN, cell, count_of, grid
 
-Answer = Mapping[str, Any]
+JsonObject = Mapping[str, Any]
 STATE_STYLES: Final = {
     "connected": OK,
     "starting": WARN,
@@ -28,7 +28,7 @@ _MANY, _FEW_MS, _LONG_MS = 100, 10, 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerLine:
+class TopServer:
     """One server in the last interval. None: this is not known here."""
 
     server_id: str
@@ -41,12 +41,12 @@ class ServerLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
+class TopFrame:
     """All that is shown at one time."""
 
     url: str
     clock: str
-    servers: Sequence[ServerLine]
+    servers: Sequence[TopServer]
     """The busiest first."""
     calls_per_s: float
     errors_per_s: float
@@ -58,20 +58,20 @@ class Frame:
     """Calls that failed in the last interval, by code."""
     denials: Mapping[str, float]
     """What was left out of scopes, by reason."""
-    nodes: Sequence[Answer] = field(default_factory=tuple)
+    nodes: Sequence[JsonObject] = field(default_factory=tuple)
     trouble: str = ""
     """Why what is shown is not of now."""
 
 
-def render_frame(frame: Frame, height: int | None = None) -> RenderableType:
+def render_frame(frame: TopFrame, height: int | None = None) -> RenderableType:
     """The frame, as many servers as there is room for. `height` None: all of them."""
     head = _head(frame)
-    foot = [*_most("errors", frame.codes), *_most("denied", frame.denials), *_nodes(frame)]
+    foot = [*_render_most("errors", frame.codes), *_render_most("denied", frame.denials), *_nodes(frame)]
     room = None if height is None else max(1, height - len(head) - len(foot) - 4)
     return Group(*head, Text(""), _servers(frame, room), *([Text("")] if foot else []), *foot)
 
 
-def _head(frame: Frame) -> list[Text]:
+def _head(frame: TopFrame) -> list[Text]:
     p50, p95, p99 = (_ms(one) for one in frame.percentiles_ms)
     errors = Text(f"{_rate(frame.errors_per_s)}/s", style=BAD if frame.errors_per_s else "")
     lines = [
@@ -108,7 +108,7 @@ def _gauge_lines(gauges: Mapping[str, float | None]) -> list[Text]:
     return lines
 
 
-def _servers(frame: Frame, room: int | None) -> RenderableType:
+def _servers(frame: TopFrame, room: int | None) -> RenderableType:
     table = grid("SERVER", "STATE", "CALLS/S", "ERR/S", "P95", "ACTIVE", "QUEUED")
     # Where it is narrow, names give way.
     table.columns[0].no_wrap, table.columns[0].overflow = False, "ellipsis"
@@ -128,10 +128,10 @@ def _servers(frame: Frame, room: int | None) -> RenderableType:
     rest = len(frame.servers) - len(shown)
     if not rest:
         return table if frame.servers else Text("no server is registered", style=DIM)
-    return Group(table, Text(f"and {count(rest, 'server')} more", style=DIM))
+    return Group(table, Text(f"and {count_of(rest, 'server')} more", style=DIM))
 
 
-def _most(what: str, counts: Mapping[str, float]) -> list[Text]:
+def _render_most(what: str, counts: Mapping[str, float]) -> list[Text]:
     """The most frequent on one line; none where there are none."""
     most = sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:MOST_REASONS]
     said = ", ".join(f"{reason} {number:,.0f}" for reason, number in most)
@@ -139,7 +139,7 @@ def _most(what: str, counts: Mapping[str, float]) -> list[Text]:
     return [line] if most else []
 
 
-def _nodes(frame: Frame) -> list[Text]:
+def _nodes(frame: TopFrame) -> list[Text]:
     lines = [
         Text.assemble(
             ("node  ", DIM), cell(_short(node["node_id"]), "bold"), "  ", _node_state(node),
@@ -148,10 +148,10 @@ def _nodes(frame: Frame) -> list[Text]:
         for node in frame.nodes[:MOST_NODES]
     ]  # fmt: skip
     rest = len(frame.nodes) - len(lines)
-    return [*lines, Text(f"and {count(rest, 'node')} more", style=DIM)] if rest else lines
+    return [*lines, Text(f"and {count_of(rest, 'node')} more", style=DIM)] if rest else lines
 
 
-def _node_state(node: Answer) -> Text:
+def _node_state(node: JsonObject) -> Text:
     if node["is_lost"]:
         return cell("lost", BAD)
     return cell("degraded", WARN) if node["is_degraded"] else cell("follows", OK)

@@ -1,23 +1,35 @@
-"""What a process says once it serves."""
+"""What commands assume until they are told otherwise.
+
+What a process says once it serves.
+"""
+
+from shlex import quote
+from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from toolgate import __version__
-from toolgate.cli.defaults import url_option
-from toolgate.cli.render.layout import DIM, cell, sentence, stack, verbatim
-from toolgate.model.addresses import is_loopback, parse_address
+from toolgate.cli.render.layout import DIM, cell, copyable, sentence, stack_parts
+from toolgate.model.http import is_loopback, parse_address
+
+DEFAULT_URL: Final = "http://127.0.0.1:8080"
+
+
+def url_option(url: str) -> str:
+    """What a command line needs that is to reach the gateway at `url`: nothing for the usual one."""
+    return "" if url == DEFAULT_URL else f" --url {quote(url)}"
 
 
 def render_ready(url: str, *, console: str | None = None) -> RenderableType:
     """Where a gateway is, and the two things one does next."""
     at = url_option(url)
-    return stack(
+    return stack_parts(
         Group(
             sentence(Text("Toolgate", style="bold"), f" {__version__} serves at ", cell(url, "bold")),
             *render_console(console),
         ),
-        verbatim(f"toolgate connect claude-code{at}\ntoolgate doctor{at}"),
+        copyable(f"toolgate connect claude-code{at}\ntoolgate doctor{at}"),
         Text("Ctrl-C stops the gateway and all its servers.", style=DIM),
     )
 
@@ -29,7 +41,7 @@ def render_console(url: str | None) -> list[Text]:
 
 def render_control_ready(url: str, grpc: str, *, console: str | None = None) -> RenderableType:
     """Where a control is, and how to give it a node."""
-    return stack(
+    return stack_parts(
         Group(
             sentence(Text("Toolgate", style="bold"), f" {__version__} controls at ", cell(url, "bold")),
             sentence("nodes follow it at ", cell(grpc, "bold")),
@@ -37,7 +49,7 @@ def render_control_ready(url: str, grpc: str, *, console: str | None = None) -> 
         ),
         Group(
             Text("A node needs a key, and is started with it:", style="bold"),
-            verbatim(
+            copyable(
                 f"toolgate keys add node-1 --role node --out node.key{url_option(url)}\n"
                 f"toolgate node --control {grpc} --control-key-file node.key{_beside(grpc)}"
             ),
@@ -48,12 +60,12 @@ def render_control_ready(url: str, grpc: str, *, console: str | None = None) -> 
 
 def render_node_ready(url: str, control: str) -> RenderableType:
     """Where a node is, and whom it follows."""
-    return stack(
+    return stack_parts(
         Group(
             sentence(Text("Toolgate", style="bold"), f" {__version__} serves at ", cell(url, "bold")),
             sentence("and follows ", cell(control, "bold")),
         ),
-        verbatim(f"toolgate connect claude-code{url_option(url)}"),
+        copyable(f"toolgate connect claude-code{url_option(url)}"),
         Text("Ctrl-C stops it and all its servers.", style=DIM),
     )
 

@@ -14,18 +14,18 @@ from toolgate.audit.events import CredentialRefused
 from toolgate.audit.log.writer import AuditLog
 from toolgate.errors import TooManyAttempts, Unauthenticated
 
-MAX_WRONG: Final = 20
+MAX_ATTEMPTS: Final = 20
 """Wrong credentials of one peer within `WINDOW_S` that differ, and those at one place. Then it must wait."""
 WINDOW_S: Final = 60.0
 MAX_PEERS: Final = 2_000
 """Peers remembered. Past it the one whose window began first is forgotten."""
-MAX_PLACES: Final = 128
+MAX_PATHS: Final = 128
 """Places counted for one peer."""
 MAX_AUDITED: Final = 1_000
 """Records in `WINDOW_S`, however many peers try: nobody can fill the disk from outside."""
 
 
-class _Window:
+class _AttemptWindow:
     """What came from one peer within one span of time. Hashes are kept, which say nothing to anybody else."""
 
     __slots__ = ("_credentials", "_places", "began_s", "recorded")
@@ -38,15 +38,15 @@ class _Window:
 
     def is_too_much(self, credential: str, place: str) -> bool:
         """Count one more; whether it is one too many."""
-        if len(self._credentials) <= MAX_WRONG:
+        if len(self._credentials) <= MAX_ATTEMPTS:
             self._credentials.add(hash(credential))
         number = hash(place)
-        if number in self._places or len(self._places) < MAX_PLACES:
+        if number in self._places or len(self._places) < MAX_PATHS:
             self._places[number] += 1
-        return len(self._credentials) > MAX_WRONG or self._places[number] > MAX_WRONG
+        return len(self._credentials) > MAX_ATTEMPTS or self._places[number] > MAX_ATTEMPTS
 
 
-class Refusals:
+class FailedAttempts:
     """Takes note of every wrong credential. `clock_s` is monotonic."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Refusals:
         self._audit = audit
         self._clock_s = clock_s
         # In the order in which their windows began, so that the oldest stands first.
-        self._peers: OrderedDict[str, _Window] = OrderedDict()
+        self._peers: OrderedDict[str, _AttemptWindow] = OrderedDict()
         self._audited_since_s = clock_s()
         self._audited = 0
 
@@ -67,7 +67,7 @@ class Refusals:
         window = self._window(_network_of(peer))
         is_too_much = window.is_too_much(credential, place)
         window.recorded += 1
-        if window.recorded <= MAX_WRONG:
+        if window.recorded <= MAX_ATTEMPTS:
             self._record(peer, TooManyAttempts.code if is_too_much else Unauthenticated.code)
         if not is_too_much:
             return
@@ -78,7 +78,7 @@ class Refusals:
             data={"retry_after_s": wait_s},
         )
 
-    def _window(self, peer: str) -> _Window:
+    def _window(self, peer: str) -> _AttemptWindow:
         now = self._clock_s()
         window = self._peers.get(peer)
         if window is not None and now - window.began_s < WINDOW_S:
@@ -86,7 +86,7 @@ class Refusals:
         self._peers.pop(peer, None)
         if len(self._peers) >= MAX_PEERS:
             self._peers.popitem(last=False)
-        window = self._peers[peer] = _Window(now)
+        window = self._peers[peer] = _AttemptWindow(now)
         return window
 
     def _record(self, peer: str, code: str) -> None:

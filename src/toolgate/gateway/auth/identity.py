@@ -1,10 +1,15 @@
-"""Authentication: a credential becomes a principal, or the request ends here.
+"""Credentials that something long rests on, such as an open stream: it is told when one lapses.
+
+Roles in their order: each may do whatever those below it may. `node` stands apart from them.
+
+Authentication: a credential becomes a principal, or the request ends here.
 
 A wrong credential is never anonymous, and no header, path or body field but `Authorization` says who
 calls. Without any credential a caller is the local administrator, and only where the gateway listens
 on loopback and is told to trust it.
 """
 
+import asyncio
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
@@ -13,9 +18,92 @@ from typing import Final, Literal, NamedTuple, Protocol
 import msgspec
 
 from toolgate.errors import NotReady, Unauthenticated
-from toolgate.gateway.auth.failed_attempts import Refusals
-from toolgate.gateway.tenures import Proof, Tenures
-from toolgate.model.principals import Key, Principal
+from toolgate.gateway.auth.failed_attempts import FailedAttempts
+from toolgate.model.principals import Key, Principal, Role
+
+RECHECK_S: Final = 60.0
+"""The longest an expiry is slept through: the time of day may be set anew meanwhile."""
+
+
+class Proof(NamedTuple):
+    """Whom a credential proves, and until when; None: until it is revoked."""
+
+    principal: Principal
+    expires_at_s: float | None = None
+
+
+class _HeldCredential:
+    """One that is held: what the credential of that digest proved when it began."""
+
+    __slots__ = ("digest", "on_lapse", "proof", "timer")
+
+    def __init__(self, digest: bytes, proof: Proof, on_lapse: Callable[[], None]) -> None:
+        self.digest = digest
+        self.proof = proof
+        self.on_lapse = on_lapse
+        self.timer: asyncio.TimerHandle | None = None
+
+    def stop(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+class CredentialExpiry:
+    """All that are held. `clock_s` is the time of day, which expiries are given in."""
+
+    def __init__(self, clock_s: Callable[[], float]) -> None:
+        self._clock_s = clock_s
+        self._held: set[_HeldCredential] = set()
+
+    @contextmanager
+    def hold(self, digest: bytes, proof: Proof, *, on_lapse: Callable[[], None]) -> Iterator[None]:
+        """Have `on_lapse` called if, within the block, `proof` expires or is no more that of `digest`."""
+        tenure = _HeldCredential(digest, proof, on_lapse)
+        self._held.add(tenure)
+        self._look_again(tenure)
+        try:
+            yield
+        finally:
+            self._held.discard(tenure)
+            tenure.stop()
+
+    def recheck(self, proofs: Mapping[bytes, Proof]) -> None:
+        """What is in force is now this: end what rests on something else."""
+        for tenure in tuple(self._held):
+            if proofs.get(tenure.digest) != tenure.proof:
+                self._lapse(tenure)
+
+    def _look_again(self, tenure: _HeldCredential) -> None:
+        expires_at_s = tenure.proof.expires_at_s
+        if expires_at_s is None:
+            return
+        left_s = expires_at_s - self._clock_s()
+        if left_s <= 0:
+            self._lapse(tenure)
+            return
+        loop = asyncio.get_running_loop()
+        tenure.timer = loop.call_later(min(left_s, RECHECK_S), self._look_again, tenure)
+
+    def _lapse(self, tenure: _HeldCredential) -> None:
+        self._held.discard(tenure)
+        tenure.stop()
+        tenure.on_lapse()
+
+
+_REACHES: Final[Mapping[Role, frozenset[Role]]] = {
+    "admin": frozenset({"admin", "publisher", "viewer", "agent"}),
+    "publisher": frozenset({"publisher", "viewer", "agent"}),
+    "viewer": frozenset({"viewer", "agent"}),
+    "agent": frozenset({"agent"}),
+    "node": frozenset({"node"}),
+}
+
+
+def reaches(role: Role, needed: Role) -> bool:
+    """Whether `role` is `needed` or above it."""
+    return needed in _REACHES[role]
+
 
 MIN_KEY_CHARS: Final = 32
 MAX_TOKENS: Final = 10_000
@@ -62,13 +150,13 @@ class Identities:
         trusts_local: bool,
         clock_s: Callable[[], float],
         verifier: TokenVerifier | None = None,
-        refusals: Refusals | None = None,
+        refusals: FailedAttempts | None = None,
     ) -> None:
         self._anyone = LOCAL_ADMIN if trusts_local else None
         self._clock_s = clock_s
         self._verifier = verifier
-        self._refusals = Refusals() if refusals is None else refusals
-        self._on_keys, self._on_tokens = Tenures(clock_s), Tenures(clock_s)
+        self._refusals = FailedAttempts() if refusals is None else refusals
+        self._on_keys, self._on_tokens = CredentialExpiry(clock_s), CredentialExpiry(clock_s)
         self._fixed = {_digest(admin_key): Proof(KEYED_ADMIN)} if admin_key else {}
         self._keys: Mapping[bytes, Proof] = self._fixed
         self._tokens: dict[bytes, Proof] = {}
@@ -76,7 +164,7 @@ class Identities:
             verifier.on_withdrawal(self._forget_tokens)
         self._awaits_keys = False
 
-    def await_keys(self) -> None:
+    def wait_for_keys(self) -> None:
         """Call no credential wrong before the first `apply`: the keys are still to come."""
         self._awaits_keys = True
 
@@ -122,7 +210,7 @@ class Identities:
         if authorization is None:
             raise Unauthenticated("this gateway needs a key")
         try:
-            return (await self._verified(_secret_in(authorization))).principal
+            return (await self._verified(_parse_bearer(authorization))).principal
         except Unauthenticated:
             self._refusals.note(peer, authorization, place=place)
             raise
@@ -131,13 +219,13 @@ class Identities:
         """What a header is that was admitted. Raises Unauthenticated if it has lapsed since."""
         if authorization is None:
             return Credential("loopback")
-        digest = _digest(_secret_in(authorization))
+        digest = _digest(_parse_bearer(authorization))
         proof = self._proof(digest)
         if proof is None:
-            raise _proves_nothing()
+            raise _invalid_credential()
         return Credential("key" if digest in self._keys else "token", proof.expires_at_s)
 
-    async def prove(self, token: str) -> Proof:
+    async def verify_token(self, token: str) -> Proof:
         """Whom a token proves that its issuer gave to us. What it lacks is nobody's attempt to guess.
 
         Raises Unauthenticated, and what `TokenVerifier.verify` raises.
@@ -145,7 +233,7 @@ class Identities:
         return await self._verified(token)
 
     @contextmanager
-    def until_lapsed(self, authorization: str | None, on_lapse: Callable[[], None]) -> Iterator[None]:
+    def hold_credential(self, authorization: str | None, on_lapse: Callable[[], None]) -> Iterator[None]:
         """Have `on_lapse` called, once, when the credential stops proving what it proves now.
 
         For what outlives its request, and while the block runs: the key is revoked or changed, or it or the
@@ -154,10 +242,10 @@ class Identities:
         if authorization is None:
             yield
             return
-        digest = _digest(_secret_in(authorization))
+        digest = _digest(_parse_bearer(authorization))
         proof = self._proof(digest)
         if proof is None:
-            raise _proves_nothing()
+            raise _invalid_credential()
         tenures = self._on_keys if digest in self._keys else self._on_tokens
         with tenures.hold(digest, proof, on_lapse=on_lapse):
             yield
@@ -169,8 +257,8 @@ class Identities:
         return None
 
     async def _verified(self, secret: str) -> Proof:
-        if self._verifier is None or not _may_be_token(secret):
-            raise _proves_nothing()
+        if self._verifier is None or not _looks_like_token(secret):
+            raise _invalid_credential()
         proof = await self._verifier.verify(secret)
         if len(self._tokens) >= MAX_TOKENS:
             self._tokens.pop(next(iter(self._tokens)))
@@ -207,28 +295,28 @@ def fingerprint_of(principal: Principal) -> str:
     return f"{principal.id}#{sha256(msgspec.json.encode(principal)).hexdigest()}"
 
 
-def may_come(principal_id: str, keys: Container[str]) -> bool:
+def can_authenticate(principal_id: str, keys: Container[str]) -> bool:
     """Whether a principal can still prove itself, as far as is known: about tokens their issuer decides."""
     kind, _, key_id = principal_id.partition(":")
     return kind != "key" or key_id in keys
 
 
-def has_lapsed() -> Unauthenticated:
+def credential_lapsed() -> Unauthenticated:
     """What whoever `until_lapsed` ends is told."""
     return Unauthenticated("the key was revoked or changed, or it has expired")
 
 
-def _secret_in(authorization: str) -> str:
+def _parse_bearer(authorization: str) -> str:
     scheme, _, secret = authorization.partition(" ")
     if scheme.lower() != "bearer" or not secret:
         raise Unauthenticated("the `Authorization` header is not a bearer key")
     return secret.strip()
 
 
-def _may_be_token(secret: str) -> bool:
+def _looks_like_token(secret: str) -> bool:
     """Three parts: keys of our own hold no dot."""
     return secret.count(".") == 2
 
 
-def _proves_nothing() -> Unauthenticated:
+def _invalid_credential() -> Unauthenticated:
     return Unauthenticated("the key is unknown, revoked or expired")

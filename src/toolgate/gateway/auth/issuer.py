@@ -1,23 +1,112 @@
-"""A person logs in at the issuer, in a browser: the code that this earns becomes a token. Nothing is kept.
+"""Where the tokens come from that this gateway takes: protected resource metadata (RFC 9728).
+
+What an OpenID Connect issuer says of itself (OIDC Discovery). It speaks for itself alone.
+
+A person logs in at the issuer, in a browser: the code that this earns becomes a token. Nothing is kept.
 
 We are a public client (RFC 6749, section 2.1): there is no secret, and a code is good only with the verifier
 that whoever began has (PKCE, RFC 7636). Which token may be shown here, the verifier of tokens decides alone.
 """
 
+import asyncio
+import logging
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from toolgate.errors import Forbidden, IssuerUnavailable, ToolgateError, TooManyAttempts, Unauthenticated
 from toolgate.gateway.auth.identity import Identities
-from toolgate.gateway.issuer import IssuerMetadata
 from toolgate.upstream.http.egress import EgressRefused
 from toolgate.upstream.http.fetch import Fetcher, FetchFailed, parse_secure_target
 
-MAX_AT_ONCE: Final = 8
+WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
+"""Here stands the metadata of the whole gateway; that of a path, with the path behind it."""
+RESOURCE_NAME: Final = "Toolgate"
+
+# What comes from a request goes into a header: nothing may end a quoted string there.
+_PLAIN = re.compile(r"[A-Za-z0-9/_.:\[\]-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceMetadata:
+    """Tells clients which issuer's tokens this gateway takes."""
+
+    issuer: str
+    public_url: str | None = None
+    """How clients reach the gateway, where that is not what they call it by."""
+
+    def metadata_url(self, called_url: str, path: str) -> str | None:
+        """Where the metadata of `path` is found; that of the whole gateway for a path of odd spelling."""
+        base_url = self._base_url(called_url)
+        if not _PLAIN.fullmatch(base_url):
+            return None
+        return base_url + WELL_KNOWN + (path.rstrip("/") if _PLAIN.fullmatch(path) else "")
+
+    def metadata(self, called_url: str, path: str) -> Mapping[str, object]:
+        """The metadata of `path`; empty means the whole gateway."""
+        return {
+            "resource": self._base_url(called_url) + path,
+            "authorization_servers": [self.issuer],
+            "bearer_methods_supported": ["header"],
+            "resource_name": RESOURCE_NAME,
+        }
+
+    def _base_url(self, called_url: str) -> str:
+        return (self.public_url or called_url).rstrip("/")
+
+
+METADATA_TTL_S: Final = 300.0
+"""How long it is remembered."""
+METADATA_RETRY_S: Final = 10.0
+"""However many want to know, an issuer that did not answer is asked once in this time."""
+
+_log = logging.getLogger(__name__)
+
+
+async def read_metadata(issuer: str, fetcher: Fetcher) -> Mapping[str, Any]:
+    """Its metadata, as it is now. Raises FetchFailed."""
+    document = await fetcher.get_json(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
+    found = document if isinstance(document, dict) else {}
+    # Else anybody who can answer for the address could speak for another issuer (OIDC Discovery 4.3).
+    if found.get("issuer") != issuer:
+        raise FetchFailed("the issuer calls itself by another name than the configuration does")
+    return found
+
+
+class IssuerMetadata:
+    """The same, remembered: anybody may have us ask. `clock_s` is monotonic."""
+
+    def __init__(self, issuer: str, fetcher: Fetcher, *, clock_s: Callable[[], float]) -> None:
+        self._issuer = issuer
+        self._fetcher = fetcher
+        self._clock_s = clock_s
+        self._turn = asyncio.Lock()
+        self._known: Mapping[str, Any] | None = None
+        self._ask_at_s: float | None = None
+
+    async def read(self) -> Mapping[str, Any]:
+        """What was last heard. Raises IssuerUnavailable where that is nothing."""
+        async with self._turn:
+            if self._ask_at_s is None or self._clock_s() >= self._ask_at_s:
+                is_heard = await self._ask()
+                self._ask_at_s = self._clock_s() + (METADATA_TTL_S if is_heard else METADATA_RETRY_S)
+        if self._known is None:
+            raise IssuerUnavailable("the issuer cannot be asked where to log in")
+        return self._known
+
+    async def _ask(self) -> bool:
+        try:
+            self._known = await read_metadata(self._issuer, self._fetcher)
+        except FetchFailed as exc:
+            _log.warning("the issuer does not say where to log in: %s", exc)
+            return False
+        return True
+
+
+MAX_CONCURRENT_LOGINS: Final = 8
 """Codes that are at the issuer. Anybody may send one, and each holds a connection."""
 _ERROR = re.compile(r"[a-z_]{1,40}")
 _TOKENS: Final = ("access_token", "id_token")
@@ -34,7 +123,7 @@ class OidcClient:
     scopes: tuple[str, ...]
 
 
-class Earned(NamedTuple):
+class LoginToken(NamedTuple):
     """A token that is good here, and for how long."""
 
     token: str
@@ -63,7 +152,7 @@ class OidcLogin:
         """Where a browser goes to. Raises IssuerUnavailable."""
         return await self._endpoint("authorization_endpoint")
 
-    async def redeem(self, code: str, *, code_verifier: str, redirect_uri: str) -> Earned:
+    async def redeem(self, code: str, *, code_verifier: str, redirect_uri: str) -> LoginToken:
         """The token that the code is good for.
 
         Raises Unauthenticated; Forbidden where it gives no role here; IssuerUnavailable; TooManyAttempts.
@@ -82,21 +171,21 @@ class OidcLogin:
             except FetchFailed as exc:
                 raise IssuerUnavailable(f"the issuer cannot be asked for a token: {exc}") from exc
             if status != 200:
-                raise _refusal(document)
+                raise _code_refused(document)
             return await self._first_good(document if isinstance(document, dict) else {})
 
-    async def _first_good(self, document: dict[str, Any]) -> Earned:
+    async def _first_good(self, document: dict[str, Any]) -> LoginToken:
         problems: list[ToolgateError] = []
         for name in _TOKENS:
             token = document.get(name)
             if isinstance(token, str):
                 try:
-                    proof = await self._identities.prove(token)
+                    proof = await self._identities.verify_token(token)
                 except (Unauthenticated, Forbidden) as exc:
                     problems.append(exc)
                 else:
-                    return Earned(token, int((proof.expires_at_s or 0) - self._clock_s()))
-        raise _not_for_us(problems)
+                    return LoginToken(token, int((proof.expires_at_s or 0) - self._clock_s()))
+        raise _no_usable_token(problems)
 
     async def _endpoint(self, name: str) -> str:
         url = (await self._metadata.read()).get(name)
@@ -109,7 +198,7 @@ class OidcLogin:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        if self._at_once >= MAX_AT_ONCE:
+        if self._at_once >= MAX_CONCURRENT_LOGINS:
             raise TooManyAttempts("too many people log in at this moment", hint="try again in a moment")
         self._at_once += 1
         try:
@@ -118,13 +207,13 @@ class OidcLogin:
             self._at_once -= 1
 
 
-def _refusal(document: Any) -> Unauthenticated:
+def _code_refused(document: Any) -> Unauthenticated:
     code = document.get("error") if isinstance(document, dict) else None
     said = f": `{code}`" if isinstance(code, str) and _ERROR.fullmatch(code) else ""
     return Unauthenticated(f"the issuer does not take the code{said}", hint="log in again")
 
 
-def _not_for_us(problems: list[ToolgateError]) -> ToolgateError:
+def _no_usable_token(problems: list[ToolgateError]) -> ToolgateError:
     """One that was good, and gave no role, tells most."""
     for problem in problems:
         if isinstance(problem, Forbidden):

@@ -8,13 +8,13 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from toolgate.audit.events import UNSEEN, CallEnded, CallRecorded, CallStarted, Outcome
-from toolgate.audit.lines import encode_said
+from toolgate.audit.events import NO_ARGUMENTS, CallEnded, CallRecorded, CallStarted, Outcome
+from toolgate.audit.log.lines import encode_call_fields
 from toolgate.audit.log.writer import AuditLog
 from toolgate.errors import PolicyDenied, ServerUnavailable, ToolgateError
 from toolgate.gateway.redacting import BUILT_IN
 from toolgate.gateway.scope.caller import Caller, Trace
-from toolgate.gateway.scope.routes import Route, meant_ref
+from toolgate.gateway.scope.routes import Route, guess_ref
 from toolgate.gateway.scope.view import View
 from toolgate.model.names import MAX_AUDITED_NAME, ToolRef
 from toolgate.model.principals import Principal
@@ -30,7 +30,7 @@ MAX_NAME: Final = 2_048
 _encode = msgspec.json.Encoder().encode
 
 
-class Ending(msgspec.Struct, frozen=True, gc=False):
+class CallEnd(msgspec.Struct, frozen=True, gc=False):
     """What came of a call."""
 
     outcome: Outcome
@@ -40,22 +40,22 @@ class Ending(msgspec.Struct, frozen=True, gc=False):
     result_bytes: int
     start: int = 0
     """The number under which its beginning is on record; 0 where nothing was sent."""
-    arguments: msgspec.Raw = UNSEEN
+    arguments: msgspec.Raw = NO_ARGUMENTS
     """Redacted."""
     result_tokens: int = 0
 
 
-class _Own(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class _CallOwnFields(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What a start says of its call alone, by the names of CallStarted."""
 
     argument_bytes: int = 0
     session: str = ""
     request_id: str = ""
-    arguments: msgspec.Raw = UNSEEN
+    arguments: msgspec.Raw = NO_ARGUMENTS
     trace_id: str = ""
 
 
-class Recording:
+class AuditTrail:
     """Takes note of calls. `decide` says why a caller does not have what it called."""
 
     def __init__(
@@ -72,10 +72,12 @@ class Recording:
 
         Gives the number of the record. Raises ServerUnavailable: what cannot be recorded is not sent.
         """
-        own = _encode(_Own(argument_bytes, trace.session, trace.request_id, arguments, trace.trace_id))
-        said = view.said.get((trace.door, route.server_id, route.name))
+        own = _encode(
+            _CallOwnFields(argument_bytes, trace.session, trace.request_id, arguments, trace.trace_id)
+        )
+        said = view.start_records.get((trace.door, route.server_id, route.name))
         if said is None:
-            said = _said_of_all(view, route, trace.door)
+            said = _start_record_of(view, route, trace.door)
         said = said + own[1:] if len(own) > len(b"{}") else said[:-1] + b"}"
         try:
             return self._audit.begin(int(time.time() * 1e3), said)
@@ -83,7 +85,7 @@ class Recording:
             self._metrics.tool(route.server_id, route.label).refuse(exc.code)
             raise
 
-    def came_back(self, view: View, route: Route, end: CallEnded, /) -> None:
+    def record_response(self, view: View, route: Route, end: CallEnded, /) -> None:
         """A call that was sent has ended, well or not."""
         self._audit.end(end)
         metrics, code = self._metrics, end.code
@@ -94,13 +96,13 @@ class Recording:
             stats.add(end.duration_us / 1e3, end.result_bytes, code)
         else:
             stats.add(end.duration_us / 1e3, end.result_bytes, "" if end.outcome == "ok" else end.outcome)
-            view.tokens.answered(end.result_tokens)
+            view.tokens.record_result(end.result_tokens)
         if route.shadow:
             metrics.shadow_denials[route.server_id, route.shadow_reason] += 1
         for arm in view.arms:
             arm.add(end.duration_us / 1e3, 0, code or ("" if end.outcome == "ok" else end.outcome))
 
-    def ended(self, view: View, route: Route, trace: Trace, ending: Ending, /) -> None:
+    def ended(self, view: View, route: Route, trace: Trace, ending: CallEnd, /) -> None:
         """A call that came to its tool has ended, well or not."""
         for stats in (self._metrics.tool(route.server_id, route.label), *view.arms):
             if ending.outcome == "denied":
@@ -111,7 +113,7 @@ class Recording:
         if route.shadow:
             self._metrics.shadow_denials[route.server_id, route.shadow_reason] += 1
         if not ending.code:
-            view.tokens.answered(ending.result_tokens)
+            view.tokens.record_result(ending.result_tokens)
         at_ms, took_us = int(time.time() * 1e3), int(ending.took_s * 1e6)
         if ending.start:
             self._audit.end(
@@ -132,7 +134,7 @@ class Recording:
                 at_ms=at_ms,
                 door=trace.door,
                 principal=caller.principal.id,
-                tool=_shown(route),
+                tool=_audited_name(route),
                 outcome=ending.outcome,
                 server_id=route.server_id,
                 task_id=caller.effective_task_id or "",
@@ -154,9 +156,9 @@ class Recording:
             )
         )
 
-    def unmade(self, view: View, route: Route, trace: Trace, *, code: str) -> None:
+    def record_unmade(self, view: View, route: Route, trace: Trace, *, code: str) -> None:
         """A call of what the caller has was turned away before it was made, and by no rule."""
-        self.ended(view, replace(route, layer="", rule=""), trace, Ending("denied", code, 0.0, 0, 0))
+        self.ended(view, replace(route, layer="", rule=""), trace, CallEnd("denied", code, 0.0, 0, 0))
 
     def refused(
         self,
@@ -202,7 +204,7 @@ class Recording:
         )
 
     def _denied(self, view: View, name: str, trace: Trace, code: str, at_ms: int, /) -> None:
-        layer, rule = self._objection(view.caller, name)
+        layer, rule = self._find_denial(view.caller, name)
         self._audit.record(
             CallRecorded(
                 at_ms=at_ms,
@@ -222,9 +224,9 @@ class Recording:
             )
         )
 
-    def _objection(self, caller: Caller, name: str) -> tuple[str, str]:
+    def _find_denial(self, caller: Caller, name: str) -> tuple[str, str]:
         """The layer and rule that keep from a caller what it called `name`; empty where nothing does."""
-        ref = meant_ref(caller, name)
+        ref = guess_ref(caller, name)
         try:
             decision = None if ref is None else self._decide(caller, ref)
         except ToolgateError:  # its task is gone
@@ -232,14 +234,14 @@ class Recording:
         return ("", "") if decision is None or decision.allowed else (decision.layer, decision.rule)
 
 
-def _said_of_all(view: View, route: Route, door: str) -> bytes:
+def _start_record_of(view: View, route: Route, door: str) -> bytes:
     """What the starts of all calls by this way say. Encoded once: that is most of what a record costs."""
     caller = view.caller
     start = CallStarted(
         at_ms=0,
         door=door,
         principal=caller.principal.id,
-        tool=route.name if route.tool is not None else _shown(route),
+        tool=route.name if route.tool is not None else _audited_name(route),
         server_id=route.server_id,
         task_id=caller.effective_task_id or "",
         layer=route.layer,
@@ -249,12 +251,12 @@ def _said_of_all(view: View, route: Route, door: str) -> bytes:
         shadow=route.shadow,
         profile=view.profiles,
     )
-    said = encode_said(start)[:-1] + b","
+    said = encode_call_fields(start)[:-1] + b","
     if route.tool is not None:  # of others there may be as many as callers can think of
-        view.said[door, route.server_id, route.name] = said
+        view.start_records[door, route.server_id, route.name] = said
     return said
 
 
-def _shown(route: Route) -> str:
+def _audited_name(route: Route) -> str:
     """What the audit calls it: a URI may hold a password, and it may be long."""
     return route.redaction.name(route.name, MAX_AUDITED_NAME)

@@ -17,17 +17,17 @@ import msgspec
 
 from toolgate.errors import InputStateRefused, SessionLimit, ToolgateError
 from toolgate.gateway.call.elicitation import (
-    CANNOT,
     MAX_ROUNDS,
+    UNSUPPORTED,
+    ApprovalElicitation,
+    ElicitedAnswer,
     can_answer,
     missing_capability,
     too_many_rounds,
 )
-from toolgate.gateway.in_place import Agreement, Asking
 from toolgate.model.protocol import CAPABILITY_OF
-from toolgate.upstream.connection.contract import Reply
-from toolgate.upstream.limits import CALL_CEILING_S
-from toolgate.upstream.pool.pool import Answer
+from toolgate.upstream.connection.contract import CALL_CEILING_S, RpcResponse
+from toolgate.upstream.pool.pool import ServerResponse
 
 MAX_PARKED: Final = 1_024
 MAX_PARKED_EACH: Final = 64
@@ -40,24 +40,24 @@ Notify = Callable[[str, bytes], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ServerQuestion:
     """What a server wants to know, and waits to be told."""
 
     method: str
     params: bytes
-    answer: asyncio.Future[Reply]
+    answer: asyncio.Future[RpcResponse]
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class PendingInput:
     """A call that goes on when the handle comes back with answers to these."""
 
     handle: str
-    questions: Mapping[str, Question]
+    questions: Mapping[str, ServerQuestion]
 
 
 class ParkableCall:
-    """One call, and the client behind it as far as it can be reached. Also the call's `ClientSide`."""
+    """One call, and the client behind it as far as it can be reached. Also the call's `ClientChannel`."""
 
     has_session: Final = False
 
@@ -68,13 +68,13 @@ class ParkableCall:
         log_level: str,
         *,
         size: int = 0,
-        agreement: Agreement | None = None,
+        agreement: ElicitedAnswer | None = None,
     ) -> None:
         """`size` is what the request has in bytes."""
         self.size = size
-        self.agreement = agreement
+        self.elicited = agreement
         """What its client says to what it was asked the time before: whether the call may be made."""
-        self.asking: Asking | None = None
+        self.asking: ApprovalElicitation | None = None
         """What the client is to be asked before the call is made: it was refused for now."""
         self.principal_id = principal_id
         self.credential = principal_id
@@ -82,12 +82,12 @@ class ParkableCall:
         self.capabilities = capabilities
         self.log_level = log_level
         self.rounds = 0
-        self._questions: dict[str, Question] = {}
+        self._questions: dict[str, ServerQuestion] = {}
         self._numbers = iter(range(1, 1_000_000))
         self._listener: Notify | None = None
         self._turn: asyncio.Future[None] | None = None
         self._failure: ToolgateError | None = None
-        self._task: asyncio.Task[Answer] | None = None
+        self._task: asyncio.Task[ServerResponse] | None = None
 
     # What the server's link sees
 
@@ -95,15 +95,15 @@ class ParkableCall:
         if self._listener is not None:
             self._listener(method, params)
 
-    async def ask(self, method: str, params: bytes) -> Reply:
+    async def ask(self, method: str, params: bytes) -> RpcResponse:
         if method not in CAPABILITY_OF:
-            return CANNOT
+            return UNSUPPORTED
         if not can_answer(self.capabilities, method, params):
             self._fail(missing_capability(method, params))
-            return CANNOT
-        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+            return UNSUPPORTED
+        answer: asyncio.Future[RpcResponse] = asyncio.get_running_loop().create_future()
         key = f"{CAPABILITY_OF[method]}-{next(self._numbers)}"
-        self._questions[key] = Question(method, params, answer)
+        self._questions[key] = ServerQuestion(method, params, answer)
         self._take_turn()
         try:
             return await answer
@@ -112,11 +112,11 @@ class ParkableCall:
 
     # What its owner does
 
-    def start(self, call: Coroutine[Any, Any, Answer]) -> None:
+    def start(self, call: Coroutine[Any, Any, ServerResponse]) -> None:
         self._task = asyncio.get_running_loop().create_task(call)
         self._task.add_done_callback(self._on_done)
 
-    async def attend(self, listener: Notify) -> Answer | Mapping[str, Question]:
+    async def wait_for_turn(self, listener: Notify) -> ServerResponse | Mapping[str, ServerQuestion]:
         """What came of the call, or what its server wants to know. `listener` hears it meanwhile.
 
         Raises what the call raises. Whoever is cancelled here cancels the call.
@@ -141,7 +141,7 @@ class ParkableCall:
         for key, response in responses.items():
             question = self._questions.pop(key, None)
             if question is not None and not question.answer.done():
-                question.answer.set_result(Reply(result=bytes(response)))
+                question.answer.set_result(RpcResponse(result=bytes(response)))
 
     def cancel(self) -> None:
         if self._task is not None:
@@ -156,13 +156,13 @@ class ParkableCall:
         if self._turn is not None and not self._turn.done():
             self._turn.set_result(None)
 
-    def _on_done(self, task: asyncio.Task[Answer]) -> None:
+    def _on_done(self, task: asyncio.Task[ServerResponse]) -> None:
         if not task.cancelled():
             task.exception()  # looked at: nobody may come back for it
         self._take_turn()
 
 
-class Parking:
+class ParkedCalls:
     """The parked calls of a node."""
 
     def __init__(self) -> None:
@@ -174,15 +174,15 @@ class Parking:
         return len(self._parked)
 
     async def run(
-        self, call: ParkableCall, work: Coroutine[Any, Any, Answer], listener: Notify
-    ) -> Answer | Waiting:
+        self, call: ParkableCall, work: Coroutine[Any, Any, ServerResponse], listener: Notify
+    ) -> ServerResponse | PendingInput:
         """Begin `work`, whose client is `call`."""
         call.start(work)
         return await self._attend(call, listener)
 
     async def resume(
         self, handle: str, credential: str, responses: Mapping[str, msgspec.Raw], listener: Notify
-    ) -> Answer | Waiting:
+    ) -> ServerResponse | PendingInput:
         """Go on with a parked call. Raises InputStateRefused for a handle that is no longer one."""
         parked = self._parked.get(handle)
         if parked is None or parked[0].credential != credential:
@@ -199,11 +199,11 @@ class Parking:
         for handle in tuple(self._parked):
             self._leave(handle).cancel()
 
-    async def _attend(self, call: ParkableCall, listener: Notify) -> Answer | Waiting:
-        came = await call.attend(listener)
-        if isinstance(came, Answer):
+    async def _attend(self, call: ParkableCall, listener: Notify) -> ServerResponse | PendingInput:
+        came = await call.wait_for_turn(listener)
+        if isinstance(came, ServerResponse):
             return came
-        return Waiting(self._park(call), came)
+        return PendingInput(self._park(call), came)
 
     def _park(self, call: ParkableCall) -> str:
         call.rounds += 1

@@ -43,7 +43,7 @@ class SessionTotals:
         self.limits: Counter[str] = Counter()
         """How often each limit was hit."""
 
-    def note_failure(self, gateway: Gateway, door: str, code: str) -> None:
+    def count_limit_hit(self, gateway: Gateway, door: str, code: str) -> None:
         """Count a limit hit, if `code` is that of a limit."""
         if code in LIMITS:
             self.limits[code] += 1

@@ -8,13 +8,13 @@ from typing import Final
 
 import msgspec
 
-from toolgate.gateway.cluster.servers import Answering
-from toolgate.model.raw import Members
+from toolgate.gateway.cluster.servers import ServerCaller
+from toolgate.model.json_text import Members
 from toolgate.model.tools import ToolDefinition
-from toolgate.telemetry.spans import TRACEPARENT, TRACESTATE, Note, Span, Tracing, named
-from toolgate.upstream.connection.contract import ClientSide, Params
+from toolgate.telemetry.spans import TRACEPARENT, TRACESTATE, AttributeValue, Span, Tracer, make_span_name
+from toolgate.upstream.connection.contract import ClientChannel, Params
 from toolgate.upstream.connection.messages import is_tool_error, parse_error, parse_meta
-from toolgate.upstream.pool.pool import NO_ORIGIN, Answer, CallOrigin
+from toolgate.upstream.pool.pool import NO_ORIGIN, CallOrigin, ServerResponse
 
 TOOL_ERROR: Final = "tool_error"
 """A tool that says it failed (semantic conventions of MCP)."""
@@ -26,7 +26,7 @@ _encode = msgspec.json.encode
 class TracedServers:
     """Servers, each request to which is a span of its own."""
 
-    def __init__(self, servers: Answering, tracing: Tracing) -> None:
+    def __init__(self, servers: ServerCaller, tracing: Tracer) -> None:
         self._servers = servers
         self._tracing = tracing
 
@@ -38,31 +38,31 @@ class TracedServers:
         /,
         *,
         tool: ToolDefinition | None = None,
-        client: ClientSide | None = None,
+        client: ClientChannel | None = None,
         origin: CallOrigin = NO_ORIGIN,
-    ) -> Answer:
+    ) -> ServerResponse:
         """See `Servers.call`."""
         tracing = self._tracing
         target = None if tool is None else tool.ref.name
-        notes = {"toolgate.server_id": server_id, **notes_of(method, target)}
-        with tracing.span(named(method, target), "client", notes) as span:
-            sent = carrying(params, tracing.carried())
+        notes = {"toolgate.server_id": server_id, **span_attributes(method, target)}
+        with tracing.span(make_span_name(method, target), "client", notes) as span:
+            sent = with_trace(params, tracing.carried())
             answer = await self._servers.call(
                 server_id, method, sent, tool=tool, client=client, origin=origin
             )
-            note_answer(span, answer, is_tool=tool is not None)
+            note_response(span, answer, is_tool=tool is not None)
         return answer
 
 
-def notes_of(method: str, tool: str | None) -> dict[str, Note]:
+def span_attributes(method: str, tool: str | None) -> dict[str, AttributeValue]:
     """What the semantic conventions have for a request of MCP's."""
-    notes: dict[str, Note] = {"mcp.method.name": method}
+    notes: dict[str, AttributeValue] = {"mcp.method.name": method}
     if tool is not None:
         notes |= {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool}
     return notes
 
 
-def note_answer(span: Span, answer: Answer, *, is_tool: bool) -> None:
+def note_response(span: Span, answer: ServerResponse, *, is_tool: bool) -> None:
     """Whether a server's answer is a failure. Nothing of what it says is noted."""
     members = answer.reply.members
     if members is None:
@@ -72,7 +72,7 @@ def note_answer(span: Span, answer: Answer, *, is_tool: bool) -> None:
         span.fail(TOOL_ERROR)
 
 
-def carrying(params: Params, carried: Mapping[str, str]) -> Params:
+def with_trace(params: Params, carried: Mapping[str, str]) -> Params:
     """`params` with the trace in their `_meta`, which is otherwise as it was. Raises InvalidParams."""
     meta = params.get("_meta")
     members: Members = {} if meta is None else parse_meta(meta)

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from toolgate.catalog.naming import chat_names
+from toolgate.catalog.naming import make_chat_names
 from toolgate.catalog.search.find_tools import FIND_TOOLS
 from toolgate.chat.config import TaskChat, parse_task_chat
-from toolgate.chat.requests import Asked
+from toolgate.chat.requests import GatewayOptions
 from toolgate.errors import UnknownModel
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.scope.caller import Caller
@@ -49,25 +49,25 @@ class ChatScope:
         return asyncio.get_running_loop().time() + self.budgets.wall_clock_ms / 1e3
 
 
-def chat_scope(
+def resolve_chat_scope(
     gateway: Gateway,
     principal: Principal,
     *,
     task_id: str | None,
     model: str,
     params: Mapping[str, Any],
-    asked: Asked,
+    asked: GatewayOptions,
 ) -> ChatScope:
     """How a request for `model` is served; `params` are its `mcp.…`.
 
     Raises what every door refuses a scope with, and UnknownModel.
     """
-    if gateway.obstacle is not None:
-        raise gateway.obstacle
+    if gateway.suspension is not None:
+        raise gateway.suspension
     request = parse_session_params(params)
     caller = Caller(principal, task_id, request)
     gateway.task_policy(caller)  # a task that is not there for this caller is none, tools or not
-    upstream, name = _route(gateway.snapshot.chat_upstreams, model)
+    upstream, name = _find_route(gateway.snapshot.chat_upstreams, model)
     of_task = _task_chat(gateway.snapshot, caller)
     modes = (upstream.mode, of_task.mode, asked.mode)
     mode: ChatMode = "passthrough" if "passthrough" in modes else "inject"
@@ -87,7 +87,7 @@ def tool_table(view: View, snapshot: Snapshot, profile: NameProfile) -> ToolTabl
     if view.found is not None:
         return {name: (name, definition) for name, definition in sorted(FIND_TOOLS.items())}
     routes = {ToolRef(route.server_id, route.name): name for name, route in view.routes.items()}
-    names = chat_names(routes, _namespaces(snapshot, routes), profile=profile)
+    names = make_chat_names(routes, _namespaces(snapshot, routes), profile=profile)
     table = {}
     for chat_name, ref in names.items():
         definition = view.routes[routes[ref]].tool
@@ -96,7 +96,7 @@ def tool_table(view: View, snapshot: Snapshot, profile: NameProfile) -> ToolTabl
     return table
 
 
-def meant_name(snapshot: Snapshot, text: str) -> str:
+def guess_tool_name(snapshot: Snapshot, text: str) -> str:
     """What a model's name for a tool that it was not offered would be on the MCP door, for the record."""
     for server_id, offer in snapshot.servers.items():
         namespace = offer.record.tool_namespace or f"mcp.{server_id}"
@@ -120,15 +120,15 @@ def _task_chat(snapshot: Snapshot, caller: Caller) -> TaskChat:
     return TaskChat() if task is None else parse_task_chat(task)
 
 
-def _route(upstreams: Mapping[str, ChatUpstream], model: str) -> tuple[ChatUpstream, str]:
+def _find_route(upstreams: Mapping[str, ChatUpstream], model: str) -> tuple[ChatUpstream, str]:
     """Who is asked for `model`, and by which name. Raises UnknownModel."""
     found = find_upstream(upstreams, model)
     if found is None:
-        raise UnknownModel(f"no chat upstream serves the model `{model[:200]}`", hint=_known(upstreams))
+        raise UnknownModel(f"no chat upstream serves the model `{model[:200]}`", hint=_models_hint(upstreams))
     return found
 
 
-def _known(upstreams: Mapping[str, ChatUpstream]) -> str:
+def _models_hint(upstreams: Mapping[str, ChatUpstream]) -> str:
     enabled = [one for _, one in sorted(upstreams.items()) if one.enabled]
     patterns = [f"`{pattern}`" for one in enabled for pattern in one.models]
     if not patterns:

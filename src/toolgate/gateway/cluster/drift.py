@@ -13,11 +13,11 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from toolgate.model.pins import Pin
+from toolgate.model.snapshot import Pin
 from toolgate.model.tools import ServerTools, ToolDefinition
 
 
-class Drifted(NamedTuple):
+class DriftedTool(NamedTuple):
     """A tool of a pinned server that was not what was approved."""
 
     server_id: str
@@ -28,12 +28,12 @@ class Drifted(NamedTuple):
     """The digest of what the server listed in its place."""
 
 
-class Drift:
+class DriftDetector:
     """The pins as they are recorded, and what was found since."""
 
     def __init__(self) -> None:
         self._recorded: Mapping[str, Pin] = {}
-        self._found: dict[str, Mapping[str, Drifted]] = {}
+        self._found: dict[str, Mapping[str, DriftedTool]] = {}
         """Server id and tool → what no record holds yet."""
         self._listed: dict[str, Mapping[str, ToolDefinition]] = {}
         """Server id → its tools, as they were looked at last."""
@@ -41,7 +41,7 @@ class Drift:
         """What is served: as recorded, and with what was found."""
 
     @property
-    def unrecorded(self) -> tuple[Drifted, ...]:
+    def unrecorded(self) -> tuple[DriftedTool, ...]:
         """What was found and stands in no record yet."""
         return tuple(one for found in self._found.values() for one in found.values())
 
@@ -52,12 +52,14 @@ class Drift:
         self._recorded = pins
         for server_id in tuple(self._found):
             pin, found = pins.get(server_id), self._found.pop(server_id)
-            left = {} if pin is None else {one.tool: one for one in found.values() if _is_news(pin, one)}
+            left = (
+                {} if pin is None else {one.tool: one for one in found.values() if _is_unrecorded(pin, one)}
+            )
             if left:
                 self._found[server_id] = left
         self._merge()
 
-    def look(self, offers: Mapping[str, ServerTools], unverified: Container[str] = ()) -> list[Drifted]:
+    def look(self, offers: Mapping[str, ServerTools], unverified: Container[str] = ()) -> list[DriftedTool]:
         """What is new in the lists of all servers, sorted. None of the `unverified` listed anything yet."""
         news = [
             one
@@ -76,19 +78,19 @@ class Drift:
         """A server has listed what an earlier run knew of it. Whether something else was approved."""
         server_id = offer.record.server_id
         pin = self._recorded.get(server_id)
-        if pin is not None and any(_differences(pin, offer.tools)):
+        if pin is not None and any(_find_differences(pin, offer.tools)):
             return True
         self._listed[server_id] = offer.tools
         return False
 
-    def look_at(self, offer: ServerTools) -> list[Drifted]:
+    def check_server(self, offer: ServerTools) -> list[DriftedTool]:
         """What is new in one server's lists, sorted."""
         news = sorted(self._see(offer))
         if news:
             self._merge()
         return news
 
-    def _see(self, offer: ServerTools) -> Iterator[Drifted]:
+    def _see(self, offer: ServerTools) -> Iterator[DriftedTool]:
         server_id, tools = offer.record.server_id, offer.tools
         pin, before = self._recorded.get(server_id), self._listed.get(server_id, {})
         self._listed[server_id] = tools
@@ -98,7 +100,7 @@ class Drift:
         found = self._found.get(server_id, {})
         news = {
             one.tool: one
-            for one in _differences(pin, tools)
+            for one in _find_differences(pin, tools)
             if one.tool not in found and (one.tool not in before or before[one.tool].digest != one.found)
         }
         if news:
@@ -113,13 +115,13 @@ class Drift:
         self.pins = MappingProxyType(pins)
 
 
-def _differences(pin: Pin, tools: Mapping[str, ToolDefinition]) -> Iterator[Drifted]:
+def _find_differences(pin: Pin, tools: Mapping[str, ToolDefinition]) -> Iterator[DriftedTool]:
     for name, approved in pin.tools.items():
         tool = tools.get(name)
         if tool is not None and tool.digest != approved and name not in pin.changed:
-            yield Drifted(pin.server_id, name, approved, tool.digest)
+            yield DriftedTool(pin.server_id, name, approved, tool.digest)
 
 
-def _is_news(pin: Pin, one: Drifted) -> bool:
+def _is_unrecorded(pin: Pin, one: DriftedTool) -> bool:
     """Whether `pin` neither holds what was found, nor approves of something else since."""
     return pin.tools.get(one.tool) == one.approved and one.tool not in pin.changed

@@ -1,6 +1,8 @@
 """What a node tells control: how it stands, how its servers fare, and which definitions they offer.
 
 A report is state and the newest one counts, so one that fails is not kept: the next one says it all.
+
+How long a node may serve without word from control. Past it, it refuses; with the next word, it serves.
 """
 
 import asyncio
@@ -9,24 +11,26 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from operator import is_
 from typing import Final, NamedTuple
 
-from toolgate.catalog.lists import Lists, digest_lists, lists_of
-from toolgate.errors import ToolgateError
-from toolgate.gateway.cluster.drift import Drifted
+from toolgate.catalog.listings import ServerLists, digest_lists, read_lists
+from toolgate.errors import NotReady, PolicyStale, ToolgateError
+from toolgate.gateway.cluster.drift import DriftedTool
 from toolgate.gateway.cluster.servers import Servers
+from toolgate.gateway.gateway import Gateway
 from toolgate.model.reports import Definitions, NodeReport, ServerReport
 from toolgate.model.tools import ServerTools
-from toolgate.policy.offers import is_unlisted
+from toolgate.policy.rules import is_unlisted
 from toolgate.redaction.records import redact_text
-from toolgate.registry.replication.sync import ControlLink, SyncStatus
+from toolgate.registry.replication.sync import ControlConnection, SyncStatus
 from toolgate.upstream.pool.health import ServerHealth
 
-EVERY_S: Final = 10.0
-SETTLE_S: Final = 1.0
+REPORT_INTERVAL_S: Final = 10.0
+DEBOUNCE_S: Final = 1.0
 """What changes together is reported together."""
-MORE_S: Final = 0.1
+DEFINITIONS_INTERVAL_S: Final = 0.1
 """Between reports with definitions that control waits for: of many servers they fill many reports."""
 MAX_DEFINITION_BYTES: Final = 8 * 1024 * 1024
 """Definitions in one report. A server that has more alone is reported without."""
@@ -35,23 +39,23 @@ MAX_ERROR_CHARS: Final = 1_000
 _log: Final = logging.getLogger(__name__)
 
 
-class _Known(NamedTuple):
+class _ReportedLists(NamedTuple):
     offer: ServerTools
-    lists: Lists
+    lists: ServerLists
     digest: str
 
 
-class Reporter:
+class NodeReporter:
     """Reports for one node. `run` it in a task of its own."""
 
     def __init__(
         self,
-        link: ControlLink,
+        link: ControlConnection,
         servers: Servers,
         *,
         itself: NodeReport,
         status: Callable[[], SyncStatus],
-        drifted: Callable[[], Iterable[Drifted]] = tuple,
+        drifted: Callable[[], Iterable[DriftedTool]] = tuple,
     ) -> None:
         """`itself` is what never changes: who the node is. `drifted`: see `Drift.unrecorded`."""
         self._link = link
@@ -62,7 +66,7 @@ class Reporter:
         self._status = status
         self._drifted = drifted
         self._changed = asyncio.Event()
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _ReportedLists] = {}
         self._wanted: Sequence[str] = ()
         self._sent: dict[str, str] = {}
         """Server id to the digest of what was sent of it last."""
@@ -81,11 +85,11 @@ class Reporter:
     async def _next_time(self) -> None:
         # What was sent before can wait: nodes that disagree about a server would have it sent without end.
         if any(self._is_news(server_id) for server_id in self._wanted):
-            await asyncio.sleep(MORE_S)
+            await asyncio.sleep(DEFINITIONS_INTERVAL_S)
             return
-        await asyncio.sleep(SETTLE_S)
+        await asyncio.sleep(DEBOUNCE_S)
         with suppress(TimeoutError):
-            async with asyncio.timeout(EVERY_S - SETTLE_S):
+            async with asyncio.timeout(REPORT_INTERVAL_S - DEBOUNCE_S):
                 await self._changed.wait()
 
     def _is_news(self, server_id: str) -> bool:
@@ -131,12 +135,12 @@ class Reporter:
             ),
         )
 
-    def _digested(self, server_id: str, offer: ServerTools) -> _Known:
+    def _digested(self, server_id: str, offer: ServerTools) -> _ReportedLists:
         """Digests are made once for each list."""
-        known, lists = self._known.get(server_id), lists_of(offer)
+        known, lists = self._known.get(server_id), read_lists(offer)
         if known is not None and all(map(is_, known.lists, lists)):
-            return _Known(offer, lists, known.digest)
-        return _Known(offer, lists, "" if is_unlisted(offer) else digest_lists(lists))
+            return _ReportedLists(offer, lists, known.digest)
+        return _ReportedLists(offer, lists, "" if is_unlisted(offer) else digest_lists(lists))
 
     def _definitions(self, wanted: Sequence[str]) -> Sequence[Definitions]:
         """Those of `wanted` that fit into one report, the others another time."""
@@ -158,7 +162,7 @@ class Reporter:
         return chosen
 
 
-def _definitions_of(server_id: str, known: _Known) -> Definitions:
+def _definitions_of(server_id: str, known: _ReportedLists) -> Definitions:
     lists = known.lists
     return Definitions(
         server_id=server_id,
@@ -171,7 +175,7 @@ def _definitions_of(server_id: str, known: _Known) -> Definitions:
     )
 
 
-def _server_report(server_id: str, health: ServerHealth, known: _Known) -> ServerReport:
+def _server_report(server_id: str, health: ServerHealth, known: _ReportedLists) -> ServerReport:
     return ServerReport(
         server_id=server_id,
         state=health.state,
@@ -187,3 +191,31 @@ def _server_report(server_id: str, health: ServerHealth, known: _Known) -> Serve
         is_stale=known.offer.is_stale,
         definitions=known.digest,
     )
+
+
+class StalenessGuard:
+    """Suspends a gateway that may have fallen behind. Close it when done."""
+
+    def __init__(self, gateway: Gateway, *, max_staleness_s: float | None) -> None:
+        """Nothing is served before the first word; and for ever after it where no limit is set."""
+        self._gateway = gateway
+        self._max_staleness_s = max_staleness_s
+        self._timer: asyncio.TimerHandle | None = None
+        gateway.suspend(partial(NotReady, "this node has not heard from control yet"))
+
+    def on_contact(self) -> None:
+        """Control has just proved that what is served is current."""
+        self._gateway.resume()
+        self.close()
+        if self._max_staleness_s is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._max_staleness_s, self._expire, self._max_staleness_s)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _expire(self, after_s: float) -> None:
+        message = f"this node has not heard from control for more than {after_s:g} s"
+        self._gateway.suspend(partial(PolicyStale, message))

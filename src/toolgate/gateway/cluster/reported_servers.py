@@ -12,32 +12,36 @@ from dataclasses import replace
 from types import MappingProxyType, TracebackType
 from typing import Final, NamedTuple, Self
 
-from toolgate.catalog.lists import Lists, check_lists
+from toolgate.catalog.listings import ServerLists, check_lists
 from toolgate.errors import InvalidRequest, NotFound, ServerUnavailable, ToolgateError
-from toolgate.model.pins import Pin
 from toolgate.model.reports import Definitions, HealthState, NodeReport, ServerReport
 from toolgate.model.servers import ServerRecord, Transport
+from toolgate.model.snapshot import Pin
 from toolgate.model.tools import ServerTools, ToolDefinition
-from toolgate.registry.reports import Reports
-from toolgate.upstream.connection.contract import ClientSide, Opener, Params, Told
-from toolgate.upstream.limits import DEFAULT_LIMITS
-from toolgate.upstream.pool.connectors import Openers
+from toolgate.registry.store.contract import Reports
+from toolgate.upstream.connection.contract import (
+    DEFAULT_LIMITS,
+    Acknowledgement,
+    ClientChannel,
+    Connector,
+    Params,
+)
+from toolgate.upstream.pool.connectors import Connectors, TrialReport, try_server
 from toolgate.upstream.pool.health import ServerHealth
-from toolgate.upstream.pool.pool import NO_ORIGIN, Answer, CallOrigin, Load
-from toolgate.upstream.trial import TrialReport, try_server
+from toolgate.upstream.pool.pool import NO_ORIGIN, CallOrigin, PoolLoad, ServerResponse
 
-LOOK_EVERY_S: Final = 5.0
+POLL_INTERVAL_S: Final = 5.0
 """That a node has gone silent is told by nobody: it is looked for so often."""
-GAP_S: Final = 0.5
-PAUSE: Final = 10
-LONGEST_PAUSE_S: Final = 3.0
+MIN_PAUSE_S: Final = 0.5
+PAUSE_FACTOR: Final = 10
+MAX_PAUSE_S: Final = 3.0
 """After a look there is none for GAP_S, nor for PAUSE times as long as it took, up to LONGEST_PAUSE_S: on a
 busy machine it takes long by the clock, and what nodes report is to be seen within seconds even there."""
 RETRY_S: Final = 1.0
-LONGEST_WAIT_S: Final = 30.0
+MAX_BACKOFF_S: Final = 30.0
 """Definitions that were announced and do not come are looked for after waits that double up to this. Those
 that are saved meanwhile are read at once."""
-READ_AT_ONCE: Final = 50
+READ_BATCH: Final = 50
 """Servers whose definitions are read and checked before they are shown, and the next ones read."""
 
 _WORST_LAST: Final[Sequence[HealthState]] = (
@@ -47,21 +51,21 @@ _WORST_LAST: Final[Sequence[HealthState]] = (
 _log: Final = logging.getLogger(__name__)
 
 
-class _Digest(NamedTuple):
+class _DefinitionsVersion(NamedTuple):
     """One version of the definitions of a server."""
 
     server_id: str
     digest: str
 
 
-class _Parsed(NamedTuple):
+class _ParsedDefinitions(NamedTuple):
     """The definitions of a server, checked."""
 
     digest: str
-    lists: Lists
+    lists: ServerLists
 
 
-class _Word(NamedTuple):
+class _ServerSummary(NamedTuple):
     """What the live nodes say of a server: the one that fares worst, and all together."""
 
     worst: ServerReport
@@ -73,11 +77,11 @@ class _Word(NamedTuple):
     """When one of them last had the server list its tools."""
 
 
-class _Told(NamedTuple):
+class _ClusterState(NamedTuple):
     """All that is known of the servers, by id."""
 
-    definitions: Mapping[str, _Parsed]
-    words: Mapping[str, _Word]
+    definitions: Mapping[str, _ParsedDefinitions]
+    words: Mapping[str, _ServerSummary]
     door_url: str | None = None
     """Of a live node."""
 
@@ -91,20 +95,20 @@ class ReportedServers:
     def __init__(
         self,
         reports: Reports,
-        openers: Mapping[Transport, Opener],
+        openers: Mapping[Transport, Connector],
         *,
         on_change: Callable[[str], None],
         clock_ms: Callable[[], int],
     ) -> None:
         """`on_change` is told the id of a server whose tools changed by a report; it must not raise."""
         self._reports = reports
-        self._openers = Openers(openers, DEFAULT_LIMITS)
+        self._openers = Connectors(openers, DEFAULT_LIMITS)
         self._on_change = on_change
         self._clock_ms = clock_ms
-        self._told = _Told({}, {})
+        self._told = _ClusterState({}, {})
         self._tools: Mapping[str, ServerTools] = MappingProxyType({})
         self._health: Mapping[str, ServerHealth] = MappingProxyType({})
-        self._missing = _Missing()
+        self._missing = _MissingDefinitions()
         self._times: Mapping[str, int] | None = None
         """When the definitions of each server were saved, as of the last time that some were looked for."""
         self._following: asyncio.Task[None] | None = None
@@ -151,8 +155,8 @@ class ReportedServers:
         """Where a node that lives can be called, if there is one."""
         return self._told.door_url
 
-    def load(self) -> Load:
-        return Load(states={server_id: one.state for server_id, one in self._health.items()})
+    def load(self) -> PoolLoad:
+        return PoolLoad(states={server_id: one.state for server_id, one in self._health.items()})
 
     async def settled(self, server_ids: Iterable[str]) -> None:
         """Returns at once: nobody here can hasten a list, and nobody calls by it."""
@@ -177,9 +181,9 @@ class ReportedServers:
         /,
         *,
         tool: ToolDefinition | None = None,
-        client: ClientSide | None = None,
+        client: ClientChannel | None = None,
         origin: CallOrigin = NO_ORIGIN,
-    ) -> Answer:
+    ) -> ServerResponse:
         del client, origin
         raise ServerUnavailable(
             f"`{server_id if tool is None else tool.ref}` runs on nodes, and this control is none",
@@ -198,7 +202,7 @@ class ReportedServers:
     def end_principal(self, _principal_id: str, /) -> None:
         """Nobody has links here."""
 
-    def watch(self, _server_id: str, _uris: frozenset[str], /) -> Told:
+    def watch(self, _server_id: str, _uris: frozenset[str], /) -> Acknowledgement:
         """Nobody listens here."""
 
     # Following the reports
@@ -212,8 +216,8 @@ class ReportedServers:
                 began_s = clock()
                 await self._look()
                 is_failing = False
-                pause_s = min(PAUSE * (clock() - began_s), LONGEST_PAUSE_S)
-                await asyncio.sleep(max(GAP_S, pause_s))
+                pause_s = min(PAUSE_FACTOR * (clock() - began_s), MAX_PAUSE_S)
+                await asyncio.sleep(max(MIN_PAUSE_S, pause_s))
             except ToolgateError as exc:
                 if not is_failing:
                     _log.warning("what nodes report cannot be read, trying again: %s", exc)
@@ -222,12 +226,12 @@ class ReportedServers:
             except Exception:
                 # One report that nobody was prepared for must not end the following of all others.
                 _log.exception("what nodes report was not understood, trying again")
-                await asyncio.sleep(LOOK_EVERY_S)
+                await asyncio.sleep(POLL_INTERVAL_S)
 
     async def _news(self, seen: int) -> int:
         """The count of reports once it is another than `seen`, or the time to look has come."""
         try:
-            async with asyncio.timeout(LOOK_EVERY_S):
+            async with asyncio.timeout(POLL_INTERVAL_S):
                 return await self._reports.changed(seen)
         except TimeoutError:
             return seen
@@ -239,15 +243,15 @@ class ReportedServers:
         self._told = await asyncio.to_thread(_gather, live, self._told.definitions)
         self._take_over()
         # Definitions are large and seldom new: they are read where a report speaks of others than are known.
-        wanted = sorted(await self._due(_announced(live, self._told.definitions)))
-        for first in range(0, len(wanted), READ_AT_ONCE):
-            kept = await self._reports.list_definitions(wanted[first : first + READ_AT_ONCE])
+        wanted = sorted(await self._due(_missing_definitions(live, self._told.definitions)))
+        for first in range(0, len(wanted), READ_BATCH):
+            kept = await self._reports.list_definitions(wanted[first : first + READ_BATCH])
             # In a thread: thousands of definitions take longer to check than the loop may stand still.
             parsed = await asyncio.to_thread(_parse_all, kept, self._told.definitions)
             self._told = self._told._replace(definitions={**self._told.definitions, **parsed})
             self._take_over()
 
-    async def _due(self, missing: AbstractSet[_Digest]) -> AbstractSet[str]:
+    async def _due(self, missing: AbstractSet[_DefinitionsVersion]) -> AbstractSet[str]:
         """The servers whose definitions are to be read now, of those that are `missing`."""
         is_due = self._missing.is_due(missing, asyncio.get_running_loop().time())
         is_first = self._times is None
@@ -280,36 +284,38 @@ class ReportedServers:
                 tools[server_id], health[server_id] = shown, self._health[server_id]
                 continue
             word = self._told.words.get(server_id)
-            offer = _offer(record, word, self._told.definitions.get(server_id))
+            offer = _build_offer(record, word, self._told.definitions.get(server_id))
             # The same value stays the same object, so whoever holds it need not compare.
             tools[server_id] = shown if shown is not None and shown == offer else offer
-            health[server_id] = _health(offer, word)
+            health[server_id] = _build_health(offer, word)
         self._tools, self._health = MappingProxyType(tools), MappingProxyType(health)
 
 
-class _Missing:
+class _MissingDefinitions:
     """Definitions that nodes announce and control does not have, and when to look for them."""
 
     def __init__(self) -> None:
-        self._missing: AbstractSet[_Digest] | None = None
+        self._missing: AbstractSet[_DefinitionsVersion] | None = None
         self._wait_s = 0.0
         self._due_s = 0.0
 
-    def is_due(self, missing: AbstractSet[_Digest], now_s: float) -> bool:
+    def is_due(self, missing: AbstractSet[_DefinitionsVersion], now_s: float) -> bool:
         """Whether to look now: at first, when others are missing than before, and ever more seldom after."""
         is_news, is_first = missing != self._missing, self._missing is None
         self._missing = missing
         if not is_first and (not missing or (not is_news and now_s < self._due_s)):
             return False
-        self._wait_s = GAP_S if is_news else min(2 * self._wait_s, LONGEST_WAIT_S)
+        self._wait_s = MIN_PAUSE_S if is_news else min(2 * self._wait_s, MAX_BACKOFF_S)
         self._due_s = now_s + self._wait_s
         return True
 
 
-def _announced(live: Sequence[NodeReport], known: Mapping[str, _Parsed]) -> AbstractSet[_Digest]:
+def _missing_definitions(
+    live: Sequence[NodeReport], known: Mapping[str, _ParsedDefinitions]
+) -> AbstractSet[_DefinitionsVersion]:
     """The definitions that `live` nodes serve and are not `known`."""
     return {
-        _Digest(server.server_id, server.definitions)
+        _DefinitionsVersion(server.server_id, server.definitions)
         for report in live
         for server in report.servers
         if server.definitions
@@ -317,18 +323,18 @@ def _announced(live: Sequence[NodeReport], known: Mapping[str, _Parsed]) -> Abst
     }
 
 
-def _gather(live: Sequence[NodeReport], definitions: Mapping[str, _Parsed]) -> _Told:
+def _gather(live: Sequence[NodeReport], definitions: Mapping[str, _ParsedDefinitions]) -> _ClusterState:
     """What `live` nodes say, and the definitions that are known."""
     reports: dict[str, list[ServerReport]] = {}
     for node in live:
         for report in node.servers:
             reports.setdefault(report.server_id, []).append(report)
-    words = {server_id: _sum_up(each) for server_id, each in reports.items()}
-    return _Told(definitions, words, next((node.url for node in live if node.url), None))
+    words = {server_id: _summarize(each) for server_id, each in reports.items()}
+    return _ClusterState(definitions, words, next((node.url for node in live if node.url), None))
 
 
-def _sum_up(reports: Sequence[ServerReport]) -> _Word:
-    return _Word(
+def _summarize(reports: Sequence[ServerReport]) -> _ServerSummary:
+    return _ServerSummary(
         worst=max(reports, key=lambda report: _WORST_LAST.index(report.state)),
         restarts=sum(report.restarts for report in reports),
         calls=sum(report.calls for report in reports),
@@ -337,11 +343,15 @@ def _sum_up(reports: Sequence[ServerReport]) -> _Word:
     )
 
 
-def _parse_all(kept: Sequence[Definitions], known: Mapping[str, _Parsed]) -> Mapping[str, _Parsed]:
-    return {each.server_id: _parse(each, known) for each in kept}
+def _parse_all(
+    kept: Sequence[Definitions], known: Mapping[str, _ParsedDefinitions]
+) -> Mapping[str, _ParsedDefinitions]:
+    return {each.server_id: _parse_definitions(each, known) for each in kept}
 
 
-def _parse(definitions: Definitions, known: Mapping[str, _Parsed]) -> _Parsed:
+def _parse_definitions(
+    definitions: Definitions, known: Mapping[str, _ParsedDefinitions]
+) -> _ParsedDefinitions:
     before = known.get(definitions.server_id)
     if before is not None and before.digest == definitions.digest:
         return before
@@ -354,10 +364,12 @@ def _parse(definitions: Definitions, known: Mapping[str, _Parsed]) -> _Parsed:
     )
     # The node does not send what it refused. What this control refuses besides is not offered here either.
     quarantined = MappingProxyType({**definitions.quarantined, **lists.quarantined})
-    return _Parsed(definitions.digest, lists._replace(quarantined=quarantined))
+    return _ParsedDefinitions(definitions.digest, lists._replace(quarantined=quarantined))
 
 
-def _offer(record: ServerRecord, word: _Word | None, parsed: _Parsed | None) -> ServerTools:
+def _build_offer(
+    record: ServerRecord, word: _ServerSummary | None, parsed: _ParsedDefinitions | None
+) -> ServerTools:
     """The last good list any node has sent, or why there is none."""
     if parsed is None:
         if word is None or word.worst.list_state == "ready":  # then its definitions are on their way
@@ -369,7 +381,7 @@ def _offer(record: ServerRecord, word: _Word | None, parsed: _Parsed | None) -> 
     return replace(offer, is_stale=True, detail=word.worst.last_error) if word.is_stale else offer
 
 
-def _health(offer: ServerTools, word: _Word | None) -> ServerHealth:
+def _build_health(offer: ServerTools, word: _ServerSummary | None) -> ServerHealth:
     """The worst that any node sees, and the sums of what can be summed."""
     if word is None or not offer.record.enabled:
         return ServerHealth(state="idle" if offer.record.enabled else "disabled")

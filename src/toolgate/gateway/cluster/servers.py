@@ -1,22 +1,26 @@
 """What the gateway and the surfaces ask of the servers, wherever those run.
 
 On a node they are its own pool. On a control without a node they are what the nodes report of them.
+
+What is written down of a process that is started for a server: what the record says, never a secret.
 """
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Protocol
 
-from toolgate.model.pins import Pin
+from toolgate.audit.events import ProcessSpawned
 from toolgate.model.servers import ServerRecord
+from toolgate.model.snapshot import Pin
 from toolgate.model.tools import ServerTools, ToolDefinition
-from toolgate.upstream.connection.contract import ClientSide, Params, Told
+from toolgate.redaction.records import redact_command
+from toolgate.upstream.connection.contract import Acknowledgement, ClientChannel, Params, Purpose
+from toolgate.upstream.pool.connectors import TrialReport
 from toolgate.upstream.pool.health import ServerHealth
-from toolgate.upstream.pool.pool import NO_ORIGIN, Answer, CallOrigin, Load
-from toolgate.upstream.trial import TrialReport
+from toolgate.upstream.pool.pool import NO_ORIGIN, CallOrigin, PoolLoad, ServerResponse
 
 
-class Answering(Protocol):
+class ServerCaller(Protocol):
     """Servers, as far as they are asked."""
 
     async def call(
@@ -27,16 +31,16 @@ class Answering(Protocol):
         /,
         *,
         tool: ToolDefinition | None = None,
-        client: ClientSide | None = None,
+        client: ClientChannel | None = None,
         origin: CallOrigin = NO_ORIGIN,
-    ) -> Answer:
+    ) -> ServerResponse:
         """Ask a server, within its budgets. A call is sent at most once.
 
         `client` is who asks, where somebody does.
         """
 
 
-class Servers(Answering, Protocol):
+class Servers(ServerCaller, Protocol):
     """The servers of the registry, and how they fare."""
 
     @property
@@ -62,7 +66,7 @@ class Servers(Answering, Protocol):
     def health(self) -> Mapping[str, ServerHealth]:
         """How each server fares; the same servers as in `tools()`."""
 
-    def load(self) -> Load:
+    def load(self) -> PoolLoad:
         """What servers keep busy. Cheap, for gauges."""
 
     async def settled(self, server_ids: Iterable[str]) -> None:
@@ -83,5 +87,17 @@ class Servers(Answering, Protocol):
     def end_principal(self, principal_id: str, /) -> None:
         """This principal will not come again."""
 
-    def watch(self, server_id: str, uris: frozenset[str], /) -> Told:
+    def watch(self, server_id: str, uris: frozenset[str], /) -> Acknowledgement:
         """Hear from a server when one of these resources changes, and no other. Returns at once."""
+
+
+def process_spawned(record: ServerRecord, purpose: Purpose, *, at_ms: int) -> ProcessSpawned:
+    """The process of `record` is about to be started."""
+    launch = record.stdio
+    return ProcessSpawned(
+        at_ms=at_ms,
+        server_id=record.server_id,
+        command="" if launch is None else redact_command(launch.command, launch.args),
+        reason=purpose,
+        package="" if record.package is None else record.package.sha256,
+    )

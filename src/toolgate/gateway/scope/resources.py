@@ -1,4 +1,6 @@
-"""Which server a URI leads to, for one caller.
+"""URIs that a caller wrote, as plainly as they can be written: rules must hold however one is spelled.
+
+Which server a URI leads to, for one caller.
 
 Resources keep their servers' own URIs, for tools' results refer to them. Where several servers of a view list
 the same one, each is listed under an alias that names its server; an alias is understood for any resource.
@@ -7,19 +9,59 @@ one server that could have it, and is decided on by itself, as it is written and
 rule is got round by guessing.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Final
 from urllib.parse import quote, unquote
 
-from toolgate.catalog.listings import MAX_URI_BYTES, SCHEME
-from toolgate.catalog.templates import Uri, UriTemplate
+from toolgate.catalog.listings import MAX_URI_BYTES, SCHEME, Uri, UriTemplate
 from toolgate.gateway.scope.routes import Route, redactions_of, route_to
-from toolgate.gateway.uris import plain_uri
 from toolgate.model.names import RESOURCE, ToolRef
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import Listing
 from toolgate.policy.scope import Decision, Scope
+
+_MAX_DECODED: Final = 4
+"""A URI that is encoded more often has something to hide."""
+_SEPARATOR: Final = re.compile(r"[/?#;]")
+_SLASHES: Final = re.compile(r"(?<!:)//+")
+_HERE: Final = re.compile(r"(?<=/)\./|(?<=/)\.$")
+
+
+def normalize_uri(uri: str) -> str | None:
+    """What a server may take `uri` for. None where that may be anything: it leads upwards, or hides its end.
+
+    Nobody else's URI is told from this one by it: it only serves to hold rules against.
+    """
+    text = _decoded(uri)
+    if text is None or not uri.isprintable() or "\0" in text:
+        return None
+    text = text.replace("\\", "/")
+    if ".." in _SEPARATOR.split(text):
+        return None
+    scheme, colon, rest = text.partition(":")
+    if not colon:
+        return _collapse_slashes(text)
+    if not rest.startswith("//"):
+        return f"{scheme.lower()}:{_collapse_slashes(rest)}"
+    host, slash, path = rest[2:].partition("/")
+    host = "" if host.lower() == "localhost" else host
+    return f"{scheme.lower()}://{_collapse_slashes(host + slash + path)}"
+
+
+def _decoded(text: str) -> str | None:
+    for _ in range(_MAX_DECODED):
+        decoded = unquote(text)
+        if decoded == text:
+            return text
+        text = decoded
+    return None
+
+
+def _collapse_slashes(path: str) -> str:
+    return _SLASHES.sub("/", _HERE.sub("", _SLASHES.sub("/", path)))
+
 
 Decide = Callable[[ToolRef], Decision]
 """Whether the caller may have one resource, listed or not."""
@@ -52,14 +94,14 @@ def decide_unlisted(decide: Decide, server_id: str, uri: str) -> Decision | None
 
     It has to be admitted as it is written, and as plainly as it can be written.
     """
-    plain = plain_uri(uri)
+    plain = normalize_uri(uri)
     if plain is None or len(uri.encode(errors="replace")) > MAX_URI_BYTES:
         return None
     decision = decide(ToolRef(server_id, RESOURCE + plain))
     return decide(ToolRef(server_id, RESOURCE + uri)) if decision.allowed else decision
 
 
-class Resources:
+class ResourceRoutes:
     """The resources of one view."""
 
     __slots__ = (
@@ -88,10 +130,10 @@ class Resources:
             for ref in scope.templates
             if (uri := ref.name[len(RESOURCE) :])
         }
-        self._shared = _several(resources)
-        self.listed = _on_door(resources, self._shared, alias_of)
+        self._shared = _shared_uris(resources)
+        self.listed = _by_caller_uri(resources, self._shared, alias_of)
         """By the URIs they are listed under, in their order."""
-        self.templates = _on_door(templates, _several(templates), template_alias_of)
+        self.templates = _by_caller_uri(templates, _shared_uris(templates), template_alias_of)
         self._by_ref = templates | resources
         self._matchers = tuple((ref.server_id, UriTemplate(ref.name)) for ref in templates)
         self._announcing = tuple(one for one in scope.servers if "resources" in servers[one].features)
@@ -127,12 +169,12 @@ class Resources:
         return route_to(decision, listing, redaction=self._redactions[decision.server_id])
 
 
-def _several(refs: Iterable[ToolRef]) -> frozenset[str]:
+def _shared_uris(refs: Iterable[ToolRef]) -> frozenset[str]:
     """The URIs that several servers list."""
     return frozenset(uri for uri, uses in Counter(ref.name for ref in refs).items() if uses > 1)
 
 
-def _on_door(
+def _by_caller_uri(
     routes: Mapping[ToolRef, Route], shared: Container[str], alias: Callable[[str, str], str]
 ) -> Mapping[str, Route]:
     """`routes` by what they are listed under: their own URIs, unless those would not tell whose they are."""

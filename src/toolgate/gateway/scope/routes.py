@@ -6,14 +6,14 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from toolgate.catalog.naming import door_name, parse_door_name
+from toolgate.catalog.naming import join_tool_name, parse_joined_name
 from toolgate.catalog.search.find_tools import FIND_TOOLS
 from toolgate.gateway.redacting import BUILT_IN, Redaction, redaction_of
 from toolgate.gateway.scope.caller import Caller
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import Listing, ToolDefinition
-from toolgate.policy.scope import Decision, Demand, Scope
+from toolgate.policy.scope import ApprovalRequirement, Decision, Scope
 
 
 class Route(msgspec.Struct, frozen=True, gc=False):
@@ -33,7 +33,7 @@ class Route(msgspec.Struct, frozen=True, gc=False):
     """Of its definition; empty for a resource that is not listed."""
     tool: ToolDefinition | None = None
     listing: Listing | None = None
-    approval: Demand | None = None
+    approval: ApprovalRequirement | None = None
     """By which rule a person must agree to a call. None: nobody need."""
     redaction: Redaction = BUILT_IN
     """What of its arguments may be written down."""
@@ -51,7 +51,7 @@ def route_to(
     decision: Decision,
     definition: ToolDefinition | Listing | None = None,
     *,
-    approval: Demand | None = None,
+    approval: ApprovalRequirement | None = None,
     redaction: Redaction = BUILT_IN,
 ) -> Route:
     """The way to what `decision` admits."""
@@ -75,7 +75,7 @@ def route_to(
     )
 
 
-def demanding(route: Route) -> Route:
+def approval_route(route: Route) -> Route:
     """The same way, with the rule by which its call waits in place of the one that admitted it."""
     demand = route.approval
     return route if demand is None else replace(route, layer=demand.layer, rule=demand.rule)
@@ -97,7 +97,7 @@ FIND_ROUTES: Final[Mapping[str, Route]] = {
 """The gateway's own tools, which lead to no server."""
 
 
-def admitting_decisions(scope: Scope) -> Mapping[ToolRef, Decision]:
+def allowed_decisions(scope: Scope) -> Mapping[ToolRef, Decision]:
     """By what they admit."""
     return {
         ToolRef(one.server_id, one.tool): one
@@ -112,7 +112,7 @@ def tool_routes(
     """The tools of a scope by the door's names for them, in their order."""
     redactions = redactions_of(scope, snapshot)
     routes = {
-        name_on_door(caller, ref): route_to(
+        caller_name(caller, ref): route_to(
             admitted[ref],
             snapshot.servers[ref.server_id].tools[ref.name],
             approval=scope.approvals.get(ref),
@@ -131,7 +131,7 @@ def prompt_routes(
     routes = {}
     for ref in scope.prompts:
         own_name = ref.name[len(PROMPT) :]
-        name = name_on_door(caller, ToolRef(ref.server_id, own_name))
+        name = caller_name(caller, ToolRef(ref.server_id, own_name))
         routes[name] = route_to(
             admitted[ref],
             snapshot.servers[ref.server_id].prompts[own_name],
@@ -148,16 +148,16 @@ def redactions_of(scope: Scope, snapshot: Snapshot) -> Mapping[str, Redaction]:
     }
 
 
-def meant_ref(caller: Caller, name: str) -> ToolRef | None:
+def guess_ref(caller: Caller, name: str) -> ToolRef | None:
     """What a tool or `prompt:<name>` would be that leads nowhere. A URI names no certain server."""
     kind = kind_of(name)
     own_name = name[len(kind) :]
     if kind == RESOURCE:
         return None
-    ref = ToolRef(caller.only_server, own_name) if caller.only_server else parse_door_name(own_name)
+    ref = ToolRef(caller.only_server, own_name) if caller.only_server else parse_joined_name(own_name)
     return None if ref is None else ToolRef(ref.server_id, kind + ref.name)
 
 
-def name_on_door(caller: Caller, ref: ToolRef) -> str:
+def caller_name(caller: Caller, ref: ToolRef) -> str:
     """What the caller knows it by."""
-    return ref.name if caller.only_server else door_name(ref)
+    return ref.name if caller.only_server else join_tool_name(ref)

@@ -15,7 +15,7 @@ from toolgate.gateway.scope.view import View
 from toolgate.model.names import MAX_AUDITED_NAME, kind_of
 from toolgate.policy.scope import Decision, EffectiveFilter
 
-MAX_CALLERS: Final = 8_192
+MAX_AUDITED_CALLERS: Final = 8_192
 """Callers of which the last audited scope is remembered: about 2 MiB. A forgotten one is audited again."""
 MAX_NAME_BYTES: Final = 4 * 1024
 """Of the names of tools, and of the exclusions, in one event. The counts are always complete."""
@@ -32,7 +32,7 @@ _MEMBER_BYTES: Final = 80
 class ScopeAudit:
     """Writes an audit event when what a caller is offered differs from what was audited for it last."""
 
-    def __init__(self, audit: AuditLog, *, most: int = MAX_CALLERS) -> None:
+    def __init__(self, audit: AuditLog, *, most: int = MAX_AUDITED_CALLERS) -> None:
         self.most = most
         self._audit = audit
         self._last: dict[tuple[str, str], tuple[str, int, int]] = {}
@@ -96,7 +96,7 @@ def _event(view: View, door: str, digest: str, *, is_detailed: bool) -> ScopeOff
         task_id=caller.effective_task_id or "",
         server_id=caller.only_server or "",
         revision=view.revision,
-        effective_servers=tuple(_fitting(scope.servers, MAX_RULE_BYTES)) if is_detailed else (),
+        effective_servers=tuple(_take_fitting(scope.servers, MAX_RULE_BYTES)) if is_detailed else (),
         filters=tuple(_filters(scope.filters)) if is_detailed else (),
         profile=view.profiles,
         offered=tuple(_names(view)) if is_detailed else (),
@@ -107,10 +107,10 @@ def _event(view: View, door: str, digest: str, *, is_detailed: bool) -> ScopeOff
 
 def _names(view: View) -> Iterator[str]:
     """As many of the tools as fit."""
-    return _fitting((f"{ref.server_id}.{ref.name}" for ref in view.scope.tools), MAX_NAME_BYTES)
+    return _take_fitting((f"{ref.server_id}.{ref.name}" for ref in view.scope.tools), MAX_NAME_BYTES)
 
 
-def _fitting(names: Iterable[str], room: int) -> Iterator[str]:
+def _take_fitting(names: Iterable[str], room: int) -> Iterator[str]:
     """The first of `names` that take no more than `room` bytes together."""
     for name in names:
         room -= len(name.encode(errors="replace")) + 3
@@ -126,7 +126,7 @@ def _filters(filters: Sequence[EffectiveFilter]) -> Iterator[AppliedFilter]:
         room -= _MEMBER_BYTES + len(one.rule.encode(errors="replace"))
         if room < 0:
             return
-        patterns = tuple(_fitting(one.patterns, room))
+        patterns = tuple(_take_fitting(one.patterns, room))
         room -= sum(len(pattern.encode(errors="replace")) + 3 for pattern in patterns)
         yield AppliedFilter(one.layer, one.rule[:_MAX_RULE_CHARS], patterns, one.is_deny)
 

@@ -8,8 +8,8 @@ import msgspec
 
 from toolgate.audit.events import TokensCounted
 from toolgate.audit.log.writer import AuditLog
-from toolgate.model.raw import Members
-from toolgate.upstream.connection.contract import Reply
+from toolgate.model.json_text import Members
+from toolgate.upstream.connection.contract import RpcResponse
 
 TOKENS, PER_BYTES = 2, 7
 """Two for seven bytes: for prose, code and JSON within JSON, what `catalog.tokens` counts within a fifth.
@@ -35,7 +35,7 @@ class _Block(msgspec.Struct, gc=False):
 _decode_blocks = msgspec.json.Decoder(list[_Block]).decode
 
 
-def estimate_result(reply: Reply) -> int:
+def estimate_result(reply: RpcResponse) -> int:
     """About how many tokens a model is charged for `reply`; 0 for an error, which no model need see."""
     members = reply.members
     return 0 if members is None else _estimate(members, reply.size)
@@ -88,7 +88,7 @@ class TaskTokens:
         if full > tokens:
             self.saved += full - tokens
 
-    def answered(self, tokens: int) -> None:
+    def record_result(self, tokens: int) -> None:
         """A call ended with a result that costs `tokens`."""
         self.calls += 1
         self.results += tokens

@@ -1,36 +1,43 @@
 """A compiled scope made ready to serve: names to what servers have, and lists as bytes encoded once.
 
 Listed or found ⇔ callable by construction: the same table answers both.
+
+The compiled views of a node. Callers make up what they ask for, so what is kept for them is bounded.
 """
 
 import base64
 import binascii
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
-from toolgate.catalog.instructions import ServerInstructions, compose_instructions
-from toolgate.catalog.naming import door_name
-from toolgate.catalog.pages import encode_definition, encode_listing, encode_page
-from toolgate.catalog.search.find_tools import FIND_TOOLS, INSTRUCTIONS
+from toolgate.catalog.encoding import (
+    ServerInstructions,
+    compose_instructions,
+    encode_definition,
+    encode_listing,
+    encode_page,
+)
+from toolgate.catalog.naming import join_tool_name
+from toolgate.catalog.search.find_tools import FIND_INSTRUCTIONS, FIND_TOOLS
 from toolgate.errors import InvalidParams
 from toolgate.gateway.auth.identity import fingerprint_of
 from toolgate.gateway.scope.caller import Caller, Mode
-from toolgate.gateway.scope.resources import Decide, Resources
-from toolgate.gateway.scope.routes import FIND_ROUTES, Route, admitting_decisions, prompt_routes, tool_routes
+from toolgate.gateway.scope.resources import Decide, ResourceRoutes
+from toolgate.gateway.scope.routes import FIND_ROUTES, Route, allowed_decisions, prompt_routes, tool_routes
 from toolgate.gateway.scope.token_counts import TaskTokens
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef
 from toolgate.model.protocol import SERVER_INFO_KEY
-from toolgate.model.quotas import Allowance
+from toolgate.model.quotas import HolderQuotas
 from toolgate.model.snapshot import Snapshot
-from toolgate.model.tools import Era, ListKind, ServerTools
-from toolgate.policy.exclusions import summarize_exclusions
-from toolgate.policy.offers import Registered
-from toolgate.policy.rules import compiled
+from toolgate.model.tools import ListKind, Revision, ServerTools
+from toolgate.policy.explain import summarize_exclusions
+from toolgate.policy.rules import RegistryTotals, compile_stored
 from toolgate.policy.scope import UNREACHED, Reason, Scope
 from toolgate.telemetry import CallStats
 
@@ -77,10 +84,10 @@ class View:
         "registered",
         "revision",
         "routes",
-        "said",
         "scope",
         "session_key",
         "size",
+        "start_records",
         "tokens",
     )
 
@@ -96,7 +103,7 @@ class View:
     ) -> None:
         """`decide` is asked about resources that no server lists."""
         self.caller = caller
-        self.allowances: tuple[Allowance, ...] = ()
+        self.allowances: tuple[HolderQuotas, ...] = ()
         self.tokens = TaskTokens()
         """Where it is counted what lists and results cost: that of its task, once it serves."""
         self.arms: tuple[CallStats, ...] = ()
@@ -107,7 +114,7 @@ class View:
         self.excluded = summarize_exclusions(scope.decisions)
         self.revision = snapshot.revision
         self.page_size = page_size
-        admitted = admitting_decisions(scope)
+        admitted = allowed_decisions(scope)
         routes = tool_routes(caller, scope, snapshot, admitted)
         is_finding = caller.mode_of(scope) == "find"
         self.routes: Mapping[str, Route] = _without_find_tools(routes) if is_finding else routes
@@ -115,10 +122,10 @@ class View:
         self.found = routes if is_finding else None
         """The tools that the find tools find. None: they are listed."""
         self._names_by_key: Mapping[str, str] | None = None
-        self.registered: Registered | None = None
+        self.registered: RegistryTotals | None = None
         """What all servers have together. Left out where the caller is not to know."""
         self.prompts = prompt_routes(caller, scope, snapshot, admitted)
-        self._resources = Resources(scope, snapshot, admitted, decide)
+        self._resources = ResourceRoutes(scope, snapshot, admitted, decide)
         self._tables: Mapping[ListKind, Mapping[str, Route]] = {
             "tools": FIND_ROUTES if is_finding else routes,
             "prompts": self.prompts,
@@ -140,10 +147,10 @@ class View:
         """Whose state a server with one per session is to use for a caller that has no session."""
         self.size = self._estimate_size()
         """In bytes, by estimate; grows with the lists that are encoded, and when it is searched."""
-        self.said: dict[tuple[str, str, str], bytes] = {}
+        self.start_records: dict[tuple[str, str, str], bytes] = {}
         """What the audit says of all calls of a tool at a door alike, as it is written down."""
         self._on_growth = on_growth
-        self._pages: dict[tuple[ListKind, Era], bytes] = {}
+        self._pages: dict[tuple[ListKind, Revision], bytes] = {}
         self._signatures: Mapping[ListKind, bytes] | None = None
 
     @property
@@ -159,7 +166,7 @@ class View:
     @property
     def instructions(self) -> str:
         """What a client is told before anything else; empty if there is nothing to tell."""
-        notes = self.warnings if self.found is None else (INSTRUCTIONS, *self.warnings)
+        notes = self.warnings if self.found is None else (FIND_INSTRUCTIONS, *self.warnings)
         if not self._instructing:
             return " ".join(notes)
         tables = (self.tools, self.prompts, self.resources, self.templates)
@@ -196,7 +203,8 @@ class View:
         """The caller's names for its tools by those that all callers have in common."""
         if self._names_by_key is None:
             self._names_by_key = {
-                door_name(ToolRef(route.server_id, route.name)): name for name, route in self.tools.items()
+                join_tool_name(ToolRef(route.server_id, route.name)): name
+                for name, route in self.tools.items()
             }
             self._grow(2 * _ENTRY_BYTES * len(self._names_by_key))
         return self._names_by_key
@@ -216,7 +224,7 @@ class View:
         """The way to the resource the caller knows as `uri`, listed or not. Templates are found by theirs."""
         return self._resources.find(uri)
 
-    def page(self, kind: ListKind, era: Era, cursor: str | None, server_info: bytes) -> bytes:
+    def page(self, kind: ListKind, era: Revision, cursor: str | None, server_info: bytes) -> bytes:
         """One page of a list, as the result of its method.
 
         A cursor names the last entry of the page before it, so a page never shows what this view
@@ -233,14 +241,14 @@ class View:
 
     def _estimate_size(self) -> int:
         entries = len(self.found or ()) + sum(map(len, self._tables.values()))
-        asked = _ENTRY_BYTES * _entries(self.caller) + _POINTER_BYTES * len(self.injections)
+        asked = _ENTRY_BYTES * _request_entries(self.caller) + _POINTER_BYTES * len(self.injections)
         return _ROUTE_BYTES * (1 + entries + len(self.excluded.named)) + asked
 
     def _grow(self, size: int) -> None:
         self.size += size
         self._on_growth(self, size)
 
-    def _encode(self, kind: ListKind, era: Era, after: str | None, server_info: bytes) -> bytes:
+    def _encode(self, kind: ListKind, era: Revision, after: str | None, server_info: bytes) -> bytes:
         table = self._tables[kind]
         names = [name for name in table if after is None or name > after]
         shown = names[: self.page_size]
@@ -254,7 +262,7 @@ class View:
             meta=self._meta(kind, era, server_info),
         )
 
-    def _meta(self, kind: ListKind, era: Era, server_info: bytes) -> dict[str, Any]:
+    def _meta(self, kind: ListKind, era: Revision, server_info: bytes) -> dict[str, Any]:
         meta: dict[str, Any] = {SERVER_INFO_KEY: msgspec.Raw(server_info)} if era == "modern" else {}
         if kind == "tools":
             if self.found is not None:  # the same whatever becomes of the scope
@@ -270,14 +278,14 @@ def _without_find_tools(routes: Mapping[str, Route]) -> Mapping[str, Route]:
     return {name: route for name, route in routes.items() if name not in FIND_ROUTES}
 
 
-def _encode_entry(kind: ListKind, name: str, route: Route, era: Era) -> bytes:
+def _encode_entry(kind: ListKind, name: str, route: Route, era: Revision) -> bytes:
     if route.tool is not None:
         return encode_definition(route.tool, name, era=era)
     assert route.listing is not None  # what is listed has one or the other
     return encode_listing(route.listing, name, kind=kind)
 
 
-def _price(scope: Scope, registered: Registered | None) -> Mapping[str, Any]:
+def _price(scope: Scope, registered: RegistryTotals | None) -> Mapping[str, Any]:
     price = {"tools": len(scope.tools), "tokens": scope.tokens}
     return price if registered is None else {**price, "of": registered._asdict()}
 
@@ -289,7 +297,7 @@ def _signature(table: Mapping[str, Route]) -> bytes:
 
 def _shown_features(offer: ServerTools) -> frozenset[str]:
     """What a server announces, without the kinds its record shows nobody: they might not be there at all."""
-    patterns = compiled(offer.record.allowed_tools)
+    patterns = compile_stored(offer.record.allowed_tools)
     hidden = {feature for feature, kind in _NEEDS_PATTERN.items() if not patterns.speaks_of(kind)}
     return offer.features - hidden
 
@@ -317,7 +325,7 @@ def _session_key(caller: Caller) -> str:
     return f"~{hashlib.sha256(msgspec.json.encode(asked)).hexdigest()[:32]}"
 
 
-def _entries(caller: Caller) -> int:
+def _request_entries(caller: Caller) -> int:
     request = caller.request
     return sum(len(part or ()) for part in (request.servers, request.tools, request.allow, request.deny))
 
@@ -331,3 +339,47 @@ def _parse_cursor(cursor: str) -> str:
         return base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError) as exc:
         raise InvalidParams("the cursor is not one of this gateway's") from exc
+
+
+MAX_CACHE_BYTES: Final = 32 * 1024 * 1024
+"""What all views may weigh together, by estimate. A caller whose view was dropped costs one compilation."""
+
+
+class ViewCache:
+    """Views by their callers; the oldest go when they weigh too much together."""
+
+    def __init__(self, *, max_bytes: int = MAX_CACHE_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._views: dict[Caller, View] = {}
+        self.size = 0
+        """In bytes, by estimate."""
+
+    def __len__(self) -> int:
+        return len(self._views)
+
+    def get(self, caller: Caller) -> View | None:
+        return self._views.get(caller)
+
+    def add(self, view: View) -> None:
+        self._views[view.caller] = view
+        self._grow(view.size)
+
+    def on_growth(self, view: View, grown: int) -> None:
+        """A view holds more than when it was added. One that was dropped meanwhile is nobody's concern."""
+        if self._views.get(view.caller) is view:
+            self._grow(grown)
+
+    def drop(self, principal_ids: AbstractSet[str]) -> None:
+        """Forget the views of these callers."""
+        for caller in [one for one in self._views if one.principal.id in principal_ids]:
+            self.size -= self._views.pop(caller).size
+
+    def clear(self) -> None:
+        self._views.clear()
+        self.size = 0
+
+    def _grow(self, grown: int) -> None:
+        self.size += grown
+        while self.size > self._max_bytes and len(self._views) > 1:
+            oldest = self._views.pop(next(iter(self._views)))
+            self.size -= oldest.size

@@ -10,23 +10,23 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
-from toolgate.catalog.entries import Entry
-from toolgate.catalog.fusion import fuse
-from toolgate.catalog.search.index import Hit, SearchIndex
+from toolgate.catalog.search.index import SearchEntry, SearchHit, SearchIndex, fuse_rankings
 from toolgate.errors import StartRefused
 
 if TYPE_CHECKING:
-    from toolgate.gateway.search.semantic import Meaning
+    from toolgate.gateway.search.semantic import SemanticSearch
 
 DEPTH: Final = 100
 """How much of each ranking counts where two are made one."""
-PATIENCE_S: Final = 1.0
+SEMANTIC_TIMEOUT_S: Final = 1.0
 """A search that waits longer for its meaning is answered by words alone."""
 
 
 @asynccontextmanager
-async def open_meaning(model: Path | None, *, vectors: Path) -> AsyncIterator["Meaning | None"]:
-    """What a process's `Searching`s share to go by meaning; None without a `model`. Raises StartRefused.
+async def open_semantic_search(
+    model: Path | None, *, vectors: Path
+) -> AsyncIterator["SemanticSearch | None"]:
+    """What a process's `HybridIndex`s share to go by meaning; None without a `model`. Raises StartRefused.
 
     `vectors` is the file that keeps vectors between runs.
     """
@@ -38,15 +38,15 @@ async def open_meaning(model: Path | None, *, vectors: Path) -> AsyncIterator["M
         yield meaning
 
 
-class Searching:
+class HybridIndex:
     """An index of tools in groups. `put` and `drop` may be called in any thread; best not in the loop's."""
 
-    def __init__(self, meaning: "Meaning | None" = None) -> None:
+    def __init__(self, meaning: "SemanticSearch | None" = None) -> None:
         self._index = SearchIndex()
         self._near = None if meaning is None else meaning.open_index()
         self._writing = threading.Lock()
 
-    def put(self, group: str, entries: Sequence[Entry]) -> None:
+    def put(self, group: str, entries: Sequence[SearchEntry]) -> None:
         """Have exactly `entries` in `group`. 10,000 take a few seconds; what is there already, little."""
         with self._writing:
             self._index.put(group, entries)
@@ -64,7 +64,9 @@ class Searching:
         """The groups that are there now."""
         return self._index.groups()
 
-    async def search(self, query: str, *, limit: int, within: Container[str] | None = None) -> list[Hit]:
+    async def search(
+        self, query: str, *, limit: int, within: Container[str] | None = None
+    ) -> list[SearchHit]:
         """What suits `query`, best first; what is not `within` is as if it were not there.
 
         `within` is asked in another thread too: hand over a set that nobody changes.
@@ -74,11 +76,11 @@ class Searching:
         depth = max(limit, DEPTH)
         worded = [hit.key for hit in self._index.search(query, limit=depth, within=within)]
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(SEMANTIC_TIMEOUT_S):
                 near = await self._near.rank(query, limit=depth, within=within)
         except TimeoutError:
             near = []
-        return fuse([worded, near], limit=limit)
+        return fuse_rankings([worded, near], limit=limit)
 
 
 def _load() -> ModuleType:

@@ -1,34 +1,244 @@
-"""Finding tools by what is meant: the vectors of their texts, and which of them are nearest to a query's.
+"""Vectors kept between runs, by the text and the model they were made of, in one SQLite file.
+
+Everything in it can be made again. So a damaged file is begun anew, and where none can be kept, none is.
+One thread at a time uses it.
+
+Texts to vectors that are near each other where the texts mean alike: MiniLM, run with numpy alone.
+
+A model is a directory as sentence-transformers keeps it: BERT whose outputs are averaged. Only data is read
+from it (`config.json`, `tokenizer.json`, `model.safetensors`), no code. This module is imported only where a
+model is configured, since it needs the extra `toolgate[semantic]`.
+
+Finding tools by what is meant: the vectors of their texts, and which of them are nearest to a query's.
 
 One thread makes vectors in the background, in small batches. What has none yet is not found here. Another
 thread answers queries, which so wait for no batch. Imported only where a model is configured: `embedding`.
 """
 
 import asyncio
+import hashlib
+import json
 import logging
+import math
+import sqlite3
 import threading
-from collections.abc import AsyncIterator, Callable, Container, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file
+from threadpoolctl import threadpool_limits
+from tokenizers import Tokenizer
 
-from toolgate.catalog.entries import Entry
+from toolgate.catalog.search.index import SearchEntry
 from toolgate.catalog.search.terms import split_name
-from toolgate.gateway.embedding import Embedder, Vectors
-from toolgate.gateway.vectors import VectorCache
+from toolgate.errors import StartRefused
 
-BATCH: Final = 8
-"""Texts embedded at a time: a fraction of a second, which is how long a shutdown waits."""
-MIN_NEARNESS: Final = 0.2
-"""The cosine below which a text has nothing to do with a query."""
+MAX_VECTORS: Final = 50_000
+"""The oldest go first. Of MiniLM, these take 80 MB."""
+
+_TABLE: Final = "CREATE TABLE IF NOT EXISTS vectors (id INTEGER PRIMARY KEY, key BLOB UNIQUE, vector BLOB)"
+_PUT: Final = "INSERT OR REPLACE INTO vectors (key, vector) VALUES (?, ?)"
+_GET: Final = "SELECT vector FROM vectors WHERE key = ?"
+_TRIM: Final = "DELETE FROM vectors WHERE id <= (SELECT max(id) FROM vectors) - ?"
 
 _log: Final = logging.getLogger(__name__)
 
+T = TypeVar("T")
 
-class Embeds(Protocol):
+
+class VectorCache:
+    """The vectors of one model in the file `path`; those of others may stand beside them."""
+
+    def __init__(
+        self, path: Path, model_id: str, *, max_vectors: int = MAX_VECTORS, wait_s: float = 1.0
+    ) -> None:
+        """`wait_s`: how long for another process that writes to the same file."""
+        self._path = path
+        self._wait_s = wait_s
+        self._model_id = model_id.encode()
+        self._max_vectors = max_vectors
+        self._connection: sqlite3.Connection | None = None
+        self._is_failing = False
+
+    def close(self) -> None:
+        """Give the file back. It is opened again when it is needed."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def get(self, texts: Sequence[str]) -> dict[str, bytes]:
+        """The vectors of those `texts` that are kept."""
+
+        def read(file: sqlite3.Connection) -> dict[str, bytes]:
+            rows = ((text, file.execute(_GET, (self._key(text),)).fetchone()) for text in texts)
+            return {text: row[0] for text, row in rows if row is not None}
+
+        return self._try(read) or {}
+
+    def put(self, vectors: Mapping[str, bytes]) -> None:
+        """Keep the vector of each text."""
+
+        def write(file: sqlite3.Connection) -> None:
+            with file:
+                file.executemany(_PUT, [(self._key(text), vector) for text, vector in vectors.items()])
+                file.execute(_TRIM, (self._max_vectors,))
+
+        self._try(write)
+
+    def _key(self, text: str) -> bytes:
+        return sha256(self._model_id + b"\0" + text.encode("utf-8", "surrogatepass")).digest()
+
+    def _try(self, act: Callable[[sqlite3.Connection], T]) -> T | None:
+        """What `act` does with the file, or None where that cannot be done today."""
+        try:
+            if self._connection is None:
+                self._connection = _open_file(self._path, self._wait_s)
+            done = act(self._connection)
+        except (OSError, sqlite3.OperationalError) as exc:
+            # No place, no permission, or another process at it: nothing is damaged.
+            if not self._is_failing:
+                _log.warning("vectors are not kept in `%s`: %s", self._path, exc)
+            self._is_failing = True
+        except sqlite3.DatabaseError as exc:
+            _log.warning("`%s` is damaged and begun anew; vectors are made again: %s", self._path, exc)
+            self.close()
+            self._path.unlink(missing_ok=True)
+        else:
+            self._is_failing = False
+            return done
+        return None
+
+
+def _open_file(path: Path, wait_s: float) -> sqlite3.Connection:
+    path.touch(0o600)
+    connection = sqlite3.connect(path, timeout=wait_s, check_same_thread=False)
+    try:
+        connection.execute(_TABLE)
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+Vectors = NDArray[np.float32]
+
+MAX_TOKENS: Final = 64
+"""Of a text: what a tool is for stands at its beginning, and longer ones take several times as long."""
+MAX_TEXT_CHARS: Final = 2_000
+
+
+class Embedder:
+    """One model, in memory. Several threads may use it at once."""
+
+    def __init__(self, directory: Path) -> None:
+        """Raises StartRefused where `directory` holds no model of this kind."""
+        # numpy would share each multiplication among all cores: where others work too, a query then takes ten
+        # times as long. For the whole process, which multiplies nothing else.
+        threadpool_limits(1, user_api="blas")
+        try:
+            config = json.loads((directory / "config.json").read_text("utf-8"))
+            self._layers = int(config["num_hidden_layers"])
+            self._heads = int(config["num_attention_heads"])
+            self.width = int(config["hidden_size"])
+            weights = directory / "model.safetensors"
+            self._weights = {name: w.astype(np.float32, copy=False) for name, w in load_file(weights).items()}
+            self._tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
+            self._tokenizer.enable_truncation(MAX_TOKENS)
+            self._tokenizer.no_padding()
+            with weights.open("rb") as file:
+                self.model_id = hashlib.file_digest(file, "sha256").hexdigest()
+            self.embed(["every weight is there, and of the right shape"])
+        except Exception as exc:  # what reads tokenizers raises nothing more special
+            raise StartRefused(
+                f"cannot load a model from `{directory}`: {exc}",
+                hint="`semantic_model` is a directory with all-MiniLM-L6-v2; see docs/guides/search.md",
+            ) from exc
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """A vector of length 1 for each of `texts`."""
+        tokens = [self._tokens(text) for text in texts]
+        ids = np.zeros((len(tokens), max(map(len, tokens))), np.int64)
+        mask = np.zeros(ids.shape, np.float32)
+        for row, found in enumerate(tokens):
+            ids[row, : len(found)] = found
+            mask[row, : len(found)] = 1
+        hidden = self._encode(ids, mask)
+        means: Vectors = (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdims=True)
+        lengths: Vectors = np.linalg.norm(means, axis=1, keepdims=True)
+        return means / lengths
+
+    def _tokens(self, text: str) -> list[int]:
+        # Halves of surrogate pairs are no text that could be encoded. One at a time: batches start threads.
+        sound = text[:MAX_TEXT_CHARS].encode("utf-8", "replace").decode()
+        ids: list[int] = self._tokenizer.encode(sound).ids
+        return ids
+
+    def _encode(self, ids: NDArray[np.int64], mask: Vectors) -> Vectors:
+        weights = self._weights
+        words = weights["embeddings.word_embeddings.weight"][ids]
+        places = weights["embeddings.position_embeddings.weight"][: ids.shape[1]]
+        kinds = weights["embeddings.token_type_embeddings.weight"][0]
+        hidden = self._normal(words + places + kinds, "embeddings.LayerNorm")
+        for number in range(self._layers):
+            layer = f"encoder.layer.{number}."
+            attended = self._linear(self._attend(hidden, mask, layer), f"{layer}attention.output.dense")
+            hidden = self._normal(attended + hidden, f"{layer}attention.output.LayerNorm")
+            wide = _gelu(self._linear(hidden, f"{layer}intermediate.dense"))
+            hidden = self._normal(
+                self._linear(wide, f"{layer}output.dense") + hidden, f"{layer}output.LayerNorm"
+            )
+        return hidden
+
+    def _attend(self, hidden: Vectors, mask: Vectors, layer: str) -> Vectors:
+        texts, length, width = hidden.shape  # the last is that of all heads together
+
+        def heads(name: str) -> Vectors:
+            projected = self._linear(hidden, f"{layer}attention.self.{name}")
+            return projected.reshape(texts, length, self._heads, -1).transpose(0, 2, 1, 3)
+
+        scores = heads("query") @ heads("key").swapaxes(-1, -2) / np.float32(math.sqrt(width / self._heads))
+        scores += (mask[:, None, None, :] - 1) * np.float32(1e9)
+        shares = np.exp(scores - scores.max(-1, keepdims=True))
+        shares /= shares.sum(-1, keepdims=True)
+        mixed: Vectors = (shares @ heads("value")).transpose(0, 2, 1, 3)
+        return mixed.reshape(texts, length, width)
+
+    def _linear(self, hidden: Vectors, name: str) -> Vectors:
+        product: Vectors = hidden @ self._weights[f"{name}.weight"].T
+        return product + self._weights[f"{name}.bias"]
+
+    def _normal(self, hidden: Vectors, name: str) -> Vectors:
+        centred = hidden - hidden.mean(-1, keepdims=True)
+        spread = np.sqrt((centred**2).mean(-1, keepdims=True) + np.float32(1e-12))
+        scaled: Vectors = centred / spread * self._weights[f"{name}.weight"]
+        return scaled + self._weights[f"{name}.bias"]
+
+
+def _gelu(x: Vectors) -> Vectors:
+    """GELU by its definition; the error function as in Abramowitz and Stegun, 7.1.26 (off by < 1.5e-7)."""
+    one = np.float32(1)
+    z: Vectors = np.abs(x) * np.float32(math.sqrt(0.5))
+    t: Vectors = one / (one + np.float32(0.3275911) * z)
+    series: Vectors = np.float32(1.061405429) * t - np.float32(1.453152027)
+    for coefficient in (1.421413741, -0.284496736, 0.254829592):
+        series = series * t + np.float32(coefficient)
+    error: Vectors = np.sign(x) * (one - series * t * np.exp(-z * z))
+    return np.float32(0.5) * x * (one + error)
+
+
+BATCH: Final = 8
+"""Texts embedded at a time: a fraction of a second, which is how long a shutdown waits."""
+MIN_SIMILARITY: Final = 0.2
+"""The cosine below which a text has nothing to do with a query."""
+
+
+class EmbeddingModel(Protocol):
     """What makes vectors: `Embedder`. Two threads use it."""
 
     width: int
@@ -39,20 +249,20 @@ class Embeds(Protocol):
 
 
 @asynccontextmanager
-async def open_embedding(model: Path, vectors: Path) -> AsyncIterator["Meaning"]:
+async def open_semantic_model(model: Path, vectors: Path) -> AsyncIterator["SemanticSearch"]:
     """The model in the directory `model`, its vectors kept in the file `vectors`. Raises StartRefused."""
     embedder = await asyncio.to_thread(Embedder, model)
-    meaning = Meaning(embedder, VectorCache(vectors, embedder.model_id))
+    meaning = SemanticSearch(embedder, VectorCache(vectors, embedder.model_id))
     try:
         yield meaning
     finally:
         await asyncio.shield(asyncio.to_thread(meaning.close))
 
 
-class Meaning:
+class SemanticSearch:
     """What all indexes of a process share: the model, the kept vectors, the two threads."""
 
-    def __init__(self, embedder: Embeds, cache: VectorCache) -> None:
+    def __init__(self, embedder: EmbeddingModel, cache: VectorCache) -> None:
         self.embedder = embedder
         self._cache = cache
         self._is_closing = threading.Event()
@@ -66,9 +276,9 @@ class Meaning:
         self.foreground.shutdown(cancel_futures=True)
         self._cache.close()
 
-    def open_index(self) -> "NearIndex":
+    def open_index(self) -> "SemanticIndex":
         """A new index, empty."""
-        return NearIndex(self)
+        return SemanticIndex(self)
 
     def vectors_of(self, texts: Sequence[str], is_wanted: Callable[[], bool]) -> Vectors | None:
         """A vector for each of `texts`, kept or new; None once it `is_wanted` no more. In the background."""
@@ -85,28 +295,28 @@ class Meaning:
         return np.frombuffer(joined, np.float32).reshape(len(texts), self.embedder.width)
 
 
-class _Stack(NamedTuple):
+class _StackedVectors(NamedTuple):
     """The vectors of all groups, one below the other, and whose they are."""
 
     keys: list[str]
     vectors: Vectors
 
 
-class NearIndex:
+class SemanticIndex:
     """The tools of one index by meaning. `put` and `drop` may be called in any thread."""
 
-    def __init__(self, meaning: Meaning) -> None:
+    def __init__(self, meaning: SemanticSearch) -> None:
         self._meaning = meaning
         self._changing = threading.Lock()
         self._wanted: dict[str, dict[str, str]] = {}
         """By group: the text of each key."""
         self._made: dict[str, Vectors] = {}
         """By group: vectors in the order of its keys. None of a group that changed since."""
-        self._stack: _Stack | None = None
+        self._stack: _StackedVectors | None = None
 
-    def put(self, group: str, entries: Sequence[Entry]) -> None:
+    def put(self, group: str, entries: Sequence[SearchEntry]) -> None:
         """Have exactly `entries` in `group`, as soon as there are vectors for them."""
-        texts = {entry.key: text_of(entry) for entry in entries}
+        texts = {entry.key: embedding_text(entry) for entry in entries}
         with self._changing:
             if self._wanted.get(group) == texts:
                 return
@@ -131,17 +341,17 @@ class NearIndex:
     def _rank(self, query: str, limit: int, within: Container[str] | None) -> list[str]:
         keys, vectors = self._stacked()
         nearness = vectors @ self._meaning.embedder.embed([query])[0]
-        near = np.flatnonzero(nearness >= MIN_NEARNESS)
+        near = np.flatnonzero(nearness >= MIN_SIMILARITY)
         found = [(-float(nearness[at]), keys[at]) for at in near]
         visible = found if within is None else [pair for pair in found if pair[1] in within]
         return [key for _, key in sorted(visible)[:limit]]
 
-    def _stacked(self) -> _Stack:
+    def _stacked(self) -> _StackedVectors:
         with self._changing:
             if self._stack is None:
                 keys = [key for group in self._made for key in self._wanted[group]]
                 empty = np.zeros((0, self._meaning.embedder.width), np.float32)
-                self._stack = _Stack(keys, np.concatenate([empty, *self._made.values()]))
+                self._stack = _StackedVectors(keys, np.concatenate([empty, *self._made.values()]))
             return self._stack
 
     def _make(self, group: str, texts: dict[str, str]) -> None:
@@ -158,7 +368,7 @@ class NearIndex:
                 self._stack = None
 
 
-def text_of(entry: Entry) -> str:
+def embedding_text(entry: SearchEntry) -> str:
     """What is embedded of a tool: the beginning counts most, the end may be cut off."""
     names = (entry.server_name or entry.server, split_name(entry.name), entry.title)
     return ". ".join(part for part in (*names, entry.description) if part)

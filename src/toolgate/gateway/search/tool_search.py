@@ -17,30 +17,29 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from toolgate.catalog.encoding import failure_result
-from toolgate.catalog.entries import entry_of
-from toolgate.catalog.pages import encode_definition
-from toolgate.catalog.rows import fill_row, project
-from toolgate.catalog.search.find_tools import MAX_DESCRIPTION_CHARS, Search
+from toolgate.catalog.encoding import encode_definition, make_error_result
+from toolgate.catalog.rows import fill_row, make_rows
+from toolgate.catalog.search.find_tools import MAX_DESCRIPTION_CHARS, SearchArguments
+from toolgate.catalog.search.index import make_entry
 from toolgate.errors import CallTimedOut, ServerBusy, ToolgateError
 from toolgate.gateway.scope.routes import Route
 from toolgate.gateway.scope.view import View
-from toolgate.gateway.search.index import Searching
+from toolgate.gateway.search.index import HybridIndex
+from toolgate.model.json_text import Members
 from toolgate.model.packages import UNCATEGORIZED, CatalogRow
-from toolgate.model.raw import Members
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import ServerTools
 
 MAX_WAITING: Final = 64
 MAX_WAITING_EACH: Final = 16
 """Searches of a node, and of one principal, at once: one more is told to come again."""
-AT_ONCE: Final = 2
+MAX_CONCURRENT: Final = 2
 """A search among 10,000 tools may keep the loop for 20 ms; whoever else wants it has a turn in between."""
-PATIENCE_S: Final = 30.0
+SEARCH_TIMEOUT_S: Final = 30.0
 """How long a search may wait for its turn, and for the index to have what the snapshot has."""
-INDEXED_S: Final = 3.0
+INDEX_WAIT_S: Final = 3.0
 """How long a search waits for the servers of its caller to be indexed."""
-SERVERS_AT_ONCE: Final = 10
+INDEX_BATCH: Final = 10
 """Indexed before it is looked at what callers wait for."""
 SEARCH_HINT: Final = "find tools with `search_tools`, and use their names unchanged"
 
@@ -55,7 +54,7 @@ class _Card(NamedTuple):
     is_read_only: bool
 
 
-class _Indexed(NamedTuple):
+class _IndexedServer(NamedTuple):
     """A server as the index has it."""
 
     offer: ServerTools
@@ -63,12 +62,12 @@ class _Indexed(NamedTuple):
     """By digest of the definition: another definition has another card."""
 
 
-class Finding:
+class ToolSearch:
     """Finds tools for callers."""
 
-    def __init__(self, searching: Searching) -> None:
+    def __init__(self, searching: HybridIndex) -> None:
         self._searching = searching
-        self._indexed: dict[str, _Indexed] = {}
+        self._indexed: dict[str, _IndexedServer] = {}
         self._serial = -1
         self._newest: Snapshot | None = None
         """What the index is to have."""
@@ -77,21 +76,21 @@ class Finding:
         self._catching_up: asyncio.Task[None] | None = None
         self._moved = asyncio.Event()
         """Set when some servers were indexed; then there is another one."""
-        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._turns = asyncio.Semaphore(MAX_CONCURRENT)
         self._waiting: Counter[str] = Counter()
 
-    async def search(self, view: View, snapshot: Snapshot, wanted: Search) -> Members:
+    async def search(self, view: View, snapshot: Snapshot, wanted: SearchArguments) -> Members:
         """The tools of the view that suit, as a result of `search_tools`. Raises ServerBusy, CallTimedOut."""
         principal_id = view.caller.principal.id
         if self._waiting.total() >= MAX_WAITING or self._waiting[principal_id] >= MAX_WAITING_EACH:
             raise ServerBusy("too many searches wait already")
         self._waiting[principal_id] += 1
         try:
-            async with asyncio.timeout(PATIENCE_S), self._turns:
+            async with asyncio.timeout(SEARCH_TIMEOUT_S), self._turns:
                 await asyncio.sleep(0)  # many that come at once would else have the loop one after the other
                 return await self._search(view, snapshot, wanted)
         except TimeoutError as exc:
-            raise CallTimedOut(f"nothing was found within {PATIENCE_S:g} s") from exc
+            raise CallTimedOut(f"nothing was found within {SEARCH_TIMEOUT_S:g} s") from exc
         finally:
             self._waiting[principal_id] -= 1
             self._waiting += Counter()  # forgets who waits for nothing
@@ -108,7 +107,7 @@ class Finding:
         self.prepare(snapshot)
         self._first |= dict.fromkeys(server_ids)
         with suppress(TimeoutError):
-            async with asyncio.timeout(INDEXED_S):
+            async with asyncio.timeout(INDEX_WAIT_S):
                 while self._missing(snapshot, server_ids) and self._is_catching_up:
                     await self._moved.wait()
         return self._missing(snapshot, server_ids)
@@ -157,8 +156,8 @@ class Finding:
     def _choose(self, pending: dict[str, None]) -> Sequence[str]:
         """Some servers of those that are `pending`, and from then on are not: first those wanted first."""
         first = [one for one in self._first if one in pending]
-        self._first = dict.fromkeys(first[SERVERS_AT_ONCE:])
-        chosen = [*first, *(one for one in pending if one not in self._first)][:SERVERS_AT_ONCE]
+        self._first = dict.fromkeys(first[INDEX_BATCH:])
+        chosen = [*first, *(one for one in pending if one not in self._first)][:INDEX_BATCH]
         for server_id in chosen:
             pending.pop(server_id, None)
         return chosen
@@ -171,8 +170,8 @@ class Finding:
         """In a thread, and never in two at once."""
         for server_id, offer in servers.items():
             rows = _rows(offer)
-            self._searching.put(server_id, [entry_of(row) for row in rows])
-            self._indexed[server_id] = _Indexed(offer, {row.digest: _card(row) for row in rows})
+            self._searching.put(server_id, [make_entry(row) for row in rows])
+            self._indexed[server_id] = _IndexedServer(offer, {row.digest: _card(row) for row in rows})
 
     def _drop(self, server_ids: AbstractSet[str]) -> None:
         """In a thread."""
@@ -180,7 +179,7 @@ class Finding:
             self._searching.drop(server_id)
             del self._indexed[server_id]
 
-    async def _search(self, view: View, snapshot: Snapshot, wanted: Search) -> Members:
+    async def _search(self, view: View, snapshot: Snapshot, wanted: SearchArguments) -> Members:
         missing = await self._follow(snapshot, view.scope.servers) if wanted.query.strip() else 0
         there = view.names_by_key
         if wanted.has_filter:
@@ -192,19 +191,21 @@ class Finding:
             names = [there[hit.key] for hit in hits]
         if not names:
             names = list(there.values())[: wanted.limit]
-            note = _note(wanted.query, shown=len(names), total=len(there))
+            note = _empty_search_note(wanted.query, shown=len(names), total=len(there))
         if missing:
-            note = f"{_unindexed(missing, of=len(view.scope.servers))} {note}".strip()
-        return _found([self._show(name, view.tools[name]) for name in names], total=len(there), note=note)
+            note = f"{_indexing_note(missing, of=len(view.scope.servers))} {note}".strip()
+        return _search_result(
+            [self._show(name, view.tools[name]) for name in names], total=len(there), note=note
+        )
 
-    def _filtered(self, view: View, snapshot: Snapshot, wanted: Search) -> Mapping[str, str]:
+    def _filtered(self, view: View, snapshot: Snapshot, wanted: SearchArguments) -> Mapping[str, str]:
         return {
             key: name
             for key, name in view.names_by_key.items()
             if self._passes(view.tools[name], snapshot, wanted)
         }
 
-    def _passes(self, route: Route, snapshot: Snapshot, wanted: Search) -> bool:
+    def _passes(self, route: Route, snapshot: Snapshot, wanted: SearchArguments) -> bool:
         offer = snapshot.servers.get(route.server_id)
         return (
             offer is not None
@@ -235,9 +236,9 @@ class Finding:
         return shown | {"tokens": route.tool.tokens}
 
 
-async def refuse_use(exc: ToolgateError) -> Members:
+async def failed_find_result(exc: ToolgateError) -> Members:
     """What is wrong with a use of a find tool, as its result."""
-    return failure_result(exc)
+    return make_error_result(exc)
 
 
 async def describe_tool(name: str, route: Route) -> Members:
@@ -253,7 +254,7 @@ def _is_same(known: ServerTools, offer: ServerTools) -> bool:
 
 def _rows(offer: ServerTools) -> Sequence[CatalogRow]:
     """The tools as the catalog would have them: what is found there is found here, by the same words."""
-    return project(None, (), record=offer.record, offer=offer, at_ms=0) if offer.tools else ()
+    return make_rows(None, (), record=offer.record, offer=offer, at_ms=0) if offer.tools else ()
 
 
 def _card(row: CatalogRow) -> _Card:
@@ -264,19 +265,19 @@ def _shortened(text: str) -> str:
     return text if len(text) <= MAX_DESCRIPTION_CHARS else f"{text[: MAX_DESCRIPTION_CHARS - 1]}…"
 
 
-def _unindexed(missing: int, *, of: int) -> str:
+def _indexing_note(missing: int, *, of: int) -> str:
     servers = f"The tools of {missing} of {of} servers are still being indexed"
     return f"{servers}: search again in a moment to find them, too."
 
 
-def _note(query: str, *, shown: int, total: int) -> str:
+def _empty_search_note(query: str, *, shown: int, total: int) -> str:
     if not total:
         return "There is no tool here with these filters."
     first = f"The first {shown} of {total} by name:" if shown < total else "All there are, by name:"
     return f"Nothing here suits `{query}`; try other words. {first}" if query.strip() else first
 
 
-def _found(tools: Sequence[Mapping[str, Any]], *, total: int, note: str) -> Members:
+def _search_result(tools: Sequence[Mapping[str, Any]], *, total: int, note: str) -> Members:
     lines = [f"{one['name']}: {' '.join(one['description'].split())}" for one in tools]
     told = {"tools": tools, "total": total} | ({"note": note} if note else {})
     return _result("\n".join([*([note] if note else []), *lines]), _encode(told))

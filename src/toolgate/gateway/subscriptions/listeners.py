@@ -11,24 +11,22 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from toolgate.errors import ToolgateError
-from toolgate.gateway.places import Places
 from toolgate.gateway.scope.caller import Caller
 from toolgate.gateway.scope.view import View
-from toolgate.gateway.subscriptions.resources import Watch, Watches
-from toolgate.gateway.turns import Turns
+from toolgate.gateway.subscriptions.resources import FairSlots, ResourceWatch, ResourceWatches, TimeSlice
 from toolgate.model.tools import ListKind
-from toolgate.upstream.connection.contract import Told
+from toolgate.upstream.connection.contract import Acknowledgement
 
 MAX_OPEN: Final = 5_000
 """Listeners of a node: one more is refused, those there are go on."""
 
-Picture = Mapping[ListKind, bytes]
+ListSignatures = Mapping[ListKind, bytes]
 """What each list looks like: as short for a long one, and another for another list."""
 SIGNATURE_BYTES: Final = 6
-_NOTHING_SEEN: Final[Picture] = {}
+_NO_SIGNATURES: Final[ListSignatures] = {}
 
 
-class Changes(NamedTuple):
+class ListenerUpdate(NamedTuple):
     """What a listener has to be told."""
 
     lists: tuple[ListKind, ...] = ()
@@ -39,14 +37,14 @@ class Changes(NamedTuple):
 class Subscription:
     """One listener. It is woken when there is something new for it, and when it has to end."""
 
-    __slots__ = ("_current", "_view", "_woken", "caller", "is_over", "picture", "watch")
+    __slots__ = ("_current", "_view", "_woken", "caller", "is_over", "seen", "watch")
 
-    def __init__(self, caller: Caller, view: Callable[[Caller], View], watch: Watch | None) -> None:
+    def __init__(self, caller: Caller, view: Callable[[Caller], View], watch: ResourceWatch | None) -> None:
         self.caller = caller
         self.watch = watch
         self._view = view
-        self._current = _look(view, caller)
-        self.picture = self._current
+        self._current = _read_signatures(view, caller)
+        self.seen = self._current
         """Of the lists, as the listener was last told."""
         self.is_over = False
         """The listener must end; there is nothing more to wait for."""
@@ -56,57 +54,57 @@ class Subscription:
 
     @property
     def _has_updates(self) -> bool:
-        return self.watch is not None and self.watch.has_news
+        return self.watch is not None and self.watch.has_updates
 
     def wake(self) -> None:
         self._woken.set()
 
-    def change(self, picture: Picture) -> None:
+    def change(self, picture: ListSignatures) -> None:
         """The lists look like this now."""
         self._current = picture
-        if picture != self.picture or self.is_over or self._has_updates:
+        if picture != self.seen or self.is_over or self._has_updates:
             self._woken.set()
         else:
             self._woken.clear()
 
-    def catch_up(self, picture: Picture) -> None:
+    def catch_up(self, picture: ListSignatures) -> None:
         """The listener has seen the lists like that, on another stream: what differs now is news to it."""
-        self.picture = picture
-        self.change(_look(self._view, self.caller))
+        self.seen = picture
+        self.change(_read_signatures(self._view, self.caller))
 
     def end(self) -> None:
         """Have the listener end."""
         self.is_over = True
         self._woken.set()
 
-    async def wait(self, timeout_s: float) -> Changes:
+    async def wait(self, timeout_s: float) -> ListenerUpdate:
         """What is new since the last time; waits for that, or the end, up to `timeout_s`."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._woken.wait()
         except TimeoutError:
-            return Changes()
+            return ListenerUpdate()
         if not self.is_over:
             self._woken.clear()
-        current, seen = self._current, self.picture
-        self.picture = current
+        current, seen = self._current, self.seen
+        self.seen = current
         kinds = current.keys() | seen.keys()
         lists = tuple(sorted(kind for kind in kinds if current.get(kind) != seen.get(kind)))
-        return Changes(lists, await self._updates())
+        return ListenerUpdate(lists, await self._updates())
 
     async def _updates(self) -> tuple[str, ...]:
         """Updates of what the listener may still see, and still means the same resource."""
         watch = self.watch
-        if watch is None or not watch.has_news:
+        if watch is None or not watch.has_updates:
             return ()
         taken = watch.take()
-        if watch.has_news:  # the others come right after
+        if watch.has_updates:  # the others come right after
             self._woken.set()
         try:
             view = self._view(self.caller)
         except ToolgateError:
             return ()
-        turns = Turns()
+        turns = TimeSlice()
         told: list[str] = []
         for uri in taken:
             await turns.rest()
@@ -122,13 +120,13 @@ class Subscriptions:
         self,
         view: Callable[[Caller], View],
         *,
-        watch: Callable[[str, frozenset[str]], Told] = lambda _server_id, _uris: None,
+        watch: Callable[[str, frozenset[str]], Acknowledgement] = lambda _server_id, _uris: None,
     ) -> None:
         """`watch(server_id, uris)` has a server say when one of these resources changes, and no other."""
-        self.watches = Watches(watch)
+        self.watches = ResourceWatches(watch)
         self._view = view
         self._open: set[Subscription] = set()
-        self._places = Places("event streams")
+        self._places = FairSlots("event streams")
         self._is_closed = False
         self._is_due = False
         self._announcing: asyncio.Task[None] | None = None
@@ -137,7 +135,7 @@ class Subscriptions:
         return len(self._open)
 
     @contextmanager
-    def open(self, caller: Caller, *, watch: Watch | None = None) -> Iterator[Subscription]:
+    def open(self, caller: Caller, *, watch: ResourceWatch | None = None) -> Iterator[Subscription]:
         """Listen for as long as the block runs; with `watch`, for updates of its resources too."""
         self._places.take(caller.principal.id, of=MAX_OPEN)
         try:
@@ -178,22 +176,22 @@ class Subscriptions:
             await self._look_at_all()
 
     async def _look_at_all(self) -> None:
-        turns = Turns()
-        seen: dict[Caller, Picture] = {}
+        turns = TimeSlice()
+        seen: dict[Caller, ListSignatures] = {}
         for subscription in tuple(self._open):
             await turns.rest()
             caller = subscription.caller
             if caller not in seen:
-                seen[caller] = _look(self._view, caller)
+                seen[caller] = _read_signatures(self._view, caller)
             subscription.change(seen[caller])
 
 
-def _look(view: Callable[[Caller], View], caller: Caller) -> Picture:
+def _read_signatures(view: Callable[[Caller], View], caller: Caller) -> ListSignatures:
     """A caller whose scope is now refused sees nothing."""
     try:
         signatures = view(caller).signatures
     except ToolgateError:
-        return _NOTHING_SEEN
+        return _NO_SIGNATURES
     return {kind: signature[:SIGNATURE_BYTES] for kind, signature in signatures.items()}
 
 

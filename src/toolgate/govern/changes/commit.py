@@ -13,72 +13,83 @@ from typing import Final, Literal
 
 from toolgate.audit.events import AdminRecorded
 from toolgate.errors import Conflict, Forbidden, InvalidRecord, NotFound, PlanOutdated
-from toolgate.govern.bounds import is_within
-from toolgate.govern.changes.impact import plan_edits
-from toolgate.govern.changes.pending import Draft, Edit, parse_draft
-from toolgate.govern.changes.permissions import check_grant, check_removal, check_writer
-from toolgate.govern.changes.workloads import check_module_kept, kept_modules
+from toolgate.govern.changes.impact import lint_edits, plan_edits, predict_snapshot
+from toolgate.govern.changes.pending import PendingChange, RecordEdit, parse_change
+from toolgate.govern.changes.permissions import (
+    check_grant,
+    check_removal,
+    check_writer_role,
+    is_within_ceiling,
+)
+from toolgate.govern.changes.workloads import check_module_exists, list_needed_modules
 from toolgate.govern.control import Control
-from toolgate.govern.foresight import foresee, warn_of
 from toolgate.govern.masks import HIDING
-from toolgate.govern.operator_policy import PLANNED, check_plan, check_terms
-from toolgate.model.principals import Principal, choice_id_of
-from toolgate.model.revisions import Batch, Change, Kind, Listing, Stored, Write, spoken
+from toolgate.govern.operator_policy import PLANNED_KINDS, check_operator_policy, check_plan
+from toolgate.model.principals import Principal, make_choice_id
+from toolgate.model.revisions import (
+    ChangeBatch,
+    Kind,
+    RecordChange,
+    RecordList,
+    RecordWrite,
+    StoredRecord,
+    describe_kind,
+)
 from toolgate.model.servers import ServerRecord
 from toolgate.model.snapshot import Snapshot
-from toolgate.policy.guards import lifted_guards
-from toolgate.redaction.records import hidden_fields
+from toolgate.policy.admission import find_weakened_guards
+from toolgate.redaction.records import list_hidden_fields
+from toolgate.registry.files.reload import source_of
 from toolgate.registry.records.codec import namespace_of
 from toolgate.registry.records.transaction import RecordKey, record_after
-from toolgate.registry.reload_plan import source_of
 
 MAX_RECORDS: Final = 5_000
 """Of each kind. More than a node can serve, and few enough for every list to stay quick."""
-ATTEMPTS: Final = 32
+MAX_COMMIT_ATTEMPTS: Final = 32
 """How often a check is made again when other control planes keep committing. Each attempt loses to a busy one
 about every second time: with 8, one write of 256 was refused."""
 _REFER: Final = "use `${ENV:NAME}`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Committed:
+class CommittedChange:
     """Changes that were acknowledged, as one transaction."""
 
     revision: int
     """Of the registry; it is an older one where nothing had to be changed."""
-    edits: tuple[Edit, ...]
-    changes: tuple[Change, ...]
+    edits: tuple[RecordEdit, ...]
+    changes: tuple[RecordChange, ...]
     """What the transaction changed; a record that was so already is not among them."""
     warnings: list[str]
 
-    def stored(self, key: RecordKey) -> Stored:
+    def stored(self, key: RecordKey) -> StoredRecord:
         """The record that one of `edits` has left there."""
         for change in self.changes:
             if (change.kind, change.id) == key and (stored := record_after(change)) is not None:
                 return stored
-        befores = (edit.before for edit in self.edits if (edit.draft.kind, edit.draft.id) == key)
+        befores = (edit.before for edit in self.edits if (edit.change.kind, edit.change.id) == key)
         return next(before for before in befores if before is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class WrittenRecord:
     """One record that was stored."""
 
-    stored: Stored
+    stored: StoredRecord
     revision: int
     is_new: bool
     warnings: list[str]
 
 
 async def put_record(
-    control: Control, actor: Principal, draft: Draft, *, plan_id: str | None = None
-) -> Written:
+    control: Control, actor: Principal, draft: PendingChange, *, plan_id: str | None = None
+) -> WrittenRecord:
     """Store a record, or raise what is wrong with it.
 
     What is returned is what was committed. Never read it again: another control plane may have written since.
     """
-    done = await commit_drafts(control, actor, [draft], plan_id=plan_id)
-    return Written(
+    done = await commit_changes(control, actor, [draft], plan_id=plan_id)
+    return WrittenRecord(
         stored=done.stored(RecordKey(draft.kind, draft.id)),
         revision=done.revision,
         is_new=done.edits[0].before is None,
@@ -86,54 +97,54 @@ async def put_record(
     )
 
 
-async def commit_drafts(
+async def commit_changes(
     control: Control,
     actor: Principal,
-    drafts: Sequence[Draft],
+    drafts: Sequence[PendingChange],
     *,
     plan_id: str | None = None,
     prune: bool = False,
-) -> Committed:
+) -> CommittedChange:
     """Store all of `drafts`, or none. With `plan_id`, only if they still do what that plan showed.
 
-    `prune` also removes what is not among them; see `check_drafts`.
+    `prune` also removes what is not among them; see `check_changes`.
     """
     served = control.gateway.snapshot
     async with control.turn:
         edits, batch = await _check_and_commit(control, actor, drafts, plan_id=plan_id, prune=prune)
-    return Committed(
+    return CommittedChange(
         revision=batch.revision,
         edits=edits,
         changes=batch.changes,
-        warnings=await warn_of_edits(served, edits),
+        warnings=await collect_warnings(served, edits),
     )
 
 
-async def check_saving(
+async def check_commit(
     control: Control,
     actor: Principal,
-    drafts: Sequence[Draft],
+    drafts: Sequence[PendingChange],
     *,
     plan_id: str | None = None,
     prune: bool = False,
-) -> tuple[tuple[Edit, ...], Listing]:
-    """As `check_drafts`, for `actor` to store them: with its role, and the plan where one is demanded."""
+) -> tuple[tuple[RecordEdit, ...], RecordList]:
+    """As `check_changes`, for `actor` to store them: with its role, and the plan where one is demanded."""
     for draft in drafts:
-        _check_leave(control, actor, draft, plan_id)
-    edits, listing = await check_drafts(control, actor, drafts, prune=prune)
-    kept = await kept_modules(control, edits)
+        _check_allowed(control, actor, draft, plan_id)
+    edits, listing = await check_changes(control, actor, drafts, prune=prune)
+    kept = await list_needed_modules(control, edits)
     for edit in edits:
-        _check_leave(control, actor, edit.draft, plan_id)  # of those that pruning has added
-        with _naming(edit.draft):
-            check_module_kept(edit, kept)
+        _check_allowed(control, actor, edit.change, plan_id)  # of those that pruning has added
+        with _naming_record(edit.change):
+            check_module_exists(edit, kept)
     if plan_id is not None and (await plan_edits(control, edits)).id != plan_id:
         raise PlanOutdated("what the change would do is not what its plan showed")
     return edits, listing
 
 
-async def check_drafts(
-    control: Control, actor: Principal, drafts: Sequence[Draft], *, prune: bool = False
-) -> tuple[tuple[Edit, ...], Listing]:
+async def check_changes(
+    control: Control, actor: Principal, drafts: Sequence[PendingChange], *, prune: bool = False
+) -> tuple[tuple[RecordEdit, ...], RecordList]:
     """What `drafts` would change, and in what. Raises whatever would keep them from being stored.
 
     With `prune` every record of a kind that plans show and that is not among them would go, except for those
@@ -145,17 +156,17 @@ async def check_drafts(
     return await asyncio.to_thread(_check_all, control, actor, listing, drafts, prune=prune), listing
 
 
-async def sift_drafts(
-    control: Control, actor: Principal, drafts: Sequence[Draft]
-) -> tuple[list[Draft], dict[str, str]]:
+async def select_valid_changes(
+    control: Control, actor: Principal, drafts: Sequence[PendingChange]
+) -> tuple[list[PendingChange], dict[str, str]]:
     """Those of `drafts` that could be stored each by itself; and what is wrong with the others, by id."""
     listing = await control.store.list()
-    return await asyncio.to_thread(_sift, control, actor, listing, drafts)
+    return await asyncio.to_thread(_select_valid, control, actor, listing, drafts)
 
 
-def _sift(
-    control: Control, actor: Principal, listing: Listing, drafts: Sequence[Draft]
-) -> tuple[list[Draft], dict[str, str]]:
+def _select_valid(
+    control: Control, actor: Principal, listing: RecordList, drafts: Sequence[PendingChange]
+) -> tuple[list[PendingChange], dict[str, str]]:
     stored = {RecordKey(one.kind, one.id): one for one in listing.records}
     fit, wrong = [], {}
     for draft in drafts:
@@ -168,12 +179,16 @@ def _sift(
     return fit, wrong
 
 
-async def warn_of_edits(served: Snapshot, edits: Sequence[Edit]) -> list[str]:
+async def collect_warnings(served: Snapshot, edits: Sequence[RecordEdit]) -> list[str]:
     """What is amiss once `edits` are made in what is served, and which of them a file will undo."""
-    return [*_sources(edits), *_secrets(edits), *await asyncio.to_thread(_foresee_and_warn, served, edits)]
+    return [
+        *_warn_of_sources(edits),
+        *_warn_of_secrets(edits),
+        *await asyncio.to_thread(_warn_of_impact, served, edits),
+    ]
 
 
-def note(
+def audit_change(
     control: Control,
     actor: Principal,
     *,
@@ -195,19 +210,19 @@ def note(
     )
 
 
-def _check_leave(control: Control, actor: Principal, draft: Draft, plan_id: str | None) -> None:
-    check_writer(actor, draft.kind)
+def _check_allowed(control: Control, actor: Principal, draft: PendingChange, plan_id: str | None) -> None:
+    check_writer_role(actor, draft.kind)
     check_plan(control.terms, draft.kind, plan_id)
 
 
 def _check_all(
-    control: Control, actor: Principal, listing: Listing, drafts: Sequence[Draft], *, prune: bool
-) -> tuple[Edit, ...]:
+    control: Control, actor: Principal, listing: RecordList, drafts: Sequence[PendingChange], *, prune: bool
+) -> tuple[RecordEdit, ...]:
     stored = {RecordKey(one.kind, one.id): one for one in listing.records}
-    asked = [*drafts, *_pruned(listing, drafts)] if prune else drafts
+    asked = [*drafts, *_prune_changes(listing, drafts)] if prune else drafts
     edits = []
     for draft in asked:
-        with _naming(draft):
+        with _naming_record(draft):
             edit = _parse_checked(control, actor, draft, stored.get(RecordKey(draft.kind, draft.id)))
             if edit is not None:
                 edits.append(edit)
@@ -215,23 +230,25 @@ def _check_all(
     return tuple(edits)
 
 
-def _parse_checked(control: Control, actor: Principal, draft: Draft, before: Stored | None) -> Edit | None:
+def _parse_checked(
+    control: Control, actor: Principal, draft: PendingChange, before: StoredRecord | None
+) -> RecordEdit | None:
     """What the draft makes of `before`; None where it is so already. Raises what keeps it out."""
     if draft.sent is None:  # first of all: what is outside of a key's bounds says nothing of itself
         check_removal(actor, draft.kind, draft.id)
-    edit = parse_draft(draft, before)
+    edit = parse_change(draft, before)
     if draft.is_declared and not edit.has_effect:
         return None
     _check_one(control, actor, edit)
-    if before is not None and not is_within(actor, before):
+    if before is not None and not is_within_ceiling(actor, before):
         # In the words that the store has for a record that is not there.
         missing = NotFound(f"there is no {RecordKey(draft.kind, draft.id)}")
-        raise missing if draft.sent is None else _not_ones_own(draft)
+        raise missing if draft.sent is None else _beyond_ceiling(draft)
     return edit
 
 
 @contextmanager
-def _naming(draft: Draft) -> Iterator[None]:
+def _naming_record(draft: PendingChange) -> Iterator[None]:
     """Where a draft is one of many, what is wrong with it says with which."""
     try:
         yield
@@ -239,48 +256,52 @@ def _naming(draft: Draft) -> Iterator[None]:
         if not draft.is_declared:
             raise
         named = {**exc.data, "kind": draft.kind, "id": draft.id}
-        raise InvalidRecord(f"{spoken(draft.kind)} `{draft.id}`: {exc}", hint=exc.hint, data=named) from exc
+        raise InvalidRecord(
+            f"{describe_kind(draft.kind)} `{draft.id}`: {exc}", hint=exc.hint, data=named
+        ) from exc
 
 
-def _check_one(control: Control, actor: Principal, edit: Edit) -> None:
+def _check_one(control: Control, actor: Principal, edit: RecordEdit) -> None:
     if edit.record is not None:
         check_grant(actor, edit.record)
-        check_terms(control.terms, edit.record)
+        check_operator_policy(control.terms, edit.record)
 
 
-def _not_ones_own(draft: Draft) -> Forbidden:
+def _beyond_ceiling(draft: PendingChange) -> Forbidden:
     return Forbidden(
-        f"{spoken(draft.kind)} `{draft.id}` reaches further than your key, which cannot replace it",
+        f"{describe_kind(draft.kind)} `{draft.id}` reaches further than your key, which cannot replace it",
         hint="use another id, or ask for a key that may write this one",
     )
 
 
-def _pruned(listing: Listing, drafts: Sequence[Draft]) -> list[Draft]:
+def _prune_changes(listing: RecordList, drafts: Sequence[PendingChange]) -> list[PendingChange]:
     """The removals that leave nothing but `drafts` and what comes from files and packages."""
     kept = {RecordKey(draft.kind, draft.id) for draft in drafts}
     return [
-        Draft(kind=one.kind, id=one.id, sent=None, is_declared=True)
+        PendingChange(kind=one.kind, id=one.id, sent=None, is_declared=True)
         for one in listing.records
-        if one.kind in PLANNED and RecordKey(one.kind, one.id) not in kept and not _is_kept_elsewhere(one)
+        if one.kind in PLANNED_KINDS
+        and RecordKey(one.kind, one.id) not in kept
+        and not _is_kept_elsewhere(one)
     ]
 
 
-def _is_kept_elsewhere(stored: Stored) -> bool:
+def _is_kept_elsewhere(stored: StoredRecord) -> bool:
     """Whether it comes from a file of the registry directory, or from a package."""
     return source_of(stored) is not None or stored.body.get("package") is not None
 
 
-def _foresee_and_warn(served: Snapshot, edits: Sequence[Edit]) -> list[str]:
-    foreseen = foresee(served, edits)
-    return [*lifted_guards(served, foreseen), *warn_of(foreseen, edits)]
+def _warn_of_impact(served: Snapshot, edits: Sequence[RecordEdit]) -> list[str]:
+    foreseen = predict_snapshot(served, edits)
+    return [*find_weakened_guards(served, foreseen), *lint_edits(foreseen, edits)]
 
 
 async def _check_and_commit(
-    control: Control, actor: Principal, drafts: Sequence[Draft], *, plan_id: str | None, prune: bool
-) -> tuple[tuple[Edit, ...], Batch]:
+    control: Control, actor: Principal, drafts: Sequence[PendingChange], *, plan_id: str | None, prune: bool
+) -> tuple[tuple[RecordEdit, ...], ChangeBatch]:
     """What was asked for, and what was committed."""
-    for _ in range(ATTEMPTS):
-        edits, listing = await check_saving(control, actor, drafts, plan_id=plan_id, prune=prune)
+    for _ in range(MAX_COMMIT_ATTEMPTS):
+        edits, listing = await check_commit(control, actor, drafts, plan_id=plan_id, prune=prune)
         try:
             also = await _choices_of_revoked(control, edits)
             return edits, await _commit(control, actor, edits, also, seen=listing.revision)
@@ -290,27 +311,29 @@ async def _check_and_commit(
     raise Conflict("the registry changes too fast to check this change against the other records")
 
 
-async def _choices_of_revoked(control: Control, edits: Sequence[Edit]) -> list[Write]:
+async def _choices_of_revoked(control: Control, edits: Sequence[RecordEdit]) -> list[RecordWrite]:
     """The integrations that go with the keys that `edits` revoke: another key of that id begins without."""
-    revoked = [edit.draft.id for edit in edits if edit.draft.kind == "key" and edit.record is None]
-    found = [await control.store.get("choice", choice_id_of(f"key:{key_id}")) for key_id in revoked]
-    return [Write(kind="choice", id=one.id, body=None) for one in found if one is not None]
+    revoked = [edit.change.id for edit in edits if edit.change.kind == "key" and edit.record is None]
+    found = [await control.store.get("choice", make_choice_id(f"key:{key_id}")) for key_id in revoked]
+    return [RecordWrite(kind="choice", id=one.id, body=None) for one in found if one is not None]
 
 
 async def _commit(
-    control: Control, actor: Principal, edits: Sequence[Edit], also: Sequence[Write], *, seen: int
-) -> Batch:
+    control: Control, actor: Principal, edits: Sequence[RecordEdit], also: Sequence[RecordWrite], *, seen: int
+) -> ChangeBatch:
     """Write and take note. Raises Conflict, also when others have committed since the revision `seen`."""
     writes = [
-        Write(kind=edit.draft.kind, id=edit.draft.id, body=edit.body, if_revision=edit.draft.if_revision)
+        RecordWrite(
+            kind=edit.change.kind, id=edit.change.id, body=edit.body, if_revision=edit.change.if_revision
+        )
         for edit in edits
     ]
 
-    async def commit() -> Batch:
+    async def commit() -> ChangeBatch:
         batch = await control.store.commit([*writes, *also], actor=actor.id, if_store_revision=seen)
         for write in writes:
             operation = "delete" if write.body is None else "put"
-            note(
+            audit_change(
                 control,
                 actor,
                 operation=operation,
@@ -324,37 +347,37 @@ async def _commit(
     return await asyncio.shield(commit())
 
 
-def _secrets(edits: Sequence[Edit]) -> list[str]:
+def _warn_of_secrets(edits: Sequence[RecordEdit]) -> list[str]:
     """Which of the changes store a secret that should stand where nodes alone can read it."""
     return [
-        f"{spoken(edit.draft.kind)} `{edit.draft.id}`, `{field}`: a secret stands here itself; "
-        + ("let a server have it, whose tools the guest calls" if edit.draft.kind == "task" else _REFER)
+        f"{describe_kind(edit.change.kind)} `{edit.change.id}`, `{field}`: a secret stands here itself; "
+        + ("let a server have it, whose tools the guest calls" if edit.change.kind == "task" else _REFER)
         for edit in edits
-        if edit.draft.kind in HIDING and edit.body is not None
-        for field in hidden_fields(edit.draft.kind, edit.body)
+        if edit.change.kind in HIDING and edit.body is not None
+        for field in list_hidden_fields(edit.change.kind, edit.body)
     ]
 
 
-def _sources(edits: Sequence[Edit]) -> list[str]:
+def _warn_of_sources(edits: Sequence[RecordEdit]) -> list[str]:
     """Which of the changes a file will undo."""
     return [
-        f"`{edit.draft.id}` comes from `{file}`, which wins when the files are next read"
+        f"`{edit.change.id}` comes from `{file}`, which wins when the files are next read"
         for edit in edits
         if edit.before is not None and (file := source_of(edit.before)) is not None
     ]
 
 
-def _check_together(listing: Listing, edits: Sequence[Edit]) -> None:
+def _check_together(listing: RecordList, edits: Sequence[RecordEdit]) -> None:
     """Raises InvalidRecord when the records cannot stand beside each other and the others there are."""
-    touched = {RecordKey(edit.draft.kind, edit.draft.id) for edit in edits}
+    touched = {RecordKey(edit.change.kind, edit.change.id) for edit in edits}
     staying = [one for one in listing.records if RecordKey(one.kind, one.id) not in touched]
     counts = Counter(one.kind for one in staying) + Counter(
-        edit.draft.kind for edit in edits if edit.record is not None
+        edit.change.kind for edit in edits if edit.record is not None
     )
-    for kind in {edit.draft.kind for edit in edits if edit.before is None}:
+    for kind in {edit.change.kind for edit in edits if edit.before is None}:
         if counts[kind] > MAX_RECORDS:
             raise InvalidRecord(
-                f"the registry holds {MAX_RECORDS} records of kind {spoken(kind)}, and takes no more",
+                f"the registry holds {MAX_RECORDS} records of kind {describe_kind(kind)}, and takes no more",
                 hint="delete what is not needed any more",
             )
     owners = {namespace_of(one): one.id for one in staying if one.kind == "server"}

@@ -4,13 +4,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from toolgate.errors import Compacted, InvalidRequest, NotFound
-from toolgate.govern.bounds import is_within
-from toolgate.govern.changes.pending import Draft
-from toolgate.govern.changes.permissions import check_removal
+from toolgate.govern.changes.pending import PendingChange
+from toolgate.govern.changes.permissions import check_removal, is_within_ceiling
 from toolgate.govern.control import Control
-from toolgate.govern.quarantine import rolled_back
+from toolgate.govern.quarantine import roll_back_pin
 from toolgate.model.principals import Principal
-from toolgate.model.revisions import Body, Change, Kind, Operation, spoken
+from toolgate.model.revisions import Body, Kind, Operation, RecordChange, describe_kind
 from toolgate.registry.records.diff import FieldDiff, diff_fields
 from toolgate.registry.records.transaction import RecordKey
 
@@ -34,11 +33,11 @@ async def read_history(
     """The newest changes of a record, newest first, as far as the log reaches. Raises NotFound."""
     changes = await control.store.history(kind, record_id, limit=min(limit, MAX_HISTORY))
     if not changes and await control.store.get(kind, record_id) is None:
-        raise NotFound(f"there is no {spoken(kind)} `{record_id}`")
+        raise NotFound(f"there is no {describe_kind(kind)} `{record_id}`")
     return [_entry(change) for change in changes]
 
 
-def _entry(change: Change) -> HistoryEntry:
+def _entry(change: RecordChange) -> HistoryEntry:
     return HistoryEntry(
         revision=change.revision,
         operation=change.operation,
@@ -52,32 +51,32 @@ async def diff_revisions(
     control: Control, kind: Kind, record_id: str, *, since: int, upto: int | None
 ) -> tuple[FieldDiff, ...]:
     """How a record differs between two revisions of the registry; `upto` None is now."""
-    before = await body_at(control, kind, record_id, revision=since)
-    after = await body_at(control, kind, record_id, revision=upto)
+    before = await read_body_at(control, kind, record_id, revision=since)
+    after = await read_body_at(control, kind, record_id, revision=upto)
     if before is None and after is None:
-        raise NotFound(f"there is no {spoken(kind)} `{record_id}` at either revision")
+        raise NotFound(f"there is no {describe_kind(kind)} `{record_id}` at either revision")
     return diff_fields(kind, before, after)
 
 
-async def draft_rollback(
+async def build_rollback(
     control: Control, actor: Principal, key: RecordKey, *, revision: int, if_revision: int | None
-) -> Draft:
+) -> PendingChange:
     """The draft that makes a record what it was at `revision`: it may be its removal.
 
     Raises Forbidden and NotFound where `actor` may not touch it.
     """
     kind, record_id = key
     check_removal(actor, kind, record_id)
-    then = await body_at(control, kind, record_id, revision=revision)
+    then = await read_body_at(control, kind, record_id, revision=revision)
     now = await control.store.get(kind, record_id)
-    if (then is None and now is None) or (now is not None and not is_within(actor, now)):
-        raise NotFound(f"there is no {spoken(kind)} `{record_id}`, now or at revision {revision}")
+    if (then is None and now is None) or (now is not None and not is_within_ceiling(actor, now)):
+        raise NotFound(f"there is no {describe_kind(kind)} `{record_id}`, now or at revision {revision}")
     if kind == "pin":
-        then = rolled_back(now, then)
-    return Draft(kind=kind, id=record_id, sent=then, if_revision=if_revision)
+        then = roll_back_pin(now, then)
+    return PendingChange(kind=kind, id=record_id, sent=then, if_revision=if_revision)
 
 
-async def body_at(control: Control, kind: Kind, record_id: str, *, revision: int | None) -> Body | None:
+async def read_body_at(control: Control, kind: Kind, record_id: str, *, revision: int | None) -> Body | None:
     """The body of a record as of `revision` (None: now), or None where it was not there. Not to be shown.
 
     Raises Compacted when the change log no longer reaches back that far.
@@ -93,6 +92,6 @@ async def body_at(control: Control, kind: Kind, record_id: str, *, revision: int
     later = [change for change in changes if change.revision > revision]
     if len(later) > MAX_HISTORY:
         raise Compacted(
-            f"{spoken(kind)} `{record_id}` was changed more than {MAX_HISTORY} times since {revision}"
+            f"{describe_kind(kind)} `{record_id}` was changed more than {MAX_HISTORY} times since {revision}"
         )
     return later[-1].before if later else None

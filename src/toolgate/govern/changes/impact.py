@@ -1,4 +1,6 @@
-"""Plans: what a change would do to each task, with an id by which it can be held to that later.
+"""What a change would do, on a snapshot of its own. Nothing here changes what is served.
+
+Plans: what a change would do to each task, with an id by which it can be held to that later.
 
 The id stands for the change and its effect. Nothing is stored: whoever makes the change with it has the
 plan made again, and where it comes out otherwise the change is refused.
@@ -7,17 +9,61 @@ plan made again, and where it comes out otherwise the change is refused.
 import asyncio
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
 
 import msgspec
 
-from toolgate.govern.changes.pending import Edit
+from toolgate.govern.changes.pending import RecordEdit
 from toolgate.govern.control import Control
-from toolgate.govern.foresight import foresee
 from toolgate.model.revisions import Body
 from toolgate.model.servers import ServerRecord
-from toolgate.policy.offers import is_unlisted
+from toolgate.model.snapshot import Snapshot
+from toolgate.model.tools import ServerTools
+from toolgate.policy.lint import LintFinding, lint
 from toolgate.policy.plan import TaskChange
+from toolgate.policy.rules import is_unlisted
+
+
+def predict_snapshot(snapshot: Snapshot, edits: Sequence[RecordEdit]) -> Snapshot:
+    """`snapshot` after `edits`. A server has the tools it is known to get, or else those it has."""
+    changed: dict[str, dict[str, Any]] = {}
+    for edit in edits:
+        if edit.change.kind == "package":
+            continue  # policy knows its server alone
+        field = f"{edit.change.kind}s"  # as they are called in a snapshot
+        records = changed.setdefault(field, dict(getattr(snapshot, field)))
+        if edit.record is None:
+            records.pop(edit.change.id, None)
+        elif isinstance(edit.record, ServerRecord):
+            records[edit.change.id] = _predict_server(snapshot, edit)
+        else:
+            records[edit.change.id] = edit.record
+    frozen: dict[str, Any] = {field: MappingProxyType(records) for field, records in changed.items()}
+    return replace(snapshot, **frozen)
+
+
+def _predict_server(snapshot: Snapshot, edit: RecordEdit) -> ServerTools:
+    assert isinstance(edit.record, ServerRecord)
+    offer = snapshot.servers.get(edit.change.id) or ServerTools(record=edit.record)
+    if edit.change.tools is None:
+        return replace(offer, record=edit.record)
+    return replace(offer, record=edit.record, tools=edit.change.tools, state="ready")
+
+
+def lint_edits(after: Snapshot, edits: Sequence[RecordEdit]) -> list[str]:
+    """What is amiss after a change: with the changed records, and with those that name them."""
+    changed = {(edit.change.kind, edit.change.id) for edit in edits}
+    ids = {edit.change.id for edit in edits}
+    return [
+        _render_finding(one) for one in lint(after) if (one.kind, one.id) in changed or one.subject in ids
+    ]
+
+
+def _render_finding(finding: LintFinding) -> str:
+    return f"{finding.kind} `{finding.id}`, `{finding.rule}`: {finding.message}"
+
 
 _encode_canonical = msgspec.json.Encoder(order="sorted").encode
 
@@ -27,7 +73,7 @@ class ChangePlan:
     """What a change would do."""
 
     id: str
-    edits: tuple[Edit, ...]
+    edits: tuple[RecordEdit, ...]
     tasks: tuple[TaskChange, ...]
     """Whose callers would notice: of tasks, and those of the plain URL."""
     unchanged: int
@@ -36,16 +82,16 @@ class ChangePlan:
     """Servers among the edits whose tools nobody knows yet, so that the plan cannot show them."""
 
 
-async def plan_edits(control: Control, edits: Sequence[Edit]) -> ChangePlan:
+async def plan_edits(control: Control, edits: Sequence[RecordEdit]) -> ChangePlan:
     """The effect of `edits` on what is served now. Changes nothing."""
     before = control.gateway.snapshot
-    after = foresee(before, edits)
+    after = predict_snapshot(before, edits)
     # In a thread: a task that reaches many servers takes longer than the event loop may stand still.
     planned = await asyncio.to_thread(control.planner.plan, before, after, limits=control.gateway.limits)
     changes = planned.changes
     noticed = tuple(one for one in changes if one.has_effect)
     return ChangePlan(
-        id=_identify(edits, noticed),
+        id=_digest_plan(edits, noticed),
         edits=tuple(edits),
         tasks=noticed,
         unchanged=sum(one.task_id is not None and not one.has_effect for one in changes),
@@ -57,16 +103,16 @@ async def plan_edits(control: Control, edits: Sequence[Edit]) -> ChangePlan:
     )
 
 
-def _identify(edits: Sequence[Edit], effects: Sequence[TaskChange]) -> str:
+def _digest_plan(edits: Sequence[RecordEdit], effects: Sequence[TaskChange]) -> str:
     records = [
-        (edit.draft.kind, edit.draft.id, edit.body_before, edit.body) for edit in edits if edit.has_effect
+        (edit.change.kind, edit.change.id, edit.body_before, edit.body) for edit in edits if edit.has_effect
     ]
     seen = [
         (one.task_id, one.share, one.added, one.removed, one.reach_added, one.reach_removed)
         for one in effects
     ]
-    return hashlib.sha256(_encode_canonical((sorted(records, key=_name), seen))).hexdigest()[:32]
+    return hashlib.sha256(_encode_canonical((sorted(records, key=_record_key), seen))).hexdigest()[:32]
 
 
-def _name(record: tuple[str, str, Body | None, Body | None]) -> tuple[str, str]:
+def _record_key(record: tuple[str, str, Body | None, Body | None]) -> tuple[str, str]:
     return record[:2]

@@ -7,16 +7,16 @@ from typing import Any
 import msgspec
 
 from toolgate.errors import InvalidRecord
-from toolgate.govern.changes.records import SHOWN_ONLY, fill_in, show_body
+from toolgate.govern.changes.records import READ_ONLY_MEMBERS, fill_defaults, show_body
 from toolgate.govern.masks import HIDING, restore_hidden
-from toolgate.govern.quarantine import changed_after
-from toolgate.model.revisions import Body, Kind, Stored
+from toolgate.govern.quarantine import merge_quarantined
+from toolgate.model.revisions import Body, Kind, StoredRecord
 from toolgate.model.tools import ToolDefinition
 from toolgate.registry.records.codec import BODIES, ID_FIELDS, Record, encode_record, parse_id, parse_record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class PendingChange:
     """A record as somebody wants it stored, or gone; not checked yet."""
 
     kind: Kind
@@ -33,11 +33,11 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Edit:
+class RecordEdit:
     """One record before and after: a draft that was found valid. None: not there."""
 
-    draft: Draft
-    before: Stored | None
+    change: PendingChange
+    before: StoredRecord | None
     record: Record | None
     body: Body | None
 
@@ -51,7 +51,7 @@ class Edit:
         return None if self.before is None else self.before.body
 
 
-def sent_id(kind: Kind, sent: Body) -> str:
+def parse_sent_id(kind: Kind, sent: Body) -> str:
     """The id in a body that is posted without one in the path, or InvalidRecord."""
     record_id = sent.get(ID_FIELDS[kind])
     if isinstance(record_id, str):
@@ -59,27 +59,27 @@ def sent_id(kind: Kind, sent: Body) -> str:
     raise InvalidRecord(f"`{ID_FIELDS[kind]}`: is missing, or is not text")
 
 
-def parse_draft(draft: Draft, before: Stored | None) -> Edit:
+def parse_change(draft: PendingChange, before: StoredRecord | None) -> RecordEdit:
     """What the draft makes of `before`, which is stored under its id now. Raises InvalidRecord."""
     if draft.sent is None:
-        return Edit(draft=draft, before=before, record=None, body=None)
-    body = {name: value for name, value in draft.sent.items() if name not in SHOWN_ONLY}
+        return RecordEdit(change=draft, before=before, record=None, body=None)
+    body = {name: value for name, value in draft.sent.items() if name not in READ_ONLY_MEMBERS}
     if before is not None:
-        body = _keeping(before.body, draft.keeping, body)
+        body = _merge_kept(before.body, draft.keeping, body)
     if draft.kind in HIDING:
-        known = fill_in(before) if before is not None else {}
+        known = fill_defaults(before) if before is not None else {}
         body = restore_hidden(draft.kind, body, shown=show_body(draft.kind, known), stored=known)
     if draft.kind == "task" and isinstance(config := body.get("config"), Mapping):
-        body["config"] = {key: _json_text(value) for key, value in config.items()}
+        body["config"] = {key: _encode_config_value(value) for key, value in config.items()}
     elif draft.kind == "pin":
         told = body.pop("changed", {})
-        body |= changed_after(None if before is None else before.body, {**body, "changed": told})
+        body |= merge_quarantined(None if before is None else before.body, {**body, "changed": told})
     record = parse_record(draft.kind, draft.id, body)
     newer = {} if before is None else _unknown_members(draft.kind, before.body)
-    return Edit(draft=draft, before=before, record=record, body={**newer, **encode_record(record)})
+    return RecordEdit(change=draft, before=before, record=record, body={**newer, **encode_record(record)})
 
 
-def _keeping(stored: Body, names: Collection[str], sent: Body) -> dict[str, Any]:
+def _merge_kept(stored: Body, names: Collection[str], sent: Body) -> dict[str, Any]:
     """`sent`, with the members of `stored` that it does not speak of; `a.b` is a member `b` of `a`."""
     kept: dict[str, Any] = {**{name: value for name, value in stored.items() if name in names}, **sent}
     for outer, inner in (name.split(".") for name in names if "." in name):
@@ -93,6 +93,6 @@ def _unknown_members(kind: Kind, body: Body) -> dict[str, Any]:
     return {name: value for name, value in body.items() if name not in BODIES[kind].model_fields}
 
 
-def _json_text(value: Any) -> str:
+def _encode_config_value(value: Any) -> str:
     """A value of a task's `config`, which is stored as JSON text; what is text already is taken for it."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

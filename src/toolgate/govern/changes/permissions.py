@@ -1,23 +1,36 @@
-"""Who may write what. Nobody can give away more than they have."""
+"""Who may write what. Nobody can give away more than they have.
+
+What a bound key acts on: records and approvals within its ceiling, and nothing that is for all callers.
+
+A ceiling binds administrators, too. What is outside of it answers like what does not exist: the id alone is
+checked before anything is looked up, and what was found to reach further is reported as not found.
+"""
 
 from collections.abc import Iterable, Mapping
 from math import inf
 from typing import Final
 
-from toolgate.errors import Forbidden
-from toolgate.gateway.roles import reaches
+from toolgate.errors import Forbidden, InvalidRecord
+from toolgate.gateway.auth.identity import reaches
+from toolgate.govern.changes.records import find_record, record_not_found
+from toolgate.govern.control import Control
+from toolgate.model.approvals import ApprovalRequest
 from toolgate.model.chat import ChatUpstream
+from toolgate.model.effects import UNSTATED
+from toolgate.model.names import ToolRef
 from toolgate.model.packages import Package
-from toolgate.model.pins import Pin
-from toolgate.model.principals import Ceiling, Choice, Key, Principal, Role, Secret
-from toolgate.model.revisions import Kind, spoken
+from toolgate.model.principals import Ceiling, IntegrationChoice, InternalSecret, Key, Principal, Role
+from toolgate.model.revisions import Kind, StoredRecord, describe_kind
 from toolgate.model.servers import ServerRecord
+from toolgate.model.snapshot import Pin
 from toolgate.model.tasks import Profile, Task
-from toolgate.policy.allowances import is_narrower
+from toolgate.policy.admission import is_narrower
 from toolgate.policy.layers import parse_task_policy
-from toolgate.registry.records.codec import Record
+from toolgate.policy.reach import NO_CEILING, is_in_ceiling
+from toolgate.policy.rules import find_native_name, read_approved_effects
+from toolgate.registry.records.codec import Record, parse_record
 
-WRITERS: Final[Mapping[Kind, Role]] = {
+WRITER_ROLES: Final[Mapping[Kind, Role]] = {
     "server": "admin",
     "task": "publisher",
     "profile": "publisher",
@@ -32,11 +45,13 @@ _FOR_ALL: Final = "a chat upstream is for all callers"
 """What all of them say to models goes there."""
 
 
-def check_writer(actor: Principal, kind: Kind) -> None:
+def check_writer_role(actor: Principal, kind: Kind) -> None:
     """Raises Forbidden when the role of `actor` does not reach to records of this kind."""
-    needed = WRITERS.get(kind)
+    needed = WRITER_ROLES.get(kind)
     if needed is None or not reaches(actor.role, needed):
-        raise Forbidden(f"writing a {spoken(kind)} needs the role `{needed or 'of the gateway itself'}`")
+        raise Forbidden(
+            f"writing a {describe_kind(kind)} needs the role `{needed or 'of the gateway itself'}`"
+        )
 
 
 def check_grant(actor: Principal, record: Record) -> None:
@@ -53,7 +68,7 @@ def check_grant(actor: Principal, record: Record) -> None:
             rules = (policy.allow, policy.deny) if policy.enforced else (None, ())
             _check_tools(actor, *rules)
         case Profile():
-            _check_unbound(actor)
+            _check_no_task_ceiling(actor)
             for selection in record.selections:
                 _check_servers(actor, selection.servers)
                 _check_tools(actor, selection.allow, selection.deny)
@@ -62,8 +77,8 @@ def check_grant(actor: Principal, record: Record) -> None:
         case Package():
             _check_server(actor, record.package_id)
         case ChatUpstream():
-            check_boundless(actor, _FOR_ALL)
-        case Secret() | Choice():
+            check_unbounded(actor, _FOR_ALL)
+        case InternalSecret() | IntegrationChoice():
             raise AssertionError  # not written this way: see WRITERS
 
 
@@ -72,9 +87,9 @@ def check_removal(actor: Principal, kind: Kind, record_id: str) -> None:
     if kind == "task":
         _check_task_id(actor, record_id)
     elif kind == "profile":
-        _check_unbound(actor)
+        _check_no_task_ceiling(actor)
     elif kind == "chat_upstream":
-        check_boundless(actor, _FOR_ALL)
+        check_unbounded(actor, _FOR_ALL)
     elif kind in {"server", "pin", "package"}:
         _check_server(actor, record_id)
     elif actor.ceiling != Ceiling():
@@ -84,7 +99,9 @@ def check_removal(actor: Principal, kind: Kind, record_id: str) -> None:
 def _check_key(grantor: Principal, key: Key) -> None:
     if key.role != "node" and not reaches(grantor.role, key.role):
         raise Forbidden(f"a key of role `{grantor.role}` cannot make one of role `{key.role}`")
-    if not _is_within(key.ceiling, grantor.ceiling) or (key.role == "node" and grantor.ceiling != Ceiling()):
+    if not _is_ceiling_within(key.ceiling, grantor.ceiling) or (
+        key.role == "node" and grantor.ceiling != Ceiling()
+    ):
         raise Forbidden(
             "the key would reach further than the one that makes it",
             hint="give it a `ceiling` within your own",
@@ -108,13 +125,13 @@ def _check_server(actor: Principal, server_id: str) -> None:
     _check_servers(actor, [server_id])
 
 
-def _check_unbound(actor: Principal) -> None:
+def _check_no_task_ceiling(actor: Principal) -> None:
     """Raises Forbidden for who is bound to tasks: others may use the same profile."""
     if actor.ceiling.tasks is not None:
         raise Forbidden("your key is bound to tasks, and a profile is for all of them")
 
 
-def check_boundless(actor: Principal, why: str) -> None:
+def check_unbounded(actor: Principal, why: str) -> None:
     """Raises Forbidden for who is bound at all, with the reason why that matters."""
     if actor.ceiling != Ceiling():
         raise Forbidden(f"your key is bound, and {why}", hint="ask for a key without a `ceiling`")
@@ -137,7 +154,7 @@ def _check_servers(actor: Principal, servers: Iterable[str] | None) -> None:
 
 
 def _check_tools(actor: Principal, allow: tuple[str, ...] | None, deny: tuple[str, ...]) -> None:
-    if not _is_within(
+    if not _is_ceiling_within(
         Ceiling(allow=allow, deny=deny), Ceiling(allow=actor.ceiling.allow, deny=actor.ceiling.deny)
     ):
         raise Forbidden(
@@ -146,15 +163,60 @@ def _check_tools(actor: Principal, allow: tuple[str, ...] | None, deny: tuple[st
         )
 
 
-def _is_within(ceiling: Ceiling, outer: Ceiling) -> bool:
+def _is_ceiling_within(ceiling: Ceiling, outer: Ceiling) -> bool:
     """Whether `ceiling` plainly lies within `outer`: patterns are compared as text, not by their matches."""
     return (
-        _is_narrower(ceiling.tasks, outer.tasks)
-        and _is_narrower(ceiling.servers, outer.servers)
-        and _is_narrower(ceiling.allow, outer.allow)
+        _is_selection_within(ceiling.tasks, outer.tasks)
+        and _is_selection_within(ceiling.servers, outer.servers)
+        and _is_selection_within(ceiling.allow, outer.allow)
         and set(outer.deny) <= set(ceiling.deny)
     )
 
 
-def _is_narrower(part: tuple[str, ...] | None, outer: tuple[str, ...] | None) -> bool:
+def _is_selection_within(part: tuple[str, ...] | None, outer: tuple[str, ...] | None) -> bool:
     return outer is None or (part is not None and set(part) <= set(outer))
+
+
+def is_within_ceiling(actor: Principal, stored: StoredRecord) -> bool:
+    """Whether a record reaches no further than `actor`, which may then change it, or take it from others."""
+    if actor.ceiling == Ceiling():
+        return True
+    try:
+        check_grant(actor, parse_record(stored.kind, stored.id, stored.body, strict=False))
+    except (Forbidden, InvalidRecord):
+        return False
+    return True
+
+
+def may_act_on_server(actor: Principal, server_id: str) -> bool:
+    """Whether `actor` may do something with a server that concerns all its callers, by its ceiling."""
+    try:
+        check_removal(actor, "server", server_id)
+    except Forbidden:
+        return False
+    return True
+
+
+async def find_record_within(control: Control, actor: Principal, kind: Kind, record_id: str) -> StoredRecord:
+    """The record, for `actor` to do something with. Raises Forbidden and NotFound."""
+    if kind != "key":
+        check_removal(actor, kind, record_id)
+    stored = await find_record(control, kind, record_id)
+    if not is_within_ceiling(actor, stored):
+        raise record_not_found(kind, record_id)
+    return stored
+
+
+def may_decide(control: Control, actor: Principal, question: ApprovalRequest) -> bool:
+    """Whether `actor` may see and decide on a call: its own, or one of what its ceiling contains."""
+    if actor.ceiling == NO_CEILING or question.principal == actor.id:
+        return True
+    snapshot = control.gateway.snapshot
+    offer, pin = snapshot.servers.get(question.server_id), snapshot.pins.get(question.server_id)
+    return is_in_ceiling(
+        actor.ceiling,
+        ToolRef(question.server_id, question.tool),
+        task_id=question.task_id or None,
+        effects=UNSTATED if offer is None else read_approved_effects(offer, pin, question.tool),
+        native_name="" if offer is None else find_native_name(offer, question.tool),
+    )

@@ -5,7 +5,7 @@ import asyncio
 from toolgate.errors import StorageFailed
 
 
-class ChangeCount:
+class ChangeCounter:
     """Starts at 0 and rises. Used from the event loop only."""
 
     def __init__(self) -> None:
@@ -13,7 +13,7 @@ class ChangeCount:
         self._news = asyncio.Event()
         self._is_closed = False
 
-    def rise(self) -> None:
+    def increment(self) -> None:
         """Something was saved or dropped, here or by another replica."""
         self._count += 1
         self._wake()

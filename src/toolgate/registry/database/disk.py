@@ -1,4 +1,7 @@
-"""Files that one process alone may use: a lock beside each, which the kernel drops with the process."""
+"""What a file needs beyond its own fsync to be there after a crash.
+
+Files that one process alone may use: a lock beside each, which the kernel drops with the process.
+"""
 
 import fcntl
 import os
@@ -8,7 +11,16 @@ from pathlib import Path
 from toolgate.errors import StartRefused
 
 
-def lock_beside(path: Path) -> int:
+def sync_directory(directory: Path) -> None:
+    """Make names that came or went in `directory` durable."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def lock_file(path: Path) -> int:
     """The descriptor of an exclusive lock for `path`: closing it gives the lock back, and so does kill -9.
 
     Raises StartRefused where another process has it.

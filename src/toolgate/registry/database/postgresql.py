@@ -19,9 +19,9 @@ from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.exc import DBAPIError, NoResultFound
 
 from toolgate.errors import InvalidRecord, StartRefused, StorageFailed, StorageUnavailable, ToolgateError
-from toolgate.registry.database.schema import is_older, migrate, refuse_newer
+from toolgate.registry.database.schema import check_not_newer, is_older, migrate
 from toolgate.registry.database.statements import read_listing
-from toolgate.registry.database.tables import Damaged, Head, create_tables, read_head
+from toolgate.registry.database.tables import DamagedRow, StoreHead, create_tables, read_head
 from toolgate.registry.database.transactions import Topic
 
 CHANNEL: Final = "toolgate"
@@ -93,13 +93,13 @@ class PostgresDatabase:
         )
         self._statements = self._engine.execution_options(isolation_level="AUTOCOMMIT")
 
-    def prepare(self) -> Head:
+    def prepare(self) -> StoreHead:
         """Make or migrate the tables, look at every record. Raises StartRefused, and then changed nothing."""
-        with _refusing(self.where):
+        with _refuse_start(self.where):
             with self._snapshots.connect() as connection:
                 _check_server(connection, self.where)
                 version = _read_schema_version(connection)
-            refuse_newer(version, what=self.where)
+            check_not_newer(version, what=self.where)
             if is_older(version):
                 with self._engine.begin() as connection:
                     _ensure_tables(connection)
@@ -110,16 +110,16 @@ class PostgresDatabase:
     def read(self, work: Callable[[Connection], T], *, is_single: bool = False) -> T:
         engine = self._statements if is_single else self._snapshots
         try:
-            return _again(lambda: _read(engine, work))
-        except (DBAPIError, Damaged, NoResultFound) as exc:
-            raise _failure(exc, f"cannot read the {self._what}") from exc
+            return _retry_once(lambda: _read_once(engine, work))
+        except (DBAPIError, DamagedRow, NoResultFound) as exc:
+            raise _translate_failure(exc, f"cannot read the {self._what}") from exc
 
     def change(self, work: Callable[[Connection], T], topic: Topic) -> T:
         """A transaction that writes. It is repeated once if its connection broke before the commit."""
         try:
-            return _again(lambda: self._change(work, topic))
-        except (DBAPIError, Damaged, NoResultFound) as exc:
-            raise _failure(exc, f"cannot write to the {self._what}") from exc
+            return _retry_once(lambda: self._change(work, topic))
+        except (DBAPIError, DamagedRow, NoResultFound) as exc:
+            raise _translate_failure(exc, f"cannot write to the {self._what}") from exc
 
     def close(self) -> None:
         """Close every connection that is not in use. Idempotent."""
@@ -136,9 +136,9 @@ class PostgresDatabase:
     def _change(self, work: Callable[[Connection], T], topic: Topic) -> T:
         with self._engine.connect() as connection:
             transaction = connection.begin()
-            with _translating(connection):
+            with _translate_driver_errors(connection):
                 result = work(connection)
-            with _known_outcome(connection), _translating(connection) as raw:
+            with _require_known_outcome(connection), _translate_driver_errors(connection) as raw:
                 if (notice := _NOTICES.get(topic)) is not None:
                     raw.execute(f"{notice}; COMMIT", prepare=False)  # at once; what follows only takes note
                 transaction.commit()
@@ -203,7 +203,7 @@ def _read_schema_version(connection: Connection) -> int:
         return 0
     version = connection.execute(text("SELECT schema_version FROM head")).scalar_one()
     if not isinstance(version, int):
-        raise Damaged("it has no schema version")
+        raise DamagedRow("it has no schema version")
     return version
 
 
@@ -219,10 +219,10 @@ def _ensure_tables(connection: Connection) -> None:
 
 
 @contextmanager
-def _refusing(where: str) -> Iterator[None]:
+def _refuse_start(where: str) -> Iterator[None]:
     try:
         yield
-    except (Damaged, NoResultFound) as exc:
+    except (DamagedRow, NoResultFound) as exc:
         raise StartRefused(
             f"the registry in {where} is damaged: {exc}", hint="restore the database from a backup"
         ) from exc
@@ -234,7 +234,7 @@ def _refusing(where: str) -> Iterator[None]:
         raise StartRefused(f"cannot use {where}: {_cause(exc)}", hint=hint) from exc
 
 
-def is_away(refused: StartRefused) -> bool:
+def is_unreachable(refused: StartRefused) -> bool:
     """Whether no server answers, or one that will take connections later. A wrong password does not pass."""
     cause = refused.__cause__.orig if isinstance(refused.__cause__, DBAPIError) else None
     said = str(cause)
@@ -242,13 +242,13 @@ def is_away(refused: StartRefused) -> bool:
     return isinstance(cause, psycopg.OperationalError) and not is_refused_by_server
 
 
-def _read(engine: Engine, work: Callable[[Connection], T]) -> T:
+def _read_once(engine: Engine, work: Callable[[Connection], T]) -> T:
     with engine.connect() as connection:
         return work(connection)
 
 
 @contextmanager
-def _translating(connection: Connection) -> Iterator[psycopg.Connection[Any]]:
+def _translate_driver_errors(connection: Connection) -> Iterator[psycopg.Connection[Any]]:
     """The driver's own connection. What it raises past SQLAlchemy is what SQLAlchemy would have raised."""
     raw = connection.connection.driver_connection
     assert isinstance(raw, psycopg.Connection)
@@ -263,7 +263,7 @@ def _translating(connection: Connection) -> Iterator[psycopg.Connection[Any]]:
 
 
 @contextmanager
-def _known_outcome(connection: Connection) -> Iterator[None]:
+def _require_known_outcome(connection: Connection) -> Iterator[None]:
     """A commit that is either durable or undone; anything in between is told as such."""
     warnings: list[str] = []
 
@@ -294,7 +294,7 @@ def _unknown_outcome(cause: str) -> StorageUnavailable:
     )
 
 
-def _again(work: Callable[[], T]) -> T:
+def _retry_once(work: Callable[[], T]) -> T:
     """`work`, a second time if its connection was found broken: the database may have been restarted."""
     try:
         return work()
@@ -304,7 +304,7 @@ def _again(work: Callable[[], T]) -> T:
     return work()
 
 
-def _failure(exc: DBAPIError | Damaged | NoResultFound, what: str) -> ToolgateError:
+def _translate_failure(exc: DBAPIError | DamagedRow | NoResultFound, what: str) -> ToolgateError:
     message = f"{what}: {_cause(exc)}"
     if not isinstance(exc, DBAPIError) or getattr(exc.orig, "sqlstate", None) in _FULL:
         return StorageFailed(message)
@@ -313,7 +313,7 @@ def _failure(exc: DBAPIError | Damaged | NoResultFound, what: str) -> ToolgateEr
     return StorageUnavailable(message)
 
 
-def _cause(exc: DBAPIError | Damaged | NoResultFound) -> str:
+def _cause(exc: DBAPIError | DamagedRow | NoResultFound) -> str:
     """The first line: others may quote rows."""
     cause = exc.orig if isinstance(exc, DBAPIError) else exc
     return str(cause).partition("\n")[0]

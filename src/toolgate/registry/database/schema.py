@@ -13,7 +13,7 @@ from toolgate.errors import StartRefused
 from toolgate.registry.database.tables import SCHEMA_VERSION, read_head, store_head
 
 
-def refuse_newer(version: int, *, what: str) -> None:
+def check_not_newer(version: int, *, what: str) -> None:
     """Raises StartRefused where a newer program was at work."""
     if version > SCHEMA_VERSION:
         raise StartRefused(

@@ -16,12 +16,11 @@ from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event
 from sqlalchemy.exc import DBAPIError
 
 from toolgate.errors import StartRefused
-from toolgate.registry.database.disk import lock_beside
-from toolgate.registry.database.schema import is_older, migrate, refuse_newer
+from toolgate.registry.database.disk import lock_file, sync_directory
+from toolgate.registry.database.schema import check_not_newer, is_older, migrate
 from toolgate.registry.database.statements import read_listing
-from toolgate.registry.database.tables import SCHEMA_VERSION, Damaged, Head, create_tables, read_head
-from toolgate.registry.durable import sync_directory
-from toolgate.telemetry.disks import HINT, describe_full_disk
+from toolgate.registry.database.tables import SCHEMA_VERSION, DamagedRow, StoreHead, create_tables, read_head
+from toolgate.telemetry.logs import FULL_DISK_HINT, describe_full_disk
 
 _BEGIN: Final = "BEGIN IMMEDIATE"
 _BUSY_S: Final = 0.5
@@ -29,24 +28,24 @@ _BUSY_S: Final = 0.5
 _RESTORE: Final = "restore the file from a backup, or move it away to begin with an empty registry"
 
 
-class SqliteFile:
+class RegistryFile:
     """The open file. Used from the thread that opened it, and from no other."""
 
     def __init__(self, path: Path) -> None:
         """Raises StartRefused when the file is in use, damaged, or not ours to open."""
-        self._lock = lock_beside(path)
+        self._lock = lock_file(path)
         self._is_closed = False
         try:
-            with _refusing(path):
+            with _refuse_start(path):
                 _check_leftovers(path)
                 if not path.exists():
                     _create(path)
                 version = _read_schema_version(path)
-                refuse_newer(version, what=f"`{path}`")
+                check_not_newer(version, what=f"`{path}`")
                 path.chmod(0o600)
                 if is_older(version):
-                    _keep_copy(path)
-                self._engine = _engine(path)
+                    _back_up(path)
+                self._engine = _create_engine(path)
                 self.connection, self.head = _connect(self._engine, version)
         except BaseException:
             os.close(self._lock)
@@ -59,7 +58,7 @@ class SqliteFile:
             with self.connection.begin():
                 yield self.connection
         finally:
-            _hold(self.connection)
+            _hold_write_lock(self.connection)
 
     def close(self) -> None:
         """Give the file back; idempotent. SQLite moves its log into the file as it closes."""
@@ -88,11 +87,11 @@ def _wal(path: Path) -> Path:
 def _create(path: Path) -> None:
     """Make an empty store under another name and move it into place, so that a crash leaves none or all."""
     draft = _new_file(path)
-    engine = _engine(draft, pragmas=("synchronous = FULL",))
+    engine = _create_engine(draft, pragmas=("synchronous = FULL",))
     with engine.begin() as connection:
         create_tables(connection, epoch=uuid4().hex)
     engine.dispose()
-    _place(draft, path)
+    _move_into_place(draft, path)
 
 
 def _new_file(path: Path) -> Path:
@@ -104,7 +103,7 @@ def _new_file(path: Path) -> Path:
     return draft
 
 
-def _place(draft: Path, path: Path) -> None:
+def _move_into_place(draft: Path, path: Path) -> None:
     draft.replace(path)
     sync_directory(path.parent)
 
@@ -117,21 +116,21 @@ def _read_schema_version(path: Path) -> int:
     with closing(sqlite3.connect(uri, uri=True, timeout=_BUSY_S)) as peek:
         (version,) = peek.execute("SELECT schema_version FROM head").fetchone() or (None,)
     if not isinstance(version, int):
-        raise Damaged("it has no schema version")
+        raise DamagedRow("it has no schema version")
     return version
 
 
-def _keep_copy(path: Path) -> None:
+def _back_up(path: Path) -> None:
     """The file as the older program left it, so that one can go back."""
     draft = _new_file(path)
     with closing(sqlite3.connect(path, timeout=_BUSY_S)) as old, closing(sqlite3.connect(draft)) as copy:
         old.backup(copy)
     with draft.open("rb") as written:
         os.fsync(written.fileno())
-    _place(draft, path.with_name(f"{path.name}.before-{SCHEMA_VERSION}"))
+    _move_into_place(draft, path.with_name(f"{path.name}.before-{SCHEMA_VERSION}"))
 
 
-def _connect(engine: Engine, version: int) -> tuple[Connection, Head]:
+def _connect(engine: Engine, version: int) -> tuple[Connection, StoreHead]:
     """A connection, once the tables are of this version and every record behind it was found sound."""
     connection = engine.connect()
     try:
@@ -139,7 +138,7 @@ def _connect(engine: Engine, version: int) -> tuple[Connection, Head]:
             if is_older(version):
                 migrate(connection, version)
             head = _verify(connection)
-        _hold(connection)
+        _hold_write_lock(connection)
     except BaseException:
         with suppress(DBAPIError, sqlite3.Error):
             connection.close()
@@ -147,7 +146,7 @@ def _connect(engine: Engine, version: int) -> tuple[Connection, Head]:
     return connection, head
 
 
-def _hold(connection: Connection) -> None:
+def _hold_write_lock(connection: Connection) -> None:
     """Keep the write lock between transactions: other programs may read the file, and must not write to it.
 
     A program that takes the lock between a commit and this is rare; the next transaction waits for it.
@@ -159,20 +158,20 @@ def _hold(connection: Connection) -> None:
             dbapi.execute(_BEGIN)
 
 
-def _verify(connection: Connection) -> Head:
+def _verify(connection: Connection) -> StoreHead:
     """Look at every page and every record. Damage in the log is found when the log is read."""
     problem = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar_one()
     if problem != "ok":
-        raise Damaged(str(problem))
+        raise DamagedRow(str(problem))
     read_listing(connection)
     return read_head(connection)
 
 
 @contextmanager
-def _refusing(path: Path) -> Iterator[None]:
+def _refuse_start(path: Path) -> Iterator[None]:
     try:
         yield
-    except Damaged as exc:
+    except DamagedRow as exc:
         raise StartRefused(f"`{path}` is damaged: {exc}", hint=_RESTORE) from exc
     except OSError as exc:
         _refuse_full_disk(path, exc)
@@ -189,10 +188,10 @@ def _refusing(path: Path) -> Iterator[None]:
 def _refuse_full_disk(path: Path, cause: BaseException | None) -> None:
     """Raises StartRefused where that is all that is wrong: then the file must stay where it is."""
     if full := describe_full_disk(path, cause):
-        raise StartRefused(full, hint=HINT) from cause
+        raise StartRefused(full, hint=FULL_DISK_HINT) from cause
 
 
-def _engine(path: Path, pragmas: tuple[str, ...] = ()) -> Engine:
+def _create_engine(path: Path, pragmas: tuple[str, ...] = ()) -> Engine:
     # The driver's own idea of when a transaction begins is off: `BEGIN` is ours, so DDL is in it too.
     engine = create_engine(
         URL.create("sqlite", database=str(path)),

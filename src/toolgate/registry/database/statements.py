@@ -10,7 +10,7 @@ from uuid import uuid4
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, tuple_, union_all
 from sqlalchemy.exc import NoResultFound
 
-from toolgate.model.revisions import Batch, Change, Kind, Listing, Stored, Write
+from toolgate.model.revisions import ChangeBatch, Kind, RecordChange, RecordList, RecordWrite, StoredRecord
 from toolgate.registry.database.tables import (
     CHANGES,
     DIGESTS,
@@ -18,17 +18,17 @@ from toolgate.registry.database.tables import (
     HEAD_KIND,
     HEAD_QUERY,
     RECORDS,
-    Head,
-    change_of,
+    StoreHead,
+    change_from_row,
     change_row,
     digest_at,
-    head_in_listing,
-    head_of,
+    head_from_listing,
+    head_from_row,
     lock_head,
+    record_from_row,
     record_row,
     store_digest,
     store_head,
-    stored_of,
 )
 from toolgate.registry.records.transaction import (
     RecordKey,
@@ -54,23 +54,23 @@ _LISTING_OF_KIND: Final = union_all(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class News:
+class LogUpdate:
     """What a replica that stands at some revision must know."""
 
-    head: Head
+    head: StoreHead
     digest: str
     """Of the log up to the revision where the replica stands."""
-    batches: Sequence[Batch]
+    batches: Sequence[ChangeBatch]
 
 
 def commit_writes(
     connection: Connection,
-    writes: Sequence[Write],
+    writes: Sequence[RecordWrite],
     *,
     actor: str,
     at_ms: int,
     if_store_revision: int | None,
-) -> Batch:
+) -> ChangeBatch:
     """Put `writes` into the tables. A batch without changes: there was nothing to do, nor a new revision."""
     head = lock_head(connection)
     check_store_revision(head.revision, if_store_revision)
@@ -78,20 +78,20 @@ def commit_writes(
     current, previous = _read_touched(connection, writes, head.revision)
     changes = plan_transaction(writes, current, revision=revision, actor=actor, at_ms=at_ms)
     if not changes:
-        return Batch(revision=head.revision, digest=previous)
+        return ChangeBatch(revision=head.revision, digest=previous)
     # A replica of an earlier release wrote the revision before without a digest: a new chain begins.
     digest = chain_digest(previous or start_digest(uuid4().hex), revision, changes)
-    with send_together(connection):
+    with pipeline_statements(connection):
         connection.execute(
             insert(CHANGES), [change_row(change, position) for position, change in enumerate(changes)]
         )
         _store_records(connection, changes)
         store_digest(connection, revision, digest)
         store_head(connection, replace(head, revision=revision))
-    return Batch(revision=revision, changes=changes, digest=digest)
+    return ChangeBatch(revision=revision, changes=changes, digest=digest)
 
 
-def send_together(connection: Connection) -> AbstractContextManager[object]:
+def pipeline_statements(connection: Connection) -> AbstractContextManager[object]:
     """Have the statements of the block sent without a wait for each, where the driver can.
 
     None of them may be read from. What is wrong with one is raised at the end, and is the driver's error.
@@ -101,29 +101,29 @@ def send_together(connection: Connection) -> AbstractContextManager[object]:
     return together
 
 
-def read_record(connection: Connection, key: RecordKey) -> Stored | None:
+def read_record(connection: Connection, key: RecordKey) -> StoredRecord | None:
     """One record, or None."""
     query = select(RECORDS).where(RECORDS.c.kind == key.kind, RECORDS.c.id == key.id)
     row = connection.execute(query).one_or_none()
-    return None if row is None else stored_of(row)
+    return None if row is None else record_from_row(row)
 
 
-def read_listing(connection: Connection, kind: Kind | None = None) -> Listing:
+def read_listing(connection: Connection, kind: Kind | None = None) -> RecordList:
     """All records (of a kind) and the revision they are at."""
     rows = connection.execute(_LISTING if kind is None else _LISTING_OF_KIND, {"of_kind": kind}).all()
     heads = [row for row in rows if row.kind == HEAD_KIND]
     if not heads:
         raise NoResultFound("there is no head")
-    head = head_in_listing(heads[0])
+    head = head_from_listing(heads[0])
     # Sorted here, not by the engine: engines differ in collation.
     records = sorted(
-        (stored_of(row) for row in rows if row.kind != HEAD_KIND),
+        (record_from_row(row) for row in rows if row.kind != HEAD_KIND),
         key=lambda stored: (stored.kind, stored.id),
     )
-    return Listing(epoch=head.epoch, revision=head.revision, digest=head.digest, records=tuple(records))
+    return RecordList(epoch=head.epoch, revision=head.revision, digest=head.digest, records=tuple(records))
 
 
-def read_history(connection: Connection, key: RecordKey, *, limit: int) -> list[Change]:
+def read_history(connection: Connection, key: RecordKey, *, limit: int) -> list[RecordChange]:
     """The newest changes of a record, newest first."""
     query = (
         select(CHANGES)
@@ -131,15 +131,15 @@ def read_history(connection: Connection, key: RecordKey, *, limit: int) -> list[
         .order_by(CHANGES.c.revision.desc())
         .limit(limit)
     )
-    return [change_of(row) for row in connection.execute(query)]
+    return [change_from_row(row) for row in connection.execute(query)]
 
 
-def read_batches(connection: Connection, after: int, upto: int) -> list[Batch]:
+def read_batches(connection: Connection, after: int, upto: int) -> list[ChangeBatch]:
     """The transactions with `after < revision <= upto`, in order, as far as the log has them.
 
     The last may be missing: of more than `CHANGES_AT_ONCE` changes only the first transaction is read whole.
     """
-    upto = _page_end(connection, after, upto)
+    upto = _find_page_end(connection, after, upto)
     query = (
         select(CHANGES, DIGESTS.c.digest)
         .outerjoin(DIGESTS, DIGESTS.c.revision == CHANGES.c.revision)
@@ -149,12 +149,12 @@ def read_batches(connection: Connection, after: int, upto: int) -> list[Batch]:
     batches = []
     for revision, group in groupby(connection.execute(query), key=lambda row: row.revision):
         rows = list(group)
-        changes = tuple(map(change_of, rows))
-        batches.append(Batch(revision=revision, changes=changes, digest=rows[0].digest or ""))
+        changes = tuple(map(change_from_row, rows))
+        batches.append(ChangeBatch(revision=revision, changes=changes, digest=rows[0].digest or ""))
     return batches
 
 
-def _page_end(connection: Connection, after: int, upto: int) -> int:
+def _find_page_end(connection: Connection, after: int, upto: int) -> int:
     """`upto`, or the revision up to which there are no more changes than are read at once."""
     if upto <= after + 1:
         return upto
@@ -169,13 +169,13 @@ def _page_end(connection: Connection, after: int, upto: int) -> int:
     return upto if beyond is None else max(after + 1, beyond - 1)
 
 
-def read_news(connection: Connection, after: int, *, page: int) -> News:
+def read_log_update(connection: Connection, after: int, *, page: int) -> LogUpdate:
     """Where the store stands, and at most `page` transactions after `after`, all of one moment."""
     row = connection.execute(HEAD_QUERY.add_columns(digest_at(after).label("digest_before"))).one()
-    head = head_of(row)
+    head = head_from_row(row)
     upto = min(head.revision, after + page)
     batches = read_batches(connection, after, upto) if after < upto else ()
-    return News(head=head, digest=row.digest_before or "", batches=batches)
+    return LogUpdate(head=head, digest=row.digest_before or "", batches=batches)
 
 
 def compact_log(connection: Connection, *, keep_revisions: int, cutoff_ms: int) -> int:
@@ -193,15 +193,15 @@ def compact_log(connection: Connection, *, keep_revisions: int, cutoff_ms: int) 
     return compacted
 
 
-def read_all_changes(connection: Connection) -> Iterator[Change]:
+def read_all_changes(connection: Connection) -> Iterator[RecordChange]:
     """The whole log in its order, a few lines in memory at a time."""
     query = select(CHANGES).order_by(CHANGES.c.revision, CHANGES.c.position)
-    return map(change_of, connection.execute(query.execution_options(yield_per=ROWS_AT_ONCE)))
+    return map(change_from_row, connection.execute(query.execution_options(yield_per=ROWS_AT_ONCE)))
 
 
 def _read_touched(
-    connection: Connection, writes: Sequence[Write], revision: int
-) -> tuple[dict[RecordKey, Stored], str]:
+    connection: Connection, writes: Sequence[RecordWrite], revision: int
+) -> tuple[dict[RecordKey, StoredRecord], str]:
     """The records that the writes touch, and the digest of the log up to `revision`: one query for most."""
     digest = ""
     found = {}
@@ -213,12 +213,12 @@ def _read_touched(
         for row in connection.execute(query):
             digest = row.digest or ""
             if row.id is not None:
-                stored = stored_of(row)
+                stored = record_from_row(row)
                 found[RecordKey(stored.kind, stored.id)] = stored
     return found, digest
 
 
-def _store_records(connection: Connection, changes: Sequence[Change]) -> None:
+def _store_records(connection: Connection, changes: Sequence[RecordChange]) -> None:
     same_record = (RECORDS.c.kind == bindparam("of_kind"), RECORDS.c.id == bindparam("of_id"))
     replaced = [change for change in changes if change.before is not None]
     if replaced:

@@ -44,7 +44,7 @@ from sqlalchemy import (
 from sqlalchemy import cast as sql_cast
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
-from toolgate.model.revisions import Change, Stored
+from toolgate.model.revisions import RecordChange, StoredRecord
 from toolgate.registry.records.transaction import decode_body, encode_body, start_digest
 
 SCHEMA_VERSION: Final = 10
@@ -281,12 +281,12 @@ _MIGRATED: Final = Table(
 )
 
 
-class Damaged(Exception):
+class DamagedRow(Exception):
     """A row that is not as it was written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
+class StoreHead:
     """Where a store stands."""
 
     schema_version: int
@@ -304,25 +304,25 @@ def create_tables(connection: Connection, *, epoch: str) -> None:
         for index in _POSTGRESQL_INDEXES:
             connection.execute(index)
     connection.execute(insert(_MIGRATED), {"version_num": f"{SCHEMA_VERSION:04}"})
-    head = Head(schema_version=SCHEMA_VERSION, epoch=epoch, revision=0, compacted=0)
+    head = StoreHead(schema_version=SCHEMA_VERSION, epoch=epoch, revision=0, compacted=0)
     connection.execute(insert(HEAD), _head_row(head))
     store_digest(connection, 0, start_digest(epoch))
 
 
-def read_head(connection: Connection) -> Head:
+def read_head(connection: Connection) -> StoreHead:
     """Where the store stands; waits for nobody."""
-    return head_of(connection.execute(HEAD_QUERY).one())
+    return head_from_row(connection.execute(HEAD_QUERY).one())
 
 
-def lock_head(connection: Connection) -> Head:
+def lock_head(connection: Connection) -> StoreHead:
     """Where the store stands, and will until the end of this transaction. Waits for other writers.
 
     Without its digest: a row that was read while this waited is of before.
     """
-    return head_of(connection.execute(select(HEAD).with_for_update()).one())
+    return head_from_row(connection.execute(select(HEAD).with_for_update()).one())
 
 
-def store_head(connection: Connection, head: Head) -> None:
+def store_head(connection: Connection, head: StoreHead) -> None:
     """Move the store to where `head` says."""
     connection.execute(update(HEAD), _head_row(head))
 
@@ -354,10 +354,10 @@ HEAD_AS_RECORD: Final = select(
 """The head in the columns of a record."""
 
 
-def head_in_listing(row: Row[Any]) -> Head:
+def head_from_listing(row: Row[Any]) -> StoreHead:
     """What `HEAD_AS_RECORD` says. Raises Damaged."""
     _, epoch, revision, compacted, digest, schema_version, checksum = tuple(row)
-    head = Head(
+    head = StoreHead(
         schema_version=int(schema_version),
         epoch=epoch,
         revision=revision,
@@ -365,7 +365,7 @@ def head_in_listing(row: Row[Any]) -> Head:
         digest=digest,
     )
     if _head_row(head)["checksum"] != checksum:
-        raise Damaged("the head does not match its checksum")
+        raise DamagedRow("the head does not match its checksum")
     return head
 
 
@@ -379,9 +379,9 @@ def store_digest(connection: Connection, revision: int, digest: str) -> None:
     connection.execute(_STORE_DIGEST, {"revision": revision, "digest": digest})
 
 
-def record_row(stored: Stored) -> dict[str, Any]:
+def record_row(stored: StoredRecord) -> dict[str, Any]:
     """A record as a row."""
-    return _with_checksum(
+    return _add_checksum(
         {
             "kind": stored.kind,
             "id": stored.id,
@@ -393,15 +393,15 @@ def record_row(stored: Stored) -> dict[str, Any]:
     )
 
 
-def stored_of(row: Row[Any]) -> Stored:
+def record_from_row(row: Row[Any]) -> StoredRecord:
     """A row as a record. Raises Damaged."""
-    values = _checked(row, "record {kind} `{id}`")
-    return Stored(**values | {"body": decode_body(values["body"])})
+    values = _verify_checksum(row, "record {kind} `{id}`")
+    return StoredRecord(**values | {"body": decode_body(values["body"])})
 
 
-def change_row(change: Change, position: int) -> dict[str, Any]:
+def change_row(change: RecordChange, position: int) -> dict[str, Any]:
     """A change, the `position`-th of its transaction, as a row."""
-    return _with_checksum(
+    return _add_checksum(
         {
             "revision": change.revision,
             "position": position,
@@ -416,39 +416,39 @@ def change_row(change: Change, position: int) -> dict[str, Any]:
     )
 
 
-def change_of(row: Row[Any]) -> Change:
+def change_from_row(row: Row[Any]) -> RecordChange:
     """A row as a change. Raises Damaged."""
-    values = _checked(row, "change {revision} of {kind} `{id}`")
+    values = _verify_checksum(row, "change {revision} of {kind} `{id}`")
     del values["position"]
     bodies = {
         name: None if values[name] is None else decode_body(values[name]) for name in ("before", "after")
     }
-    return Change(**values | bodies)
+    return RecordChange(**values | bodies)
 
 
-def head_of(row: Row[Any]) -> Head:
+def head_from_row(row: Row[Any]) -> StoreHead:
     """A row as the head. Raises Damaged."""
-    values = _checked(row, "the head")
+    values = _verify_checksum(row, "the head")
     del values["id"]
-    return Head(**values, digest=getattr(row, "digest", None) or "")
+    return StoreHead(**values, digest=getattr(row, "digest", None) or "")
 
 
-def _head_row(head: Head) -> dict[str, Any]:
+def _head_row(head: StoreHead) -> dict[str, Any]:
     values = asdict(head)
     del values["digest"]
-    return _with_checksum({"id": 1, **values})
+    return _add_checksum({"id": 1, **values})
 
 
-def _with_checksum(values: Mapping[str, Any]) -> dict[str, Any]:
+def _add_checksum(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**values, "checksum": _checksum(values)}
 
 
-def _checked(row: Row[Any], what: str) -> dict[str, Any]:
+def _verify_checksum(row: Row[Any], what: str) -> dict[str, Any]:
     values = dict(cast("Mapping[str, Any]", row._mapping))
     for name in _DIGESTS_IN_ROWS:
         values.pop(name, None)
     if values.pop("checksum") != _checksum(values):
-        raise Damaged(f"{what.format(**values)} does not match its checksum")
+        raise DamagedRow(f"{what.format(**values)} does not match its checksum")
     return values
 
 

@@ -24,7 +24,7 @@ Topic = Literal[
 but until when a node has them. Replicas are not notified of those, nor of what is listed after them."""
 
 
-class Database(Protocol):
+class TransactionRunner(Protocol):
     """How an engine runs a transaction. Used from worker threads; failures are ours, not the library's."""
 
     def read(self, work: Callable[[Connection], T], *, is_single: bool = False) -> T:
@@ -37,7 +37,7 @@ class Database(Protocol):
         """`work`, then a commit that has reached the disk; or nothing at all."""
 
 
-def _nothing(_: object) -> None:
+def _ignore_result(_: object) -> None:
     """What follows a change that nobody waits for."""
 
 
@@ -45,7 +45,12 @@ class Transactions:
     """Runs the transactions of a database on its threads, for the event loop."""
 
     def __init__(
-        self, database: Database, *, reader: Executor, writer: Executor, within_s: float | None = None
+        self,
+        database: TransactionRunner,
+        *,
+        reader: Executor,
+        writer: Executor,
+        within_s: float | None = None,
     ) -> None:
         """`within_s`: when a caller is told that the database hangs. None: never, it is a file."""
         self._database = database
@@ -61,19 +66,19 @@ class Transactions:
         """See `Database.read`. Only work that is said to be long may take as long as it likes."""
         self._check_open()
         read = partial(self._database.read, work, is_single=is_single)
-        async with _giving_up(None if is_long else self._within_s, "the database does not answer"):
+        async with _limit_wait(None if is_long else self._within_s, "the database does not answer"):
             return await self._loop.run_in_executor(self._reader, read)
 
     async def change(
         self,
         work: Callable[[Connection], T],
         *,
-        then: Callable[[T], None] = _nothing,
+        then: Callable[[T], None] = _ignore_result,
         topic: Topic = "registry",
     ) -> T:
         """See `Database.change`. `then` runs in the loop after the commit, also when the caller has left."""
         self._check_open()
-        async with _giving_up(
+        async with _limit_wait(
             self._within_s, "the database does not answer: the change may have been stored or not"
         ):
             return await self._loop.run_in_executor(self._writer, self._commit, work, then, topic)
@@ -93,7 +98,7 @@ class Transactions:
 
 
 @asynccontextmanager
-async def _giving_up(within_s: float | None, message: str) -> AsyncIterator[None]:
+async def _limit_wait(within_s: float | None, message: str) -> AsyncIterator[None]:
     """Raises StorageUnavailable when the block takes too long. Its thread cannot be stopped, and goes on."""
     try:
         async with asyncio.timeout(within_s):

@@ -18,7 +18,7 @@ from typing import Any, Final
 from toolgate.errors import InvalidRecord, NotFound
 from toolgate.model.servers import ServerRecord
 from toolgate.registry.files.toml import parse_toml
-from toolgate.registry.problems import printable
+from toolgate.registry.records.body import printable
 from toolgate.registry.records.codec import parse_server, unknown_fields
 
 MAX_FILE_BYTES: Final = 1024 * 1024
@@ -78,7 +78,7 @@ class _Findings:
     def warn(self, file: str, message: str) -> None:
         self.warnings.append(f"{file}: {message}")
 
-    def doubt(self, file: str, message: str) -> None:
+    def warn_or_fail(self, file: str, message: str) -> None:
         """Something one can live with, unless one asked to be strict."""
         if self.strict:
             self.problems.append(FileProblem(file=file, message=message))
@@ -94,19 +94,23 @@ def scan_directory(directory: Path, *, recursive: bool = False, strict: bool = F
     """
     findings = _Findings(strict=strict)
     servers: dict[str, ServerFile] = {}
-    with _readable(directory):
+    with _translate_errors(directory):
         if directory.stat().st_mode & stat.S_IWOTH:
-            findings.doubt(str(directory), "anybody may write here, and so choose what the gateway runs")
+            findings.warn_or_fail(
+                str(directory), "anybody may write here, and so choose what the gateway runs"
+            )
         files = list(_walk(directory, "", recursive=recursive, findings=findings))
     for file in files:
         try:
             record = _load(directory, file, findings)
-        except _Bad as exc:
+        except _InvalidFile as exc:
             findings.problems.append(exc.problem)
             continue
         if earlier := servers.pop(record.server_id, None):
             wins = "" if strict else "; this file wins"
-            findings.doubt(file, f"duplicate server `{record.server_id}`, also in {earlier.file}{wins}")
+            findings.warn_or_fail(
+                file, f"duplicate server `{record.server_id}`, also in {earlier.file}{wins}"
+            )
         servers[record.server_id] = ServerFile(file=file, record=record)
     return DirectoryScan(
         servers=tuple(servers.values()),
@@ -117,7 +121,7 @@ def scan_directory(directory: Path, *, recursive: bool = False, strict: bool = F
 
 def fingerprint(directory: Path, *, recursive: bool = False) -> Fingerprint:
     """What the files look like from outside. Raises NotFound like `scan_directory`."""
-    with _readable(directory):
+    with _translate_errors(directory):
         files = list(_walk(directory, "", recursive=recursive, findings=_Findings(strict=False)))
     looks = set()
     for file in files:
@@ -128,7 +132,7 @@ def fingerprint(directory: Path, *, recursive: bool = False) -> Fingerprint:
 
 
 @contextmanager
-def _readable(directory: Path) -> Iterator[None]:
+def _translate_errors(directory: Path) -> Iterator[None]:
     try:
         yield
     except OSError as exc:
@@ -149,7 +153,7 @@ def _walk(directory: Path, prefix: str, *, recursive: bool, findings: _Findings)
             if recursive and not entry.name.startswith(".") and file.count("/") < MAX_DEPTH:
                 yield from _walk(directory / entry.name, f"{file}/", recursive=True, findings=findings)
         elif reason := _why_ignored(entry, is_meant=is_meant):
-            findings.warn(_shown(file), f"ignored, it is {reason}")
+            findings.warn(_printable_name(file), f"ignored, it is {reason}")
         elif is_meant:
             yield file
 
@@ -171,13 +175,13 @@ def _why_ignored(entry: os.DirEntry[str], *, is_meant: bool) -> str | None:
     return None
 
 
-def _shown(file: str) -> str:
+def _printable_name(file: str) -> str:
     """A name that may be anything, fit for a log line."""
     text = printable(file)
     return text if len(text) <= MAX_FILE_NAME else f"{text[: MAX_FILE_NAME // 2]}…"
 
 
-class _Bad(Exception):
+class _InvalidFile(Exception):
     """A file that gives no server."""
 
     def __init__(self, problem: FileProblem) -> None:
@@ -189,15 +193,17 @@ def _load(directory: Path, file: str, findings: _Findings) -> ServerRecord:
     text = _read(directory / file, file, findings)
     body = _parse(file, text)
     if "server_id" not in body and isinstance(body.get("mcpServers"), dict):
-        raise _bad(file, "", "is another program's; register its servers with `toolgate servers import`")
+        raise _invalid_file(
+            file, "", "is another program's; register its servers with `toolgate servers import`"
+        )
     if not findings.strict:
         for field in unknown_fields("server", body):
             findings.warn(file, f"`{field}` is not a known field, it is passed over")
     try:
         return parse_server(body, strict=findings.strict)
     except InvalidRecord as exc:
-        line = line_of(text, exc.data.get("problems", ()))
-        raise _bad(file, text, str(exc), line=line) from exc
+        line = find_line(text, exc.data.get("problems", ()))
+        raise _invalid_file(file, text, str(exc), line=line) from exc
 
 
 def _read(path: Path, file: str, findings: _Findings) -> str:
@@ -210,39 +216,41 @@ def _read(path: Path, file: str, findings: _Findings) -> str:
             data = opened.read(MAX_FILE_BYTES + 1) if stat.S_ISREG(before.st_mode) else b""
             after = os.fstat(descriptor)
     except OSError as exc:
-        raise _bad(file, "", f"cannot be read: {exc.strerror}") from exc
+        raise _invalid_file(file, "", f"cannot be read: {exc.strerror}") from exc
     if len(data) > MAX_FILE_BYTES:
-        raise _bad(file, "", f"has more than {MAX_FILE_BYTES} bytes")
+        raise _invalid_file(file, "", f"has more than {MAX_FILE_BYTES} bytes")
     if before.st_mtime_ns != after.st_mtime_ns or len(data) != after.st_size:
-        raise _bad(file, "", "is being written")
+        raise _invalid_file(file, "", "is being written")
     if after.st_mode & stat.S_IWOTH:
-        findings.doubt(file, "anybody may write to this file, and so choose what the gateway runs")
+        findings.warn_or_fail(file, "anybody may write to this file, and so choose what the gateway runs")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
         line = data[: exc.start].count(b"\n") + 1
-        raise _bad(file, "", "is not UTF-8", line=line) from exc
+        raise _invalid_file(file, "", "is not UTF-8", line=line) from exc
 
 
 def _parse(file: str, text: str) -> Mapping[str, Any]:
     try:
         if file.lower().endswith(".toml"):
             return parse_toml(text)
-        body = json.loads(text, object_pairs_hook=_unrepeated, parse_constant=_refuse_constant)
+        body = json.loads(text, object_pairs_hook=_reject_duplicates, parse_constant=_refuse_constant)
     except json.JSONDecodeError as exc:
-        raise _bad(file, text, f"is not JSON: {exc.msg}", line=exc.lineno) from exc
+        raise _invalid_file(file, text, f"is not JSON: {exc.msg}", line=exc.lineno) from exc
     except tomllib.TOMLDecodeError as exc:
         place = _TOML_LINE.search(str(exc))
         message = _TOML_LINE.sub("", str(exc)).strip()
-        raise _bad(file, text, f"is not TOML: {message}", line=int(place[1]) if place else None) from exc
+        raise _invalid_file(
+            file, text, f"is not TOML: {message}", line=int(place[1]) if place else None
+        ) from exc
     except (ValueError, RecursionError) as exc:
-        raise _bad(file, text, f"cannot be parsed: {exc}") from exc
+        raise _invalid_file(file, text, f"cannot be parsed: {exc}") from exc
     if not isinstance(body, dict):
-        raise _bad(file, text, "does not hold one object", line=1)
+        raise _invalid_file(file, text, "does not hold one object", line=1)
     return body
 
 
-def _unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
         raise ValueError("a member stands in one object twice")
@@ -253,12 +261,14 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"`{name}` is not JSON")
 
 
-def _bad(file: str, text: str, message: str, *, line: int | None = None) -> _Bad:
+def _invalid_file(file: str, text: str, message: str, *, line: int | None = None) -> _InvalidFile:
     claim = _CLAIMED_ID.search(text)
-    return _Bad(FileProblem(file=file, message=message, line=line, claimed_id=claim[1] if claim else None))
+    return _InvalidFile(
+        FileProblem(file=file, message=message, line=line, claimed_id=claim[1] if claim else None)
+    )
 
 
-def line_of(text: str, problems: Iterable[Mapping[str, str]]) -> int | None:
+def find_line(text: str, problems: Iterable[Mapping[str, str]]) -> int | None:
     """The line of the first field at fault whose name stands in the file only once."""
     for problem in problems:
         name = problem["field"].split("[")[0].rpartition(".")[2]

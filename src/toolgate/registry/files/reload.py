@@ -1,4 +1,6 @@
-"""The directory of server files, applied to the store: at start, on demand, and as files change.
+"""What a directory of server files means for the servers in the store, decided without touching either.
+
+The directory of server files, applied to the store: at start, on demand, and as files change.
 
 Who owns a server is told by the actor of its last write, which the store keeps with the record:
 `directory:<file>` is the directory's. So a file that goes away takes its server with it, and what was last
@@ -11,16 +13,146 @@ A file that is wrong changes nothing: its server stays as it was last good.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
-from pathlib import Path
-from typing import Final
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
+from typing import Any, Final
 
 from watchfiles import awatch
 
 from toolgate.errors import Conflict, InvalidRecord, ToolgateError
-from toolgate.registry.files.directory import Fingerprint, fingerprint, scan_directory
-from toolgate.registry.reload_plan import ACTOR, ReloadPlan, ReloadReport, plan_reload
+from toolgate.model.revisions import RecordList, RecordWrite, StoredRecord
+from toolgate.registry.files.directory import (
+    DirectoryScan,
+    FileProblem,
+    Fingerprint,
+    ServerFile,
+    fingerprint,
+    scan_directory,
+)
+from toolgate.registry.records.codec import encode_record, namespace_of
+from toolgate.registry.records.diff import RecordDiff, diff_server
 from toolgate.registry.store.contract import Store
+
+ACTOR: Final = "directory"
+_ACTOR_PREFIX: Final = f"{ACTOR}:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReloadReport:
+    """What a reload did, or a preview would do."""
+
+    revision: int
+    """Of the registry: after a reload, or at a preview."""
+    applied: tuple[RecordDiff, ...] = ()
+    kept: tuple[str, ...] = ()
+    """Servers that stay as they were last good, because their file is wrong now."""
+    warnings: tuple[str, ...] = ()
+    problems: tuple[FileProblem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReloadPlan:
+    """The transaction that makes the store agree with the directory."""
+
+    writes: tuple[RecordWrite, ...]
+    report: ReloadReport
+    sources: Mapping[str, str]
+    """Server id to the file it comes from."""
+
+
+def source_of(stored: StoredRecord) -> str | None:
+    """The file a record was last written from, or None when it was not the directory that wrote it."""
+    return stored.actor.removeprefix(_ACTOR_PREFIX) if stored.actor.startswith(_ACTOR_PREFIX) else None
+
+
+def plan_reload(scan: DirectoryScan, listing: RecordList, *, sources: Mapping[str, str]) -> ReloadPlan:
+    """`sources` is what the last reload found out, where it knows better than the records' own actors:
+    a file that was renamed and not changed writes nothing.
+    """
+    planner = _Planner(scan, listing, sources)
+    planner.keep_last_good()
+    planner.drop_clashes()
+    writes, diffs = planner.changes()
+    report = ReloadReport(
+        revision=listing.revision,
+        applied=diffs,
+        kept=tuple(sorted(planner.kept)),
+        warnings=scan.warnings,
+        problems=tuple(planner.problems),
+    )
+    return ReloadPlan(writes=writes, report=report, sources=planner.sources)
+
+
+class _Planner:
+    """The sets a plan is made of; each step takes from one and gives to another."""
+
+    def __init__(self, scan: DirectoryScan, listing: RecordList, sources: Mapping[str, str]) -> None:
+        self.stored = {record.id: record for record in listing.records}
+        files = {name: source_of(record) for name, record in self.stored.items()}
+        self.owned = {name: sources.get(name, file) for name, file in files.items() if file is not None}
+        """The directory's servers, each with its file."""
+        self.given = {server.record.server_id: server for server in scan.servers}
+        """What the good files say."""
+        self.kept: dict[str, str] = {}
+        """Servers whose file is wrong, each with that file."""
+        self.problems = list(scan.problems)
+
+    @property
+    def removed(self) -> list[str]:
+        return [name for name in self.owned if name not in self.given and name not in self.kept]
+
+    @property
+    def sources(self) -> dict[str, str]:
+        return {name: server.file for name, server in self.given.items()} | self.kept
+
+    def keep_last_good(self) -> None:
+        """A wrong file outvotes a good one that comes before it, as it did when it was good."""
+        for problem in self.problems:
+            for name in self._servers_of(problem):
+                good = self.given.get(name)
+                if good is None or good.file < problem.file:
+                    self.given.pop(name, None)
+                    self.kept[name] = problem.file
+
+    def _servers_of(self, problem: FileProblem) -> list[str]:
+        """The servers a wrong file stands for: those it gave, and the one it still seems to be about."""
+        claimed = problem.claimed_id or PurePath(problem.file).stem
+        gave = [name for name, file in self.owned.items() if file == problem.file]
+        return [*gave, claimed] if claimed in self.owned and claimed not in self.given else gave
+
+    def drop_clashes(self) -> None:
+        """A namespace belongs to one server. The file that comes to it later is wrong."""
+        while clash := self._first_clash():
+            server, other = clash
+            record = server.record
+            message = f"`tool_namespace`: server `{other}` has `{record.tool_namespace}` already"
+            self.problems.append(FileProblem(file=server.file, message=message, claimed_id=record.server_id))
+            del self.given[record.server_id]
+            if record.server_id in self.owned:
+                self.kept[record.server_id] = server.file
+
+    def _first_clash(self) -> tuple[ServerFile, str] | None:
+        going = {*self.given, *self.removed}
+        taken = {namespace_of(record): name for name, record in self.stored.items() if name not in going}
+        for name, server in self.given.items():
+            other = taken.setdefault(server.record.tool_namespace, name)
+            if other != name:
+                return server, other
+        return None
+
+    def changes(self) -> tuple[tuple[RecordWrite, ...], tuple[RecordDiff, ...]]:
+        """The transaction, and how it looks to people."""
+        after: dict[str, tuple[str, dict[str, Any] | None]] = {
+            name: (server.file, encode_record(server.record)) for name, server in self.given.items()
+        } | {name: (self.owned[name], None) for name in self.removed}
+        writes, diffs = [], []
+        for name, (file, body) in sorted(after.items()):
+            before = self.stored[name].body if name in self.stored else None
+            if before != body:
+                writes.append(RecordWrite(kind="server", id=name, body=body, actor=f"{_ACTOR_PREFIX}{file}"))
+                diffs.append(diff_server(name, file, before=before, after=body))
+        return tuple(writes), tuple(diffs)
+
 
 QUIET_S: Final = 0.2
 """Files are read once nothing was saved for this long: editors save in several steps."""
@@ -35,7 +167,7 @@ OnApplied = Callable[[ReloadReport, str], None]
 _log = logging.getLogger(__name__)
 
 
-def _unheard(_report: ReloadReport, _by: str) -> None:
+def _ignore_report(_report: ReloadReport, _by: str) -> None:
     """For a directory that nobody takes note of."""
 
 
@@ -49,7 +181,7 @@ class DirectoryLoader:
         *,
         strict: bool = False,
         recursive: bool = False,
-        on_applied: OnApplied = _unheard,
+        on_applied: OnApplied = _ignore_report,
     ) -> None:
         """`on_applied` is told of every reload that was committed."""
         self._store = store
@@ -59,7 +191,7 @@ class DirectoryLoader:
         self._recursive = recursive
         self._sources: Mapping[str, str] = {}
         self._loaded: Fingerprint | None = None
-        self._told: frozenset[str] = frozenset()
+        self._logged_lines: frozenset[str] = frozenset()
         self._turn = asyncio.Lock()
 
     async def preview(self) -> ReloadReport:
@@ -73,7 +205,7 @@ class DirectoryLoader:
         InvalidRecord where `strict` and a file is wrong.
         """
         async with self._turn:
-            looked = await self._look()
+            looked = await self._read_fingerprint()
             try:
                 plan = await self._commit()
             except InvalidRecord:
@@ -105,7 +237,7 @@ class DirectoryLoader:
 
     async def _reload_if_changed(self) -> None:
         try:
-            if await self._look() != self._loaded:
+            if await self._read_fingerprint() != self._loaded:
                 await self._settle()
                 await self.reload()
         except ToolgateError as exc:
@@ -113,12 +245,12 @@ class DirectoryLoader:
 
     async def _settle(self) -> None:
         """Wait until the files look the same twice."""
-        before, now = None, await self._look()
+        before, now = None, await self._read_fingerprint()
         while before != now:
             await asyncio.sleep(QUIET_S)
-            before, now = now, await self._look()
+            before, now = now, await self._read_fingerprint()
 
-    async def _look(self) -> Fingerprint:
+    async def _read_fingerprint(self) -> Fingerprint:
         return await asyncio.to_thread(fingerprint, self._directory, recursive=self._recursive)
 
     async def _commit(self) -> ReloadPlan:
@@ -151,6 +283,6 @@ class DirectoryLoader:
         """Log each line when it is new, not again with every reload."""
         now = dict.fromkeys(lines)
         for line in now:
-            if line not in self._told:
+            if line not in self._logged_lines:
                 _log.warning("registry directory: %s", line)
-        self._told = frozenset(now)
+        self._logged_lines = frozenset(now)

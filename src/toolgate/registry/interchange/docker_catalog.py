@@ -46,7 +46,7 @@ def is_docker_catalog(document: Json) -> bool:
     return isinstance(servers, Mapping) and all(isinstance(one, Mapping) for one in servers.values())
 
 
-def docker_servers(document: Json) -> Mapping[str, Json]:
+def find_docker_servers(document: Json) -> Mapping[str, Json]:
     """Name to definition, or InvalidRecord."""
     if not is_docker_catalog(document):
         raise InvalidRecord("this is no catalog of Docker's: it has no `registry` of servers")
@@ -65,7 +65,7 @@ def parse_docker_server(name: str, server: Json) -> DockerServer:
         raise InvalidRecord("each of its tools is a container of its own, which is no MCP server")
     else:
         found = _container(name, server)
-    found.body.update(_labels(server))
+    found.body.update(_parse_labels(server))
     if server.get("oauth") and "http" in found.body:
         found.warnings.append(f"`{name}` wants a login: add `http.oauth` to its record")
     return found
@@ -85,14 +85,14 @@ def _container(name: str, server: Json) -> DockerServer:
     if server.get("disableNetwork") is True:
         args.append("--network=none")
     for variable, value in _variables(server):
-        text = _filled(value)
+        text = _fill_templates(value)
         if text is None:
             warnings.append(f"`{name}`: the variable `{variable}` is left out: it is a list, to be filled in")
         else:
             args += ["-e", f"{variable}={text}"]
     args.append(image)
     for word in _texts(server, "command"):
-        text = _filled(word)
+        text = _fill_templates(word)
         if text is None:
             warnings.append(f"`{name}`: an argument is left out: it is a list, to be filled in")
         else:
@@ -151,7 +151,7 @@ def _variable(name: object) -> str:
     raise InvalidRecord("it names a variable that no environment can have")
 
 
-def _filled(text: str) -> str | None:
+def _fill_templates(text: str) -> str | None:
     """`text` with what a user has to fill in as references; None where that is a list."""
     if any(match[2] for match in _TEMPLATE.finditer(text)):
         return None
@@ -162,7 +162,7 @@ def _reference_name(name: str) -> str:
     return _NOT_IN_VARIABLE.sub("_", name).strip("_").upper()
 
 
-def _labels(server: Json) -> dict[str, Any]:
+def _parse_labels(server: Json) -> dict[str, Any]:
     """What people see and find it by."""
     metadata = server.get("metadata")
     metadata = metadata if isinstance(metadata, Mapping) else {}

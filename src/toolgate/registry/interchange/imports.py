@@ -15,17 +15,17 @@ from importlib import import_module
 from typing import Any, Final, Literal
 
 from toolgate.errors import InvalidRecord
-from toolgate.model.names import MAX_SERVER_ID, server_id_like
+from toolgate.model.names import MAX_SERVER_ID, slugify_server_id
 from toolgate.registry.files.toml import parse_toml
 from toolgate.registry.interchange.docker_catalog import (
-    docker_servers,
+    find_docker_servers,
     is_docker_catalog,
     parse_docker_server,
 )
 from toolgate.registry.interchange.server_json import is_server_json, parse_server_json, server_json_name
 from toolgate.registry.records.codec import parse_server
 
-Format = Literal["auto", "registry", "mcpServers", "server.json", "docker"]
+ImportFormat = Literal["auto", "registry", "mcpServers", "server.json", "docker"]
 
 _PLACES: Final = (("mcpServers",), ("servers",), ("mcp", "servers"), ("mcp", "mcpServers"))
 _URL_FIELDS: Final = ("url", "serverUrl", "httpUrl")
@@ -41,7 +41,7 @@ _DOCKER_CATALOG = re.compile(r"^registry[ \t]*:", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Imports:
+class ImportResult:
     """What was found: bodies with an id, what none could be made of and why, and what is left out."""
 
     bodies: list[dict[str, Any]]
@@ -49,7 +49,7 @@ class Imports:
     warnings: list[str] = field(default_factory=list)
 
 
-def parse_imports(content: object, form: Format = "auto") -> Imports:
+def parse_imports(content: object, form: ImportFormat = "auto") -> ImportResult:
     """The servers in `content`: JSON as it is or as text, TOML, or the YAML of a Docker catalog.
 
     Raises InvalidRecord if there is none.
@@ -60,20 +60,20 @@ def parse_imports(content: object, form: Format = "auto") -> Imports:
         raise InvalidRecord("this is nested too deeply to be read") from exc
 
 
-def _parse(content: object, form: Format) -> Imports:
+def _parse(content: object, form: ImportFormat) -> ImportResult:
     document = _parse_text(content, form) if isinstance(content, str) else content
-    match _form_of(document) if form == "auto" else form:
+    match _detect_format(document) if form == "auto" else form:
         case "registry":
-            return Imports(_records(document), {})
+            return ImportResult(_parse_own_records(document), {})
         case "server.json":
-            return _official(document)
+            return _parse_server_json_list(document)
         case "docker":
-            return _docker(document)
+            return _parse_docker_catalog(document)
         case _:
-            return Imports(_foreign(document), {})
+            return ImportResult(_parse_mcp_servers(document), {})
 
 
-def _parse_text(text: str, form: Format) -> object:
+def _parse_text(text: str, form: ImportFormat) -> object:
     """JSON if it begins like JSON, which may hold comments; YAML if it is Docker's catalog; else TOML."""
     if _keep_strings(_COMMENT, text[:4096]).lstrip()[:1] in {"{", "["}:
         return _parse_json(text)
@@ -94,7 +94,7 @@ def _parse_json(text: str) -> object:
         raise InvalidRecord(f"this is not JSON: {exc}") from exc
 
 
-def _form_of(document: object) -> Format:
+def _detect_format(document: object) -> ImportFormat:
     first = document[0] if isinstance(document, list) and document else document
     if not isinstance(first, dict):
         return "mcpServers"  # which says best what is missing
@@ -108,7 +108,7 @@ def _form_of(document: object) -> Format:
     return "server.json" if is_server_json(inner if isinstance(inner, dict) else first) else "mcpServers"
 
 
-def _records(document: object) -> list[dict[str, Any]]:
+def _parse_own_records(document: object) -> list[dict[str, Any]]:
     found = document if isinstance(document, list) else [document]
     bodies = [one for one in found if isinstance(one, dict) and isinstance(one.get("server_id"), str)]
     if not bodies or len(bodies) < len(found):
@@ -116,9 +116,9 @@ def _records(document: object) -> list[dict[str, Any]]:
     return bodies
 
 
-def _official(document: object) -> Imports:
+def _parse_server_json_list(document: object) -> ImportResult:
     """One `server.json`, the registry's own answer around one, or a list of either, also as it answers."""
-    imports, taken = Imports([], {}), set[str]()
+    imports, taken = ImportResult([], {}), set[str]()
     if isinstance(document, dict) and isinstance(document.get("servers"), list):
         document = document["servers"]
     for one in document if isinstance(document, list) else [document]:
@@ -137,10 +137,10 @@ def _official(document: object) -> Imports:
     return imports
 
 
-def _docker(document: object) -> Imports:
+def _parse_docker_catalog(document: object) -> ImportResult:
     """Of hundreds of servers one that cannot be used does not keep out the others."""
-    imports, taken = Imports([], {}), set[str]()
-    for name, server in docker_servers(document if isinstance(document, dict) else {}).items():
+    imports, taken = ImportResult([], {}), set[str]()
+    for name, server in find_docker_servers(document if isinstance(document, dict) else {}).items():
         try:
             found = parse_docker_server(name, server)
             parse_server({"server_id": "any", **found.body})
@@ -152,10 +152,10 @@ def _docker(document: object) -> Imports:
     return imports
 
 
-def _foreign(document: object) -> list[dict[str, Any]]:
+def _parse_mcp_servers(document: object) -> list[dict[str, Any]]:
     servers = _find_servers(document)
     taken: set[str] = set()
-    return [_body(_unique_id(name, taken), name, server) for name, server in servers.items()]
+    return [_make_body(_unique_id(name, taken), name, server) for name, server in servers.items()]
 
 
 def _keep_strings(pattern: re.Pattern[str], text: str) -> str:
@@ -174,7 +174,7 @@ def _find_servers(document: object) -> Mapping[str, Any]:
 
 def _unique_id(name: str, taken: set[str]) -> str:
     """`GitHub (work)` becomes `github-work`, a second one `github-work-2`."""
-    stem = server_id_like(name, max_chars=MAX_SERVER_ID - 3) or "server"
+    stem = slugify_server_id(name, max_chars=MAX_SERVER_ID - 3) or "server"
     server_id, number = stem, 1
     while server_id in taken:
         number += 1
@@ -183,18 +183,18 @@ def _unique_id(name: str, taken: set[str]) -> str:
     return server_id
 
 
-def _body(server_id: str, name: str, server: Mapping[str, Any]) -> dict[str, Any]:
+def _make_body(server_id: str, name: str, server: Mapping[str, Any]) -> dict[str, Any]:
     body: dict[str, Any] = {"server_id": server_id}
     url = next((server[field] for field in _URL_FIELDS if field in server), None)
     if url is None:
         launch = {field: server[field] for field in ("command", "args", "env", "cwd") if server.get(field)}
-        body |= {"transport": "stdio", "stdio": _translated(launch)}
+        body |= {"transport": "stdio", "stdio": _translate_variables(launch)}
     else:
         is_legacy = server.get("type", server.get("transport")) == "sse"
         endpoint = {"url": url} | ({"headers": server["headers"]} if server.get("headers") else {})
         body |= {
             "transport": "http_sse_legacy" if is_legacy else "streamable_http",
-            "http": _translated(endpoint),
+            "http": _translate_variables(endpoint),
         }
     if name != server_id:
         body["display_name"] = name
@@ -203,14 +203,14 @@ def _body(server_id: str, name: str, server: Mapping[str, Any]) -> dict[str, Any
     return body
 
 
-def _translated(value: Any) -> Any:
+def _translate_variables(value: Any) -> Any:
     """Variables of other programs as references of ours, in every text of a definition."""
     if isinstance(value, str):
         return _VARIABLE.sub(_reference, value)
     if isinstance(value, list):
-        return [_translated(item) for item in value]
+        return [_translate_variables(item) for item in value]
     if isinstance(value, dict):
-        return {name: _translated(item) for name, item in value.items()}
+        return {name: _translate_variables(item) for name, item in value.items()}
     return value
 
 

@@ -3,13 +3,23 @@
 A server becomes one record: its first package that a known program can run, else its first remote. What has
 to be filled in before it runs (keys, mostly) becomes a reference to a variable of the node; nothing is
 downloaded or started here, and nothing that is read is checked: a body still has to pass `parse_server`.
+
+A server's record as a `server.json`, to be published elsewhere: the inverse of `server_json`.
+
+It is made from a body whose secrets are masked already, and what is masked becomes something to fill in.
+Nothing but a package that a known program runs, or a URL, can be started elsewhere: any other record is
+refused.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from toolgate.errors import InvalidRecord
+from toolgate.model.names import REFERENCE
+from toolgate.redaction.secret_names import looks_secret
+from toolgate.redaction.shapes import MASK
 
 Json = Mapping[str, Any]
 
@@ -40,7 +50,10 @@ def parse_server_json(document: Json) -> dict[str, Any]:
     """The body of the server, without an id. Raises InvalidRecord if nothing in it can be run or reached."""
     packages, remotes = _objects(document, "packages"), _objects(document, "remotes")
     reasons = []
-    for make, part in [*((_package, one) for one in packages), *((_remote, one) for one in remotes)]:
+    for make, part in [
+        *((_parse_package, one) for one in packages),
+        *((_parse_remote, one) for one in remotes),
+    ]:
         try:
             return make(part)
         except InvalidRecord as exc:
@@ -54,7 +67,7 @@ def server_json_name(document: Json) -> tuple[str, str]:
     return name.rpartition("/")[2] or name, str(document.get("title") or name)
 
 
-def _package(package: Json) -> dict[str, Any]:
+def _parse_package(package: Json) -> dict[str, Any]:
     kind = str(package.get("registryType"))
     transport = _object(package, "transport").get("type", "stdio")
     if kind not in RUNNERS:
@@ -119,7 +132,7 @@ def _identifier(kind: str, package: Json) -> str:
             return f"{identifier}@{version}"
 
 
-def _remote(remote: Json) -> dict[str, Any]:
+def _parse_remote(remote: Json) -> dict[str, Any]:
     transport = REMOTES.get(str(remote.get("type")))
     url = remote.get("url")
     if transport is None or not isinstance(url, str):
@@ -129,7 +142,7 @@ def _remote(remote: Json) -> dict[str, Any]:
         for one in _objects(remote, "headers")
         if (text := _text(one, str(one.get("name")))) is not None
     }
-    endpoint = {"url": _filled(url, remote)} | ({"headers": headers} if headers else {})
+    endpoint = {"url": _fill_placeholders(url, remote)} | ({"headers": headers} if headers else {})
     return {"transport": transport, "http": endpoint}
 
 
@@ -160,14 +173,14 @@ def _text(wanted: Json, name: str) -> str | None:
     """
     value, default = wanted.get("value"), wanted.get("default")
     if isinstance(value, str):
-        return _filled(value, wanted)
+        return _fill_placeholders(value, wanted)
     is_secret = wanted.get("isSecret") is True
     if isinstance(default, str) and default and not is_secret:
-        return reference(name, default)
-    return reference(name) if is_secret or wanted.get("isRequired") is True else None
+        return make_reference(name, default)
+    return make_reference(name) if is_secret or wanted.get("isRequired") is True else None
 
 
-def _filled(text: str, owner: Json) -> str:
+def _fill_placeholders(text: str, owner: Json) -> str:
     """`text` with each `{name}` as the owner's `variables` say. Others are part of the text."""
     variables = _object(owner, "variables")
 
@@ -176,12 +189,12 @@ def _filled(text: str, owner: Json) -> str:
             return match[0]
         wanted = _object(variables, match[1])
         found = _text({"isRequired": True, **wanted}, match[1])
-        return reference(match[1]) if found is None else found
+        return make_reference(match[1]) if found is None else found
 
     return _PLACEHOLDER.sub(fill, text)
 
 
-def reference(name: str, default: str | None = None) -> str:
+def make_reference(name: str, default: str | None = None) -> str:
     """To the variable of the node that holds what goes by this name elsewhere."""
     variable = _NOT_IN_VARIABLE.sub("_", name).strip("_").upper() or "VALUE"
     variable = f"_{variable}" if variable[0].isdigit() else variable
@@ -197,3 +210,190 @@ def _object(owner: Json, member: str) -> Json:
 def _objects(owner: Json, member: str) -> list[Json]:
     found = owner.get(member)
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+JsonObject = dict[str, Any]
+
+SCHEMA: Final = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
+MAX_TITLE: Final = 100
+"""Of characters, in titles and descriptions."""
+
+_VERSION = re.compile(r"[0-9][\w.+!-]*")
+_VERSION_SIGNS: Final = {"npm": "@", "nuget": "@", "pypi": "=="}
+"""What parts an identifier from its version. Of an image the tag is part of the identifier."""
+_VALUED: Final = frozenset(
+    {
+        *("-e", "--env", "--env-file", "-v", "--volume", "--mount", "-u", "--user", "-w", "--workdir"),
+        *("-p", "--publish", "--network", "--add-host", "--name", "--platform", "--security-opt"),
+        "--entrypoint",
+    }
+)
+"""Options of `docker run` whose value is the next word."""
+_BARE: Final = frozenset({"--init", "--read-only", "--privileged", "-t", "--tty"})
+"""Those that have none."""
+_IMPLIED: Final[Mapping[str, frozenset[str]]] = {
+    "npm": frozenset({"-y", "--yes"}),
+    "pypi": frozenset(),
+    "oci": frozenset({"--rm", "-i", "--interactive"}),
+    "nuget": frozenset({"-y", "--yes"}),
+}
+"""What goes without saying: whoever runs the package adds it."""
+_HOLE = re.compile(rf"{REFERENCE.pattern}|{re.escape(MASK)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedIdentity:
+    """What a `server.json` says of a server besides how to run or reach it."""
+
+    name: str
+    """Namespace and name, with a slash between."""
+    version: str
+    title: str = ""
+    description: str = ""
+
+    def encode(self) -> JsonObject:
+        title = {"title": self.title[:MAX_TITLE]} if self.title else {}
+        said = self.description or self.title or self.name
+        return {
+            "$schema": SCHEMA,
+            "name": self.name,
+            **title,
+            "description": said[:MAX_TITLE],
+            "version": self.version,
+        }
+
+
+def encode_server_json(identity: PublishedIdentity, shown: Mapping[str, Any]) -> JsonObject:
+    """The `server.json` of a server whose body, masked, is `shown`. Or InvalidRecord."""
+    if shown.get("package"):
+        raise InvalidRecord(
+            "this server runs from a package that is kept here",
+            hint="publish the package's own sources, or the gateway's URL as `/v0.1/servers` shows it",
+        )
+    if shown.get("transport") == "stdio":
+        return {**identity.encode(), "packages": [_encode_package(shown["stdio"])]}
+    return {**identity.encode(), "remotes": [_encode_remote(str(shown.get("transport")), shown["http"])]}
+
+
+def _encode_package(stdio: Mapping[str, Any]) -> JsonObject:
+    command, env = str(stdio["command"]), dict(stdio.get("env") or {})
+    env |= {name: make_reference(name) for name in stdio.get("env_from") or () if name not in env}
+    kind = next((kind for kind, programs in RUNNERS.items() if command in programs), None)
+    if kind is None:
+        raise InvalidRecord(
+            f"`{command[:80]}` is a program of the node, and no package that others could run",
+            hint=f"what can be published is started by {', '.join(sorted(_programs()))}",
+        )
+    before, identifier, after = _split_command(
+        kind, command, [str(arg) for arg in stdio.get("args") or ()], env
+    )
+    is_usual = command == RUNNERS[kind][0] and not before
+    return {
+        "registryType": kind,
+        **_split_version(kind, identifier),
+        **({} if is_usual else {"runtimeHint": command}),
+        "transport": {"type": "stdio"},
+        **({"runtimeArguments": [_encode_argument(one) for one in before]} if before else {}),
+        **({"packageArguments": [_encode_argument(one) for one in after]} if after else {}),
+        **({"environmentVariables": [_encode_named(*pair) for pair in env.items()]} if env else {}),
+    }
+
+
+def _programs() -> Iterator[str]:
+    for programs in RUNNERS.values():
+        yield from (f"`{one}`" for one in programs)
+
+
+def _split_command(
+    kind: str, command: str, args: Sequence[str], env: Mapping[str, str]
+) -> tuple[list[str], str, list[str]]:
+    """What the program is told itself, the package, and what that is told. Or InvalidRecord."""
+    words = list(args)
+    if _needs_verb(kind, command) and words[:1] != ["run"]:
+        raise _unreadable(command)
+    del words[: _needs_verb(kind, command)]
+    before: list[str] = []
+    while words and words[0].startswith("-"):
+        word = words.pop(0)
+        if word in _IMPLIED[kind]:
+            continue
+        if kind == "oci" and word in _VALUED and words:
+            value = words.pop(0)
+            before += [] if word == "-e" and value in env else [word, value]
+        elif "=" in word or (kind == "oci" and word in _BARE):
+            before.append(word)
+        else:
+            raise _unreadable(command)  # the next word may be its value, or the package
+    if not words:
+        raise _unreadable(command)
+    return before, words[0], words[1:]
+
+
+def _needs_verb(kind: str, command: str) -> bool:
+    return kind == "oci" or command == "pipx"
+
+
+def _unreadable(command: str) -> InvalidRecord:
+    return InvalidRecord(
+        f"which package `{command}` runs cannot be told from its arguments",
+        hint="write options that have a value as `--option=value`, before the package",
+    )
+
+
+def _split_version(kind: str, identifier: str) -> JsonObject:
+    sign = _VERSION_SIGNS.get(kind)
+    if sign is not None:
+        name, found, version = identifier.rpartition(sign)
+        if found and name and _VERSION.fullmatch(version):
+            return {"identifier": name, "version": version}
+    if MASK in identifier or REFERENCE.search(identifier):
+        raise InvalidRecord("the package's name is to be filled in on the node")
+    return {"identifier": identifier}
+
+
+def _encode_remote(transport: str, http: Mapping[str, Any]) -> JsonObject:
+    kind = next(kind for kind, ours in REMOTES.items() if ours == transport)
+    url, variables = _encode_placeholders(str(http["url"]))
+    headers = [_encode_named(name, str(value)) for name, value in (http.get("headers") or {}).items()]
+    if (name := http.get("auth_ref")) and "authorization" not in {one["name"].lower() for one in headers}:
+        variable = re.sub(r"\W+", "_", str(name))
+        headers.append(
+            {
+                "name": "Authorization",
+                "value": f"Bearer {{{variable}}}",
+                "variables": {variable: {"isRequired": True, "isSecret": True}},
+            }
+        )
+    return {
+        "type": kind,
+        "url": url,
+        **({"variables": variables} if variables else {}),
+        **({"headers": headers} if headers else {}),
+    }
+
+
+def _encode_argument(text: str) -> JsonObject:
+    value, variables = _encode_placeholders(text)
+    return {"type": "positional", "value": value} | ({"variables": variables} if variables else {})
+
+
+def _encode_named(name: str, text: str) -> JsonObject:
+    """A header or a variable. What is only to be filled in under its own name needs no text."""
+    if text in {make_reference(name), MASK}:
+        return {"name": name, "isRequired": True, "isSecret": looks_secret(name) or text == MASK}
+    value, variables = _encode_placeholders(text)
+    return {"name": name, "value": value} | ({"variables": variables} if variables else {})
+
+
+def _encode_placeholders(text: str) -> tuple[str, JsonObject]:
+    """`text` with its references and masks as `{name}`, and what is known of each."""
+    variables: JsonObject = {}
+
+    def open_up(match: re.Match[str]) -> str:
+        name, default = match[1] or "SECRET", match[2]
+        is_secret = match[1] is None or looks_secret(name) or default == MASK
+        known: JsonObject = {"default": default} if default and not is_secret else {"isRequired": True}
+        variables[name] = known | ({"isSecret": True} if is_secret else {})
+        return f"{{{name}}}"
+
+    return _HOLE.sub(open_up, text), variables

@@ -25,7 +25,7 @@ def parse_yaml(text: str) -> object:
     """The one document in `text`, or InvalidRecord. No message repeats what stands in it."""
     if len(text.encode(errors="replace")) > MAX_YAML_BYTES:
         raise InvalidRecord(f"a YAML file may have {MAX_YAML_BYTES} bytes")
-    builder = _Builder()
+    builder = _YamlBuilder()
     try:
         for event in yaml.parse(text, Loader=_LOADER):
             builder.take(event)
@@ -37,14 +37,14 @@ def parse_yaml(text: str) -> object:
     return builder.document
 
 
-class _Builder:
+class _YamlBuilder:
     """The value that a stream of events describes, as far as it is harmless."""
 
     def __init__(self) -> None:
         self.document: object = None
         self._documents = 0
         self._nodes = 0
-        self._open: list[_Collection] = []
+        self._open: list[_YamlCollection] = []
 
     def take(self, event: Any) -> None:
         """What one event adds. Raises InvalidRecord at the first that is not wanted."""
@@ -52,9 +52,9 @@ class _Builder:
             case yaml.DocumentStartEvent():
                 self._documents += 1
                 if self._documents > 1:
-                    raise _refused(event, "one document is expected, and here begins another")
+                    raise _invalid_yaml(event, "one document is expected, and here begins another")
             case yaml.AliasEvent():
-                raise _refused(event, "aliases are not read here: write the value out")
+                raise _invalid_yaml(event, "aliases are not read here: write the value out")
             case yaml.NodeEvent():
                 self._begin(event)
             case yaml.CollectionEndEvent():
@@ -65,26 +65,26 @@ class _Builder:
     def _begin(self, event: Any) -> None:
         # A quoted text has the tag `!` nowhere, and a plain one none: any tag is one that somebody wrote.
         if event.tag is not None:
-            raise _refused(event, "tags are not read here: write plain values")
+            raise _invalid_yaml(event, "tags are not read here: write plain values")
         self._nodes += 1
         if self._nodes > MAX_NODES:
-            raise _refused(event, f"there are more than {MAX_NODES} values")
+            raise _invalid_yaml(event, f"there are more than {MAX_NODES} values")
         if isinstance(event, yaml.ScalarEvent):
             is_plain = event.style is None or event.style == ""
             self._add(_WORDS.get(event.value, event.value) if is_plain else event.value, event)
             return
         if len(self._open) >= MAX_DEPTH:
-            raise _refused(event, f"values nest deeper than {MAX_DEPTH} levels")
-        self._open.append(_Collection(is_map=isinstance(event, yaml.MappingStartEvent)))
+            raise _invalid_yaml(event, f"values nest deeper than {MAX_DEPTH} levels")
+        self._open.append(_YamlCollection(is_map=isinstance(event, yaml.MappingStartEvent)))
 
     def _add(self, value: object, event: Any) -> None:
         if not self._open:
             self.document = value
         elif not self._open[-1].take(value):
-            raise _refused(event, "a name must be text, and stand once in its map")
+            raise _invalid_yaml(event, "a name must be text, and stand once in its map")
 
 
-class _Collection:
+class _YamlCollection:
     """A list, or a map whose names and values come in turn."""
 
     def __init__(self, *, is_map: bool) -> None:
@@ -106,6 +106,6 @@ class _Collection:
         return dict(zip(self._names, self._values, strict=True)) if self._is_map else self._values
 
 
-def _refused(event: Any, why: str) -> InvalidRecord:
+def _invalid_yaml(event: Any, why: str) -> InvalidRecord:
     line = event.start_mark.line + 1
     return InvalidRecord(f"this YAML cannot be read in line {line}: {why}")

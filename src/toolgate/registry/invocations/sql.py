@@ -2,12 +2,15 @@
 
 Claimers at several replicas take different rows at once: each locks what it takes, and passes over what
 another one has locked. On SQLite there is one writer, and nothing to pass over.
+
+The queue of invocations over the tables beside the records, for the event loop.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from sqlalchemy import (
@@ -25,16 +28,33 @@ from sqlalchemy import (
     update,
 )
 
-from toolgate.model.invocations import ENDED, MAX_LOG_BYTES, MAX_LOG_LINES, Ending, Invocation, LogLine
+from toolgate.errors import ToolgateError
+from toolgate.model.invocations import (
+    ENDED,
+    MAX_LOG_BYTES,
+    MAX_LOG_LINES,
+    Invocation,
+    InvocationResult,
+    LogLine,
+)
 from toolgate.model.principals import Principal
-from toolgate.registry import invocation_steps as steps
+from toolgate.registry.database.change_count import ChangeCounter
 from toolgate.registry.database.tables import INVOCATION_LINES, INVOCATIONS
-from toolgate.registry.invocation_steps import Entry
-from toolgate.registry.invocations.contract import KEEP_ENDED, Made, Mark, Verdict
+from toolgate.registry.database.transactions import Topic, Transactions
+from toolgate.registry.invocations import contract as steps
+from toolgate.registry.invocations.contract import (
+    KEEP_ENDED,
+    LEASE_MS,
+    InvocationCreation,
+    InvocationEntry,
+    InvocationProgress,
+    LeaseVerdict,
+    claim_or_wait,
+)
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode_principal: Final = msgspec.msgpack.Decoder(Principal).decode
-_decode_ending: Final = msgspec.msgpack.Decoder(Ending).decode
+_decode_ending: Final = msgspec.msgpack.Decoder(InvocationResult).decode
 _decode_line: Final = msgspec.msgpack.Decoder(LogLine).decode
 
 _ROW: Final = INVOCATIONS.c
@@ -45,7 +65,7 @@ _LAPSED: Final = (_ROW.state == "running") & (_ROW.lease_until_ms < bindparam("n
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class QueueState:
     """What there is for a claimer to do, and when that was."""
 
     now_ms: int
@@ -54,7 +74,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class ClaimRequest:
     """Who takes how many, and whether leases that are over are ended first."""
 
     node_id: str
@@ -63,7 +83,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
+class InvocationFilter:
     """Which invocations are listed."""
 
     task_id: str | None
@@ -72,7 +92,7 @@ class Filter:
     limit: int
 
 
-def create_invocation(connection: Connection, invocation: Invocation) -> Made:
+def create_invocation(connection: Connection, invocation: Invocation) -> InvocationCreation:
     """See `Invocations.create`."""
     if (earlier := _read_earlier(connection, invocation)) is not None:
         return earlier
@@ -88,10 +108,10 @@ def create_invocation(connection: Connection, invocation: Invocation) -> Made:
         row,
     )
     if stored.rowcount:
-        return Made(invocation, is_new=True)
+        return InvocationCreation(invocation, is_new=True)
     if (earlier := _read_earlier(connection, invocation)) is not None:
         return earlier
-    raise steps.taken_id(invocation.invocation_id)
+    raise steps.duplicate_invocation(invocation.invocation_id)
 
 
 def count_queued(connection: Connection) -> int:
@@ -100,40 +120,42 @@ def count_queued(connection: Connection) -> int:
     return int(connection.execute(queued).scalar_one())
 
 
-def look(connection: Connection, now_ms: int) -> Look:
+def read_queue_state(connection: Connection, now_ms: int) -> QueueState:
     """Whether a claim would find something to do."""
     query = select(exists().where(_ROW.state == "queued"), exists().where(_LAPSED))
     has_queued, has_lapsed = connection.execute(query, {"now_ms": now_ms}).one()
-    return Look(now_ms=now_ms, has_queued=has_queued, has_lapsed=has_lapsed)
+    return QueueState(now_ms=now_ms, has_queued=has_queued, has_lapsed=has_lapsed)
 
 
-def claim_invocations(connection: Connection, claim: Claim, now_ms: int) -> Sequence[Invocation]:
+def claim_invocations(connection: Connection, claim: ClaimRequest, now_ms: int) -> Sequence[Invocation]:
     """See `Queue.claim`."""
     if claim.ends_leases:
         lost = select(*_LIGHT).where(_LAPSED).with_for_update(skip_locked=True)
         rows = connection.execute(lost, {"now_ms": now_ms}).all()
-        _store(connection, ((row.position, steps.lapsed(_entry(row), now_ms)) for row in rows))
-    rows = _take(connection, claim.limit)
-    taken = [(row.position, steps.taken(_entry(row), node_id=claim.node_id, now_ms=now_ms)) for row in rows]
+        _store(connection, ((row.position, steps.expire_lease(_entry(row), now_ms)) for row in rows))
+    rows = _lock_next(connection, claim.limit)
+    taken = [
+        (row.position, steps.lease_entry(_entry(row), node_id=claim.node_id, now_ms=now_ms)) for row in rows
+    ]
     _store(connection, taken)
     inputs = {row.position: row.input for row in rows}
     return [replace(entry.invocation, input=inputs[position]) for position, entry in taken]
 
 
-def hear_report(
+def record_report(
     connection: Connection,
     invocation_id: str,
     attempt: int,
     *,
     lines: Sequence[LogLine],
-    ending: Ending | None,
+    ending: InvocationResult | None,
     now_ms: int,
-) -> tuple[Verdict, bool]:
+) -> tuple[LeaseVerdict, bool]:
     """See `Queue.report`; and whether it is queued again."""
     position, entry = _lock(connection, invocation_id)
     if entry is None:
         return "lost", False
-    heard = steps.heard(entry, attempt, lines=lines, ending=ending, now_ms=now_ms)
+    heard = steps.apply_report(entry, attempt, lines=lines, ending=ending, now_ms=now_ms)
     if heard.entry is None:
         return heard.verdict, False
     _store(connection, [(position, heard.entry)])
@@ -146,8 +168,8 @@ def cancel_invocation(connection: Connection, invocation_id: str, now_ms: int) -
     """See `Invocations.cancel`."""
     position, entry = _lock(connection, invocation_id)
     if entry is None:
-        raise steps.unknown(invocation_id)
-    after = steps.cancelled(entry, now_ms)
+        raise steps.invocation_not_found(invocation_id)
+    after = steps.cancel_entry(entry, now_ms)
     if after is not entry:
         _store(connection, [(position, after)])
     found = read_invocation(connection, invocation_id)
@@ -166,7 +188,7 @@ def read_invocation(connection: Connection, invocation_id: str) -> Invocation | 
     return replace(_entry(row).invocation, input=row.input, ending=ending)
 
 
-def read_invocations(connection: Connection, wanted: Filter) -> Sequence[Invocation]:
+def read_invocations(connection: Connection, wanted: InvocationFilter) -> Sequence[Invocation]:
     """See `Invocations.list`."""
     query = select(*_LIGHT).order_by(_ROW.position.desc()).limit(wanted.limit)
     if wanted.task_id is not None:
@@ -181,10 +203,12 @@ def read_invocations(connection: Connection, wanted: Filter) -> Sequence[Invocat
     return [_entry(row).invocation for row in connection.execute(query)]
 
 
-def read_marks(connection: Connection, ids: Collection[str]) -> Mapping[str, Mark]:
+def read_progress(connection: Connection, ids: Collection[str]) -> Mapping[str, InvocationProgress]:
     """See `Invocations.marks`."""
     query = select(_ROW.id, _ROW.state, _ROW.attempt, _ROW.lines).where(_ROW.id.in_(ids))
-    return {row.id: Mark(row.state, row.attempt, row.lines) for row in connection.execute(query)}
+    return {
+        row.id: InvocationProgress(row.state, row.attempt, row.lines) for row in connection.execute(query)
+    }
 
 
 def read_lines(connection: Connection, invocation_id: str, *, after: int, limit: int) -> Sequence[LogLine]:
@@ -207,13 +231,13 @@ def forget_invocations(connection: Connection, now_ms: int) -> None:
         .where(_ROW.state.in_(ENDED))
         .subquery("ended")
     )
-    is_old = or_(ended.c.ended_ms < steps.forgotten_before_ms(now_ms), ended.c.place > KEEP_ENDED)
+    is_old = or_(ended.c.ended_ms < steps.retention_cutoff_ms(now_ms), ended.c.place > KEEP_ENDED)
     old = select(ended.c.position).where(is_old)
     connection.execute(delete(INVOCATION_LINES).where(INVOCATION_LINES.c.invocation.in_(old)))
     connection.execute(delete(INVOCATIONS).where(_ROW.position.in_(old)))
 
 
-def _take(connection: Connection, limit: int) -> list[Row[Any]]:
+def _lock_next(connection: Connection, limit: int) -> list[Row[Any]]:
     """Lock those whose turn it is. What another claimer has locked is passed over, not waited for."""
     # Put in order here: a planner that guesses wrong how many there are takes a hundred times as long.
     queued = select(_ROW.position, _ROW.task_id).where(_ROW.state == "queued").order_by(_ROW.position)
@@ -223,7 +247,9 @@ def _take(connection: Connection, limit: int) -> list[Row[Any]]:
         .group_by(_ROW.task_id)
     )
     counts = {row.task_id: row.running for row in connection.execute(running)}
-    waiting = steps.in_turn(((task_id, position) for position, task_id in connection.execute(queued)), counts)
+    waiting = steps.order_fairly(
+        ((task_id, position) for position, task_id in connection.execute(queued)), counts
+    )
     taken: list[Row[Any]] = []
     while waiting and len(taken) < limit:
         wanted, waiting = waiting[: limit - len(taken)], waiting[limit - len(taken) :]
@@ -234,7 +260,7 @@ def _take(connection: Connection, limit: int) -> list[Row[Any]]:
     return taken
 
 
-def _lock(connection: Connection, invocation_id: str) -> tuple[int, Entry | None]:
+def _lock(connection: Connection, invocation_id: str) -> tuple[int, InvocationEntry | None]:
     query = select(*_LIGHT).where(_ROW.id == invocation_id).with_for_update()
     row = connection.execute(query).one_or_none()
     return (0, None) if row is None else (row.position, _entry(row))
@@ -244,7 +270,7 @@ def _position_of(invocation_id: str) -> ColumnElement[int]:
     return select(_ROW.position).where(_ROW.id == invocation_id).scalar_subquery()
 
 
-def _read_earlier(connection: Connection, new: Invocation) -> Made | None:
+def _read_earlier(connection: Connection, new: Invocation) -> InvocationCreation | None:
     if new.idempotency_key is None:
         return None
     query = select(_ROW.id, _ROW.input_digest).where(
@@ -256,12 +282,12 @@ def _read_earlier(connection: Connection, new: Invocation) -> Made | None:
     earlier = None if row is None else read_invocation(connection, row.id)
     if row is None or earlier is None:
         return None
-    steps.check_repeated(earlier, is_same_input=row.input_digest == _digest(new.input))
-    return Made(earlier, is_new=False)
+    steps.check_same_input(earlier, is_same_input=row.input_digest == _input_digest(new.input))
+    return InvocationCreation(earlier, is_new=False)
 
 
 def _append(connection: Connection, position: int, lines: Sequence[LogLine]) -> None:
-    kept, table = steps.newest(lines), INVOCATION_LINES.c
+    kept, table = steps.keep_newest_lines(lines), INVOCATION_LINES.c
     rows = [{"invocation": position, "seq": line.seq, "body": steps.encode_line(line)} for line in kept]
     connection.execute(insert(INVOCATION_LINES), rows)
     since = func.sum(func.length(table.body)).over(order_by=table.seq.desc())
@@ -271,7 +297,7 @@ def _append(connection: Connection, position: int, lines: Sequence[LogLine]) -> 
     connection.execute(delete(INVOCATION_LINES).where(table.invocation == position, table.seq <= last_old))
 
 
-def _store(connection: Connection, entries: Iterable[tuple[int, Entry]]) -> None:
+def _store(connection: Connection, entries: Iterable[tuple[int, InvocationEntry]]) -> None:
     for position, entry in entries:
         connection.execute(
             update(INVOCATIONS).where(_ROW.position == position).values(**_state_columns(entry))
@@ -288,13 +314,13 @@ def _new_row(invocation: Invocation) -> dict[str, Any]:
         "created_ms": invocation.created_ms,
         "retries": invocation.retries,
         "idempotency_key": invocation.idempotency_key,
-        "input_digest": _digest(invocation.input),
+        "input_digest": _input_digest(invocation.input),
         "input": invocation.input,
-        **_state_columns(Entry(invocation=invocation)),
+        **_state_columns(InvocationEntry(invocation=invocation)),
     }
 
 
-def _state_columns(entry: Entry) -> dict[str, Any]:
+def _state_columns(entry: InvocationEntry) -> dict[str, Any]:
     known, ending = entry.invocation, entry.invocation.ending
     columns = {
         "state": known.state,
@@ -315,9 +341,9 @@ def _state_columns(entry: Entry) -> dict[str, Any]:
     return {**columns, "ending": light, "stdout": ending.stdout, "stderr": ending.stderr}
 
 
-def _entry(row: Row[Any]) -> Entry:
+def _entry(row: Row[Any]) -> InvocationEntry:
     """What a row says, without what is large."""
-    return Entry(
+    return InvocationEntry(
         invocation=Invocation(
             invocation_id=row.id,
             task_id=row.task_id,
@@ -342,5 +368,133 @@ def _entry(row: Row[Any]) -> Entry:
     )
 
 
-def _digest(content: bytes) -> str:
+def _input_digest(content: bytes) -> str:
     return sha256(content).hexdigest()
+
+
+T = TypeVar("T")
+
+
+class SqlInvocations:
+    """The queue as every replica on one database sees it; `read_clock_ms` is the clock they all go by."""
+
+    def __init__(self, transactions: Transactions, read_clock_ms: Callable[[Connection], int]) -> None:
+        self._transactions = transactions
+        self._read_clock_ms = read_clock_ms
+        self._count = ChangeCounter()
+        self._queued = ChangeCounter()
+        self._since_ms: int | None = None
+        """Since when the database has answered every claim. Before, nodes may not have been heard either."""
+
+    async def create(self, invocation: Invocation) -> InvocationCreation:
+        return await self._change(partial(create_invocation, invocation=invocation), "queue")
+
+    async def claim(self, node_id: str, *, limit: int, wait_s: float = 0.0) -> Sequence[Invocation]:
+        claim = partial(self._claim, node_id, limit=limit)
+        return await claim_or_wait(wait_s, claim, self._queued)
+
+    async def report(
+        self,
+        invocation_id: str,
+        attempt: int,
+        *,
+        lines: Sequence[LogLine] = (),
+        ending: InvocationResult | None = None,
+    ) -> LeaseVerdict:
+        def work(connection: Connection) -> tuple[LeaseVerdict, bool]:
+            return record_report(
+                connection,
+                invocation_id,
+                attempt,
+                lines=lines,
+                ending=ending,
+                now_ms=self._read_clock_ms(connection),
+            )
+
+        verdict, is_queued = await self._change(work, "runs" if lines or ending else "leases")
+        if is_queued:
+            self._queued.increment()
+        return verdict
+
+    async def cancel(self, invocation_id: str) -> Invocation:
+        def work(connection: Connection) -> Invocation:
+            return cancel_invocation(connection, invocation_id, self._read_clock_ms(connection))
+
+        return await self._change(work, "runs")
+
+    async def get(self, invocation_id: str) -> Invocation | None:
+        return await self._transactions.read(partial(read_invocation, invocation_id=invocation_id))
+
+    async def list(
+        self,
+        *,
+        task_id: str | None = None,
+        principal_id: str | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> Sequence[Invocation]:
+        wanted = InvocationFilter(task_id=task_id, principal_id=principal_id, before=before, limit=limit)
+        return await self._transactions.read(partial(read_invocations, wanted=wanted))
+
+    async def marks(self, ids: Collection[str]) -> Mapping[str, InvocationProgress]:
+        return await self._transactions.read(partial(read_progress, ids=ids))
+
+    async def waiting(self) -> int:
+        return await self._transactions.read(count_queued)
+
+    async def lines(
+        self, invocation_id: str, *, after: int = 0, limit: int = MAX_LOG_LINES
+    ) -> Sequence[LogLine]:
+        work = partial(read_lines, invocation_id=invocation_id, after=after, limit=limit)
+        return await self._transactions.read(work)
+
+    async def forget(self, *, now_ms: int) -> None:
+        await self._change(partial(forget_invocations, now_ms=now_ms), "leases")
+
+    async def changed(self, seen: int) -> int:
+        return await self._count.changed(seen)
+
+    def on_news(self, *, is_queued: bool) -> None:
+        """Something was made, taken or reported, here or by another replica."""
+        self._count.increment()
+        if is_queued:
+            self._queued.increment()
+
+    def close(self) -> None:
+        """End those who wait."""
+        self._count.close()
+        self._queued.close()
+
+    async def _claim(self, node_id: str, *, limit: int) -> Sequence[Invocation]:
+        # Looked at first: who waits writes nothing, and wakes nobody.
+        found = await self._look()
+        ends_leases = found.has_lapsed and self._has_listened(found.now_ms)
+        if not (ends_leases or (found.has_queued and limit)):
+            return ()
+        claim = ClaimRequest(node_id=node_id, limit=limit, ends_leases=ends_leases)
+
+        def work(connection: Connection) -> Sequence[Invocation]:
+            return claim_invocations(connection, claim, self._read_clock_ms(connection))
+
+        return await self._change(work, "runs")
+
+    async def _look(self) -> QueueState:
+        try:
+            found = await self._transactions.read(
+                lambda connection: read_queue_state(connection, self._read_clock_ms(connection))
+            )
+        except ToolgateError:
+            self._since_ms = None
+            raise
+        self._since_ms = found.now_ms if self._since_ms is None else self._since_ms
+        return found
+
+    def _has_listened(self, now_ms: int) -> bool:
+        return self._since_ms is not None and now_ms - self._since_ms >= LEASE_MS
+
+    async def _change(self, work: Callable[[Connection], T], topic: Topic) -> T:
+        def tell(_: T) -> None:
+            if topic != "leases":
+                self.on_news(is_queued=topic == "queue")
+
+        return await self._transactions.change(work, then=tell, topic=topic)

@@ -8,23 +8,23 @@ implementation.
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from toolgate.model.quotas import Draw, Drawn, Usage
+from toolgate.model.quotas import HolderUsage, LeaseGrant, LeaseRequest
 
 KEEP_MS: Final = 2 * 24 * 3600 * 1000
 """How long the count of a window is kept that nobody draws on any more."""
 
 
-class Bank(Protocol):
+class QuotaSource(Protocol):
     """Budgets as a node sees them."""
 
-    async def draw(self, draws: Sequence[Draw]) -> Sequence[Drawn]:
+    async def draw(self, draws: Sequence[LeaseRequest]) -> Sequence[LeaseGrant]:
         """What each draw is given, in their order. What is granted is counted before anybody hears of it."""
 
 
-class Spending(Bank, Protocol):
+class QuotaLedger(QuotaSource, Protocol):
     """All that is counted."""
 
-    async def usage(self) -> Sequence[Usage]:
+    async def usage(self) -> Sequence[HolderUsage]:
         """What is used in windows that are not over, sorted by holder and budget."""
 
     async def forget(self) -> None:

@@ -13,14 +13,14 @@ from toolgate.registry.records.fields import (
     Title,
     UpstreamId,
     Url,
-    refuse,
+    field_error,
 )
-from toolgate.registry.records.server_bodies import Body
+from toolgate.registry.records.server_bodies import StrictBody
 
 _BUDGETS = ChatBudgets()
 
 
-class ChatBudgetsBody(Body):
+class ChatBudgetsBody(StrictBody):
     """How far one request may go. A field left out has its own default; tasks and requests only narrow."""
 
     max_iterations: int = Field(default=_BUDGETS.max_iterations, ge=0, le=100)
@@ -42,7 +42,7 @@ class ChatBudgetsBody(Body):
         return ChatBudgets(**self.model_dump())
 
 
-class ChatUpstreamBody(Body):
+class ChatUpstreamBody(StrictBody):
     """An OpenAI-compatible endpoint that serves models."""
 
     upstream_id: UpstreamId
@@ -93,9 +93,9 @@ class ChatUpstreamBody(Body):
     def _one_credential(self) -> "ChatUpstreamBody":
         names = [name.lower() for name in self.headers]
         if len(set(names)) < len(names):
-            raise refuse("`headers` names a header twice, in different case")
+            raise field_error("`headers` names a header twice, in different case")
         if self.auth_ref is not None and "authorization" in names:
-            raise refuse("`auth_ref` and a header `Authorization` are one too many")
+            raise field_error("`auth_ref` and a header `Authorization` are one too many")
         return self
 
     def value(self) -> ChatUpstream:

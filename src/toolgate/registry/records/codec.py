@@ -14,21 +14,27 @@ from toolgate.errors import InvalidRecord
 from toolgate.model.chat import ChatUpstream
 from toolgate.model.names import parse_server_id, parse_sha256, parse_task_id, parse_upstream_id
 from toolgate.model.packages import Package
-from toolgate.model.pins import Pin
-from toolgate.model.principals import Choice, Key, Secret
-from toolgate.model.revisions import Kind, Stored
+from toolgate.model.principals import IntegrationChoice, InternalSecret, Key
+from toolgate.model.revisions import Kind, StoredRecord
 from toolgate.model.servers import ServerRecord
+from toolgate.model.snapshot import Pin
 from toolgate.model.tasks import Profile, Task
 from toolgate.policy.layers import parse_task_policy
-from toolgate.registry.problems import field_path, find_problems, invalid_record
-from toolgate.registry.profile_bodies import ProfileBody
+from toolgate.registry.records.body import field_path, find_problems, invalid_record
 from toolgate.registry.records.chat_bodies import ChatUpstreamBody
 from toolgate.registry.records.package_bodies import PackageBody
-from toolgate.registry.records.policy_bodies import ChoiceBody, KeyBody
-from toolgate.registry.records.server_bodies import Body, PinBody, SecretBody, ServerBody, default_namespace
-from toolgate.registry.task_bodies import TaskBody
+from toolgate.registry.records.policy_bodies import ChoiceBody, KeyBody, ProfileBody, TaskBody
+from toolgate.registry.records.server_bodies import (
+    PinBody,
+    SecretBody,
+    ServerBody,
+    StrictBody,
+    default_namespace,
+)
 
-Record: TypeAlias = ServerRecord | Task | Profile | Key | Pin | Package | ChatUpstream | Secret | Choice
+Record: TypeAlias = (
+    ServerRecord | Task | Profile | Key | Pin | Package | ChatUpstream | InternalSecret | IntegrationChoice
+)
 RecordBody: TypeAlias = (
     ServerBody
     | TaskBody
@@ -40,7 +46,7 @@ RecordBody: TypeAlias = (
     | SecretBody
     | ChoiceBody
 )
-AnyBody = TypeVar("AnyBody", bound=Body)
+AnyBody = TypeVar("AnyBody", bound=StrictBody)
 
 ID_FIELDS: Final[Mapping[Kind, str]] = {
     "server": "server_id",
@@ -114,7 +120,7 @@ def unknown_fields(kind: Kind, body: Mapping[str, Any]) -> tuple[str, ...]:
     return ()
 
 
-def namespace_of(stored: Stored) -> str:
+def namespace_of(stored: StoredRecord) -> str:
     """What stands before the tools of a stored server, whether or not its body can be parsed."""
     return str(stored.body.get("tool_namespace") or default_namespace(stored.id))
 
@@ -143,20 +149,20 @@ def _encode(value: object) -> dict[str, Any]:
     """A dataclass as a body: fields in their declared order, those at their default left out."""
     assert is_dataclass(value)
     pairs = ((field, getattr(value, field.name)) for field in fields(value))
-    return {field.name: _plain(content) for field, content in pairs if content != _default(field)}
+    return {field.name: _encode_value(content) for field, content in pairs if content != _default_of(field)}
 
 
-def _default(field: Field[Any]) -> object:
+def _default_of(field: Field[Any]) -> object:
     if field.default_factory is not MISSING:
         return field.default_factory()
     return field.default
 
 
-def _plain(value: object) -> object:
+def _encode_value(value: object) -> object:
     if is_dataclass(value):
         return _encode(value)
     if isinstance(value, tuple):
         return list(value)
     if isinstance(value, Mapping):
-        return {key: _plain(content) for key, content in cast("Mapping[str, object]", value).items()}
+        return {key: _encode_value(content) for key, content in cast("Mapping[str, object]", value).items()}
     return value

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 from toolgate.model.revisions import Body, Kind
 from toolgate.redaction.records import redact_record
 
-Operation = Literal["added", "changed", "removed"]
+DiffOperation = Literal["added", "changed", "removed"]
 
 ABSENT: Final = "(default)"
 
@@ -28,7 +28,7 @@ class FieldDiff:
 class RecordDiff:
     """One server added, changed or removed."""
 
-    operation: Operation
+    operation: DiffOperation
     server_id: str
     file: str
     """The file that says so, or that said so last."""
@@ -46,7 +46,7 @@ class RecordDiff:
 
 def diff_server(server_id: str, file: str, *, before: Body | None, after: Body | None) -> RecordDiff:
     """What turns `before` into `after`; None is a server that is not there."""
-    operation: Operation = "added" if before is None else "removed" if after is None else "changed"
+    operation: DiffOperation = "added" if before is None else "removed" if after is None else "changed"
     return RecordDiff(
         operation=operation, server_id=server_id, file=file, fields=diff_fields("server", before, after)
     )
@@ -54,8 +54,8 @@ def diff_server(server_id: str, file: str, *, before: Body | None, after: Body |
 
 def diff_fields(kind: Kind, before: Body | None, after: Body | None) -> tuple[FieldDiff, ...]:
     """The fields in which two bodies of this kind differ; None is a record that is not there."""
-    old, new = _flat(before or {}), _flat(after or {})
-    shown_old, shown_new = (_flat(redact_record(kind, body or {})) for body in (before, after))
+    old, new = _flatten(before or {}), _flatten(after or {})
+    shown_old, shown_new = (_flatten(redact_record(kind, body or {})) for body in (before, after))
     return tuple(
         FieldDiff(field, shown_old.get(field, ABSENT), shown_new.get(field, ABSENT))
         for field in [*old, *(field for field in new if field not in old)]
@@ -63,9 +63,11 @@ def diff_fields(kind: Kind, before: Body | None, after: Body | None) -> tuple[Fi
     )
 
 
-def _flat(body: Body, prefix: str = "") -> dict[str, Any]:
+def _flatten(body: Body, prefix: str = "") -> dict[str, Any]:
     """`{"a": {"b": 1}}` as `{"a.b": 1}`."""
     flat: dict[str, Any] = {}
     for name, value in body.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+        flat |= (
+            _flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+        )
     return flat

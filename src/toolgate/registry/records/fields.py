@@ -13,17 +13,18 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from toolgate.errors import InvalidRecord
-from toolgate.model.headers import HEADER_NAME, is_own_header
+from toolgate.model.http import HEADER_NAME, is_reserved_header
 from toolgate.model.names import (
+    REFERENCE,
+    SECRET_NAME,
     parse_server_id,
     parse_sha256,
     parse_task_id,
     parse_upstream_id,
     parse_version,
 )
-from toolgate.model.references import REFERENCE, SECRET_NAME
 from toolgate.policy.patterns import check_patterns, parse_pattern
-from toolgate.redaction.records import MASK
+from toolgate.redaction.shapes import MASK
 
 # `fullmatch` throughout: `$` would let a trailing newline pass.
 _NAMESPACE = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
@@ -40,30 +41,30 @@ MAX_LIST_TTL_S: Final = 300
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 
 
-def refuse(problem: str) -> PydanticCustomError:
+def field_error(problem: str) -> PydanticCustomError:
     """The error a validator raises: `problem` is the whole message."""
     # The problem goes in as context: it may hold braces, which a template would interpret.
     return PydanticCustomError("refused", "{problem}", {"problem": problem})
 
 
-def _by(parse: Callable[[str], str]) -> AfterValidator:
+def _parsed_by(parse: Callable[[str], str]) -> AfterValidator:
     """A parser of the model or policy as a validator."""
 
     def check(text: str) -> str:
         try:
             return parse(text)
         except InvalidRecord as exc:
-            raise refuse(f"{exc}; {exc.hint}") from exc
+            raise field_error(f"{exc}; {exc.hint}") from exc
 
     return AfterValidator(check)
 
 
-def _like(rule: re.Pattern[str], problem: str) -> AfterValidator:
+def _matching(rule: re.Pattern[str], problem: str) -> AfterValidator:
     """A validator for text that must match `rule` as a whole."""
 
     def check(text: str) -> str:
         if not rule.fullmatch(text):
-            raise refuse(problem)
+            raise field_error(problem)
         return text
 
     return AfterValidator(check)
@@ -72,7 +73,7 @@ def _like(rule: re.Pattern[str], problem: str) -> AfterValidator:
 def _without_controls(allowed: str) -> AfterValidator:
     def check(text: str) -> str:
         if any(unicodedata.category(char) in {"Cc", "Cs"} and char not in allowed for char in text):
-            raise refuse("control characters are not allowed")
+            raise field_error("control characters are not allowed")
         return text
 
     return AfterValidator(check)
@@ -80,37 +81,37 @@ def _without_controls(allowed: str) -> AfterValidator:
 
 def _check_label(text: str) -> str:
     if not text.isprintable() or text != text.strip():
-        raise refuse("use letters and signs that can be seen, without spaces at the ends")
+        raise field_error("use letters and signs that can be seen, without spaces at the ends")
     return text
 
 
 def _check_references(text: str) -> str:
     if "${ENV:" in REFERENCE.sub("", text):
-        raise refuse("a reference is written `${ENV:NAME}` or `${ENV:NAME:-default}`")
+        raise field_error("a reference is written `${ENV:NAME}` or `${ENV:NAME:-default}`")
     if MASK in text:
-        raise refuse(f"`{MASK}` stands for a hidden value: send the value, or a reference to it")
+        raise field_error(f"`{MASK}` stands for a hidden value: send the value, or a reference to it")
     return text
 
 
 def _check_guest_text(text: str) -> str:
     if "${ENV:" in text:
-        raise refuse("a guest gets no secret of the node: references like `${ENV:NAME}` are not for it")
+        raise field_error("a guest gets no secret of the node: references like `${ENV:NAME}` are not for it")
     if MASK in text:
-        raise refuse(f"`{MASK}` stands for a hidden value: send the value")
+        raise field_error(f"`{MASK}` stands for a hidden value: send the value")
     return text
 
 
 def _check_list_ttl(seconds: int) -> int:
     if 0 < seconds < MIN_LIST_TTL_S:
-        raise refuse(f"must be 0, or from {MIN_LIST_TTL_S} to {MAX_LIST_TTL_S}")
+        raise field_error(f"must be 0, or from {MIN_LIST_TTL_S} to {MAX_LIST_TTL_S}")
     return seconds
 
 
 def _check_header_name(name: str) -> str:
     if len(name) > 128 or not HEADER_NAME.fullmatch(name):
-        raise refuse("not the name of a header")
-    if is_own_header(name):
-        raise refuse("this header is set by the gateway itself")
+        raise field_error("not the name of a header")
+    if is_reserved_header(name):
+        raise field_error("this header is set by the gateway itself")
     return name
 
 
@@ -118,20 +119,20 @@ def _check_url(url: str) -> str:
     """Absolute http(s) without userinfo or fragment. The scheme is literal, the rest may hold references."""
     filled = REFERENCE.sub("env", url)
     if not _URL.fullmatch(filled):
-        raise refuse("a URL holds printable ASCII without spaces, quotes, backslashes or braces")
+        raise field_error("a URL holds printable ASCII without spaces, quotes, backslashes or braces")
     try:
         parts = urlsplit(filled)
         host, _ = parts.hostname, parts.port
     except ValueError as exc:
-        raise refuse("this is not a URL") from exc
+        raise field_error("this is not a URL") from exc
     if parts.scheme not in {"http", "https"} or not host:
-        raise refuse("a URL begins with `http://` or `https://` and a host")
+        raise field_error("a URL begins with `http://` or `https://` and a host")
     if "@" in parts.netloc:
-        raise refuse("a URL carries no user or password: use `headers` or `auth_ref`")
+        raise field_error("a URL carries no user or password: use `headers` or `auth_ref`")
     if parts.fragment:
-        raise refuse("a URL carries no fragment")
+        raise field_error("a URL carries no fragment")
     if _NUMERIC_LABEL.fullmatch(host.removesuffix(".").rpartition(".")[2]) and not _is_address(host):
-        raise refuse("an IP address is written as four decimal numbers, or as IPv6 in brackets")
+        raise field_error("an IP address is written as four decimal numbers, or as IPv6 in brackets")
     return url
 
 
@@ -151,7 +152,7 @@ def _check_patterns(patterns: list[str]) -> list[str]:
     try:
         check_patterns(patterns)
     except InvalidRecord as exc:
-        raise refuse(f"{exc}; {exc.hint}") from exc
+        raise field_error(f"{exc}; {exc.hint}") from exc
     return patterns
 
 
@@ -183,38 +184,40 @@ MemberPatterns = Annotated[
 Tag = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_check_label)]
 JsonText = Annotated[str, Field(max_length=262_144), _without_controls("\t\r\n")]
 VariableName = Annotated[
-    str, Field(max_length=128), _like(_VARIABLE, "not the name of an environment variable")
+    str, Field(max_length=128), _matching(_VARIABLE, "not the name of an environment variable")
 ]
 HeaderName = Annotated[str, AfterValidator(_check_header_name)]
 HeaderValue = Annotated[
     str,
     Field(max_length=8_192),
-    _like(_HEADER_VALUE, "a header value is printable ASCII without spaces at its ends"),
+    _matching(_HEADER_VALUE, "a header value is printable ASCII without spaces at its ends"),
     AfterValidator(_check_references),
 ]
 Url = Annotated[str, Field(max_length=4_096), AfterValidator(_check_references), AfterValidator(_check_url)]
 SecretName = Annotated[
     str,
-    _like(SECRET_NAME, "a secret's name is up to 128 letters, digits and `. _ -`, not the secret itself"),
+    _matching(SECRET_NAME, "a secret's name is up to 128 letters, digits and `. _ -`, not the secret itself"),
 ]
 ClientId = Annotated[
     str,
     Field(max_length=1_024),
-    _like(_CLIENT_ID, "a client id is printable ASCII without spaces at its ends"),
+    _matching(_CLIENT_ID, "a client id is printable ASCII without spaces at its ends"),
 ]
-OAuthScope = Annotated[str, Field(max_length=256), _like(_SCOPE, "a scope is printable ASCII without spaces")]
+OAuthScope = Annotated[
+    str, Field(max_length=256), _matching(_SCOPE, "a scope is printable ASCII without spaces")
+]
 Namespace = Annotated[
     str,
     Field(max_length=64),
-    _like(_NAMESPACE, "use lower-case letters and digits, single `.`, `-` or `_` between"),
+    _matching(_NAMESPACE, "use lower-case letters and digits, single `.`, `-` or `_` between"),
 ]
-Pattern = Annotated[str, _by(parse_pattern)]
+Pattern = Annotated[str, _parsed_by(parse_pattern)]
 Patterns = Annotated[list[Pattern], AfterValidator(_check_patterns)]
-ServerId = Annotated[str, _by(parse_server_id)]
-UpstreamId = Annotated[str, _by(parse_upstream_id)]
-Name = Annotated[str, _by(parse_task_id)]
-Sha256 = Annotated[str, _by(parse_sha256)]
-Version = Annotated[str, _by(parse_version)]
+ServerId = Annotated[str, _parsed_by(parse_server_id)]
+UpstreamId = Annotated[str, _parsed_by(parse_upstream_id)]
+Name = Annotated[str, _parsed_by(parse_task_id)]
+Sha256 = Annotated[str, _parsed_by(parse_sha256)]
+Version = Annotated[str, _parsed_by(parse_version)]
 UnixTime = Annotated[int, Field(ge=0, le=253_402_300_799)]
 """In seconds, up to the end of the year 9999: what every calendar can still show."""
 ListTtl = Annotated[int, Field(ge=0, le=MAX_LIST_TTL_S), AfterValidator(_check_list_ttl)]

@@ -6,10 +6,10 @@ from pydantic import Field
 
 from toolgate.model.packages import Package, SchemaVersion, Source
 from toolgate.registry.records.fields import Label, LongText, ServerId, Sha256, Tag, Title, Version
-from toolgate.registry.records.server_bodies import Body
+from toolgate.registry.records.server_bodies import StrictBody
 
 
-class PackageBody(Body):
+class PackageBody(StrictBody):
     """An installed package. Written by installing one; what it declares is in its manifest."""
 
     package_id: ServerId

@@ -1,15 +1,250 @@
-"""The shape of a key as it is written and stored: whom it proves, how far it reaches, what it may use."""
+"""The shape of a task's workload as it is written and stored.
 
+The shape of a task as it is written and stored.
+
+The shape of a profile: a selection of servers and tools, and its next version during a rollout.
+
+The shape of a key as it is written and stored: whom it proves, how far it reaches, what it may use.
+"""
+
+import json
+import re
+from collections.abc import Mapping
 from sys import intern
 from types import MappingProxyType
 from typing import Annotated, Final
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from toolgate.model.principals import Ceiling, Choice, IntegrationState, Key, Role, choice_id_of
-from toolgate.model.quotas import MAX_CALLS, MAX_TOKENS, TimeBudgets
-from toolgate.registry.records.fields import Name, Patterns, ServerId, Sha256, UnixTime, refuse
-from toolgate.registry.records.server_bodies import Body, tuple_or_none
+from toolgate.model.principals import Ceiling, IntegrationChoice, IntegrationState, Key, Role, make_choice_id
+from toolgate.model.quotas import MAX_CALLS, MAX_TOKENS, Quotas
+from toolgate.model.tasks import (
+    MAX_OUTPUT_BYTES,
+    Environment,
+    Profile,
+    Rollout,
+    RolloutBy,
+    Selection,
+    Task,
+    Workload,
+    WorkloadLimits,
+)
+from toolgate.registry.records.fields import (
+    ConfigKey,
+    GuestArgument,
+    GuestValue,
+    JsonText,
+    Name,
+    Patterns,
+    ServerId,
+    Sha256,
+    Tag,
+    Title,
+    UnixTime,
+    VariableName,
+    field_error,
+)
+from toolgate.registry.records.server_bodies import StrictBody, tuple_or_none
+
+_LIMITS: Final = WorkloadLimits()
+
+
+class WorkloadLimitsBody(StrictBody):
+    """How far one run may go. A field left out has its own default."""
+
+    fuel: int = Field(default=_LIMITS.fuel, ge=1_000_000, le=10_000_000_000_000)
+    """Instructions, about: a thousand million are a second of a processor."""
+
+    wall_clock_ms: int = Field(default=_LIMITS.wall_clock_ms, ge=100, le=3_600_000)
+    """From its start to its end, whatever it waits for."""
+
+    memory_bytes: int = Field(default=_LIMITS.memory_bytes, ge=65_536, le=1_073_741_824)
+    """The most memory it may have."""
+
+    table_elements: int = Field(default=_LIMITS.table_elements, ge=0, le=1_000_000)
+    """The most entries its tables of functions may have."""
+
+    max_output_bytes: int = Field(default=_LIMITS.max_output_bytes, ge=0, le=MAX_OUTPUT_BYTES)
+    """Kept of its standard output, and as many of standard error. More is dropped, and the run says so."""
+
+    max_fds: int = Field(default=_LIMITS.max_fds, ge=1, le=1_024)
+    """Conversations, servers and the like that it has open at once."""
+
+    max_calls: int = Field(default=_LIMITS.max_calls, ge=0, le=100_000)
+    """Calls of tools, by itself and by the models it asks."""
+
+    def value(self) -> WorkloadLimits:
+        return WorkloadLimits(**self.model_dump())
+
+
+class WorkloadBody(StrictBody):
+    """A WebAssembly module, and what it is run with."""
+
+    module: Sha256
+    """The SHA-256 of the module, which was uploaded before. In files for `toolgate apply`: the module's path,
+    from the file's directory."""
+
+    args: list[GuestArgument] = Field(default=[], max_length=64)
+    """Its arguments, after its name, which is the task's."""
+
+    env: dict[VariableName, GuestValue] = Field(default={}, max_length=64)
+    """Its variables. They hold no references: a guest gets no secret of the node."""
+
+    limits: WorkloadLimitsBody = WorkloadLimitsBody()
+    """How far one run may go."""
+
+    retries: int = Field(default=0, ge=0, le=10)
+    """How often a run whose node was lost is begun again. 0: what it did before may not be done twice."""
+
+    def value(self) -> Workload:
+        return Workload(
+            module=self.module,
+            args=tuple(self.args),
+            env=MappingProxyType(dict(self.env)),
+            limits=self.limits.value(),
+            retries=self.retries,
+        )
+
+
+_NAMING_KEYS: Final = ("mcp.profile", "mcp.approval_policy")
+_BARE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+_JSON_WORD: Final = re.compile(r"true|false|null|[0-9.eE-]+")
+
+
+class TaskBody(StrictBody):
+    """A named policy holder."""
+
+    task_id: Name
+    """Its name."""
+
+    display_name: Title = ""
+    """For people."""
+
+    config: dict[ConfigKey, JsonText] = Field(default={}, max_length=256)
+    """Keys to JSON text: `mcp.enabled`, `mcp.default_server_ids`, `mcp.allowed_server_ids`,
+    `mcp.tool_allowlist`, `mcp.tool_denylist`, `mcp.profile`, `mcp.profile_overrides`, `mcp.tags`,
+    `mcp.approval_policy`, `mcp.approval_in_place`, `mcp.enforce`, `mcp.budgets`,
+    `mcp.require_servers`, `chat.mode`, `chat.budgets`. `mcp.profile` and `mcp.approval_policy` may also
+    be a bare name, without quotes."""
+
+    workload: WorkloadBody | None = None
+    """What is run when the task is invoked. Unset: it holds policy and nothing else."""
+
+    @field_validator("config")
+    @classmethod
+    def _quote_bare_names(cls, config: dict[str, str]) -> dict[str, str]:
+        """Stored as JSON text like every other value, so that every reader decodes one form."""
+        bare = {key: config[key] for key in _NAMING_KEYS if _is_bare_name(config, key)}
+        return {**config, **{key: json.dumps(name) for key, name in bare.items()}}
+
+    def value(self) -> Task:
+        return Task(
+            task_id=self.task_id,
+            display_name=self.display_name,
+            config=MappingProxyType(dict(self.config)),
+            workload=self.workload.value() if self.workload else None,
+        )
+
+
+def _is_bare_name(config: Mapping[str, str], key: str) -> bool:
+    """Whether the value can only be a name: what JSON reads in another way is refused elsewhere."""
+    text = config.get(key, "")
+    return bool(_BARE_NAME.fullmatch(text)) and not _JSON_WORD.fullmatch(text)
+
+
+MAX_VERSION: Final = 2**31 - 1
+"""What every client of the APIs can hold."""
+
+
+class SelectionBody(StrictBody):
+    """Servers and tools. A list left out does not restrict; an empty one lets nothing pass."""
+
+    servers: Annotated[list[ServerId], Field(max_length=2_000)] | None = None
+    """Server ids."""
+
+    tags: Annotated[list[Tag], Field(max_length=2_000)] | None = None
+    """Servers that carry any of these tags."""
+
+    allow: Patterns | None = None
+    """Patterns of which a tool must match one."""
+
+    deny: Patterns = Field(default=[])
+    """Patterns of which a tool may match none."""
+
+    def selection(self) -> Selection:
+        return Selection(
+            servers=tuple_or_none(self.servers),
+            tags=tuple_or_none(self.tags),
+            allow=tuple_or_none(self.allow),
+            deny=tuple(self.deny),
+        )
+
+
+class _ProfileVersionBody(SelectionBody):
+    """One version of a profile's selection."""
+
+    environments: dict[Environment, SelectionBody] = Field(default={})
+    """Per environment (`dev`, `staging`, `prod`) a selection that replaces the common one."""
+
+    def by_environment(self) -> Mapping[Environment, Selection]:
+        return MappingProxyType({name: body.selection() for name, body in self.environments.items()})
+
+
+class RolloutBody(_ProfileVersionBody):
+    """The next version of a profile, for a share of callers or tasks. The lists mean what they mean in a
+    profile."""
+
+    version: Annotated[int, Field(ge=1, le=MAX_VERSION)] | None = None
+    """Must be higher than the profile's own; one higher by default. Each version draws its share of callers
+    independently."""
+
+    share: Annotated[int, Field(ge=1, le=100)]
+    """Percent of callers or tasks that have this version. A higher share adds some and takes it from none."""
+
+    by: RolloutBy = "caller"
+    """What is divided: each `caller` (key, or subject of an issuer), or each `task` with all its callers."""
+
+
+class ProfileBody(_ProfileVersionBody):
+    """A reusable selection of servers and tools."""
+
+    profile_id: Name
+    """Its name."""
+
+    version: Annotated[int, Field(ge=1, le=MAX_VERSION)] = 1
+    """The number of this selection, for audit and comparison."""
+
+    rollout: RolloutBody | None = None
+    """The next version, while only a share of callers has it."""
+
+    @model_validator(mode="after")
+    def _versions_rise(self) -> "ProfileBody":
+        candidate = None if self.rollout is None else self.rollout.version
+        if candidate is not None and candidate <= self.version:
+            raise field_error(f"`rollout.version` must be higher than the profile's own, {self.version}")
+        return self
+
+    def value(self) -> Profile:
+        return Profile(
+            profile_id=self.profile_id,
+            version=self.version,
+            selection=self.selection(),
+            environments=self.by_environment(),
+            rollout=self._candidate(),
+        )
+
+    def _candidate(self) -> Rollout | None:
+        candidate = self.rollout
+        if candidate is None:
+            return None
+        return Rollout(
+            version=candidate.version or self.version + 1,
+            share=candidate.share,
+            by=candidate.by,
+            selection=candidate.selection(),
+            environments=candidate.by_environment(),
+        )
+
 
 MAX_CHOICES: Final = 256
 """Servers that one caller chooses about: more than its model or its person can tell apart."""
@@ -17,7 +252,7 @@ MAX_PRINCIPAL_CHARS: Final = 300
 """`oidc:` and a subject of 255 characters, with room."""
 
 
-class CeilingBody(Body):
+class CeilingBody(StrictBody):
     """The most a key may ever reach. A list left out does not restrict; an empty one lets nothing pass."""
 
     tasks: Annotated[list[Name], Field(max_length=2_000)] | None = None
@@ -41,7 +276,7 @@ class CeilingBody(Body):
         )
 
 
-class TimeBudgetsBody(Body):
+class QuotasBody(StrictBody):
     """What may be used over time, at all nodes together. A field left out does not restrict; none is zero."""
 
     calls_per_minute: int | None = Field(default=None, ge=1, le=MAX_CALLS)
@@ -54,12 +289,12 @@ class TimeBudgetsBody(Body):
     """Tokens within one day, by UTC: of the results of tools, by estimate, and of chats as models report
     them. What is under way when they are used up still ends."""
 
-    def value(self) -> TimeBudgets | None:
-        budgets = TimeBudgets(self.calls_per_minute, self.calls_per_day, self.tokens_per_day)
-        return None if budgets == TimeBudgets() else budgets
+    def value(self) -> Quotas | None:
+        budgets = Quotas(self.calls_per_minute, self.calls_per_day, self.tokens_per_day)
+        return None if budgets == Quotas() else budgets
 
 
-class KeyBody(Body):
+class KeyBody(StrictBody):
     """A credential, as its hash."""
 
     key_id: Name
@@ -81,7 +316,7 @@ class KeyBody(Body):
     expires_at_s: UnixTime | None = None
     """Unix time after which it proves nothing."""
 
-    budgets: TimeBudgetsBody | None = None
+    budgets: QuotasBody | None = None
     """What all who use it may use over time, together."""
 
     integrations: IntegrationState = "on"
@@ -101,7 +336,7 @@ class KeyBody(Body):
         )
 
 
-class ChoiceBody(Body):
+class ChoiceBody(StrictBody):
     """Which servers one caller switched on and off for itself."""
 
     choice_id: Sha256
@@ -115,11 +350,13 @@ class ChoiceBody(Body):
 
     @model_validator(mode="after")
     def _id_of_its_principal(self) -> "ChoiceBody":
-        if self.choice_id != choice_id_of(self.principal):
-            raise refuse("`choice_id` is not the SHA-256 of `principal`")
+        if self.choice_id != make_choice_id(self.principal):
+            raise field_error("`choice_id` is not the SHA-256 of `principal`")
         return self
 
-    def value(self) -> Choice:
+    def value(self) -> IntegrationChoice:
         # Interned: thousands of callers choose among the same servers.
         servers = {intern(server_id): state for server_id, state in self.servers.items()}
-        return Choice(choice_id=self.choice_id, principal=self.principal, servers=MappingProxyType(servers))
+        return IntegrationChoice(
+            choice_id=self.choice_id, principal=self.principal, servers=MappingProxyType(servers)
+        )

@@ -13,25 +13,25 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 from toolgate.errors import InvalidRecord
 from toolgate.model.names import is_tool_name
 from toolgate.model.packages import PackageRef
-from toolgate.model.pins import Pin
-from toolgate.model.principals import Secret
+from toolgate.model.principals import InternalSecret
 from toolgate.model.servers import (
     Approval,
     ApprovalPolicy,
     AuditedArguments,
-    Budgets,
     Grant,
     HttpEndpoint,
     OAuth,
     Protocol,
     RedactionRules,
+    ServerBudgets,
     ServerRecord,
     Sharing,
     StdioLaunch,
     Transport,
 )
+from toolgate.model.snapshot import Pin
 from toolgate.policy.patterns import EFFECT, check_patterns, parse_pattern
-from toolgate.registry.records.body import Documented
+from toolgate.registry.records.body import FieldDescriptions
 from toolgate.registry.records.fields import (
     ABSENT_IF_EMPTY,
     Argument,
@@ -54,10 +54,10 @@ from toolgate.registry.records.fields import (
     Url,
     VariableName,
     Version,
-    refuse,
+    field_error,
 )
 
-_BUDGETS: Final = Budgets()
+_BUDGETS: Final = ServerBudgets()
 MAX_TIMEOUT_MS: Final = 300_000
 MAX_CONCURRENCY: Final = 1_024
 MAX_OUTPUT_BYTES: Final = 64 * 1024 * 1024
@@ -72,11 +72,11 @@ def tuple_or_none(values: list[T] | None) -> tuple[T, ...] | None:
     return None if values is None else tuple(values)
 
 
-def _frozen(values: dict[str, str]) -> Mapping[str, str]:
+def _freeze(values: dict[str, str]) -> Mapping[str, str]:
     return MappingProxyType(dict(values))
 
 
-class Body(Documented, BaseModel):
+class StrictBody(FieldDescriptions, BaseModel):
     """What all bodies have in common: nothing is coerced, nothing unknown is taken, nothing is echoed."""
 
     # Built when first used: a start should not wait for what it does not need.
@@ -89,7 +89,7 @@ class Body(Documented, BaseModel):
     )
 
 
-class StdioBody(Body):
+class StdioBody(StrictBody):
     """How to start a server as a child process."""
 
     command: Path
@@ -111,13 +111,13 @@ class StdioBody(Body):
         return StdioLaunch(
             command=self.command,
             args=tuple(self.args),
-            env=_frozen(self.env),
+            env=_freeze(self.env),
             env_from=tuple(self.env_from),
             cwd=self.cwd,
         )
 
 
-class OAuthBody(Body):
+class OAuthBody(StrictBody):
     """As whom the gateway asks an authorization server for tokens."""
 
     grant: Grant
@@ -145,13 +145,13 @@ class OAuthBody(Body):
     @model_validator(mode="after")
     def _bound_to_an_issuer(self) -> "OAuthBody":
         if self.grant == "client_credentials" and self.client_secret_ref is None:
-            raise refuse("grant `client_credentials` needs `client_secret_ref`")
+            raise field_error("grant `client_credentials` needs `client_secret_ref`")
         if self.client_id is None and self.client_secret_ref is not None:
-            raise refuse("`client_secret_ref` is of a client: name it in `client_id`")
+            raise field_error("`client_secret_ref` is of a client: name it in `client_id`")
         if self.client_secret_ref is not None and self.issuer is None:
-            raise refuse("a secret is for one authorization server: name it in `issuer`")
+            raise field_error("a secret is for one authorization server: name it in `issuer`")
         if self.per_principal and self.grant != "authorization_code":
-            raise refuse("`per_principal` needs the grant `authorization_code`")
+            raise field_error("`per_principal` needs the grant `authorization_code`")
         return self
 
     def value(self) -> OAuth:
@@ -165,7 +165,7 @@ class OAuthBody(Body):
         )
 
 
-class HttpBody(Body):
+class HttpBody(StrictBody):
     """Where a server listens."""
 
     url: Url
@@ -183,26 +183,26 @@ class HttpBody(Body):
     @model_validator(mode="after")
     def _one_spelling_per_header(self) -> "HttpBody":
         if len({name.lower() for name in self.headers}) < len(self.headers):
-            raise refuse("`headers` names a header twice, in different case")
+            raise field_error("`headers` names a header twice, in different case")
         return self
 
     @model_validator(mode="after")
     def _one_credential(self) -> "HttpBody":
         is_given = self.auth_ref is not None or "authorization" in map(str.lower, self.headers)
         if self.oauth is not None and is_given:
-            raise refuse("`oauth` has no use for `auth_ref` or a header `Authorization` beside it")
+            raise field_error("`oauth` has no use for `auth_ref` or a header `Authorization` beside it")
         return self
 
     def value(self) -> HttpEndpoint:
         return HttpEndpoint(
             url=self.url,
-            headers=_frozen(self.headers),
+            headers=_freeze(self.headers),
             auth_ref=self.auth_ref,
             oauth=self.oauth.value() if self.oauth else None,
         )
 
 
-class BudgetsBody(Body):
+class BudgetsBody(StrictBody):
     """Limits of one server. A field left out has its own default; none can be zero."""
 
     tool_timeout_ms: int = Field(default=_BUDGETS.tool_timeout_ms, ge=100, le=MAX_TIMEOUT_MS)
@@ -214,15 +214,15 @@ class BudgetsBody(Body):
     max_tool_output_bytes: int = Field(default=_BUDGETS.max_tool_output_bytes, ge=1_024, le=MAX_OUTPUT_BYTES)
     """The largest result passed on; more is cut, and marked as cut."""
 
-    def value(self) -> Budgets:
-        return Budgets(
+    def value(self) -> ServerBudgets:
+        return ServerBudgets(
             tool_timeout_ms=self.tool_timeout_ms,
             max_concurrency=self.max_concurrency,
             max_tool_output_bytes=self.max_tool_output_bytes,
         )
 
 
-class ApprovalBody(Body):
+class ApprovalBody(StrictBody):
     """When a person must agree to a call."""
 
     default: Approval = Field(default="never", validation_alias=AliasChoices("default", "default_policy"))
@@ -240,13 +240,13 @@ class ApprovalBody(Body):
     def _names_of_tools(self) -> "ApprovalBody":
         names = [name for name in self.per_tool if not name.startswith(EFFECT)]
         if not all(is_tool_name(name.replace("*", "_").replace("?", "_")) for name in names):
-            raise refuse(
+            raise field_error(
                 "`per_tool` is keyed by tool name: letters, digits, `_`, `.` and `-`, and `*` and `?` for any"
             )
         try:
             check_patterns([parse_pattern(name) for name in self.per_tool])
         except InvalidRecord as exc:
-            raise refuse(f"`per_tool`: {exc}; {exc.hint}") from exc
+            raise field_error(f"`per_tool`: {exc}; {exc.hint}") from exc
         return self
 
     @model_validator(mode="before")
@@ -261,7 +261,7 @@ class ApprovalBody(Body):
         )
 
 
-class RedactionBody(Body):
+class RedactionBody(StrictBody):
     """What of the arguments of a server's calls is hidden, beside what looks like a secret.
 
     Patterns with `*` and `?`, held against the names of members at any depth, whatever their case.
@@ -281,7 +281,7 @@ class RedactionBody(Body):
         return RedactionRules(hide=tuple(self.hide), show=tuple(self.show), arguments=self.arguments)
 
 
-class PackageRefBody(Body):
+class PackageRefBody(StrictBody):
     """The package a server runs from."""
 
     version: Version
@@ -294,7 +294,7 @@ class PackageRefBody(Body):
         return PackageRef(version=self.version, sha256=self.sha256)
 
 
-class ServerBody(Body):
+class ServerBody(StrictBody):
     """One MCP server: how to reach it and what the platform allows of it."""
 
     version: Literal[1] = 1
@@ -372,13 +372,15 @@ class ServerBody(Body):
     def _launch_fits_transport(self) -> "ServerBody":
         needed, other = ("stdio", "http") if self.transport == "stdio" else ("http", "stdio")
         if getattr(self, needed) is None:
-            raise refuse(f"transport `{self.transport}` needs `{needed}`")
+            raise field_error(f"transport `{self.transport}` needs `{needed}`")
         if getattr(self, other) is not None:
-            raise refuse(f"transport `{self.transport}` has no use for `{other}`")
+            raise field_error(f"transport `{self.transport}` has no use for `{other}`")
         if self.transport == "http_sse_legacy" and self.http is not None and self.http.oauth is not None:
-            raise refuse("transport `http_sse_legacy` has no use for `http.oauth`")
+            raise field_error("transport `http_sse_legacy` has no use for `http.oauth`")
         if self.transport == "http_sse_legacy" and self.protocol == "stateless":
-            raise refuse("transport `http_sse_legacy` is session-based: `protocol` cannot be `stateless`")
+            raise field_error(
+                "transport `http_sse_legacy` is session-based: `protocol` cannot be `stateless`"
+            )
         return self
 
     def value(self) -> ServerRecord:
@@ -411,7 +413,7 @@ def default_namespace(server_id: str) -> str:
     return f"mcp.{server_id}"
 
 
-class PinBody(Body):
+class PinBody(StrictBody):
     """The approved definitions of one server: nothing else of it is offered."""
 
     server_id: ServerId
@@ -427,14 +429,14 @@ class PinBody(Body):
     @model_validator(mode="after")
     def _names_of_tools(self) -> "PinBody":
         if not all(is_tool_name(name) for name in (*self.tools, *self.changed)):
-            raise refuse("`tools` is keyed by tool name: letters, digits, `_`, `.` and `-`")
+            raise field_error("`tools` is keyed by tool name: letters, digits, `_`, `.` and `-`")
         return self
 
     def value(self) -> Pin:
-        return Pin(server_id=self.server_id, tools=_frozen(self.tools), changed=_frozen(self.changed))
+        return Pin(server_id=self.server_id, tools=_freeze(self.tools), changed=_freeze(self.changed))
 
 
-class SecretBody(Body):
+class SecretBody(StrictBody):
     """What the parts of the gateway share among themselves. No surface shows or takes one."""
 
     secret_id: Name
@@ -443,5 +445,5 @@ class SecretBody(Body):
     hex: Sha256
     """32 random bytes in hexadecimal."""
 
-    def value(self) -> Secret:
-        return Secret(secret_id=self.secret_id, hex=self.hex)
+    def value(self) -> InternalSecret:
+        return InternalSecret(secret_id=self.secret_id, hex=self.hex)

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from toolgate.errors import Conflict, InvalidRecord, NotFound
-from toolgate.model.revisions import Body, Change, Kind, Stored, Write
+from toolgate.model.revisions import Body, Kind, RecordChange, RecordWrite, StoredRecord
 
 decode_body: Final = msgspec.json.Decoder(dict[str, Any]).decode
 _encode_sorted: Final = msgspec.json.Encoder(order="sorted").encode
@@ -39,13 +39,13 @@ def encode_body(body: Body) -> str:
 
 
 def plan_transaction(
-    writes: Sequence[Write],
-    current: Mapping[RecordKey, Stored],
+    writes: Sequence[RecordWrite],
+    current: Mapping[RecordKey, StoredRecord],
     *,
     revision: int,
     actor: str,
     at_ms: int,
-) -> tuple[Change, ...]:
+) -> tuple[RecordChange, ...]:
     """The changes of `writes`, to be committed as `revision`; empty when everything is already so.
 
     `current` holds the records the writes touch, as far as they exist. Raises Conflict and NotFound.
@@ -59,9 +59,9 @@ def plan_transaction(
         _check_precondition(key, write, stored)
         before = stored.body if stored else None
         after = None if write.body is None else decode_body(encode_body(write.body))
-        if not _same(before, after):
+        if not _is_same_body(before, after):
             changes.append(
-                Change(
+                RecordChange(
                     revision=revision,
                     kind=key.kind,
                     id=key.id,
@@ -75,11 +75,11 @@ def plan_transaction(
     return tuple(changes)
 
 
-def record_after(change: Change) -> Stored | None:
+def record_after(change: RecordChange) -> StoredRecord | None:
     """The record that a change leaves behind; None: it deletes."""
     if change.after is None:
         return None
-    return Stored(
+    return StoredRecord(
         kind=change.kind,
         id=change.id,
         body=change.after,
@@ -94,7 +94,7 @@ def start_digest(seed: str) -> str:
     return hashlib.sha256(seed.encode()).hexdigest()
 
 
-def chain_digest(previous: str, revision: int, changes: Sequence[Change]) -> str:
+def chain_digest(previous: str, revision: int, changes: Sequence[RecordChange]) -> str:
     """The digest of a log after one more transaction. Equal digests mean equal logs, from the start."""
     lines = [(one.kind, one.id, one.actor, one.at_ms, one.after) for one in changes]
     return hashlib.sha256(_encode_sorted((previous, revision, lines))).hexdigest()
@@ -109,7 +109,7 @@ def check_store_revision(revision: int, if_store_revision: int | None) -> None:
         )
 
 
-def _check_precondition(key: RecordKey, write: Write, stored: Stored | None) -> None:
+def _check_precondition(key: RecordKey, write: RecordWrite, stored: StoredRecord | None) -> None:
     if write.body is None and stored is None:
         raise NotFound(f"there is no {key}")
     found = stored.revision if stored else 0
@@ -121,7 +121,7 @@ def _check_precondition(key: RecordKey, write: Write, stored: Stored | None) -> 
     raise Conflict(f"{key} {now}, not at {write.if_revision}", data={"revision": found})
 
 
-def _same(before: Body | None, after: Body | None) -> bool:
+def _is_same_body(before: Body | None, after: Body | None) -> bool:
     """Equal as JSON: the order of members does not count, but `1`, `1.0` and `true` are three things."""
     if before is None or after is None:
         return before is after

@@ -36,16 +36,15 @@ from toolgate.errors import (
     Unauthenticated,
     WatchLagged,
 )
-from toolgate.model.addresses import is_loopback, parse_address
+from toolgate.model.http import is_loopback, parse_address
 from toolgate.model.packages import PackageRef
-from toolgate.model.reports import Definitions, NodeReport
-from toolgate.model.revisions import Batch, Body, Change, Kind, Listing, Stored
-from toolgate.model.sessions import EndedSession
+from toolgate.model.reports import Definitions, EndedSession, NodeReport
+from toolgate.model.revisions import Body, ChangeBatch, Kind, RecordChange, RecordList, StoredRecord
 from toolgate.proto import node_pb2
 from toolgate.redaction.records import redact_text
-from toolgate.registry.problems import printable
+from toolgate.registry.records.body import printable
 from toolgate.registry.records.codec import ID_FIELDS
-from toolgate.registry.replication.sync import Position
+from toolgate.registry.replication.sync import HistoryPosition
 
 LIST_TIMEOUT_S: Final = 60.0
 CALL_TIMEOUT_S: Final = 10.0
@@ -108,19 +107,19 @@ class ControlAddress:
 
 
 @asynccontextmanager
-async def open_control_link(
+async def open_control_connection(
     address: ControlAddress, *, jitter: Callable[[], float] = random.random
-) -> AsyncIterator["GrpcControlLink"]:
+) -> AsyncIterator["GrpcControlConnection"]:
     """A link to control. Opening it connects to nobody yet."""
     # Nodes begin at different replicas, so that these share the load.
-    link = GrpcControlLink(address, first=int(jitter() * len(address.targets)))
+    link = GrpcControlConnection(address, first=int(jitter() * len(address.targets)))
     try:
         yield link
     finally:
         await link.aclose()
 
 
-class _Line:
+class _ReplicaChannel:
     """A connection to one replica of control."""
 
     def __init__(self, target: str, address: ControlAddress) -> None:
@@ -178,13 +177,13 @@ class _Line:
         )
 
 
-class GrpcControlLink:
-    """A `ControlLink` over gRPC."""
+class GrpcControlConnection:
+    """A `ControlConnection` over gRPC."""
 
     def __init__(self, address: ControlAddress, *, first: int = 0) -> None:
         self._address = address
         self._turn = first
-        self._open: _Line | None = None
+        self._open: _ReplicaChannel | None = None
         self._metadata = () if address.key is None else (("authorization", f"Bearer {address.key}"),)
 
     async def aclose(self) -> None:
@@ -193,27 +192,27 @@ class GrpcControlLink:
         if line is not None:
             await line.channel.close()
 
-    async def list_records(self) -> Listing:
-        async with self._turning() as line:
-            with _calling(line, self._list(line)) as parts:
-                return await _collect(line, parts)
+    async def list_records(self) -> RecordList:
+        async with self._rotate_on_failure() as line:
+            with _translate_call_errors(line, self._list(line)) as parts:
+                return await _collect_listing(line, parts)
 
-    async def newest(self) -> Position:
+    async def newest(self) -> HistoryPosition:
         line = self._line()
-        with _calling(line, self._list(line, timeout_s=CALL_TIMEOUT_S)) as parts:
+        with _translate_call_errors(line, self._list(line, timeout_s=CALL_TIMEOUT_S)) as parts:
             async for part in parts:
                 return _position(part)  # the rest is not sent any more
         raise ControlUnavailable(f"control at `{line.target}` lists nothing")
 
     @asynccontextmanager
-    async def watch_records(self, since: Position) -> AsyncIterator[AsyncIterator[Batch]]:
+    async def watch_records(self, since: HistoryPosition) -> AsyncIterator[AsyncIterator[ChangeBatch]]:
         request = node_pb2.WatchRecordsRequest(
             epoch=since.epoch, since_revision=since.revision, digest=since.digest
         )
-        async with self._turning() as line:
+        async with self._rotate_on_failure() as line:
             call = line.watch_records(request, metadata=self._metadata)
-            with _calling(line, call) as responses:
-                async with aclosing(_batches(line, responses)) as batches:
+            with _translate_call_errors(line, call) as responses:
+                async with aclosing(_parse_batches(line, responses)) as batches:
                     yield batches
 
     async def report(self, report: NodeReport, definitions: Sequence[Definitions]) -> Sequence[str]:
@@ -228,7 +227,7 @@ class GrpcControlLink:
         line = self._line()
         request = node_pb2.ReadArtifactRequest(package_id=package_id, version=ref.version, sha256=ref.sha256)
         call = line.read_artifact(request, metadata=self._metadata, timeout=ARTIFACT_TIMEOUT_S)
-        with _calling(line, call) as parts:
+        with _translate_call_errors(line, call) as parts:
             async for part in parts:
                 yield part.content
 
@@ -237,33 +236,33 @@ class GrpcControlLink:
         line = self._line()
         request = node_pb2.ReadModuleRequest(sha256=sha256)
         call = line.read_module(request, metadata=self._metadata, timeout=ARTIFACT_TIMEOUT_S)
-        with _calling(line, call) as parts:
+        with _translate_call_errors(line, call) as parts:
             async for part in parts:
                 yield part.content
 
     async def claim_invocations(
         self, request: node_pb2.ClaimInvocationsRequest
     ) -> node_pb2.ClaimInvocationsResponse:
-        """Invocations for this node to run; see `ControlQueue`."""
+        """Invocations for this node to run; see `RemoteInvocations`."""
         timeout_s = CALL_TIMEOUT_S + request.wait_ms / 1000
         return await self._ask(lambda line: line.claim_invocations, request, timeout_s=timeout_s)
 
     async def report_invocation(
         self, request: node_pb2.ReportInvocationRequest
     ) -> node_pb2.ReportInvocationResponse:
-        """What control says of an invocation that this node runs; see `ControlQueue`."""
+        """What control says of an invocation that this node runs; see `RemoteInvocations`."""
         return await self._ask(lambda line: line.report_invocation, request)
 
     async def ask_approval(self, request: node_pb2.AskApprovalRequest) -> node_pb2.AskApprovalResponse:
-        """What control says of a call that needs an approval; see `ControlDesk`."""
+        """What control says of a call that needs an approval; see `RemoteApprovals`."""
         return await self._ask(lambda line: line.ask_approval, request)
 
     async def decide_approval(self, request: node_pb2.DecideApprovalRequest) -> node_pb2.AskApprovalResponse:
-        """What control says of a call whose approval was asked for in place; see `ControlDesk`."""
+        """What control says of a call whose approval was asked for in place; see `RemoteApprovals`."""
         return await self._ask(lambda line: line.decide_approval, request)
 
     async def spend(self, request: node_pb2.SpendRequest) -> node_pb2.SpendResponse:
-        """What control grants of budgets over time; see `ControlBank`."""
+        """What control grants of budgets over time; see `RemoteQuotas`."""
         return await self._ask(lambda line: line.spend, request)
 
     async def sync_sessions(self, ended: Sequence[EndedSession], after_ms: int) -> Sequence[EndedSession]:
@@ -281,31 +280,31 @@ class GrpcControlLink:
 
     async def _ask(
         self,
-        method: Callable[[_Line], "grpc.aio.UnaryUnaryMultiCallable[Q, A]"],
+        method: Callable[[_ReplicaChannel], "grpc.aio.UnaryUnaryMultiCallable[Q, A]"],
         request: Q,
         *,
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> A:
         line = self._line()
         call = method(line)(request, metadata=self._metadata, timeout=timeout_s)
-        with _calling(line, call):
+        with _translate_call_errors(line, call):
             return await call
 
     def _list(
-        self, line: _Line, *, timeout_s: float = LIST_TIMEOUT_S
+        self, line: _ReplicaChannel, *, timeout_s: float = LIST_TIMEOUT_S
     ) -> grpc.aio.UnaryStreamCall[node_pb2.ListRecordsRequest, node_pb2.ListRecordsResponse]:
         request = node_pb2.ListRecordsRequest()
         return line.list_records(request, metadata=self._metadata, timeout=timeout_s)
 
-    def _line(self) -> _Line:
+    def _line(self) -> _ReplicaChannel:
         """The one that is open, or a new one to the replica whose turn it is."""
         if self._open is None:
             targets = self._address.targets
-            self._open = _Line(targets[self._turn % len(targets)], self._address)
+            self._open = _ReplicaChannel(targets[self._turn % len(targets)], self._address)
         return self._open
 
     @asynccontextmanager
-    async def _turning(self) -> AsyncIterator[_Line]:
+    async def _rotate_on_failure(self) -> AsyncIterator[_ReplicaChannel]:
         """The line, given up where the block fails: its connection may be dead, and nobody has noticed."""
         line = self._line()
         try:
@@ -320,12 +319,12 @@ class GrpcControlLink:
 
 
 @contextmanager
-def _calling(line: _Line, call: C) -> Iterator[C]:
+def _translate_call_errors(line: _ReplicaChannel, call: C) -> Iterator[C]:
     """The call, ended with the block, and what goes wrong in our terms."""
     try:
         yield call
     except grpc.aio.AioRpcError as exc:
-        raise _failure(line, exc) from exc
+        raise _translate_status(line, exc) from exc
     except grpc.aio.BaseError as exc:
         raise ControlUnavailable(f"the line to `{line.target}` failed") from exc
     except asyncio.CancelledError as exc:
@@ -338,7 +337,7 @@ def _calling(line: _Line, call: C) -> Iterator[C]:
         call.cancel()
 
 
-def _failure(line: _Line, exc: grpc.aio.AioRpcError) -> ToolgateError:
+def _translate_status(line: _ReplicaChannel, exc: grpc.aio.AioRpcError) -> ToolgateError:
     code = exc.code()
     # What the other end says is a stranger's word until it has proved otherwise.
     details = printable(redact_text((exc.details() or "")[:MAX_DETAILS]))
@@ -346,10 +345,12 @@ def _failure(line: _Line, exc: grpc.aio.AioRpcError) -> ToolgateError:
     return kind(f"control at `{line.target}`: {details or code.name.lower()}", hint=_HINTS.get(code))
 
 
-async def _collect(line: _Line, parts: AsyncIterable[node_pb2.ListRecordsResponse]) -> Listing:
+async def _collect_listing(
+    line: _ReplicaChannel, parts: AsyncIterable[node_pb2.ListRecordsResponse]
+) -> RecordList:
     """All parts of a listing as one; part of it is no listing."""
-    records: list[Stored] = []
-    position: Position | None = None
+    records: list[StoredRecord] = []
+    position: HistoryPosition | None = None
     size = 0
     async for part in parts:
         if position not in {None, _position(part)}:
@@ -358,30 +359,30 @@ async def _collect(line: _Line, parts: AsyncIterable[node_pb2.ListRecordsRespons
         size += part.ByteSize()
         if size > MAX_LISTING_BYTES:
             raise ControlUnavailable(f"control at `{line.target}` lists more than {MAX_LISTING_BYTES} bytes")
-        records += (_stored(record, part.revision) for record in part.records)
+        records += (_parse_record(record, part.revision) for record in part.records)
         if part.is_last:
-            return Listing(
+            return RecordList(
                 epoch=part.epoch, revision=part.revision, digest=part.digest, records=tuple(records)
             )
     raise ControlUnavailable(f"the listing of control at `{line.target}` broke off")
 
 
-def _position(part: node_pb2.ListRecordsResponse) -> Position:
-    return Position(part.epoch, part.revision, part.digest)
+def _position(part: node_pb2.ListRecordsResponse) -> HistoryPosition:
+    return HistoryPosition(part.epoch, part.revision, part.digest)
 
 
-async def _batches(
-    line: _Line, responses: AsyncIterable[node_pb2.WatchRecordsResponse]
-) -> AsyncGenerator[Batch, None]:
+async def _parse_batches(
+    line: _ReplicaChannel, responses: AsyncIterable[node_pb2.WatchRecordsResponse]
+) -> AsyncGenerator[ChangeBatch, None]:
     async for response in responses:
-        changes = tuple(_change(record, response.revision) for record in response.changes)
-        yield Batch(revision=response.revision, changes=changes, digest=response.digest)
+        changes = tuple(_parse_change(record, response.revision) for record in response.changes)
+        yield ChangeBatch(revision=response.revision, changes=changes, digest=response.digest)
     raise ControlUnavailable(f"control at `{line.target}` has ended the watch")
 
 
-def _stored(record: node_pb2.Record, revision: int) -> Stored:
+def _parse_record(record: node_pb2.Record, revision: int) -> StoredRecord:
     # A kind of a newer control passes here; whoever parses records passes over it.
-    return Stored(
+    return StoredRecord(
         kind=cast("Kind", record.kind),
         id=record.id,
         body=_parse_body(record.body),
@@ -390,9 +391,9 @@ def _stored(record: node_pb2.Record, revision: int) -> Stored:
     )
 
 
-def _change(record: node_pb2.Record, revision: int) -> Change:
+def _parse_change(record: node_pb2.Record, revision: int) -> RecordChange:
     is_put = record.HasField("body")
-    return Change(
+    return RecordChange(
         revision=revision,
         kind=cast("Kind", record.kind),
         id=record.id,

@@ -2,6 +2,16 @@
 
 A claim whose answer is lost has begun nothing. A report that was not heard is for whoever runs the invocation
 to repeat: control passes over what it has heard.
+
+Approvals as a node asks for them: through control.
+
+An answer that is lost may have used an approval up. The call is then not made, and somebody has to agree
+anew: rather that than a call that is made twice.
+
+Budgets over time as a node draws on them: through control.
+
+An answer that is lost may have granted calls that are then made by nobody, and tokens that are said again are
+counted again: rather that than more than the limit.
 """
 
 from collections.abc import Sequence
@@ -10,10 +20,13 @@ from typing import Final, Protocol, cast, get_args
 import msgspec
 
 from toolgate.errors import ControlUnavailable
-from toolgate.model.invocations import Ending, Invocation, LogLine
+from toolgate.model.approvals import ApprovalRequest
+from toolgate.model.invocations import Invocation, InvocationResult, LogLine
 from toolgate.model.principals import Principal
+from toolgate.model.quotas import LeaseGrant, LeaseRequest
 from toolgate.proto import node_pb2
-from toolgate.registry.invocations.contract import Verdict
+from toolgate.registry.approvals.contract import ApprovalOutcome, ApprovalVerdict, ElicitedDecision
+from toolgate.registry.invocations.contract import LeaseVerdict
 
 MAX_WAIT_S: Final = 30.0
 LINES_BYTES: Final = 2 * 1024 * 1024
@@ -22,7 +35,7 @@ LINES_BYTES: Final = 2 * 1024 * 1024
 _decode_principal: Final = msgspec.json.Decoder(Principal).decode
 
 
-class QueueLink(Protocol):
+class InvocationConnection(Protocol):
     """Control, as far as invocations go. What goes wrong is a ToolgateError."""
 
     async def claim_invocations(
@@ -36,10 +49,10 @@ class QueueLink(Protocol):
         """What control says to a report."""
 
 
-class ControlQueue:
-    """A `Queue` over a link to control."""
+class RemoteInvocations:
+    """A `InvocationQueue` over a link to control."""
 
-    def __init__(self, link: QueueLink) -> None:
+    def __init__(self, link: InvocationConnection) -> None:
         self._link = link
 
     async def claim(self, node_id: str, *, limit: int, wait_s: float = 0.0) -> Sequence[Invocation]:
@@ -49,23 +62,28 @@ class ControlQueue:
         return [parse_claimed(sent, node_id) for sent in answer.invocations]
 
     async def report(
-        self, invocation_id: str, attempt: int, *, lines: Sequence[LogLine] = (), ending: Ending | None = None
-    ) -> Verdict:
-        *parts, last = _parts(lines)
+        self,
+        invocation_id: str,
+        attempt: int,
+        *,
+        lines: Sequence[LogLine] = (),
+        ending: InvocationResult | None = None,
+    ) -> LeaseVerdict:
+        *parts, last = _split_lines(lines)
         for part in parts:
-            verdict = await self._send(_report(invocation_id, attempt, part))
+            verdict = await self._send(_encode_report_part(invocation_id, attempt, part))
             if verdict == "lost":
                 return verdict
-        request = _report(invocation_id, attempt, last)
+        request = _encode_report_part(invocation_id, attempt, last)
         if ending is not None:
             request.ending.CopyFrom(encode_ending(ending))
         return await self._send(request)
 
-    async def _send(self, request: node_pb2.ReportInvocationRequest) -> Verdict:
+    async def _send(self, request: node_pb2.ReportInvocationRequest) -> LeaseVerdict:
         verdict = (await self._link.report_invocation(request)).verdict
-        if verdict not in get_args(Verdict):
+        if verdict not in get_args(LeaseVerdict):
             raise ControlUnavailable("control answers a report with something else")
-        return cast("Verdict", verdict)
+        return cast("LeaseVerdict", verdict)
 
 
 def parse_claimed(sent: node_pb2.ClaimedInvocation, node_id: str) -> Invocation:
@@ -89,7 +107,7 @@ def parse_claimed(sent: node_pb2.ClaimedInvocation, node_id: str) -> Invocation:
     )
 
 
-def encode_ending(ending: Ending) -> node_pb2.Ending:
+def encode_ending(ending: InvocationResult) -> node_pb2.Ending:
     """An ending as it is sent."""
     usage = ending.usage
     return node_pb2.Ending(
@@ -115,13 +133,13 @@ def encode_ending(ending: Ending) -> node_pb2.Ending:
     )
 
 
-def _report(
+def _encode_report_part(
     invocation_id: str, attempt: int, lines: Sequence[node_pb2.LogLine]
 ) -> node_pb2.ReportInvocationRequest:
     return node_pb2.ReportInvocationRequest(invocation_id=invocation_id, attempt=attempt, lines=lines)
 
 
-def _parts(lines: Sequence[LogLine]) -> list[list[node_pb2.LogLine]]:
+def _split_lines(lines: Sequence[LogLine]) -> list[list[node_pb2.LogLine]]:
     """The lines as they are sent, at least one part of them."""
     parts: list[list[node_pb2.LogLine]] = [[]]
     size = 0
@@ -135,3 +153,99 @@ def _parts(lines: Sequence[LogLine]) -> list[list[node_pb2.LogLine]]:
         size += sent.ByteSize()
         parts[-1].append(sent)
     return parts
+
+
+class ApprovalConnection(Protocol):
+    """Control, as far as approvals go. What goes wrong is a ToolgateError."""
+
+    async def ask_approval(self, request: node_pb2.AskApprovalRequest) -> node_pb2.AskApprovalResponse:
+        """What control says to a question."""
+
+    async def decide_approval(self, request: node_pb2.DecideApprovalRequest) -> node_pb2.AskApprovalResponse:
+        """What control says to a question that was answered in place."""
+
+
+class RemoteApprovals:
+    """A `ApprovalService` over a link to control."""
+
+    def __init__(self, link: ApprovalConnection) -> None:
+        self._link = link
+
+    async def ask(self, question: ApprovalRequest, *, new_id: str) -> ApprovalVerdict:
+        return _parse_verdict(await self._link.ask_approval(_encode_question(question, new_id)))
+
+    async def settle(
+        self, question: ApprovalRequest, said: ElicitedDecision, *, new_id: str
+    ) -> ApprovalVerdict:
+        sent = _encode_question(question, new_id)
+        return _parse_verdict(
+            await self._link.decide_approval(
+                node_pb2.DecideApprovalRequest(
+                    question=sent, approval_id=said.approval_id, is_approved=said.is_approved
+                )
+            )
+        )
+
+
+def _encode_question(question: ApprovalRequest, new_id: str) -> node_pb2.AskApprovalRequest:
+    return node_pb2.AskApprovalRequest(
+        new_id=new_id,
+        principal=question.principal,
+        task_id=question.task_id,
+        server_id=question.server_id,
+        tool=question.tool,
+        arguments_digest=question.arguments_digest,
+        definition=question.definition,
+        arguments=question.arguments,
+        why=question.why,
+        session=question.session,
+        door=question.door,
+        round=question.round,
+    )
+
+
+def _parse_verdict(answer: node_pb2.AskApprovalResponse) -> ApprovalVerdict:
+    # A newer control may know more answers than we do: none of them lets a call pass.
+    outcome = (
+        cast("ApprovalOutcome", answer.outcome) if answer.outcome in get_args(ApprovalOutcome) else "waiting"
+    )
+    return ApprovalVerdict(
+        outcome,
+        answer.approval_id,
+        answer.expires_ms,
+        answer.reason,
+        in_place=answer.in_place,
+        console_url=answer.console_url,
+    )
+
+
+class QuotaConnection(Protocol):
+    """Control, as far as budgets go. What goes wrong is a ToolgateError."""
+
+    async def spend(self, request: node_pb2.SpendRequest) -> node_pb2.SpendResponse:
+        """What control grants."""
+
+
+class RemoteQuotas:
+    """A `QuotaSource` over a link to control."""
+
+    def __init__(self, link: QuotaConnection) -> None:
+        self._link = link
+
+    async def draw(self, draws: Sequence[LeaseRequest]) -> Sequence[LeaseGrant]:
+        sent = [
+            node_pb2.Draw(
+                kind=one.holder.kind,
+                id=one.holder.id,
+                budget=one.budget,
+                limit=one.limit,
+                spent=one.spent,
+                returned=one.returned,
+                window_ms=one.window_ms,
+            )
+            for one in draws
+        ]
+        answer = await self._link.spend(node_pb2.SpendRequest(draws=sent))
+        if len(answer.drawn) != len(draws):
+            raise ControlUnavailable("control does not say what it grants")
+        return [LeaseGrant(one.amount, one.window_ms, one.left_ms) for one in answer.drawn]

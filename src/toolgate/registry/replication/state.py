@@ -14,15 +14,15 @@ from typing import Any, Final, get_args
 from toolgate.errors import Compacted, InvalidRecord, StorageUnavailable, WatchLagged
 from toolgate.model.chat import ChatUpstream
 from toolgate.model.packages import Package
-from toolgate.model.pins import Pin
-from toolgate.model.principals import Choice, Key, Secret
-from toolgate.model.revisions import Batch, Body, Kind, Listing
+from toolgate.model.principals import IntegrationChoice, InternalSecret, Key
+from toolgate.model.revisions import Body, ChangeBatch, Kind, RecordList
 from toolgate.model.servers import ServerRecord
+from toolgate.model.snapshot import Pin
 from toolgate.model.tasks import Profile, Task
 from toolgate.registry.records.codec import Record, parse_record
 from toolgate.registry.store.contract import Store
 
-SIGNS_SESSIONS: Final = "session"
+SESSION_SECRET_ID: Final = "session"  # noqa: S105 - the name of the record, not a secret
 """The id of the secret that does."""
 
 LIST_AGAIN_S: Final = 1.0
@@ -50,13 +50,13 @@ class RegistryState:
     pins: Mapping[str, Pin] = field(default_factory=lambda: MappingProxyType({}))
     packages: Mapping[str, Package] = field(default_factory=lambda: MappingProxyType({}))
     chat_upstreams: Mapping[str, ChatUpstream] = field(default_factory=lambda: MappingProxyType({}))
-    choices: Mapping[str, Choice] = field(default_factory=lambda: MappingProxyType({}))
-    secrets: Mapping[str, Secret] = field(default_factory=lambda: MappingProxyType({}))
+    choices: Mapping[str, IntegrationChoice] = field(default_factory=lambda: MappingProxyType({}))
+    secrets: Mapping[str, InternalSecret] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def session_key(self) -> bytes | None:
         """What signs session ids on every node; None until control has minted it."""
-        secret = self.secrets.get(SIGNS_SESSIONS)
+        secret = self.secrets.get(SESSION_SECRET_ID)
         return None if secret is None else bytes.fromhex(secret.hex)
 
 
@@ -69,13 +69,13 @@ async def watch_registry(store: Store) -> AsyncGenerator[RegistryState, None]:
     listing = await store.list()
     while True:
         # In a thread: thousands of records take long enough to parse for every caller to feel it.
-        state = await asyncio.to_thread(state_of, listing)
+        state = await asyncio.to_thread(parse_listing, listing)
         yield state
         try:
             async with store.watch(state.revision, state.digest) as batches:
                 async for batch in batches:
                     if batch.changes:
-                        state = await advance(state, batch)
+                        state = await apply_batch(state, batch)
                         yield state
         except (Compacted, WatchLagged, StorageUnavailable) as exc:
             _log.warning("registry watch was cut off, listing again: %s", exc)
@@ -84,7 +84,7 @@ async def watch_registry(store: Store) -> AsyncGenerator[RegistryState, None]:
         listing = await _list_again(store)
 
 
-async def _list_again(store: Store) -> Listing:
+async def _list_again(store: Store) -> RecordList:
     while True:
         try:
             return await store.list()
@@ -93,25 +93,25 @@ async def _list_again(store: Store) -> Listing:
             await asyncio.sleep(LIST_AGAIN_S)
 
 
-def state_of(listing: Listing) -> RegistryState:
+def parse_listing(listing: RecordList) -> RegistryState:
     """A listing, parsed."""
     empty = RegistryState(revision=listing.revision, epoch=listing.epoch, digest=listing.digest)
-    return _with(empty, ((stored.kind, stored.id, stored.body) for stored in listing.records))
+    return _apply_bodies(empty, ((stored.kind, stored.id, stored.body) for stored in listing.records))
 
 
-async def advance(state: RegistryState, batch: Batch) -> RegistryState:
+async def apply_batch(state: RegistryState, batch: ChangeBatch) -> RegistryState:
     """`state` after one transaction; only the maps of the kinds it touches are made anew."""
     if len(batch.changes) <= PARSED_AT_ONCE:
-        return _advance(state, batch)
-    return await asyncio.to_thread(_advance, state, batch)
+        return _apply_batch(state, batch)
+    return await asyncio.to_thread(_apply_batch, state, batch)
 
 
-def _advance(state: RegistryState, batch: Batch) -> RegistryState:
+def _apply_batch(state: RegistryState, batch: ChangeBatch) -> RegistryState:
     moved = replace(state, revision=batch.revision, digest=batch.digest)
-    return _with(moved, ((change.kind, change.id, change.after) for change in batch.changes))
+    return _apply_bodies(moved, ((change.kind, change.id, change.after) for change in batch.changes))
 
 
-def changed_choosers(before: RegistryState | None, after: RegistryState) -> frozenset[str] | None:
+def find_changed_principals(before: RegistryState | None, after: RegistryState) -> frozenset[str] | None:
     """The callers whose integrations changed, if nothing else did. None: something else did, or may have.
 
     By identity: `advance` leaves the maps of the kinds that a transaction does not touch.
@@ -128,7 +128,7 @@ def changed_choosers(before: RegistryState | None, after: RegistryState) -> froz
     return frozenset(one.principal for one in changed)
 
 
-def _with(state: RegistryState, bodies: Iterable[tuple[Kind, str, Body | None]]) -> RegistryState:
+def _apply_bodies(state: RegistryState, bodies: Iterable[tuple[Kind, str, Body | None]]) -> RegistryState:
     maps: dict[str, dict[str, Any]] = {}
     for kind, record_id, body in bodies:
         if kind not in _KINDS:
@@ -152,13 +152,15 @@ def _parse_or_report(kind: Kind, record_id: str, body: Body) -> Record | None:
         return parse_record(kind, record_id, body, strict=False)
     except InvalidRecord as exc:
         _log.warning("%s `%s` is left out, it is not valid: %s", kind, record_id, exc)
-        return _closed(kind, record_id)
+        return _deny_all(kind, record_id)
 
 
-def _closed(kind: Kind, record_id: str) -> Record | None:
+def _deny_all(kind: Kind, record_id: str) -> Record | None:
     """What stands for a record that cannot be read, where callers would reach more without it."""
     if kind == "pin":
         return Pin(server_id=record_id)  # nothing of the server is offered
     if kind == "choice":
-        return Choice(choice_id=record_id, principal="", is_readable=False)  # nothing is on for its caller
+        return IntegrationChoice(
+            choice_id=record_id, principal="", is_readable=False
+        )  # nothing is on for its caller
     return None

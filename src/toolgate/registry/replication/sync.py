@@ -16,14 +16,14 @@ from typing import Final, NamedTuple, Protocol
 
 from toolgate.errors import Compacted, ControlUnavailable, ToolgateError, WatchLagged
 from toolgate.model.reports import Definitions, NodeReport
-from toolgate.model.revisions import Batch, Listing
-from toolgate.registry.replication.state import RegistryState, advance, state_of
+from toolgate.model.revisions import ChangeBatch, RecordList
+from toolgate.registry.replication.state import RegistryState, apply_batch, parse_listing
 
 _log: Final = logging.getLogger(__name__)
 _MAX_DOUBLINGS: Final = 32
 
 
-class Position(NamedTuple):
+class HistoryPosition(NamedTuple):
     """Where a history stands."""
 
     epoch: str
@@ -31,7 +31,7 @@ class Position(NamedTuple):
     digest: str = ""
     """Of the log up to `revision`; empty: not known, to who is of an earlier release."""
 
-    def is_apart(self, other: "Position") -> bool:
+    def differs_from(self, other: "HistoryPosition") -> bool:
         """Whether the two are of different histories, as far as these tell."""
         if self.epoch != other.epoch:
             return True
@@ -39,19 +39,21 @@ class Position(NamedTuple):
         return is_known and self.revision == other.revision and self.digest != other.digest
 
 
-class ControlLink(Protocol):
+class ControlConnection(Protocol):
     """Control, as a node reaches it. What goes wrong is a ToolgateError; most of it passes.
 
     One suite in `tests/contract/` runs against each implementation.
     """
 
-    async def list_records(self) -> Listing:
+    async def list_records(self) -> RecordList:
         """Everything, at one revision."""
 
-    async def newest(self) -> Position:
+    async def newest(self) -> HistoryPosition:
         """What a listing would be of now, without its records."""
 
-    def watch_records(self, since: Position) -> AbstractAsyncContextManager[AsyncIterator[Batch]]:
+    def watch_records(
+        self, since: HistoryPosition
+    ) -> AbstractAsyncContextManager[AsyncIterator[ChangeBatch]]:
         """Batches after `since`, and a bookmark every few seconds where there are none.
 
         Raises Compacted when the log does not reach back to `since`, or is of another history, and
@@ -130,7 +132,7 @@ class NodeSync:
 
     def __init__(
         self,
-        link: ControlLink,
+        link: ControlConnection,
         *,
         apply: Callable[[RegistryState], None],
         on_contact: Callable[[], None] = lambda: None,
@@ -203,15 +205,15 @@ class NodeSync:
         listing = await self._link.list_records()
         self._check_age(listing)
         # In a thread: thousands of records take long enough to parse for every caller to feel it.
-        state = await asyncio.to_thread(state_of, listing)
+        state = await asyncio.to_thread(parse_listing, listing)
         self._is_relist_due = False
         is_first = self._state is None
-        self._take(state)
+        self._replace_state(state)
         # Later the watch's first bookmark is its word: who lists and cannot be watched is not followed.
         if is_first:
-            self._on_word()
+            self._on_current()
 
-    def _check_age(self, listing: Listing) -> None:
+    def _check_age(self, listing: RecordList) -> None:
         """Refuse an older state of the same history, unless control insists: then it was restored."""
         state = self._state
         if state is None or listing.epoch != state.epoch or listing.revision >= state.revision:
@@ -256,22 +258,22 @@ class NodeSync:
         if self._is_relist_due:
             raise WatchLagged("a poll has found what the watch did not deliver")
 
-    async def _on_batch(self, batch: Batch) -> None:
+    async def _on_batch(self, batch: ChangeBatch) -> None:
         state = self._state
         assert state is not None
-        if self._position.is_apart(Position(state.epoch, batch.revision, batch.digest)):
+        if self._position.differs_from(HistoryPosition(state.epoch, batch.revision, batch.digest)):
             raise Compacted(f"control has another history at revision {batch.revision}")
         if batch.revision > state.revision:
             # Revisions have no holes, and a bookmark is about what was delivered before it.
             if not batch.changes or batch.revision != state.revision + 1:
                 raise WatchLagged(f"the watch went from revision {state.revision} to {batch.revision}")
-            self._take(await advance(state, batch))
+            self._replace_state(await apply_batch(state, batch))
         self._is_replay &= bool(batch.changes)
         # What is replayed is on its way to be current, and no more than that.
         if batch.revision >= state.revision and not self._is_replay:
-            self._on_word()
+            self._on_current()
 
-    def _take(self, state: RegistryState) -> None:
+    def _replace_state(self, state: RegistryState) -> None:
         self._state = state
         self._apply(state)
 
@@ -280,7 +282,7 @@ class NodeSync:
         while True:
             await asyncio.sleep(limits.poll_min_s + (limits.poll_max_s - limits.poll_min_s) * self._jitter())
             # Without a watch there is nothing to hold against it, and the way back is being looked for.
-            if self._patience is not None and await self._is_overtaken():
+            if self._patience is not None and await self._is_behind():
                 self._is_relist_due = True
                 self._end_watch()
 
@@ -289,7 +291,7 @@ class NodeSync:
         if patience is not None and not patience.expired():
             patience.reschedule(_now_s())
 
-    async def _is_overtaken(self) -> bool:
+    async def _is_behind(self) -> bool:
         """Whether control is elsewhere than the watch has led, and not just a moment ahead of it."""
         before = self._position
         try:
@@ -299,21 +301,25 @@ class NodeSync:
             return False
         if self._position.epoch != before.epoch:
             return False  # listed meanwhile: what was found may be older
-        if found.is_apart(before) or found.revision < before.revision:
+        if found.differs_from(before) or found.revision < before.revision:
             return True
         if found.revision > self._position.revision:
             await asyncio.sleep(self._limits.settle_s)
         position = self._position
         return position.epoch == found.epoch and (
-            position.revision < found.revision or position.is_apart(found)
+            position.revision < found.revision or position.differs_from(found)
         )
 
     @property
-    def _position(self) -> Position:
+    def _position(self) -> HistoryPosition:
         state = self._state
-        return Position("", 0) if state is None else Position(state.epoch, state.revision, state.digest)
+        return (
+            HistoryPosition("", 0)
+            if state is None
+            else HistoryPosition(state.epoch, state.revision, state.digest)
+        )
 
-    def _on_word(self) -> None:
+    def _on_current(self) -> None:
         """Control is there, and what we have is what it has."""
         if self._is_degraded:
             _log.warning("control is there again; revision %d is served", self._position.revision)

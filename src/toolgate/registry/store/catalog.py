@@ -1,4 +1,6 @@
-"""The catalog in SQL: one row a tool, and one a package that says what its rows were made of.
+"""What every store checks of the catalog's rows, and the catalog without a disk.
+
+The catalog in SQL: one row a tool, and one a package that says what its rows were made of.
 
 A row is kept whole in `body`, as MessagePack, since a schema is given back as the bytes its server wrote,
 which no JSON column does. The other columns are what databases can search by; they are only written here.
@@ -7,7 +9,7 @@ which no JSON column does. The other columns are what databases can search by; t
 import logging
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import NAMESPACE_URL, uuid5
@@ -15,9 +17,75 @@ from uuid import NAMESPACE_URL, uuid5
 import msgspec
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, text
 
+from toolgate.catalog.definitions import MAX_SCHEMA_BYTES
+from toolgate.errors import InvalidRecord
 from toolgate.model.packages import CatalogRow
-from toolgate.registry.catalog_rows import keep_times, schema_bytes
+from toolgate.registry.database.change_count import ChangeCounter
 from toolgate.registry.database.tables import CATALOG_SOURCES, TOOL_CATALOG
+
+
+def check_rows(package_id: str, rows: Sequence[CatalogRow]) -> None:
+    """Raises InvalidRecord where `rows` cannot be all there is of one package."""
+    names = [row.tool_name for row in rows]
+    if len(set(names)) < len(names) or any(row.package_id != package_id for row in rows):
+        raise InvalidRecord(f"these are not the rows of the package `{package_id}`")
+    if large := [row.full_name for row in rows if schema_size(row) > MAX_SCHEMA_BYTES]:
+        raise InvalidRecord(f"a schema of `{large[0]}` has more than {MAX_SCHEMA_BYTES} bytes")
+
+
+def schema_size(row: CatalogRow) -> int:
+    """The size of the larger schema."""
+    return max(len(row.input_schema), len(row.output_schema or b""))
+
+
+def keep_times(rows: Sequence[CatalogRow], before: dict[str, CatalogRow]) -> dict[str, CatalogRow]:
+    """`rows` by tool, each with the time of the one `before` if it says the same."""
+    kept = {}
+    for row in rows:
+        old = before.get(row.tool_name)
+        is_same = old is not None and replace(row, updated_at_ms=old.updated_at_ms) == old
+        kept[row.tool_name] = old if old is not None and is_same else row
+    return kept
+
+
+class MemoryCatalog:
+    """The catalog in two dicts."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, dict[str, CatalogRow]] = {}
+        self._made_from: dict[str, str] = {}
+        self._count = ChangeCounter()
+
+    async def replace(self, package_id: str, rows: Sequence[CatalogRow], *, made_from: str) -> bool:
+        check_rows(package_id, rows)
+        before = self._rows.get(package_id, {})
+        self._made_from[package_id] = made_from
+        self._rows[package_id] = keep_times(rows, before)
+        return self._told(self._rows[package_id] != before)
+
+    async def remove(self, package_id: str) -> bool:
+        had_rows = bool(self._rows.pop(package_id, None))
+        return self._told(self._made_from.pop(package_id, None) is not None or had_rows)
+
+    async def rows(self, package_id: str | None = None) -> Sequence[CatalogRow]:
+        packages = sorted(self._rows) if package_id is None else [package_id]
+        return [row for one in packages for _, row in sorted(self._rows.get(one, {}).items())]
+
+    async def made_from(self) -> dict[str, str]:
+        return dict(self._made_from)
+
+    async def changed(self, seen: int) -> int:
+        return await self._count.changed(seen)
+
+    def close(self) -> None:
+        """End those who wait."""
+        self._count.close()
+
+    def _told(self, is_news: bool) -> bool:  # noqa: FBT001 (reads as a sentence)
+        if is_news:
+            self._count.increment()
+        return is_news
+
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +121,7 @@ def replace_rows(connection: Connection, source: RowSource, rows: Sequence[Catal
         one = (TOOL_CATALOG.c.package_id == source.package_id, TOOL_CATALOG.c.tool_name == bindparam("name"))
         connection.execute(delete(TOOL_CATALOG).where(*one), [{"name": name} for name in gone])
     if new:
-        connection.execute(insert(TOOL_CATALOG), [_columns(row) for row in new])
+        connection.execute(insert(TOOL_CATALOG), [_catalog_columns(row) for row in new])
     return bool(gone or new)
 
 
@@ -102,38 +170,38 @@ def _store_source(connection: Connection, source: RowSource) -> None:
     )
 
 
-def _columns(row: CatalogRow) -> dict[str, Any]:
+def _catalog_columns(row: CatalogRow) -> dict[str, Any]:
     return {
         "id": uuid5(_NAMESPACE, row.full_name),
         "package_id": row.package_id,
-        "package_name": _text(row.package_name),
-        "package_description": _text(row.package_description),
-        "category": _text(row.category),
-        "tags": [_text(tag) for tag in row.tags],
+        "package_name": _replace_nul(row.package_name),
+        "package_description": _replace_nul(row.package_description),
+        "category": _replace_nul(row.category),
+        "tags": [_replace_nul(tag) for tag in row.tags],
         "tool_name": row.tool_name,
         "full_name": row.full_name,
-        "title": _text(row.title),
-        "description": _text(row.description),
-        "input_schema": _json(row.input_schema),
-        "output_schema": _json(row.output_schema),
-        "annotations": _json(row.annotations),
+        "title": _replace_nul(row.title),
+        "description": _replace_nul(row.description),
+        "input_schema": _parse_json_column(row.input_schema),
+        "output_schema": _parse_json_column(row.output_schema),
+        "annotations": _parse_json_column(row.annotations),
         "is_read_only": row.is_read_only,
         "digest": row.digest,
         "tokens": row.tokens,
         "schema_version": row.schema_version,
         "source": row.source,
-        "schema_bytes": schema_bytes(row),
+        "schema_bytes": schema_size(row),
         "updated_at": datetime.fromtimestamp(row.updated_at_ms / 1000, UTC),
         "body": _encode(row),
     }
 
 
-def _text(text: str) -> str:
+def _replace_nul(text: str) -> str:
     """PostgreSQL keeps no NUL in a text."""
     return text.replace("\0", _REPLACEMENT)
 
 
-def _json(raw: bytes | None) -> Any:
+def _parse_json_column(raw: bytes | None) -> Any:
     """What a JSON column can hold of it: nothing where the database, or the way to it, would refuse it."""
     # A NUL again, numbers without end, and what no parser but the server's own takes.
     if raw is None or b"\\u0000" in raw or _LONG_NUMBER.search(raw):

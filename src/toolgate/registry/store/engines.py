@@ -9,8 +9,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from toolgate.registry.database.sqlite import SqliteFile
-from toolgate.registry.database.transactions import Database
+from toolgate.registry.database.sqlite import RegistryFile
+from toolgate.registry.database.transactions import TransactionRunner
 from toolgate.registry.store.contract import Store
 from toolgate.registry.store.sqlite import SqliteDatabase, open_sqlite_store
 
@@ -35,7 +35,7 @@ def open_store(
 
 
 @contextmanager
-def open_database(target: str | Path) -> Iterator[Database]:
+def open_database(target: str | Path) -> Iterator[TransactionRunner]:
     """The tables at `target` without the event loop, made if they are missing. Raises StartRefused."""
     if is_postgres_url(target):
         database = _load("database.postgresql").PostgresDatabase(target)
@@ -45,7 +45,7 @@ def open_database(target: str | Path) -> Iterator[Database]:
         finally:
             database.close()
     else:
-        file = SqliteFile(Path(target))
+        file = RegistryFile(Path(target))
         try:
             yield SqliteDatabase(file)
         finally:

@@ -17,8 +17,8 @@ from typing import BinaryIO, Final
 import msgspec
 
 from toolgate.errors import ImportRefused, StorageFailed
-from toolgate.model.revisions import Body, Change, Listing, Stored
-from toolgate.registry.durable import sync_directory
+from toolgate.model.revisions import Body, RecordChange, RecordList, StoredRecord
+from toolgate.registry.database.disk import sync_directory
 from toolgate.registry.records.transaction import RecordKey
 
 FORMAT: Final = "toolgate-registry"
@@ -28,11 +28,11 @@ MAX_LINE_BYTES: Final = 32 * 1024 * 1024
 MAX_ID_CHARS: Final = 64
 _PROGRESS_EVERY: Final = 500
 
-Progress = Callable[[int], None]
+ExportProgress = Callable[[int], None]
 """Told now and then how many records and changes are done."""
 
 
-class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ExportHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the file is, and where the store stood."""
 
     format: str
@@ -42,7 +42,7 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     compacted: int
 
 
-class End(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ExportEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How much there must be, and the SHA-256 of all bytes before this line."""
 
     records: int
@@ -50,32 +50,32 @@ class End(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sha256: str
 
 
-class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class ExportLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One line of the file: exactly one of these."""
 
-    header: Header | None = None
-    record: Stored | None = None
-    change: Change | None = None
-    end: End | None = None
+    header: ExportHeader | None = None
+    record: StoredRecord | None = None
+    change: RecordChange | None = None
+    end: ExportEnd | None = None
 
 
 _encode: Final = msgspec.json.Encoder(enc_hook=dict).encode
-_decode: Final = msgspec.json.Decoder(Line).decode
+_decode: Final = msgspec.json.Decoder(ExportLine).decode
 _UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 _decode_header: Final = msgspec.json.Decoder(dict[str, dict[str, object]]).decode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contents:
+class ExportContents:
     """All there is in a store at one moment."""
 
-    listing: Listing
+    listing: RecordList
     compacted: int
-    changes: Iterable[Change]
+    changes: Iterable[RecordChange]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exported:
+class ExportSummary:
     """What a file holds."""
 
     epoch: str
@@ -84,7 +84,9 @@ class Exported:
     changes: int
 
 
-def write_export(path: Path, contents: Contents, progress: Progress | None = None) -> Exported:
+def write_export(
+    path: Path, contents: ExportContents, progress: ExportProgress | None = None
+) -> ExportSummary:
     """Put `contents` into the file `path`, in place of what was there. Raises StorageFailed."""
     draft: Path | None = None
     try:
@@ -107,33 +109,33 @@ def write_export(path: Path, contents: Contents, progress: Progress | None = Non
     return exported
 
 
-def check_export(path: Path, progress: Progress | None = None) -> Header:
+def check_export(path: Path, progress: ExportProgress | None = None) -> ExportHeader:
     """Read all of the file. Raises ImportRefused with the line that is wrong."""
-    with _opened(path) as file:
-        check = _Check(path)
+    with _open_export(path) as file:
+        check = _ExportReader(path)
         for done, _ in enumerate(check.lines(file)):
-            _tell(progress or _no_progress, done)
+            _report_progress(progress or _no_progress, done)
         return check.header
 
 
-def read_export(path: Path) -> Iterator[Stored | Change]:
+def read_export(path: Path) -> Iterator[StoredRecord | RecordChange]:
     """The records, then the changes. Raises ImportRefused, at the latest after the last one."""
-    with _opened(path) as file:
-        yield from _Check(path).lines(file)
+    with _open_export(path) as file:
+        yield from _ExportReader(path).lines(file)
 
 
-def _write_lines(file: BinaryIO, contents: Contents, progress: Progress) -> Exported:
+def _write_lines(file: BinaryIO, contents: ExportContents, progress: ExportProgress) -> ExportSummary:
     digest, changes = hashlib.sha256(), 0
 
-    def put(line: Line) -> None:
+    def put(line: ExportLine) -> None:
         text = _encode(line) + b"\n"
         digest.update(text)
         file.write(text)
 
     listing = contents.listing
     put(
-        Line(
-            header=Header(
+        ExportLine(
+            header=ExportHeader(
                 format=FORMAT,
                 version=VERSION,
                 epoch=listing.epoch,
@@ -143,17 +145,17 @@ def _write_lines(file: BinaryIO, contents: Contents, progress: Progress) -> Expo
         )
     )
     for stored in listing.records:
-        put(Line(record=stored))
+        put(ExportLine(record=stored))
     for changes, change in enumerate(contents.changes, 1):
-        put(Line(change=change))
-        _tell(progress, len(listing.records) + changes)
+        put(ExportLine(change=change))
+        _report_progress(progress, len(listing.records) + changes)
     records = len(listing.records)
-    put(Line(end=End(records=records, changes=changes, sha256=digest.hexdigest())))
+    put(ExportLine(end=ExportEnd(records=records, changes=changes, sha256=digest.hexdigest())))
     progress(records + changes)
-    return Exported(epoch=listing.epoch, revision=listing.revision, records=records, changes=changes)
+    return ExportSummary(epoch=listing.epoch, revision=listing.revision, records=records, changes=changes)
 
 
-class _Check:
+class _ExportReader:
     """Whether the lines of a file make one sound registry. What is wrong is said with the line's number."""
 
     def __init__(self, path: Path) -> None:
@@ -165,9 +167,9 @@ class _Check:
         self._previous: RecordKey | None = None
         self._changes = 0
         self._revision = 0
-        self.header: Header
+        self.header: ExportHeader
 
-    def lines(self, file: BinaryIO) -> Iterator[Stored | Change]:
+    def lines(self, file: BinaryIO) -> Iterator[StoredRecord | RecordChange]:
         """Each record and change, once it was found sound by itself; the whole is known sound at the end."""
         self.header = self._read_header(file)
         self._revision = self.header.compacted
@@ -185,7 +187,7 @@ class _Check:
                 self._check_change(line.change)
                 yield line.change
 
-    def _read_header(self, file: BinaryIO) -> Header:
+    def _read_header(self, file: BinaryIO) -> ExportHeader:
         text = self._read_line(file)
         try:
             # Looked at on its own first: a later version may have other lines altogether.
@@ -211,7 +213,7 @@ class _Check:
         self._digest.update(text)
         return text
 
-    def _parse(self, text: bytes) -> Line:
+    def _parse(self, text: bytes) -> ExportLine:
         try:
             line = _decode(text)
         except _UNREADABLE as exc:
@@ -221,7 +223,7 @@ class _Check:
         self._expect(is_one and (line.header is None or self._number == 1), "it is not one thing")
         return line
 
-    def _check_record(self, stored: Stored) -> None:
+    def _check_record(self, stored: StoredRecord) -> None:
         key = RecordKey(stored.kind, stored.id)
         self._expect(self._changes == 0, "a record among the changes")
         self._expect(self._previous is None or self._previous < key, f"{key} is out of order, or twice")
@@ -230,7 +232,7 @@ class _Check:
         self._previous = key
         self._records[key] = (stored.revision, _fingerprint(stored.body))
 
-    def _check_change(self, change: Change) -> None:
+    def _check_change(self, change: RecordChange) -> None:
         key = RecordKey(change.kind, change.id)
         in_order = self._revision + (self._changes == 0) <= change.revision <= self._revision + 1
         self._expect(in_order and change.revision <= self.header.revision, "the log has a hole, or no order")
@@ -241,7 +243,7 @@ class _Check:
         self._revision = change.revision
         self._newest[key] = (change.revision, None if change.after is None else _fingerprint(change.after))
 
-    def _check_end(self, end: End, digest: str) -> None:
+    def _check_end(self, end: ExportEnd, digest: str) -> None:
         self._expect(end.sha256 == digest, "the checksum does not match: the file was changed or damaged")
         counted = (len(self._records), self._changes)
         self._expect((end.records, end.changes) == counted, "there are not as many lines as it says")
@@ -261,7 +263,7 @@ class _Check:
         return ImportRefused(f"`{self._path}` line {self._number}: {reason}")
 
 
-def _opened(path: Path) -> BinaryIO:
+def _open_export(path: Path) -> BinaryIO:
     try:
         return path.open("rb")
     except OSError as exc:
@@ -276,7 +278,7 @@ def _fingerprint(body: Body) -> bytes:
     return hashlib.sha256(msgspec.json.encode(body, order="sorted")).digest()
 
 
-def _tell(progress: Progress, done: int) -> None:
+def _report_progress(progress: ExportProgress, done: int) -> None:
     if done % _PROGRESS_EVERY == 0:
         progress(done)
 

@@ -14,13 +14,13 @@ from uuid import uuid4
 from sqlalchemy import Connection, delete, insert
 
 from toolgate.errors import ImportRefused, StartRefused
-from toolgate.model.revisions import Change, Stored
+from toolgate.model.revisions import RecordChange, StoredRecord
 from toolgate.registry.database.statements import ROWS_AT_ONCE, read_listing
 from toolgate.registry.database.tables import (
     CHANGES,
     DIGESTS,
     RECORDS,
-    Head,
+    StoreHead,
     change_row,
     lock_head,
     record_row,
@@ -28,13 +28,19 @@ from toolgate.registry.database.tables import (
 )
 from toolgate.registry.records.transaction import chain_digest, start_digest
 from toolgate.registry.store.engines import is_postgres_url, open_database
-from toolgate.registry.store.export import Exported, Header, Progress, check_export, read_export
+from toolgate.registry.store.export import (
+    ExportHeader,
+    ExportProgress,
+    ExportSummary,
+    check_export,
+    read_export,
+)
 from toolgate.registry.store.sql_store import export_tables
 
 T = TypeVar("T")
 
 
-def export_store(target: str | Path, out: Path, progress: Progress | None = None) -> Exported:
+def export_store(target: str | Path, out: Path, progress: ExportProgress | None = None) -> ExportSummary:
     """Write the registry at `target` (a SQLite file that nobody runs on, or a PostgreSQL URL) into `out`."""
     if not is_postgres_url(target) and not Path(target).exists():
         raise StartRefused(f"there is no registry at `{target}`", hint="check the data directory")
@@ -42,53 +48,59 @@ def export_store(target: str | Path, out: Path, progress: Progress | None = None
         return database.read(partial(export_tables, path=out, progress=progress))
 
 
-def import_store(file: Path, target: str | Path, progress: Progress | None = None) -> Exported:
+def import_store(file: Path, target: str | Path, progress: ExportProgress | None = None) -> ExportSummary:
     """Fill the empty registry at `target`, made if it is missing, from `file`. Raises ImportRefused."""
     header = check_export(file)
     with open_database(target) as database:
-        return database.change(partial(_fill, file=file, header=header, progress=progress), "registry")
+        return database.change(
+            partial(_fill_registry, file=file, header=header, progress=progress), "registry"
+        )
 
 
-def _fill(connection: Connection, *, file: Path, header: Header, progress: Progress | None) -> Exported:
+def _fill_registry(
+    connection: Connection, *, file: Path, header: ExportHeader, progress: ExportProgress | None
+) -> ExportSummary:
     head = lock_head(connection)
     if head.revision or read_listing(connection).records:
         raise ImportRefused(
             f"the registry is not empty: it is at revision {head.revision}",
             hint="import into a new data directory or database",
         )
-    counts = {Stored: 0, Change: 0}
+    counts = {StoredRecord: 0, RecordChange: 0}
     epoch = uuid4().hex
-    chain = _Chain(connection, header.compacted, start_digest(epoch))
+    chain = _DigestChain(connection, header.compacted, start_digest(epoch))
     for kind, entries in groupby(map(chain.follow, read_export(file)), type):
-        table = RECORDS if kind is Stored else CHANGES
-        for rows in _chunks(_rows(entries)):
+        table = RECORDS if kind is StoredRecord else CHANGES
+        for rows in _split_rows(_encode_rows(entries)):
             connection.execute(insert(table), rows)
             counts[kind] += len(rows)
             if progress is not None:
                 progress(sum(counts.values()))
     chain.end()
-    head = Head(
+    head = StoreHead(
         schema_version=head.schema_version,
         epoch=epoch,
         revision=header.revision,
         compacted=header.compacted,
     )
     store_head(connection, head)
-    return Exported(epoch=head.epoch, revision=head.revision, records=counts[Stored], changes=counts[Change])
+    return ExportSummary(
+        epoch=head.epoch, revision=head.revision, records=counts[StoredRecord], changes=counts[RecordChange]
+    )
 
 
-class _Chain:
+class _DigestChain:
     """The digests of a log that is read in its order, stored in a few statements."""
 
     def __init__(self, connection: Connection, revision: int, digest: str) -> None:
         self._connection = connection
-        self._changes: list[Change] = []
+        self._changes: list[RecordChange] = []
         self._digest = digest
         self._rows = [{"revision": revision, "digest": digest}]
 
-    def follow(self, entry: Stored | Change) -> Stored | Change:
+    def follow(self, entry: StoredRecord | RecordChange) -> StoredRecord | RecordChange:
         """Take note of a change, and hand it on."""
-        if isinstance(entry, Change):
+        if isinstance(entry, RecordChange):
             if self._changes and self._changes[0].revision != entry.revision:
                 self._close_revision()
             self._changes.append(entry)
@@ -99,7 +111,7 @@ class _Chain:
         if self._changes:
             self._close_revision()
         self._connection.execute(delete(DIGESTS))
-        for rows in _chunks(iter(self._rows)):
+        for rows in _split_rows(iter(self._rows)):
             self._connection.execute(insert(DIGESTS), rows)
 
     def _close_revision(self) -> None:
@@ -109,10 +121,10 @@ class _Chain:
         self._changes = []
 
 
-def _rows(entries: Iterable[Stored | Change]) -> Iterator[dict[str, Any]]:
+def _encode_rows(entries: Iterable[StoredRecord | RecordChange]) -> Iterator[dict[str, Any]]:
     revision = position = 0
     for entry in entries:
-        if isinstance(entry, Stored):
+        if isinstance(entry, StoredRecord):
             yield record_row(entry)
         else:
             position = position + 1 if entry.revision == revision else 0
@@ -120,6 +132,6 @@ def _rows(entries: Iterable[Stored | Change]) -> Iterator[dict[str, Any]]:
             yield change_row(entry, position)
 
 
-def _chunks(rows: Iterator[T]) -> Iterator[list[T]]:
+def _split_rows(rows: Iterator[T]) -> Iterator[list[T]]:
     while chunk := list(islice(rows, ROWS_AT_ONCE)):
         yield chunk

@@ -20,15 +20,15 @@ import psycopg
 from sqlalchemy import Connection, text
 
 from toolgate.errors import Compacted, StartRefused, StorageFailed, StorageUnavailable, ToolgateError
-from toolgate.model.revisions import Batch, Write
-from toolgate.registry.database.postgresql import CHANNEL, READERS, PostgresDatabase, is_away
-from toolgate.registry.database.statements import News, read_batches, read_news
-from toolgate.registry.database.tables import Head, read_digest, read_head
+from toolgate.model.revisions import ChangeBatch, RecordWrite
+from toolgate.registry.database.postgresql import CHANNEL, READERS, PostgresDatabase, is_unreachable
+from toolgate.registry.database.statements import LogUpdate, read_batches, read_log_update
+from toolgate.registry.database.tables import StoreHead, read_digest, read_head
 from toolgate.registry.database.transactions import Transactions
 from toolgate.registry.records.transaction import chain_digest
 from toolgate.registry.store.catalog import read_catalog_mark
-from toolgate.registry.store.side_tables import read_mark
-from toolgate.registry.store.sql_store import SqlStore, start_of
+from toolgate.registry.store.side_tables import read_reports_mark
+from toolgate.registry.store.sql_store import SqlStore, log_start_at
 from toolgate.registry.store.watch import PAGE
 
 _POLL_S: Final = 3.0
@@ -63,7 +63,7 @@ async def open_postgres_store(
     loop = asyncio.get_running_loop()
     try:
         prepare = partial(loop.run_in_executor, writer, database.prepare)
-        head = await (_prepare_once_there(database, prepare) if waits else prepare())
+        head = await (_prepare_when_reachable(database, prepare) if waits else prepare())
         transactions = Transactions(database, reader=reader, writer=writer, within_s=_WITHIN_S)
         store = PostgresStore(transactions, head, clock_ms=clock_ms)
         following = asyncio.create_task(store.follow(database.parameters))
@@ -74,17 +74,19 @@ async def open_postgres_store(
             await asyncio.wait([following])
             await store.aclose()
     finally:
-        await asyncio.shield(asyncio.to_thread(_close, database, reader, writer))
+        await asyncio.shield(asyncio.to_thread(_close_within, database, reader, writer))
 
 
-async def _prepare_once_there(database: PostgresDatabase, prepare: Callable[[], Awaitable[Head]]) -> Head:
+async def _prepare_when_reachable(
+    database: PostgresDatabase, prepare: Callable[[], Awaitable[StoreHead]]
+) -> StoreHead:
     """Try until the database can be reached. Raises StartRefused for whatever else is wrong."""
     delay_s, told_s = _FIRST_DELAY_S, -_TELL_EVERY_S
     while True:
         try:
             return await prepare()
         except StartRefused as exc:
-            if not is_away(exc):
+            if not is_unreachable(exc):
                 raise
             if _now_s() - told_s >= _TELL_EVERY_S:
                 _log.warning("waiting for %s: %s", database.where, exc)
@@ -93,7 +95,7 @@ async def _prepare_once_there(database: PostgresDatabase, prepare: Callable[[], 
         delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
 
 
-def _close(database: PostgresDatabase, *executors: ThreadPoolExecutor) -> None:
+def _close_within(database: PostgresDatabase, *executors: ThreadPoolExecutor) -> None:
     """What is under way may end in time. A database that hangs is left."""
     impatience = Timer(_CLOSE_S, database.sever)
     impatience.start()
@@ -106,7 +108,7 @@ def _close(database: PostgresDatabase, *executors: ThreadPoolExecutor) -> None:
 class PostgresStore(SqlStore):
     """The store over a prepared database. Made by `open_postgres_store`."""
 
-    def __init__(self, transactions: Transactions, head: Head, *, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, transactions: Transactions, head: StoreHead, *, clock_ms: Callable[[], int]) -> None:
         super().__init__(transactions, head, clock_ms=clock_ms)
         self._turn = asyncio.Lock()
         self._current_s = _now_s()
@@ -118,16 +120,16 @@ class PostgresStore(SqlStore):
         return _now_s() - self._current_s <= _CURRENT_S
 
     async def commit(
-        self, writes: Sequence[Write], *, actor: str, if_store_revision: int | None = None
-    ) -> Batch:
+        self, writes: Sequence[RecordWrite], *, actor: str, if_store_revision: int | None = None
+    ) -> ChangeBatch:
         batch = await super().commit(writes, actor=actor, if_store_revision=if_store_revision)
         # It is stored: whoever cannot read it back now will be told of it later.
         with suppress(StorageUnavailable, StorageFailed):
-            await self._hand_on(batch)
+            await self._publish_own(batch)
         return batch
 
     @asynccontextmanager
-    async def watch(self, since: int, digest: str = "") -> AsyncIterator[AsyncIterator[Batch]]:
+    async def watch(self, since: int, digest: str = "") -> AsyncIterator[AsyncIterator[ChangeBatch]]:
         # Another replica may have told of it first, or the database went back and this one has not seen it.
         if not await self._hub.has(since, digest):
             await self._catch_up()
@@ -143,8 +145,8 @@ class PostgresStore(SqlStore):
                     await listener.execute(f"LISTEN {CHANNEL}")
                     # What was said while nobody listened:
                     await self._catch_up()
-                    self.reports.count.rise()
-                    self.catalog.count.rise()
+                    self.reports.count.increment()
+                    self.catalog.count.increment()
                     self.invocations.on_news(is_queued=True)
                     delay_s = _FIRST_DELAY_S
                     await self._listen(listener)
@@ -161,15 +163,15 @@ class PostgresStore(SqlStore):
             topics = {notice.payload async for notice in listener.notifies(timeout=_POLL_S, stop_after=1)}
             await self._catch_up()
             if "reports" in topics:
-                self.reports.count.rise()
+                self.reports.count.increment()
             if "catalog" in topics:
-                self.catalog.count.rise()
+                self.catalog.count.increment()
             if topics & {"queue", "runs"}:
                 self.invocations.on_news(is_queued="queue" in topics)
             if not topics:
                 await self._poll_marks()
 
-    async def _hand_on(self, batch: Batch) -> None:
+    async def _publish_own(self, batch: ChangeBatch) -> None:
         """Publish what was committed here: without asking for it, where it follows on what is known."""
         async with self._turn:
             known = self._hub.digest
@@ -187,7 +189,7 @@ class PostgresStore(SqlStore):
             while True:
                 known, asked_s = self._hub.revision, _now_s()
                 try:
-                    news = await self._transactions.read(partial(read_news, after=known, page=PAGE))
+                    news = await self._transactions.read(partial(read_log_update, after=known, page=PAGE))
                 except StorageFailed as exc:
                     _log.error("watchers list again, since the log cannot be read: %s", exc)
                     self._restart(await self._transactions.read(read_head))
@@ -197,7 +199,7 @@ class PostgresStore(SqlStore):
                     self._current_s = asked_s
                     return
 
-    def _apply(self, news: News, known: int) -> None:
+    def _apply(self, news: LogUpdate, known: int) -> None:
         head = news.head
         is_same = head.epoch == self._epoch and news.digest == self._hub.digest
         if not is_same or head.revision < known or head.compacted > known:
@@ -208,18 +210,18 @@ class PostgresStore(SqlStore):
         for batch in news.batches:
             self._hub.publish(batch)
 
-    def _restart(self, head: Head) -> None:
+    def _restart(self, head: StoreHead) -> None:
         self._epoch = head.epoch
-        self._hub.restart(start_of(head))
+        self._hub.restart(log_start_at(head))
 
     async def _poll_marks(self) -> None:
         """What is kept beside the log."""
-        before, self._reports_mark = self._reports_mark, await self._transactions.read(read_mark)
+        before, self._reports_mark = self._reports_mark, await self._transactions.read(read_reports_mark)
         if before != self._reports_mark:
-            self.reports.count.rise()
+            self.reports.count.increment()
         before, self._catalog_mark = self._catalog_mark, await self._transactions.read(read_catalog_mark)
         if before != self._catalog_mark:
-            self.catalog.count.rise()
+            self.catalog.count.increment()
         # Those change all the time while something runs, and claimers look again by themselves.
         self.invocations.on_news(is_queued=False)
 
@@ -227,11 +229,11 @@ class PostgresStore(SqlStore):
         """The database's: the clocks of replicas may be minutes apart, and a lease is only seconds."""
         return read_clock_ms(connection)
 
-    def _on_committed(self, batch: Batch) -> None:
+    def _on_committed(self, batch: ChangeBatch) -> None:
         """Nothing: what is committed is read from the log, by its order."""
 
-    async def _read_log(self, after: int, upto: int) -> Sequence[Batch]:
-        known = Head(
+    async def _read_log(self, after: int, upto: int) -> Sequence[ChangeBatch]:
+        known = StoreHead(
             schema_version=0,
             epoch=self._epoch,
             revision=self._hub.revision,
@@ -251,7 +253,9 @@ def _now_s() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _read_own_batches(connection: Connection, *, known: Head, after: int, upto: int) -> Sequence[Batch]:
+def _read_own_batches(
+    connection: Connection, *, known: StoreHead, after: int, upto: int
+) -> Sequence[ChangeBatch]:
     """Those of the history that stands at `known`, and of no other."""
     is_own = read_head(connection).epoch == known.epoch
     if not is_own or read_digest(connection, known.revision) != known.digest:

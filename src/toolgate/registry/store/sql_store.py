@@ -9,9 +9,9 @@ from sqlalchemy import Connection
 
 from toolgate.model.packages import CatalogRow
 from toolgate.model.reports import Definitions, NodeReport
-from toolgate.model.revisions import Batch, Change, Kind, Listing, Stored, Write
-from toolgate.registry.catalog_rows import check_rows
-from toolgate.registry.database.change_count import ChangeCount
+from toolgate.model.revisions import ChangeBatch, Kind, RecordChange, RecordList, RecordWrite, StoredRecord
+from toolgate.registry.approvals.sql import SqlApprovals
+from toolgate.registry.database.change_count import ChangeCounter
 from toolgate.registry.database.statements import (
     commit_writes,
     compact_log,
@@ -21,43 +21,51 @@ from toolgate.registry.database.statements import (
     read_listing,
     read_record,
 )
-from toolgate.registry.database.tables import Head, read_digest, read_head
+from toolgate.registry.database.tables import StoreHead, read_digest, read_head
 from toolgate.registry.database.transactions import Transactions
-from toolgate.registry.pinned import keepable
-from toolgate.registry.pinned_tables import forget_pinned, read_digests, read_pinned, store_pinned
-from toolgate.registry.quotas.sql import SqlSpending
+from toolgate.registry.invocations.sql import SqlInvocations
+from toolgate.registry.quotas.sql import SqlQuotaLedger
 from toolgate.registry.records.transaction import RecordKey
-from toolgate.registry.sql_approvals import SqlApprovals
-from toolgate.registry.sql_ended_sessions import SqlEndedSessions
-from toolgate.registry.sql_invocations import SqlInvocations
-from toolgate.registry.store.catalog import RowSource, read_made_from, read_rows, remove_rows, replace_rows
-from toolgate.registry.store.contract import KEEP_MS, KEEP_REVISIONS
-from toolgate.registry.store.export import Contents, Exported, Progress, write_export
+from toolgate.registry.store.catalog import (
+    RowSource,
+    check_rows,
+    read_made_from,
+    read_rows,
+    remove_rows,
+    replace_rows,
+)
+from toolgate.registry.store.contract import KEEP_LOG_MS, KEEP_LOG_REVISIONS, drop_too_large
+from toolgate.registry.store.export import ExportContents, ExportProgress, ExportSummary, write_export
 from toolgate.registry.store.side_tables import (
+    SqlEndedSessions,
+    forget_pinned,
     forget_reports,
     read_definition_times,
     read_definitions,
+    read_pinned,
+    read_pinned_digests,
     read_reports,
     store_definitions,
+    store_pinned,
     store_report,
 )
-from toolgate.registry.store.watch import Start, WatchHub
+from toolgate.registry.store.watch import LogStart, WatchHub
 
 
 class SqlStore:
     """A store over `transactions`, which stands at `head` now."""
 
-    def __init__(self, transactions: Transactions, head: Head, *, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, transactions: Transactions, head: StoreHead, *, clock_ms: Callable[[], int]) -> None:
         self._transactions = transactions
         self._clock_ms = clock_ms
         self._epoch = head.epoch
-        self._hub = WatchHub(self._read_log, self._read_digest, start=start_of(head))
+        self._hub = WatchHub(self._read_log, self._read_digest, start=log_start_at(head))
         self.reports = SqlReports(transactions)
         self.catalog = SqlCatalog(transactions, clock_ms)
         self.pinned = SqlPinned(transactions)
         self.invocations = SqlInvocations(transactions, self._read_clock_ms)
         self.approvals = SqlApprovals(transactions, self._read_clock_ms)
-        self.spending = SqlSpending(transactions, self._read_clock_ms)
+        self.spending = SqlQuotaLedger(transactions, self._read_clock_ms)
         self.ended_sessions = SqlEndedSessions(transactions, self._read_clock_ms)
 
     @property
@@ -77,13 +85,13 @@ class SqlStore:
         return True
 
     async def write(
-        self, writes: Sequence[Write], *, actor: str, if_store_revision: int | None = None
+        self, writes: Sequence[RecordWrite], *, actor: str, if_store_revision: int | None = None
     ) -> int:
         return (await self.commit(writes, actor=actor, if_store_revision=if_store_revision)).revision
 
     async def commit(
-        self, writes: Sequence[Write], *, actor: str, if_store_revision: int | None = None
-    ) -> Batch:
+        self, writes: Sequence[RecordWrite], *, actor: str, if_store_revision: int | None = None
+    ) -> ChangeBatch:
         work = partial(
             commit_writes,
             writes=writes,
@@ -93,27 +101,27 @@ class SqlStore:
         )
         return await self._transactions.change(work, then=self._on_committed)
 
-    async def get(self, kind: Kind, record_id: str) -> Stored | None:
+    async def get(self, kind: Kind, record_id: str) -> StoredRecord | None:
         key = RecordKey(kind, record_id)
         return await self._transactions.read(partial(read_record, key=key), is_single=True)
 
-    async def list(self, kind: Kind | None = None) -> Listing:
+    async def list(self, kind: Kind | None = None) -> RecordList:
         return await self._transactions.read(partial(read_listing, kind=kind), is_single=True)
 
-    async def history(self, kind: Kind, record_id: str, *, limit: int = 50) -> Sequence[Change]:
+    async def history(self, kind: Kind, record_id: str, *, limit: int = 50) -> Sequence[RecordChange]:
         return await self._transactions.read(
             partial(read_history, key=RecordKey(kind, record_id), limit=limit)
         )
 
-    def watch(self, since: int, digest: str = "") -> AbstractAsyncContextManager[AsyncIterator[Batch]]:
+    def watch(self, since: int, digest: str = "") -> AbstractAsyncContextManager[AsyncIterator[ChangeBatch]]:
         return self._hub.watch(since, digest)
 
-    async def compact(self, *, keep_revisions: int = KEEP_REVISIONS, keep_ms: int = KEEP_MS) -> int:
+    async def compact(self, *, keep_revisions: int = KEEP_LOG_REVISIONS, keep_ms: int = KEEP_LOG_MS) -> int:
         cutoff_ms = self._clock_ms() - keep_ms
         work = partial(compact_log, keep_revisions=keep_revisions, cutoff_ms=cutoff_ms)
         return await self._transactions.change(work, then=self._hub.on_compacted)
 
-    async def export(self, path: Path) -> Exported:
+    async def export(self, path: Path) -> ExportSummary:
         return await self._transactions.read(partial(export_tables, path=path), is_long=True)
 
     async def aclose(self) -> None:
@@ -128,20 +136,20 @@ class SqlStore:
         """What leases, approvals and budgets are measured by: a clock that all who share the tables go by."""
         return self._clock_ms()
 
-    def _on_committed(self, batch: Batch) -> None:
+    def _on_committed(self, batch: ChangeBatch) -> None:
         if batch.changes:
             self._hub.publish(batch)
 
-    async def _read_log(self, after: int, upto: int) -> Sequence[Batch]:
+    async def _read_log(self, after: int, upto: int) -> Sequence[ChangeBatch]:
         return await self._transactions.read(partial(read_batches, after=after, upto=upto))
 
     async def _read_digest(self, revision: int) -> str:
         return await self._transactions.read(partial(read_digest, revision=revision), is_single=True)
 
 
-def start_of(head: Head) -> Start:
+def log_start_at(head: StoreHead) -> LogStart:
     """Where watchers of a store at `head` begin."""
-    return Start(revision=head.revision, compacted=head.compacted, digest=head.digest)
+    return LogStart(revision=head.revision, compacted=head.compacted, digest=head.digest)
 
 
 class SqlReports:
@@ -149,7 +157,7 @@ class SqlReports:
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
-        self.count = ChangeCount()
+        self.count = ChangeCounter()
 
     async def save_report(self, report: NodeReport) -> None:
         await self._change(partial(store_report, report=report))
@@ -177,7 +185,7 @@ class SqlReports:
 
     def _on_committed(self, is_news: bool) -> None:  # noqa: FBT001 (a callback)
         if is_news:
-            self.count.rise()
+            self.count.increment()
 
 
 class SqlCatalog:
@@ -186,7 +194,7 @@ class SqlCatalog:
     def __init__(self, transactions: Transactions, clock_ms: Callable[[], int]) -> None:
         self._transactions = transactions
         self._clock_ms = clock_ms
-        self.count = ChangeCount()
+        self.count = ChangeCounter()
 
     async def replace(self, package_id: str, rows: Sequence[CatalogRow], *, made_from: str) -> bool:
         check_rows(package_id, rows)
@@ -210,7 +218,7 @@ class SqlCatalog:
 
     def _on_committed(self, is_news: bool) -> None:  # noqa: FBT001 (a callback)
         if is_news:
-            self.count.rise()
+            self.count.increment()
 
 
 class SqlPinned:
@@ -220,14 +228,14 @@ class SqlPinned:
         self._transactions = transactions
 
     async def save(self, definitions: Mapping[str, bytes]) -> None:
-        if kept := keepable(definitions):
+        if kept := drop_too_large(definitions):
             await self._change(partial(store_pinned, definitions=kept))
 
     async def read(self, digests: Collection[str]) -> Mapping[str, bytes]:
         return await self._transactions.read(partial(read_pinned, digests=digests))
 
     async def digests(self) -> frozenset[str]:
-        return await self._transactions.read(read_digests)
+        return await self._transactions.read(read_pinned_digests)
 
     async def forget(self, digests: Collection[str]) -> None:
         if digests:
@@ -237,8 +245,10 @@ class SqlPinned:
         await self._transactions.change(work)
 
 
-def export_tables(connection: Connection, path: Path, progress: Progress | None = None) -> Exported:
+def export_tables(
+    connection: Connection, path: Path, progress: ExportProgress | None = None
+) -> ExportSummary:
     """Everything in the tables, into the new file `path`."""
     listing, head = read_listing(connection), read_head(connection)
-    contents = Contents(listing=listing, compacted=head.compacted, changes=read_all_changes(connection))
+    contents = ExportContents(listing=listing, compacted=head.compacted, changes=read_all_changes(connection))
     return write_export(path, contents, progress)

@@ -12,8 +12,8 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from toolgate.errors import StartRefused, StorageFailed
-from toolgate.registry.database.sqlite import SqliteFile
-from toolgate.registry.database.tables import Damaged
+from toolgate.registry.database.sqlite import RegistryFile
+from toolgate.registry.database.tables import DamagedRow
 from toolgate.registry.database.transactions import Topic, Transactions
 from toolgate.registry.store.sql_store import SqlStore
 
@@ -43,23 +43,23 @@ async def open_sqlite_store(path: Path, clock_ms: Callable[[], int]) -> AsyncIte
         await asyncio.shield(asyncio.wrap_future(closing))
 
 
-def _try_open(path: Path) -> SqliteFile | StartRefused:
+def _try_open(path: Path) -> RegistryFile | StartRefused:
     """A refusal is returned, not raised: nobody may be left to hear it."""
     try:
-        return SqliteFile(path)
+        return RegistryFile(path)
     except StartRefused as exc:
         return exc
 
 
-def _close_opened(opening: Future[SqliteFile | StartRefused]) -> None:
-    if opening.exception() is None and isinstance(file := opening.result(), SqliteFile):
+def _close_opened(opening: Future[RegistryFile | StartRefused]) -> None:
+    if opening.exception() is None and isinstance(file := opening.result(), RegistryFile):
         file.close()
 
 
 class SqliteStore(SqlStore):
     """The store over an open file. Made by `open_sqlite_store`."""
 
-    def __init__(self, file: SqliteFile, worker: ThreadPoolExecutor, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, file: RegistryFile, worker: ThreadPoolExecutor, clock_ms: Callable[[], int]) -> None:
         transactions = Transactions(SqliteDatabase(file), reader=worker, writer=worker)
         super().__init__(transactions, file.head, clock_ms=clock_ms)
         self._file = file
@@ -77,7 +77,7 @@ class SqliteStore(SqlStore):
 class SqliteDatabase:
     """Transactions on an open file, from the thread that opened it."""
 
-    def __init__(self, file: SqliteFile) -> None:
+    def __init__(self, file: RegistryFile) -> None:
         self._file = file
         self._broken_by: str | None = None
 
@@ -85,7 +85,7 @@ class SqliteDatabase:
         try:
             with self._file.transaction() as connection:
                 return work(connection)
-        except (DBAPIError, Damaged) as exc:
+        except (DBAPIError, DamagedRow) as exc:
             raise StorageFailed(f"cannot read the registry: {_cause(exc)}") from exc
 
     def change(self, work: Callable[[Connection], T], topic: Topic) -> T:  # noqa: ARG002 (nobody else listens)
@@ -98,17 +98,17 @@ class SqliteDatabase:
         try:
             with self._file.transaction() as connection:
                 return work(connection)
-        except (DBAPIError, Damaged) as exc:
+        except (DBAPIError, DamagedRow) as exc:
             if not _is_passing(exc):
                 self._broken_by = _cause(exc)
             raise StorageFailed(f"cannot write to the registry: {_cause(exc)}") from exc
 
 
-def _cause(exc: DBAPIError | Damaged) -> str:
+def _cause(exc: DBAPIError | DamagedRow) -> str:
     return str(exc.orig if isinstance(exc, DBAPIError) else exc)
 
 
-def _is_passing(exc: DBAPIError | Damaged) -> bool:
+def _is_passing(exc: DBAPIError | DamagedRow) -> bool:
     """Whether the transaction was undone cleanly, so that a later one may succeed.
 
     The disk is full, or another program holds the write lock.

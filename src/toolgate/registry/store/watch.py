@@ -12,10 +12,10 @@ from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
 from toolgate.errors import Compacted, WatchLagged
-from toolgate.model.revisions import Batch
+from toolgate.model.revisions import ChangeBatch
 from toolgate.registry.store.contract import WATCH_BUFFER
 
-ReadLog = Callable[[int, int], Awaitable[Sequence[Batch]]]
+ReadLog = Callable[[int, int], Awaitable[Sequence[ChangeBatch]]]
 """The batches with `after < revision <= upto`, in order, as far as the log still has them."""
 ReadDigest = Callable[[int], Awaitable[str]]
 """The digest of the log up to a revision; empty where it is not known."""
@@ -25,7 +25,7 @@ REPLAYS: Final = 2
 """Pages read at once. However many come back together, others get at the database in between."""
 
 
-class Start(NamedTuple):
+class LogStart(NamedTuple):
     """Where a store stands."""
 
     revision: int = 0
@@ -33,7 +33,7 @@ class Start(NamedTuple):
     digest: str = ""
 
 
-_EMPTY: Final = Start()
+_EMPTY: Final = LogStart()
 
 
 class WatchHub:
@@ -44,7 +44,7 @@ class WatchHub:
         read_log: ReadLog,
         read_digest: ReadDigest,
         *,
-        start: Start = _EMPTY,
+        start: LogStart = _EMPTY,
         buffer: int = WATCH_BUFFER,
     ) -> None:
         self.revision = start.revision
@@ -54,14 +54,14 @@ class WatchHub:
         self._read_log = read_log
         self._read_digest = read_digest
         self._buffer = buffer
-        self._ring: dict[int, Batch] = {}
+        self._ring: dict[int, ChangeBatch] = {}
         self._news = asyncio.Event()
         self.era = object()
         """Another one after each `restart`: a watcher of an earlier era has nothing to resume from."""
         self._is_closed = False
         self._replays = asyncio.Semaphore(REPLAYS)
 
-    def publish(self, batch: Batch) -> None:
+    def publish(self, batch: ChangeBatch) -> None:
         """Make a committed batch visible. Invariant: each revision once, in order."""
         assert batch.revision == self.revision + 1, (batch.revision, self.revision)
         self.revision = batch.revision
@@ -74,7 +74,7 @@ class WatchHub:
         """The log was cut: nobody can watch from before `compacted` any more."""
         self.compacted = max(self.compacted, compacted)
 
-    def restart(self, start: Start) -> None:
+    def restart(self, start: LogStart) -> None:
         """The store stands elsewhere, and what lies between is not known: every watcher must list again."""
         self.revision = start.revision
         self.compacted = start.compacted
@@ -89,7 +89,7 @@ class WatchHub:
         self._wake()
 
     @asynccontextmanager
-    async def watch(self, since: int, digest: str = "") -> AsyncIterator[AsyncIterator[Batch]]:
+    async def watch(self, since: int, digest: str = "") -> AsyncIterator[AsyncIterator[ChangeBatch]]:
         """Batches after `since`; see `Store.watch`."""
         watcher = _Watcher(self, since)
         if since < self.compacted:
@@ -111,7 +111,7 @@ class WatchHub:
         batch = self._ring.get(revision)
         return digest == (batch.digest if batch is not None else await self._read_digest(revision))
 
-    async def read(self, cursor: int, *, era: object, is_live: bool) -> Sequence[Batch]:
+    async def read(self, cursor: int, *, era: object, is_live: bool) -> Sequence[ChangeBatch]:
         """At least one batch after `cursor`, waiting for it; none at all once the hub is closed."""
         if not await self.reached(cursor + 1, era):
             return ()
@@ -142,17 +142,17 @@ class WatchHub:
         news.set()
 
 
-class _Watcher(AsyncIterator[Batch]):
+class _Watcher(AsyncIterator[ChangeBatch]):
     """Replay up to the revision of its start, one bookmark there, then live."""
 
     def __init__(self, hub: WatchHub, since: int) -> None:
         self._hub = hub
         self._era = hub.era
         self._cursor = since
-        self._bookmark: Batch | None = Batch(revision=hub.revision, digest=hub.digest)
-        self._page: list[Batch] = []
+        self._bookmark: ChangeBatch | None = ChangeBatch(revision=hub.revision, digest=hub.digest)
+        self._page: list[ChangeBatch] = []
 
-    async def __anext__(self) -> Batch:
+    async def __anext__(self) -> ChangeBatch:
         if self._bookmark is not None and self._cursor == self._bookmark.revision:
             if not await self._hub.reached(self._cursor, self._era):
                 raise StopAsyncIteration

@@ -12,14 +12,14 @@ import msgspec
 
 from toolgate.errors import MethodNotAllowed, NotFound, ToolgateError
 from toolgate.model.servers import EMPTY
-from toolgate.surfaces.console.files import ASSETS, Console, File
-from toolgate.surfaces.http.messages import Door, Request, Responder
+from toolgate.surfaces.console.files import ASSETS, Console, ConsoleFile
+from toolgate.surfaces.http.messages import HttpHandler, HttpRequest, Responder
 
 NONCE: Final = b"__NONCE__"
 """Where in the page its nonce goes."""
 NONCE_BYTES: Final = 16
 ROOT: Final = "/console/"
-_REFUSED = re.compile(r"\s*q\s*=\s*0(?:\.0*)?\s*")
+_ZERO_WEIGHT = re.compile(r"\s*q\s*=\s*0(?:\.0*)?\s*")
 """The weight of what is not wanted."""
 _METHODS: Final = ("GET", "HEAD")
 _NOT_BUILT: Final = "run `make console` in the repository; every wheel of Toolgate has it built in"
@@ -30,7 +30,7 @@ _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'{nonce}; img-src 'self' data:; font-src 'self'; "
     "connect-src 'self'; manifest-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
 )
-_UNUSED: Final = (
+_DISABLED_FEATURES: Final = (
     "accelerometer autoplay bluetooth camera display-capture geolocation gyroscope hid magnetometer "
     "microphone midi payment serial usb"
 )
@@ -41,43 +41,43 @@ _HARDENING: Final[Mapping[str, str]] = {
     "referrer-policy": "no-referrer",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
-    "permissions-policy": ", ".join(f"{feature}=()" for feature in _UNUSED.split()),
+    "permissions-policy": ", ".join(f"{feature}=()" for feature in _DISABLED_FEATURES.split()),
     "cache-control": "no-store",
 }
 
 
-class _Reply(NamedTuple):
+class _ConsoleReply(NamedTuple):
     status: int
     body: bytes = b""
     headers: Mapping[str, str] = EMPTY
     """Beside those of every reply, or in their place."""
 
 
-class ConsoleDoor:
+class ConsoleEndpoint:
     """Serves the console, and hands everything else to `beyond`. None: it is not built, and that is said."""
 
-    def __init__(self, console: Console | None, beyond: Door) -> None:
+    def __init__(self, console: Console | None, beyond: HttpHandler) -> None:
         self._console = console
         self._beyond = beyond
         self.path = None if console is None else ROOT
         """Where it is. None: nowhere."""
 
-    def __call__(self, request: Request, responder: Responder) -> Awaitable[None]:
+    def __call__(self, request: HttpRequest, responder: Responder) -> Awaitable[None]:
         path = request.path
         if path == "/console" or path.startswith("/console/"):
             return _send(responder, self._reply(request))
         if path == "/" and self._console is not None and _is_browser(request):
-            return _send(responder, _Reply(302, headers={"location": ROOT, "vary": "accept"}))
+            return _send(responder, _ConsoleReply(302, headers={"location": ROOT, "vary": "accept"}))
         return self._beyond(request, responder)
 
-    def _reply(self, request: Request) -> _Reply:
+    def _reply(self, request: HttpRequest) -> _ConsoleReply:
         try:
             return self._found(request)
         except ToolgateError as exc:
             allowed = {"allow": ", ".join(_METHODS)} if isinstance(exc, MethodNotAllowed) else {}
-            return _Reply(exc.wire.http, msgspec.json.encode({"error": exc.detail}), allowed)
+            return _ConsoleReply(exc.wire.http, msgspec.json.encode({"error": exc.detail}), allowed)
 
-    def _found(self, request: Request) -> _Reply:
+    def _found(self, request: HttpRequest) -> _ConsoleReply:
         if request.method not in _METHODS:
             raise MethodNotAllowed("the console is only read", data={"allowed": list(_METHODS)})
         if self._console is None:
@@ -91,10 +91,10 @@ class ConsoleDoor:
         return _page_reply(self._console.page)
 
 
-def _page_reply(page: bytes) -> _Reply:
+def _page_reply(page: bytes) -> _ConsoleReply:
     """The page, with a nonce that is good for this reply alone."""
     nonce = secrets.token_urlsafe(NONCE_BYTES)
-    return _Reply(
+    return _ConsoleReply(
         200,
         page.replace(NONCE, nonce.encode("ascii")),
         {
@@ -104,7 +104,7 @@ def _page_reply(page: bytes) -> _Reply:
     )
 
 
-def _file_reply(file: File, request: Request) -> _Reply:
+def _file_reply(file: ConsoleFile, request: HttpRequest) -> _ConsoleReply:
     accepted = set(_accepted(_header(request, b"accept-encoding")))
     encoding = next((one for one in file.bodies if one in accepted), "")
     etag = f'"{file.digest}{encoding and "-"}{encoding}"'
@@ -114,16 +114,16 @@ def _file_reply(file: File, request: Request) -> _Reply:
         "vary": "accept-encoding",
     }
     if _is_known(etag, _header(request, b"if-none-match")):
-        return _Reply(304, headers=headers)
+        return _ConsoleReply(304, headers=headers)
     encoded = {"content-encoding": encoding} if encoding else {}
-    return _Reply(200, file.bodies[encoding], {"content-type": file.media_type, **headers, **encoded})
+    return _ConsoleReply(200, file.bodies[encoding], {"content-type": file.media_type, **headers, **encoded})
 
 
 def _accepted(text: str) -> Iterator[str]:
     """The encodings that an `Accept-Encoding` names and does not refuse."""
     for part in text.lower().split(","):
         name, _, weight = part.partition(";")
-        if not _REFUSED.fullmatch(weight):
+        if not _ZERO_WEIGHT.fullmatch(weight):
             yield name.strip()
 
 
@@ -132,15 +132,15 @@ def _is_known(etag: str, text: str) -> bool:
     return text.strip() == "*" or etag in (one.strip().removeprefix("W/") for one in text.split(","))
 
 
-def _is_browser(request: Request) -> bool:
+def _is_browser(request: HttpRequest) -> bool:
     return request.method in _METHODS and "text/html" in _header(request, b"accept")
 
 
-def _header(request: Request, name: bytes) -> str:
+def _header(request: HttpRequest, name: bytes) -> str:
     return request.headers.get(name, b"").decode("latin-1")
 
 
-async def _send(responder: Responder, reply: _Reply) -> None:
+async def _send(responder: Responder, reply: _ConsoleReply) -> None:
     headers = {**_HARDENING, **reply.headers}
     responder.send(
         reply.status, reply.body, [(name.encode(), value.encode()) for name, value in headers.items()]

@@ -29,7 +29,7 @@ _TYPES: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class File:
+class ConsoleFile:
     """One file as it is sent."""
 
     media_type: str
@@ -45,7 +45,7 @@ class Console:
     """A built console: its page, and the files beside it by their paths."""
 
     page: bytes
-    files: Mapping[str, File]
+    files: Mapping[str, ConsoleFile]
 
 
 def find_console() -> Path | None:
@@ -81,11 +81,11 @@ def _read(directory: Path) -> Iterator[tuple[str, bytes]]:
             yield path.relative_to(directory).as_posix(), path.read_bytes()
 
 
-def _file(name: str, read: Mapping[str, bytes]) -> File:
+def _file(name: str, read: Mapping[str, bytes]) -> ConsoleFile:
     encoded = {
         encoding: read[name + suffix] for encoding, suffix in ENCODINGS.items() if name + suffix in read
     }
-    return File(
+    return ConsoleFile(
         media_type=_TYPES.get(Path(name).suffix, "application/octet-stream"),
         is_immutable=name.startswith(ASSETS),
         digest=sha256(read[name]).hexdigest()[:32],

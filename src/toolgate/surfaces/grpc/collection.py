@@ -1,32 +1,87 @@
-"""The four RPCs that servers, tasks, profiles and pins have alike: list, watch, upsert, delete."""
+"""The change log as a watcher gets it: narrowed to what it watches, with a sign of life when idle.
+
+The four RPCs that servers, tasks, profiles and pins have alike: list, watch, upsert, delete.
+
+The services over the registry's records: SPEAR's for servers, and those of our own that work like it.
+"""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from google.protobuf.message import Message
 
-from toolgate.govern.changes.commit import commit_drafts
-from toolgate.govern.changes.pending import Draft, sent_id
-from toolgate.govern.changes.permissions import WRITERS
-from toolgate.govern.changes.records import fill_in, show_record
+from toolgate.errors import Compacted, StorageUnavailable
+from toolgate.govern.changes.commit import commit_changes
+from toolgate.govern.changes.pending import PendingChange, parse_sent_id
+from toolgate.govern.changes.permissions import WRITER_ROLES
+from toolgate.govern.changes.records import fill_defaults, show_record
 from toolgate.govern.control import Control
+from toolgate.govern.watches import filter_batch
 from toolgate.model.principals import Role
-from toolgate.model.revisions import Batch, Kind, Listing, Stored
+from toolgate.model.revisions import ChangeBatch, Kind, RecordList, StoredRecord
+from toolgate.proto import mcp_registry_pb2 as sms
+from toolgate.proto import policy_pb2 as policy
 from toolgate.registry.records.codec import parse_id
-from toolgate.registry.replication.sync import Position
+from toolgate.registry.replication.sync import HistoryPosition
 from toolgate.registry.store.contract import Store
-from toolgate.surfaces.grpc.messages import encode_message, kept_members, parse_message
-from toolgate.surfaces.grpc.rpc import Call, Rpc
-from toolgate.surfaces.grpc.watching import watch_batches
+from toolgate.surfaces.grpc.messages import encode_message, list_kept_members, parse_message
+from toolgate.surfaces.grpc.rpc import Rpc, RpcCall
+
+BOOKMARK_S: Final = 5.0
+"""A watcher that hears nothing for much longer than this knows that it is cut off."""
+
+
+async def watch_batches(
+    store: Store, since: HistoryPosition, *, kind: Kind | None = None, idle_s: float = BOOKMARK_S
+) -> AsyncGenerator[ChangeBatch, None]:
+    """Batches after `since` that concern `kind` (None: all); see `Store.watch`.
+
+    After the replay comes a bookmark, and then one whenever nothing was sent for `idle_s`. Raises Compacted
+    when the epoch is not the store's; empty, it is not looked at. Raises StorageUnavailable where a bookmark
+    would say that the watcher is up to date, and nobody here can know: another replica may.
+    """
+    if since.epoch and since.epoch != store.epoch:
+        raise Compacted("the registry has another history than the one of this epoch")
+    now_s = asyncio.get_running_loop().time
+    due_s: float | None = None  # until the replay is over, a bookmark would say that it is
+    idle = ChangeBatch(revision=since.revision, digest=since.digest)
+    async with store.watch(since.revision, since.digest) as batches:
+        while True:
+            batch = await _next_batch(batches, due_s, idle=idle)
+            if batch is None:
+                return
+            idle = ChangeBatch(revision=batch.revision, digest=batch.digest)
+            narrowed = batch if kind is None else filter_batch(batch, (kind,))
+            is_bookmark = not batch.changes
+            if is_bookmark and not store.is_current:
+                raise StorageUnavailable("this control does not hear from its database")
+            if is_bookmark or narrowed.changes or (due_s is not None and due_s <= now_s()):
+                yield narrowed
+                due_s = now_s() + idle_s if is_bookmark or due_s is not None else None
+
+
+async def _next_batch(
+    batches: AsyncIterator[ChangeBatch], due_s: float | None, *, idle: ChangeBatch
+) -> ChangeBatch | None:
+    """The next batch, or `idle` when there is none by `due_s`. None: the store was closed.
+
+    A watch loses nothing when it is cancelled while it waits: its cursor moves with what it returns.
+    """
+    try:
+        async with asyncio.timeout_at(due_s):
+            return await anext(batches, None)
+    except TimeoutError:
+        return idle
+
 
 MakeMessage = Callable[..., Message]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Collection:
+class RecordService:
     """All records of one kind, as a service. Its methods are handlers."""
 
     kind: Kind
@@ -46,7 +101,7 @@ class Collection:
     deleted: MakeMessage
     readers: tuple[Role, ...] = ("viewer",)
 
-    async def list(self, control: Control, call: Call[Any]) -> Message:
+    async def list(self, control: Control, call: RpcCall[Any]) -> Message:
         """All records, sorted by id, at one revision. Secrets are masked, except for a node."""
         asked, store = call.request, control.store
         if asked.may_omit_unchanged and _is_newest(asked, store):
@@ -57,45 +112,45 @@ class Collection:
         # In a thread: thousands of records take long enough for every caller to feel it.
         return await asyncio.to_thread(self._show, listing, is_masked=call.caller.role != "node")
 
-    async def watch(self, control: Control, call: Call[Any]) -> AsyncGenerator[Message, None]:
+    async def watch(self, control: Control, call: RpcCall[Any]) -> AsyncGenerator[Message, None]:
         """The ids that each transaction after `since_revision` wrote and removed, and then those to come."""
         asked, caller = call.request, call.caller
         # A node's key may be that of a whole fleet.
         place = nullcontext() if caller.role == "node" else control.watches.admit(caller)
-        since = Position(asked.epoch, asked.since_revision, asked.digest)
+        since = HistoryPosition(asked.epoch, asked.since_revision, asked.digest)
         batches = watch_batches(control.store, since, kind=self.kind)
         with place:
             async with aclosing(batches):
                 async for batch in batches:
                     yield self.watched(event=self._event(batch))
 
-    async def upsert(self, control: Control, call: Call[Any]) -> Message:
+    async def upsert(self, control: Control, call: RpcCall[Any]) -> Message:
         """Create or replace the record. A hidden value (`***`) that is sent back stays as it is stored."""
         message = getattr(call.request, self.sent)
         body = parse_message(message)
-        draft = Draft(
+        draft = PendingChange(
             kind=self.kind,
-            id=sent_id(self.kind, body),
+            id=parse_sent_id(self.kind, body),
             sent=body,
             if_revision=_if_revision(call.request),
-            keeping=kept_members(message),
+            keeping=list_kept_members(message),
         )
-        done = await commit_drafts(control, call.caller, [draft], plan_id=call.request.plan or None)
+        done = await commit_changes(control, call.caller, [draft], plan_id=call.request.plan or None)
         return self.written(revision=done.revision, warnings=done.warnings)
 
-    async def delete(self, control: Control, call: Call[Any]) -> Message:
+    async def delete(self, control: Control, call: RpcCall[Any]) -> Message:
         """Remove the record. Whatever still names it is told in the warnings."""
-        draft = Draft(
+        draft = PendingChange(
             kind=self.kind,
             id=parse_id(self.kind, getattr(call.request, self.id_field)),
             sent=None,
             if_revision=_if_revision(call.request),
         )
-        done = await commit_drafts(control, call.caller, [draft], plan_id=call.request.plan or None)
+        done = await commit_changes(control, call.caller, [draft], plan_id=call.request.plan or None)
         return self.deleted(revision=done.revision, warnings=done.warnings)
 
-    def _show(self, listing: Listing, *, is_masked: bool) -> Message:
-        shown = [_show(stored, is_masked=is_masked) for stored in listing.records]
+    def _show(self, listing: RecordList, *, is_masked: bool) -> Message:
+        shown = [_encode_record(stored, is_masked=is_masked) for stored in listing.records]
         return self.listing(
             revision=listing.revision,
             epoch=listing.epoch,
@@ -103,7 +158,7 @@ class Collection:
             **{self.listed: shown},
         )
 
-    def _event(self, batch: Batch) -> Message:
+    def _event(self, batch: ChangeBatch) -> Message:
         ids: dict[str, list[str]] = {"put": [], "delete": []}
         for change in batch.changes:
             ids[change.operation].append(change.id)
@@ -122,19 +177,64 @@ def _if_revision(request: Any) -> int | None:
     return request.if_revision if request.HasField("if_revision") else None
 
 
-def _show(stored: Stored, *, is_masked: bool) -> Message:
-    shown: Any = encode_message(stored.kind, show_record(stored) if is_masked else fill_in(stored))
+def _encode_record(stored: StoredRecord, *, is_masked: bool) -> Message:
+    shown: Any = encode_message(stored.kind, show_record(stored) if is_masked else fill_defaults(stored))
     shown.revision, shown.updated_at_ms = stored.revision, stored.updated_at_ms
     return shown  # type: ignore[no-any-return]
 
 
-def collection_rpcs(collection: Collection) -> tuple[Rpc, ...]:
+def collection_rpcs(collection: RecordService) -> tuple[Rpc, ...]:
     """The rows of `collection`."""
     service, noun = collection.service, collection.noun
-    writers = (WRITERS[collection.kind],)
+    writers = (WRITER_ROLES[collection.kind],)
     return (
         Rpc(service=service, method=f"List{noun}s", roles=collection.readers, handler=collection.list),
         Rpc(service=service, method=f"Watch{noun}s", roles=collection.readers, handler=collection.watch),
         Rpc(service=service, method=f"Upsert{noun}", roles=writers, handler=collection.upsert),
         Rpc(service=service, method=f"Delete{noun}", roles=writers, handler=collection.delete),
     )
+
+
+SERVERS: Final = RecordService(
+    kind="server",
+    service="sms.McpRegistryService",
+    noun="McpServer",
+    sent="record",
+    listed="servers",
+    id_field="server_id",
+    listing=sms.ListMcpServersResponse,
+    watched=sms.WatchMcpServersResponse,
+    event=sms.McpRegistryEvent,
+    written=sms.UpsertMcpServerResponse,
+    deleted=sms.DeleteMcpServerResponse,
+    readers=("viewer", "node"),
+)
+
+
+def _policy_collection(kind: Kind, listing: MakeMessage) -> RecordService:
+    noun = kind.capitalize()
+    return RecordService(
+        kind=kind,
+        service=f"toolgate.v1.{noun}Service",
+        noun=noun,
+        sent=kind,
+        listed=f"{kind}s",
+        id_field="id",
+        listing=listing,
+        watched=policy.WatchResponse,
+        event=policy.Event,
+        written=policy.WriteResponse,
+        deleted=policy.WriteResponse,
+    )
+
+
+TASKS: Final = _policy_collection("task", policy.ListTasksResponse)
+PROFILES: Final = _policy_collection("profile", policy.ListProfilesResponse)
+PINS: Final = _policy_collection("pin", policy.ListPinsResponse)
+
+RECORD_RPCS: Final[tuple[Rpc, ...]] = (
+    *collection_rpcs(SERVERS),
+    *collection_rpcs(TASKS),
+    *collection_rpcs(PROFILES),
+    *collection_rpcs(PINS),
+)

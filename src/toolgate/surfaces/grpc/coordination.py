@@ -1,22 +1,153 @@
-"""How nodes ask about calls that a person must agree to.
+"""How nodes tell each other of sessions that their clients have ended, by way of control.
+
+How nodes draw on budgets over time. A node is trusted to know the limits: it has them from the records.
+
+How nodes ask about calls that a person must agree to.
 
 A node is trusted to say who calls, and what: it is where callers prove themselves. What it sends for people
 to read is bounded and must be what it should be.
+
+How nodes hand over their audit logs: in pieces, in order, each event once.
+
+A node is trusted to say what happened to it, under no other name than its key allows. What it says is
+bounded, and lines that are no events are passed over.
 """
 
+import asyncio
+import logging
 import re
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
+from typing import Any, Final, cast, get_args
 
 import msgspec
 
-from toolgate.errors import InvalidRequest
+from toolgate.audit.events import MAX_NUMBER
+from toolgate.audit.log.lines import MAX_LINE_BYTES, AuditLine, LineBatch, parse_line
+from toolgate.errors import InvalidRecord, InvalidRequest
+from toolgate.govern.audit import index_of
 from toolgate.govern.control import Control
-from toolgate.model.approvals import MAX_ARGUMENT_BYTES, Question
-from toolgate.model.names import is_tool_name
+from toolgate.model.approvals import MAX_ARGUMENT_BYTES, ApprovalRequest
+from toolgate.model.names import is_tool_name, parse_task_id
+from toolgate.model.quotas import (
+    MAX_LEASE_REQUESTS,
+    MAX_TOKENS,
+    HolderKind,
+    LeaseRequest,
+    QuotaHolder,
+    QuotaName,
+)
+from toolgate.model.reports import MAX_ENDED, EndedSession
 from toolgate.proto import node_pb2
-from toolgate.registry.approvals.contract import Said, Verdict
-from toolgate.surfaces.grpc.reports import MAX_COUNT, MAX_TEXT
-from toolgate.surfaces.grpc.rpc import Call, Rpc
+from toolgate.registry.approvals.contract import ApprovalVerdict, ElicitedDecision
+from toolgate.surfaces.grpc.reports import MAX_COUNT, MAX_TEXT, parse_node_id
+from toolgate.surfaces.grpc.rpc import Rpc, RpcCall
+
+MAX_ENDED_AT_ONCE: Final = 1_000
+REREAD_MS: Final = 1_000
+"""However many nodes ask, the database is asked this often."""
+OVERLAP_MS: Final = 60_000
+"""Transactions do not end in the order of their times: what may have been stored late is told again."""
+MAX_LIFETIME_MS: Final = 7 * 24 * 3600 * 1000
+_NONCE: Final = re.compile(r"[A-Za-z0-9_-]{16,64}")
+
+
+class EndedSessionSync:
+    """Takes in and tells. It remembers what it has read: there may be thousands, and few of them are new."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, EndedSession] = {}
+        """By nonce, about in the order of their times."""
+        self._newest_ms = 0
+        self._read_ms = -REREAD_MS
+
+    async def sync(
+        self, control: Control, call: RpcCall[node_pb2.SyncSessionsRequest]
+    ) -> node_pb2.SyncSessionsResponse:
+        """Keep what a node tells; all that was ended since `after_ms`."""
+        sent, now_ms = call.request, control.clock_ms()
+        if len(sent.ended) > MAX_ENDED_AT_ONCE:
+            raise InvalidRequest(f"at most {MAX_ENDED_AT_ONCE} sessions go into one request")
+        if sent.ended:
+            await control.store.ended_sessions.add([_parse_ended_session(one, now_ms) for one in sent.ended])
+        # The node that tells knows of it already, and the others hear of it a moment later.
+        if not 0 <= now_ms - self._read_ms < REREAD_MS:
+            self._read_ms = now_ms
+            await self._read(control, now_ms)
+        ended = [
+            node_pb2.EndedSession(nonce=one.nonce, until_ms=one.until_ms, at_ms=one.at_ms)
+            for one in self._since(sent.after_ms - OVERLAP_MS)
+        ]
+        return node_pb2.SyncSessionsResponse(ended=reversed(ended))
+
+    async def _read(self, control: Control, now_ms: int) -> None:
+        after_ms = max(0, self._newest_ms - OVERLAP_MS)
+        news = await control.store.ended_sessions.list(after_ms=after_ms)
+        if all(one.nonce in self._known for one in news):
+            return
+        known = self._known | {one.nonce: one for one in news}
+        left = [one for one in known.values() if one.until_ms > now_ms][-MAX_ENDED:]
+        self._known = {one.nonce: one for one in left}
+        self._newest_ms = max((one.at_ms for one in left), default=0)
+
+    def _since(self, since_ms: int) -> Iterator[EndedSession]:
+        """The newest first."""
+        newest_first = reversed(self._known.values())
+        late = takewhile(lambda one: one.at_ms >= since_ms - OVERLAP_MS, newest_first)
+        return (one for one in late if one.at_ms >= since_ms)
+
+
+def _parse_ended_session(sent: node_pb2.EndedSession, now_ms: int) -> EndedSession:
+    if not _NONCE.fullmatch(sent.nonce):
+        raise InvalidRequest("`nonce` is not that of a session")
+    return EndedSession(sent.nonce, min(sent.until_ms, now_ms + MAX_LIFETIME_MS))
+
+
+def session_rpcs(intake: EndedSessionSync) -> tuple[Rpc, ...]:
+    """The row of the service."""
+    service = "toolgate.v1.NodeService"
+    return (Rpc(service=service, method="SyncSessions", roles=("node",), handler=intake.sync),)
+
+
+_MAX_MS: Final = 2**53
+
+
+async def lease_quota(control: Control, call: RpcCall[node_pb2.SpendRequest]) -> node_pb2.SpendResponse:
+    """Grant calls, count tokens."""
+    if len(call.request.draws) > MAX_LEASE_REQUESTS:
+        raise InvalidRequest(f"at most {MAX_LEASE_REQUESTS} draws go into one request")
+    drawn = await control.store.spending.draw([parse_lease_request(one) for one in call.request.draws])
+    return node_pb2.SpendResponse(
+        drawn=[
+            node_pb2.Drawn(amount=one.amount, window_ms=one.window_ms, left_ms=one.left_ms) for one in drawn
+        ]
+    )
+
+
+def parse_lease_request(sent: node_pb2.Draw) -> LeaseRequest:
+    """Raises InvalidRequest."""
+    if sent.kind not in get_args(HolderKind) or sent.budget not in get_args(QuotaName):
+        raise InvalidRequest("a draw does not say of which budget of whom it is")
+    if not 1 <= sent.limit <= MAX_TOKENS or max(sent.spent, sent.returned) > MAX_TOKENS:
+        raise InvalidRequest(f"a draw is of 1 to {MAX_TOKENS}")
+    try:
+        holder = QuotaHolder(cast("HolderKind", sent.kind), parse_task_id(sent.id))
+    except InvalidRecord as exc:
+        raise InvalidRequest(str(exc)) from exc
+    return LeaseRequest(
+        holder=holder,
+        budget=cast("QuotaName", sent.budget),
+        limit=sent.limit,
+        spent=sent.spent,
+        returned=sent.returned,
+        window_ms=min(sent.window_ms, _MAX_MS),
+    )
+
+
+def spending_rpcs() -> tuple[Rpc, ...]:
+    """The row of the service."""
+    return (Rpc(service="toolgate.v1.NodeService", method="Spend", roles=("node",), handler=lease_quota),)
+
 
 _SERVICE: Final = "toolgate.v1.NodeService"
 _HEX: Final = re.compile(r"[0-9a-f]{16,64}")
@@ -24,8 +155,8 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _decode_object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-async def ask_approval(
-    control: Control, call: Call[node_pb2.AskApprovalRequest]
+async def request_approval(
+    control: Control, call: RpcCall[node_pb2.AskApprovalRequest]
 ) -> node_pb2.AskApprovalResponse:
     """Use the approval there is for a call, or ask for one."""
     question = parse_question(call.request)
@@ -34,11 +165,11 @@ async def ask_approval(
 
 
 async def decide_approval(
-    control: Control, call: Call[node_pb2.DecideApprovalRequest]
+    control: Control, call: RpcCall[node_pb2.DecideApprovalRequest]
 ) -> node_pb2.AskApprovalResponse:
     """Take what the person says who is at the client that calls, and use the approval if it agrees."""
     sent = call.request
-    said = Said(sent.approval_id, sent.is_approved)
+    said = ElicitedDecision(sent.approval_id, sent.is_approved)
     if not _HEX.fullmatch(said.approval_id):
         raise InvalidRequest("`approval_id` is not 16 to 64 hexadecimal digits")
     question = parse_question(sent.question)
@@ -46,7 +177,7 @@ async def decide_approval(
     return _encode_verdict(control, verdict)
 
 
-def _encode_verdict(control: Control, verdict: Verdict) -> node_pb2.AskApprovalResponse:
+def _encode_verdict(control: Control, verdict: ApprovalVerdict) -> node_pb2.AskApprovalResponse:
     return node_pb2.AskApprovalResponse(
         outcome=verdict.outcome,
         approval_id=verdict.approval_id,
@@ -57,7 +188,7 @@ def _encode_verdict(control: Control, verdict: Verdict) -> node_pb2.AskApprovalR
     )
 
 
-def parse_question(sent: node_pb2.AskApprovalRequest) -> Question:
+def parse_question(sent: node_pb2.AskApprovalRequest) -> ApprovalRequest:
     """Raises InvalidRequest. What an approval is bound to is taken whole, or not at all."""
     if not _HEX.fullmatch(sent.new_id):
         raise InvalidRequest("`new_id` is not 16 to 64 hexadecimal digits")
@@ -68,14 +199,14 @@ def parse_question(sent: node_pb2.AskApprovalRequest) -> Question:
         raise InvalidRequest("`tool` is not a tool's name")
     if not (_SHA256.fullmatch(sent.arguments_digest) and _SHA256.fullmatch(sent.definition)):
         raise InvalidRequest("`arguments_digest` and `definition` must be SHA-256")
-    return Question(
+    return ApprovalRequest(
         principal=sent.principal,
         task_id=sent.task_id,
         server_id=sent.server_id,
         tool=sent.tool,
         arguments_digest=sent.arguments_digest,
         definition=sent.definition,
-        arguments=_parse_shown(sent.arguments),
+        arguments=_parse_arguments(sent.arguments),
         why=sent.why[:MAX_TEXT],
         session=sent.session[:MAX_TEXT],
         door=sent.door[:MAX_TEXT],
@@ -83,7 +214,7 @@ def parse_question(sent: node_pb2.AskApprovalRequest) -> Question:
     )
 
 
-def _parse_shown(raw: bytes) -> bytes:
+def _parse_arguments(raw: bytes) -> bytes:
     try:
         if len(raw) <= MAX_ARGUMENT_BYTES and _decode_object(raw) is not None:
             return raw
@@ -95,6 +226,56 @@ def _parse_shown(raw: bytes) -> bytes:
 def approval_rpcs() -> tuple[Rpc, ...]:
     """The rows of the service."""
     return (
-        Rpc(service=_SERVICE, method="AskApproval", roles=("node",), handler=ask_approval),
+        Rpc(service=_SERVICE, method="AskApproval", roles=("node",), handler=request_approval),
         Rpc(service=_SERVICE, method="DecideApproval", roles=("node",), handler=decide_approval),
+    )
+
+
+MAX_EVENTS: Final = 1_000
+"""In one piece."""
+MAX_LOG_CHARS: Final = 64
+
+_log: Final = logging.getLogger(__name__)
+
+
+async def record_events(
+    control: Control, call: RpcCall[node_pb2.RecordEventsRequest]
+) -> node_pb2.RecordEventsResponse:
+    """Take in a piece of the node's audit log; up to where that is taken by now."""
+    sent = call.request
+    node = parse_node_id(call.caller, sent.node_id)
+    if not (sent.log.isalnum() and len(sent.log) <= MAX_LOG_CHARS):
+        raise InvalidRequest("`log` is not the name of a log")
+    if len(sent.events) > MAX_EVENTS:
+        raise InvalidRequest(f"a piece of a log has at most {MAX_EVENTS} events")
+    if sent.after > sent.upto or sent.upto > MAX_NUMBER:
+        raise InvalidRequest("`after` and `upto` are no piece of a log")
+    lines = await asyncio.to_thread(parse_events, sent.events, after=sent.after, upto=sent.upto)
+    if len(lines) < len(sent.events):
+        _log.warning("node `%s` sent %d audit events that are none", node, len(sent.events) - len(lines))
+    batch = LineBatch(sent.after, sent.upto, lines)
+    return node_pb2.RecordEventsResponse(taken=await index_of(control).add(batch, node=node, log=sent.log))
+
+
+def parse_events(sent: Sequence[bytes], *, after: int, upto: int) -> Sequence[AuditLine]:
+    """Those that are events of the piece, in order."""
+    lines = []
+    for raw in sent:
+        line = parse_line(raw)
+        if line is not None and after < line.seq <= upto:
+            lines.append(line)
+            after = line.seq
+    return lines
+
+
+def audit_rpcs() -> tuple[Rpc, ...]:
+    """The rows of the service."""
+    return (
+        Rpc(
+            service="toolgate.v1.NodeService",
+            method="RecordEvents",
+            roles=("node",),
+            handler=record_events,
+            max_bytes=MAX_EVENTS * MAX_LINE_BYTES,
+        ),
     )

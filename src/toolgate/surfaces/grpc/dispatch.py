@@ -1,4 +1,9 @@
-"""The one way every call takes to its handler, whatever the service.
+"""The one translation of errors to what gRPC says.
+
+Status and details are for every client; the code of the error stands in the trailing metadata, alone and,
+with message, hint and data, as JSON.
+
+The one way every call takes to its handler, whatever the service.
 
 Credential, role, size and form are checked here and nowhere else, so a new row of the table cannot forget
 them. Who has no valid credential cannot tell an RPC from one that does not exist.
@@ -9,11 +14,12 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
-from typing import Final, NoReturn, TypeAlias, cast
+from typing import Final, NamedTuple, NoReturn, TypeAlias, cast
 from urllib.parse import unquote
 
 import grpc
 import grpc.aio
+import msgspec
 from google.protobuf.message import DecodeError, Message
 
 from toolgate.errors import (
@@ -25,12 +31,39 @@ from toolgate.errors import (
     ToolgateError,
     Unauthenticated,
 )
-from toolgate.gateway.auth.identity import has_lapsed
-from toolgate.gateway.roles import reaches
+from toolgate.gateway.auth.identity import credential_lapsed, reaches
 from toolgate.govern.control import Control
 from toolgate.model.principals import Principal
-from toolgate.surfaces.grpc.rpc import ANYONE, Answer, Call, Rpc, Stream
-from toolgate.surfaces.grpc.statuses import encode_error
+from toolgate.surfaces.grpc.rpc import ANYONE, Rpc, RpcCall, StreamHandler, UnaryHandler
+
+CODE_KEY: Final = "toolgate-code"
+ERROR_KEY: Final = "toolgate-error-bin"
+MAX_DETAILS: Final = 2_000
+MAX_ERROR_BYTES: Final = 4_000
+"""Clients take 8 KiB of metadata in all: past that they would see another error than ours."""
+
+
+class GrpcStatus(NamedTuple):
+    """How a call ends."""
+
+    code: grpc.StatusCode
+    details: str
+    metadata: tuple[tuple[str, str | bytes], ...]
+
+
+def encode_status(exc: ToolgateError) -> GrpcStatus:
+    """The status, the words, and the metadata of an error."""
+    message = str(exc)
+    encoded = msgspec.json.encode(exc.detail)
+    if len(encoded) > MAX_ERROR_BYTES:
+        cut = {"code": exc.code, "message": message[: MAX_DETAILS // 2], "hint": exc.hint}
+        encoded = msgspec.json.encode(cut)
+    return GrpcStatus(
+        code=grpc.StatusCode[exc.wire.grpc],
+        details=f"{message}; {exc.hint}"[:MAX_DETAILS],
+        metadata=((CODE_KEY, exc.code), (ERROR_KEY, encoded)),
+    )
+
 
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 Handler: TypeAlias = "grpc.RpcMethodHandler[bytes, bytes]"
@@ -41,7 +74,7 @@ UNKNOWN: Final = "an unknown RPC"
 _log: Final = logging.getLogger(__name__)
 
 
-class Door(grpc.GenericRpcHandler):
+class RpcDispatcher(grpc.GenericRpcHandler):
     """All RPCs of a table over `control`, for one listener. The library is handed bytes, not messages."""
 
     def __init__(self, control: Control, rpcs: Sequence[Rpc], *, is_local: bool) -> None:
@@ -78,22 +111,22 @@ class Door(grpc.GenericRpcHandler):
         try:
             principal = await self._admit(rpc, context)
             is_dialogue = rpc.descriptor.client_streaming
-            request = _parse_all(rpc, raws) if is_dialogue else _parse(rpc, await context.read())
-            call = Call(principal=principal, request=request)
+            request = _parse_requests(rpc, raws) if is_dialogue else _parse_request(rpc, await context.read())
+            call = RpcCall(principal=principal, request=request)
             if rpc.descriptor.server_streaming:
-                await self._stream(cast("Stream", rpc.handler)(self._control, call), context)
+                await self._stream(cast("StreamHandler", rpc.handler)(self._control, call), context)
             elif rpc.waits:
-                async with self._tenure(context) as stream:
-                    message = await cast("Answer", rpc.handler)(self._control, call)
+                async with self._open_stream(context) as stream:
+                    message = await cast("UnaryHandler", rpc.handler)(self._control, call)
                     await stream.write(message.SerializeToString())
             else:
-                message = await cast("Answer", rpc.handler)(self._control, call)
+                message = await cast("UnaryHandler", rpc.handler)(self._control, call)
                 await context.write(message.SerializeToString())
         except Exception as exc:
             await _abort(context, exc, rpc.path)
 
     async def _stream(self, messages: AsyncGenerator[Message, None], context: Context) -> None:
-        async with self._tenure(context) as stream, aclosing(messages):
+        async with self._open_stream(context) as stream, aclosing(messages):
             async for message in messages:
                 await stream.write(message.SerializeToString())
 
@@ -111,13 +144,13 @@ class Door(grpc.GenericRpcHandler):
         return await self._control.identities.admit(authorization, peer=_peer(context), place=path)
 
     @asynccontextmanager
-    async def _tenure(self, context: Context) -> AsyncIterator["OpenStream"]:
+    async def _open_stream(self, context: Context) -> AsyncIterator["OpenStream"]:
         """Ends what outlives its request with the credential it rests on, or with this listener."""
         identities = self._control.identities
         try:
             async with asyncio.timeout(None) as patience:
                 stream = OpenStream(context, patience)
-                with identities.until_lapsed(_authorization(context), stream.end):
+                with identities.hold_credential(_authorization(context), stream.end):
                     self._streams.add(stream)
                     if self._is_closing:
                         stream.end()
@@ -127,7 +160,7 @@ class Door(grpc.GenericRpcHandler):
                 raise
             if self._is_closing:
                 raise NotReady("this gateway is shutting down") from exc
-            raise has_lapsed() from exc
+            raise credential_lapsed() from exc
         finally:
             self._streams.discard(stream)
 
@@ -177,7 +210,7 @@ def _check_role(rpc: Rpc, principal: Principal) -> None:
         raise Forbidden(f"this needs the role {' or '.join(f'`{role}`' for role in rpc.roles)}")
 
 
-def _parse(rpc: Rpc, raw: object) -> Message:
+def _parse_request(rpc: Rpc, raw: object) -> Message:
     if not isinstance(raw, bytes):
         raise ParseFailed("there is no request", hint="send one message")
     if len(raw) > rpc.max_bytes:
@@ -191,9 +224,9 @@ def _parse(rpc: Rpc, raw: object) -> Message:
         ) from exc
 
 
-async def _parse_all(rpc: Rpc, raws: AsyncIterator[bytes]) -> AsyncIterator[Message]:
+async def _parse_requests(rpc: Rpc, raws: AsyncIterator[bytes]) -> AsyncIterator[Message]:
     async for raw in raws:
-        yield _parse(rpc, raw)
+        yield _parse_request(rpc, raw)
 
 
 async def _abort(context: Context, exc: Exception, name: str) -> NoReturn:
@@ -201,4 +234,4 @@ async def _abort(context: Context, exc: Exception, name: str) -> NoReturn:
     if not isinstance(exc, ToolgateError):
         _log.error("`%s` failed", name, exc_info=exc)
         exc = ToolgateError("the request failed inside the gateway")
-    await context.abort(*encode_error(exc))
+    await context.abort(*encode_status(exc))

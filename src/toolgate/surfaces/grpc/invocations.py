@@ -15,21 +15,21 @@ from toolgate.model.invocations import (
     MAX_CALLS_KEPT,
     MAX_LINE_BYTES,
     MAX_LOG_LINES,
-    CallMade,
     EndedBy,
-    Ending,
     Invocation,
+    InvocationCall,
+    InvocationResult,
     InvocationState,
     LogLevel,
     LogLine,
     LogStream,
     RunUsage,
 )
-from toolgate.model.workloads import MAX_OUTPUT_BYTES
+from toolgate.model.tasks import MAX_OUTPUT_BYTES
 from toolgate.proto import node_pb2
 from toolgate.registry.replication.remote import MAX_WAIT_S
-from toolgate.surfaces.grpc.reports import MAX_COUNT, MAX_TEXT, one_of, parse_node_id
-from toolgate.surfaces.grpc.rpc import Call, Rpc
+from toolgate.surfaces.grpc.reports import MAX_COUNT, MAX_TEXT, parse_known, parse_node_id
+from toolgate.surfaces.grpc.rpc import Rpc, RpcCall
 
 MAX_CLAIMED: Final = 8
 """At a time: each may have an input of 1 MiB, and a node takes messages of 16."""
@@ -38,7 +38,7 @@ MAX_REPORT_BYTES: Final = 16 * 1024 * 1024
 
 
 async def claim_invocations(
-    control: Control, call: Call[node_pb2.ClaimInvocationsRequest]
+    control: Control, call: RpcCall[node_pb2.ClaimInvocationsRequest]
 ) -> node_pb2.ClaimInvocationsResponse:
     """Give a node invocations to run, under a lease; where none is queued, wait for one."""
     asked = call.request
@@ -51,7 +51,7 @@ async def claim_invocations(
 
 
 async def report_invocation(
-    control: Control, call: Call[node_pb2.ReportInvocationRequest]
+    control: Control, call: RpcCall[node_pb2.ReportInvocationRequest]
 ) -> node_pb2.ReportInvocationResponse:
     """Hear what an attempt wrote and how it ended, and renew its lease; whether it may go on."""
     sent = call.request
@@ -91,21 +91,21 @@ def parse_line(sent: node_pb2.LogLine) -> LogLine:
     return LogLine(
         seq=min(sent.seq, MAX_COUNT),
         at_ms=min(sent.at_ms, MAX_COUNT),
-        stream=one_of(get_args(LogStream), sent.stream, otherwise="log"),
-        level=one_of(get_args(LogLevel), sent.level, otherwise="info"),
+        stream=parse_known(get_args(LogStream), sent.stream, otherwise="log"),
+        level=parse_known(get_args(LogLevel), sent.level, otherwise="info"),
         text=text,
     )
 
 
-def parse_ending(sent: node_pb2.Ending) -> Ending:
+def parse_ending(sent: node_pb2.Ending) -> InvocationResult:
     """An ending as it is kept. Raises InvalidRequest where it is none."""
-    state = one_of(get_args(InvocationState), sent.state, otherwise="queued")
+    state = parse_known(get_args(InvocationState), sent.state, otherwise="queued")
     if state not in ENDED:
         raise InvalidRequest("`ending.state` is not one that an invocation ends in")
-    return Ending(
+    return InvocationResult(
         state=state,
         # A newer node may know more ways to end than we do.
-        ended_by=one_of(get_args(EndedBy), sent.ended_by, otherwise="internal"),
+        ended_by=parse_known(get_args(EndedBy), sent.ended_by, otherwise="internal"),
         exit_code=sent.exit_code if sent.HasField("exit_code") else None,
         message=sent.message[:MAX_TEXT],
         stdout=sent.stdout[:MAX_OUTPUT_BYTES],
@@ -123,8 +123,8 @@ def parse_ending(sent: node_pb2.Ending) -> Ending:
     )
 
 
-def _parse_call(sent: node_pb2.CallMade) -> CallMade:
-    return CallMade(
+def _parse_call(sent: node_pb2.CallMade) -> InvocationCall:
+    return InvocationCall(
         server_id=sent.server_id[:MAX_TEXT],
         tool=sent.tool[:MAX_TEXT],
         code=sent.code[:MAX_TEXT],

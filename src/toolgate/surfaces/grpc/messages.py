@@ -47,7 +47,7 @@ def parse_message(message: Message) -> dict[str, Any]:
     return _PARSERS[type(message)](message)
 
 
-def kept_members(message: Message) -> tuple[str, ...]:
+def list_kept_members(message: Message) -> tuple[str, ...]:
     """The members that stay as they are stored, because `message` does not speak of them."""
     if isinstance(message, sms.McpServerRecord) and not message.HasField("extras"):
         return EXTRAS
@@ -62,8 +62,8 @@ def _encode_server(body: Body) -> sms.McpServerRecord:
         server_id=body["server_id"],
         display_name=body["display_name"],
         transport=_TRANSPORT_NUMBERS[body["transport"]],  # type: ignore[arg-type]
-        stdio=_part(sms.McpStdioConfig, body.get("stdio")),
-        http=_part(sms.McpHttpConfig, body.get("http")),
+        stdio=_encode_part(sms.McpStdioConfig, body.get("stdio")),
+        http=_encode_part(sms.McpHttpConfig, body.get("http")),
         tool_namespace=body["tool_namespace"],
         allowed_tools=body["allowed_tools"],
         approval_policy=sms.McpApprovalPolicy(
@@ -72,13 +72,13 @@ def _encode_server(body: Body) -> sms.McpServerRecord:
         budgets=sms.McpBudgets(**{name: body["budgets"][name] for name in _BUDGETS}),
         extras=sms.McpServerExtras(
             **{name: body[name] for name in _PLAIN_EXTRAS},
-            package=_part(sms.McpPackageRef, body.get("package")),
-            redaction=_part(sms.McpRedaction, body["redaction"]),
+            package=_encode_part(sms.McpPackageRef, body.get("package")),
+            redaction=_encode_part(sms.McpRedaction, body["redaction"]),
         ),
     )
 
 
-def _part(message_type: Callable[..., Any], value: Body | None) -> Any:
+def _encode_part(message_type: Callable[..., Any], value: Body | None) -> Any:
     if value is None:
         return None
     fields = message_type.DESCRIPTOR.fields_by_name  # type: ignore[attr-defined]
@@ -86,32 +86,32 @@ def _part(message_type: Callable[..., Any], value: Body | None) -> Any:
 
 
 def _parse_server(record: sms.McpServerRecord) -> dict[str, Any]:
-    body = _set(record, ("server_id", "display_name", "tool_namespace", "allowed_tools"))
+    body = _read_fields(record, ("server_id", "display_name", "tool_namespace", "allowed_tools"))
     if record.transport:
         body["transport"] = _TRANSPORTS.get(record.transport, str(int(record.transport)))
     # A part that is there and holds nothing says no more than one that is not.
     if record.stdio.ByteSize():
-        body["stdio"] = _set(record.stdio, ("command", "args", "env", "cwd", "env_from"))
+        body["stdio"] = _read_fields(record.stdio, ("command", "args", "env", "cwd", "env_from"))
     if record.http.ByteSize():
-        body["http"] = _set(record.http, ("url", "headers", "auth_ref"))
+        body["http"] = _read_fields(record.http, ("url", "headers", "auth_ref"))
         if record.http.HasField("oauth"):
-            body["http"]["oauth"] = _set(record.http.oauth, _OAUTH)
-    if approval := _set(record.approval_policy, ("per_tool",)):
+            body["http"]["oauth"] = _read_fields(record.http.oauth, _OAUTH)
+    if approval := _read_fields(record.approval_policy, ("per_tool",)):
         body["approval_policy"] = approval
     if record.approval_policy.default_policy:
         body.setdefault("approval_policy", {})["default"] = record.approval_policy.default_policy
     if record.approval_policy.HasField("in_place"):
         body.setdefault("approval_policy", {})["in_place"] = record.approval_policy.in_place
-    if budgets := _set(record.budgets, _BUDGETS):
+    if budgets := _read_fields(record.budgets, _BUDGETS):
         body["budgets"] = budgets
     return body | _parse_extras(record.extras)
 
 
 def _parse_extras(extras: sms.McpServerExtras) -> dict[str, Any]:
-    body = _set(extras, _PLAIN_EXTRAS)
+    body = _read_fields(extras, _PLAIN_EXTRAS)
     if extras.HasField("package"):
-        body["package"] = _set(extras.package, ("version", "sha256"))
-    if redaction := _set(extras.redaction, ("hide", "show", "arguments")):
+        body["package"] = _read_fields(extras.package, ("version", "sha256"))
+    if redaction := _read_fields(extras.redaction, ("hide", "show", "arguments")):
         body["redaction"] = redaction
     if extras.HasField("enabled"):
         body["enabled"] = extras.enabled
@@ -130,20 +130,20 @@ def _encode_task(body: Body) -> policy.Task:
 def _encode_workload(body: Body | None) -> policy.Workload | None:
     if body is None:
         return None
-    limits = _part(policy.WorkloadLimits, body["limits"])
-    workload: policy.Workload = _part(policy.Workload, {**body, "limits": limits})
+    limits = _encode_part(policy.WorkloadLimits, body["limits"])
+    workload: policy.Workload = _encode_part(policy.Workload, {**body, "limits": limits})
     return workload
 
 
 def _parse_task(task: policy.Task) -> dict[str, Any]:
-    body = _set(task, ("task_id", "display_name", "config"))
+    body = _read_fields(task, ("task_id", "display_name", "config"))
     if workload := _parse_workload(task.workload):
         body["workload"] = workload
     return body
 
 
 def _parse_workload(workload: policy.Workload) -> dict[str, Any]:
-    body = _set(workload, ("module", "args", "env", "retries"))
+    body = _read_fields(workload, ("module", "args", "env", "retries"))
     # Some of them may be 0, which is not the default.
     if limits := {field.name: value for field, value in workload.limits.ListFields()}:
         body["limits"] = limits
@@ -172,12 +172,12 @@ def _encode_version(body: Body) -> dict[str, Any]:
 
 
 def _parse_profile(profile: policy.Profile) -> dict[str, Any]:
-    body = _set(profile, ("profile_id", "version")) | _parse_version(profile)
+    body = _read_fields(profile, ("profile_id", "version")) | _parse_version(profile)
     if profile.HasField("rollout"):
         rollout = profile.rollout
         # A share of 0 is not left out: it is refused for what it is.
         body["rollout"] = (
-            {"share": rollout.share} | _set(rollout, ("version", "by")) | _parse_version(rollout)
+            {"share": rollout.share} | _read_fields(rollout, ("version", "by")) | _parse_version(rollout)
         )
     return body
 
@@ -196,7 +196,7 @@ def _encode_selection(body: Body) -> policy.Selection:
 
 def _parse_selection(selection: policy.Selection) -> dict[str, Any]:
     lists = {name: list(getattr(selection, name).values) for name in _LISTS if selection.HasField(name)}
-    return lists | _set(selection, ("deny",))
+    return lists | _read_fields(selection, ("deny",))
 
 
 def _encode_pin(body: Body) -> policy.Pin:
@@ -204,19 +204,19 @@ def _encode_pin(body: Body) -> policy.Pin:
 
 
 def _parse_pin(pin: policy.Pin) -> dict[str, Any]:
-    body = _set(pin, ("server_id", "tools"))
+    body = _read_fields(pin, ("server_id", "tools"))
     if pin.changed:
         # In a message nothing can stand for null but an empty text.
         body["changed"] = {name: found or None for name, found in pin.changed.items()}
     return body
 
 
-def _set(message: Any, names: Iterable[str]) -> dict[str, Any]:
+def _read_fields(message: Any, names: Iterable[str]) -> dict[str, Any]:
     """The fields among `names` that hold something, as plain data."""
-    return {name: _plain(value) for name in names if (value := getattr(message, name))}
+    return {name: _to_plain(value) for name in names if (value := getattr(message, name))}
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     return value if isinstance(value, str | int) else list(value)

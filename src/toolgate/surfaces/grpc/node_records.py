@@ -13,13 +13,13 @@ from google.protobuf.message import Message
 from toolgate.errors import Compacted, NotFound
 from toolgate.govern.changes.workloads import modules_of
 from toolgate.govern.control import Control
-from toolgate.model.revisions import Batch, Body, Kind, Listing
+from toolgate.model.revisions import Body, ChangeBatch, Kind, RecordList
 from toolgate.proto import node_pb2
 from toolgate.registry.records.transaction import encode_body
-from toolgate.registry.replication.sync import Position
-from toolgate.surfaces.grpc.reports import MAX_REPORT_BYTES, ReportIntake
-from toolgate.surfaces.grpc.rpc import Call, Rpc
-from toolgate.surfaces.grpc.watching import watch_batches
+from toolgate.registry.replication.sync import HistoryPosition
+from toolgate.surfaces.grpc.collection import watch_batches
+from toolgate.surfaces.grpc.reports import MAX_REPORT_BYTES, ReportReceiver
+from toolgate.surfaces.grpc.rpc import Rpc, RpcCall
 
 PART_BYTES: Final = 1024 * 1024
 MAX_BATCH_BYTES: Final = 12 * 1024 * 1024
@@ -28,12 +28,12 @@ _MANY_CHANGES: Final = 100
 
 
 async def list_records(
-    control: Control, _call: Call[node_pb2.ListRecordsRequest]
+    control: Control, _call: RpcCall[node_pb2.ListRecordsRequest]
 ) -> AsyncGenerator[Message, None]:
     """All records of all kinds at one revision, in parts."""
     listing = await control.store.list()
     # Each part is made when the one before it was sent, so other calls have their turn in between.
-    parts = _parts(listing)
+    parts = _split_listing(listing)
     part = next(parts)
     for following in parts:
         yield part
@@ -42,31 +42,31 @@ async def list_records(
     yield part
 
 
-def _parts(listing: Listing) -> Iterator[node_pb2.ListRecordsResponse]:
+def _split_listing(listing: RecordList) -> Iterator[node_pb2.ListRecordsResponse]:
     """At least one; none is much larger than `PART_BYTES`, unless a single record is."""
     size = 0
-    part = _part(listing)
+    part = _new_part(listing)
     for stored in listing.records:
-        record = _encode(stored.kind, stored.id, stored.body)
+        record = _encode_record(stored.kind, stored.id, stored.body)
         if size and size + record.ByteSize() > PART_BYTES:
             yield part
             size = 0
-            part = _part(listing)
+            part = _new_part(listing)
         size += record.ByteSize()
         part.records.append(record)
     yield part
 
 
-def _part(listing: Listing) -> node_pb2.ListRecordsResponse:
+def _new_part(listing: RecordList) -> node_pb2.ListRecordsResponse:
     return node_pb2.ListRecordsResponse(epoch=listing.epoch, revision=listing.revision, digest=listing.digest)
 
 
 async def watch_records(
-    control: Control, call: Call[node_pb2.WatchRecordsRequest]
+    control: Control, call: RpcCall[node_pb2.WatchRecordsRequest]
 ) -> AsyncGenerator[Message, None]:
     """Each transaction after `since_revision` whole, with the bodies it wrote, and then those to come."""
     asked = call.request
-    batches = watch_batches(control.store, Position(asked.epoch, asked.since_revision, asked.digest))
+    batches = watch_batches(control.store, HistoryPosition(asked.epoch, asked.since_revision, asked.digest))
     async with aclosing(batches):
         async for batch in batches:
             if len(batch.changes) < _MANY_CHANGES:
@@ -75,21 +75,21 @@ async def watch_records(
                 yield await asyncio.to_thread(_encode_batch, batch)
 
 
-def _encode_batch(batch: Batch) -> node_pb2.WatchRecordsResponse:
-    changes = [_encode(change.kind, change.id, change.after) for change in batch.changes]
+def _encode_batch(batch: ChangeBatch) -> node_pb2.WatchRecordsResponse:
+    changes = [_encode_record(change.kind, change.id, change.after) for change in batch.changes]
     message = node_pb2.WatchRecordsResponse(revision=batch.revision, changes=changes, digest=batch.digest)
     if message.ByteSize() > MAX_BATCH_BYTES:
         raise Compacted(f"the transaction {batch.revision} is too large for one message")
     return message
 
 
-def _encode(kind: Kind, record_id: str, body: Body | None) -> node_pb2.Record:
+def _encode_record(kind: Kind, record_id: str, body: Body | None) -> node_pb2.Record:
     raw = None if body is None else encode_body(body).encode()
     return node_pb2.Record(kind=kind, id=record_id, body=raw)
 
 
 async def read_artifact(
-    control: Control, call: Call[node_pb2.ReadArtifactRequest]
+    control: Control, call: RpcCall[node_pb2.ReadArtifactRequest]
 ) -> AsyncGenerator[Message, None]:
     """The archive of a package in pieces, for a node that is to start a server from it."""
     asked, artifacts = call.request, control.artifacts
@@ -103,14 +103,14 @@ async def read_artifact(
 
 
 async def read_module(
-    control: Control, call: Call[node_pb2.ReadModuleRequest]
+    control: Control, call: RpcCall[node_pb2.ReadModuleRequest]
 ) -> AsyncGenerator[Message, None]:
     """A module in pieces, for a node that is to run it."""
     async for piece in modules_of(control).read(call.request.sha256):
         yield node_pb2.ReadModuleResponse(content=piece)
 
 
-def node_rpcs(intake: ReportIntake) -> tuple[Rpc, ...]:
+def node_rpcs(intake: ReportReceiver) -> tuple[Rpc, ...]:
     """The rows of the service."""
     service = "toolgate.v1.NodeService"
     return (

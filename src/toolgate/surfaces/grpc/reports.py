@@ -11,20 +11,20 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar, get_args
 
 from toolgate.audit.events import DefinitionChanged
-from toolgate.catalog.lists import check_lists
-from toolgate.catalog.members import MAX_LISTED
+from toolgate.catalog.checks import MAX_DEFINITIONS
+from toolgate.catalog.listings import check_lists
 from toolgate.errors import InvalidRequest, SessionLimit
 from toolgate.govern.control import Control
-from toolgate.govern.quarantine import record_changed
+from toolgate.govern.quarantine import record_quarantined
 from toolgate.model.names import PROMPT, RESOURCE, is_tool_name
 from toolgate.model.principals import Principal
 from toolgate.model.reports import LOST_AFTER_MS, Definitions, HealthState, NodeReport, ServerReport
 from toolgate.model.tools import Listing, ListState, ToolDefinition
 from toolgate.proto import node_pb2
 from toolgate.redaction.records import redact_text
-from toolgate.registry.problems import printable
-from toolgate.registry.reports import Reports
-from toolgate.surfaces.grpc.rpc import Call
+from toolgate.registry.records.body import printable
+from toolgate.registry.store.contract import Reports
+from toolgate.surfaces.grpc.rpc import RpcCall
 
 MAX_REPORT_BYTES: Final = 16 * 1024 * 1024
 MAX_SERVERS: Final = 5_000
@@ -46,27 +46,29 @@ _DIGEST: Final = re.compile(r"[0-9A-Za-z:._-]{0,128}")
 T = TypeVar("T", bound=str)
 
 
-class _Kept(NamedTuple):
+class _StoredDigest(NamedTuple):
     """The definitions of a server that are in the store."""
 
     at_ms: int
     digest: str
 
 
-_NONE: Final = _Kept(0, "")
+_NOT_STORED: Final = _StoredDigest(0, "")
 
 
-class ReportIntake:
+class ReportReceiver:
     """Takes reports in. It remembers which nodes report, and which definitions are kept: it need not ask."""
 
     def __init__(self, *, max_nodes: int = MAX_NODES) -> None:
         self._max_nodes = max_nodes
-        self._seen_ms: dict[str, dict[str, int]] = {}
-        self._kept: dict[str, _Kept] = {}
+        self._last_seen_ms: dict[str, dict[str, int]] = {}
+        self._kept: dict[str, _StoredDigest] = {}
         self._read_ms = 0
         """When those were read."""
 
-    async def receive(self, control: Control, call: Call[node_pb2.ReportRequest]) -> node_pb2.ReportResponse:
+    async def receive(
+        self, control: Control, call: RpcCall[node_pb2.ReportRequest]
+    ) -> node_pb2.ReportResponse:
         """Replace what the node said before; the answer names the servers whose definitions are wanted."""
         sent, now_ms = call.request, control.clock_ms()
         if len(sent.servers) > MAX_SERVERS or len(sent.definitions) > MAX_SERVERS:
@@ -78,17 +80,17 @@ class ReportIntake:
         if known := [one for one in sent.definitions if one.server_id in servers]:
             kept = await asyncio.to_thread(lambda: [parse_definitions(one, now_ms) for one in known])
             await control.store.reports.save_definitions(*kept)
-            self._kept |= {one.server_id: _Kept(one.at_ms, one.digest) for one in kept}
+            self._kept |= {one.server_id: _StoredDigest(one.at_ms, one.digest) for one in kept}
         report = parse_report(sent, node_id=node_id, servers=servers, at_ms=now_ms)
         await control.store.reports.save_report(report)
         if report.epoch == control.store.epoch:
             changed = {one.server_id: one.changed for one in report.servers if one.changed}
-            for one in await record_changed(control.store, changed, seen=report.revision):
+            for one in await record_quarantined(control.store, changed, seen=report.revision):
                 control.gateway.audit.record(DefinitionChanged(now_ms, *one))
-        return node_pb2.ReportResponse(wanted=await self._wanted(control.store.reports, report))
+        return node_pb2.ReportResponse(wanted=await self._list_wanted(control.store.reports, report))
 
     def _count(self, principal_id: str, node_id: str, now_ms: int) -> None:
-        seen_ms = self._seen_ms.setdefault(principal_id, {})
+        seen_ms = self._last_seen_ms.setdefault(principal_id, {})
         if node_id not in seen_ms and len(seen_ms) >= self._max_nodes:
             live = {name: at_ms for name, at_ms in seen_ms.items() if now_ms - at_ms <= LOST_AFTER_MS}
             if len(live) >= self._max_nodes:
@@ -96,15 +98,15 @@ class ReportIntake:
                     f"`{principal_id}` reports for {self._max_nodes} nodes, as many as it may",
                     hint="give the other nodes a key of their own",
                 )
-            self._seen_ms[principal_id] = seen_ms = live
+            self._last_seen_ms[principal_id] = seen_ms = live
         seen_ms[node_id] = now_ms
 
-    async def _wanted(self, reports: Reports, report: NodeReport) -> list[str]:
+    async def _list_wanted(self, reports: Reports, report: NodeReport) -> list[str]:
         is_fresh = 0 <= report.at_ms - self._read_ms < REREAD_MS
-        if self._missing(report) or not is_fresh:
+        if self._list_missing(report) or not is_fresh:
             self._read_ms = report.at_ms
             await self._read(reports)
-        return self._missing(report)
+        return self._list_missing(report)
 
     async def _read(self, reports: Reports) -> None:
         """Take over what other replicas saved. Definitions are large: only those that differ are read."""
@@ -116,13 +118,14 @@ class ReportIntake:
         others = sorted(times.keys() - self._kept.keys())
         for first in range(0, len(others), READ_AT_ONCE):
             kept = await reports.list_definitions(others[first : first + READ_AT_ONCE])
-            self._kept |= {one.server_id: _Kept(one.at_ms, one.digest) for one in kept}
+            self._kept |= {one.server_id: _StoredDigest(one.at_ms, one.digest) for one in kept}
 
-    def _missing(self, report: NodeReport) -> list[str]:
+    def _list_missing(self, report: NodeReport) -> list[str]:
         return [
             server.server_id
             for server in report.servers
-            if server.definitions and self._kept.get(server.server_id, _NONE).digest != server.definitions
+            if server.definitions
+            and self._kept.get(server.server_id, _NOT_STORED).digest != server.definitions
         ]
 
 
@@ -150,9 +153,9 @@ def parse_report(
     known = {one.server_id: _parse_server(one) for one in sent.servers if one.server_id in servers}
     return NodeReport(
         node_id=node_id,
-        url=_text(sent.url),
-        version=_text(sent.version),
-        epoch=_text(sent.epoch),
+        url=_clean_text(sent.url),
+        version=_clean_text(sent.version),
+        epoch=_clean_text(sent.epoch),
         revision=min(sent.revision, MAX_COUNT),
         is_degraded=sent.is_degraded,
         at_ms=at_ms,
@@ -164,21 +167,21 @@ def _parse_server(sent: node_pb2.ServerReport) -> ServerReport:
     return ServerReport(
         server_id=sent.server_id,
         # A newer node may know more states than we do.
-        state=one_of(get_args(HealthState), sent.state, otherwise="degraded"),
-        list_state=one_of(get_args(ListState), sent.list_state, otherwise="pending"),
+        state=parse_known(get_args(HealthState), sent.state, otherwise="degraded"),
+        list_state=parse_known(get_args(ListState), sent.list_state, otherwise="pending"),
         since_ms=min(sent.since_ms, MAX_COUNT),
-        last_error=_text(sent.last_error),
-        hint=_text(sent.hint),
+        last_error=_clean_text(sent.last_error),
+        hint=_clean_text(sent.hint),
         restarts=min(sent.restarts, MAX_COUNT),
         tools=min(sent.tools, MAX_COUNT),
         quarantined=min(sent.quarantined, MAX_COUNT),
         calls=min(sent.calls, MAX_COUNT),
         verified_ms=min(sent.verified_ms, MAX_COUNT),
         is_stale=sent.is_stale,
-        definitions=_digest(sent.definitions),
+        definitions=_parse_digest(sent.definitions),
         changed={
             name: found
-            for name, found in sorted(sent.changed.items())[:MAX_LISTED]
+            for name, found in sorted(sent.changed.items())[:MAX_DEFINITIONS]
             if is_tool_name(name) and _SHA256.fullmatch(found)
         },
     )
@@ -193,22 +196,22 @@ def parse_definitions(sent: node_pb2.Definitions, at_ms: int) -> Definitions:
         resources=sent.resources,
         templates=sent.templates,
     )
-    room = _Room()
+    room = _DefinitionSpace()
     return Definitions(
         server_id=sent.server_id,
-        digest=_digest(sent.digest),
+        digest=_parse_digest(sent.digest),
         tools=room.keep(lists.tools),
         prompts=room.keep(lists.prompts, PROMPT),
         resources=room.keep(lists.resources, RESOURCE),
         templates=room.keep(lists.templates, RESOURCE),
         quarantined=MappingProxyType(
-            {**dict(_texts(sent.quarantined)), **lists.quarantined, **room.left_out}
+            {**dict(_clean_reasons(sent.quarantined)), **lists.quarantined, **room.left_out}
         ),
         at_ms=at_ms,
     )
 
 
-class _Room:
+class _DefinitionSpace:
     """What control keeps of one server, and what has no place any more."""
 
     def __init__(self) -> None:
@@ -229,18 +232,18 @@ class _Room:
         return tuple(kept)
 
 
-def _texts(sent: Mapping[str, str]) -> Iterable[tuple[str, str]]:
-    return [(_text(name), _text(reason)) for name, reason in list(sent.items())[:MAX_SERVERS]]
+def _clean_reasons(sent: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+    return [(_clean_text(name), _clean_text(reason)) for name, reason in list(sent.items())[:MAX_SERVERS]]
 
 
-def one_of(known: tuple[T, ...], sent: str, *, otherwise: T) -> T:
+def parse_known(known: tuple[T, ...], sent: str, *, otherwise: T) -> T:
     """What was sent, where it is one of those we know."""
     return next((one for one in known if one == sent), otherwise)
 
 
-def _digest(sent: str) -> str:
+def _parse_digest(sent: str) -> str:
     return sent if _DIGEST.fullmatch(sent) else ""
 
 
-def _text(sent: str) -> str:
+def _clean_text(sent: str) -> str:
     return printable(redact_text(sent[:MAX_TEXT]))

@@ -21,7 +21,7 @@ MAX_REQUEST_BYTES: Final = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call(Generic[R]):
+class RpcCall(Generic[R]):
     """A call that passed every check of its row."""
 
     principal: Principal | None
@@ -36,8 +36,8 @@ class Call(Generic[R]):
         return self.principal
 
 
-Answer: TypeAlias = Callable[[Control, Call[Any]], Awaitable[Message]]
-Stream: TypeAlias = Callable[[Control, Call[Any]], AsyncGenerator[Message, None]]
+UnaryHandler: TypeAlias = Callable[[Control, RpcCall[Any]], Awaitable[Message]]
+StreamHandler: TypeAlias = Callable[[Control, RpcCall[Any]], AsyncGenerator[Message, None]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class Rpc:
     method: str
     roles: tuple[Role, ...]
     """Any of these, or one above it, is enough."""
-    handler: Answer | Stream
+    handler: UnaryHandler | StreamHandler
     """Its docstring is the description in the reference."""
     max_bytes: int = MAX_REQUEST_BYTES
     """The largest request."""

@@ -10,20 +10,22 @@ import grpc.aio
 
 from toolgate.errors import StartRefused
 from toolgate.govern.control import Control
-from toolgate.model.addresses import is_loopback, parse_address
-from toolgate.surfaces.grpc.audit import audit_rpcs
-from toolgate.surfaces.grpc.coordination import approval_rpcs
-from toolgate.surfaces.grpc.dispatch import Door
+from toolgate.model.http import is_loopback, parse_address
+from toolgate.surfaces.grpc.collection import RECORD_RPCS
+from toolgate.surfaces.grpc.coordination import (
+    EndedSessionSync,
+    approval_rpcs,
+    audit_rpcs,
+    session_rpcs,
+    spending_rpcs,
+)
+from toolgate.surfaces.grpc.dispatch import RpcDispatcher
 from toolgate.surfaces.grpc.invocations import invocation_rpcs
 from toolgate.surfaces.grpc.node_records import node_rpcs
-from toolgate.surfaces.grpc.reflection import reflection_rpcs
-from toolgate.surfaces.grpc.reports import MAX_REPORT_BYTES, ReportIntake
+from toolgate.surfaces.grpc.reports import MAX_REPORT_BYTES, ReportReceiver
 from toolgate.surfaces.grpc.rpc import Rpc
-from toolgate.surfaces.grpc.services import RPCS
-from toolgate.surfaces.grpc.sessions import EndedIntake, session_rpcs
 from toolgate.surfaces.grpc.spear_tasks import spear_task_rpcs
-from toolgate.surfaces.grpc.spending import spending_rpcs
-from toolgate.surfaces.grpc.standard_services import Health, health_rpcs
+from toolgate.surfaces.grpc.standard_services import HealthService, health_rpcs, reflection_rpcs
 
 DRAIN_S: Final = 5.0
 """How long answers under way may take once the listener closes."""
@@ -62,7 +64,7 @@ async def open_grpc_server(control: Control, address: str, *, tls: Tls | None = 
     without a credential, end at loopback.
     """
     is_local = is_loopback(parse_address(address)[0])
-    door = Door(control, make_table(with_reflection=is_local), is_local=is_local)
+    door = RpcDispatcher(control, list_rpcs(with_reflection=is_local), is_local=is_local)
     server = grpc.aio.server(handlers=[door], options=_OPTIONS, maximum_concurrent_rpcs=MAX_CALLS)
     port = _bind(server, address, tls)
     await server.start()
@@ -73,13 +75,13 @@ async def open_grpc_server(control: Control, address: str, *, tls: Tls | None = 
         await server.stop(DRAIN_S)
 
 
-def make_table(*, with_reflection: bool) -> tuple[Rpc, ...]:
+def list_rpcs(*, with_reflection: bool) -> tuple[Rpc, ...]:
     """Every RPC of a listener."""
     nodes = (*invocation_rpcs(), *approval_rpcs(), *spending_rpcs(), *audit_rpcs())
-    nodes += session_rpcs(EndedIntake())
-    records = (*RPCS, *spear_task_rpcs(), *node_rpcs(ReportIntake()), *nodes)
+    nodes += session_rpcs(EndedSessionSync())
+    records = (*RECORD_RPCS, *spear_task_rpcs(), *node_rpcs(ReportReceiver()), *nodes)
     services = sorted({rpc.service for rpc in records})
-    table = (*records, *health_rpcs(Health(services)))
+    table = (*records, *health_rpcs(HealthService(services)))
     return (*table, *reflection_rpcs({rpc.service for rpc in table})) if with_reflection else table
 
 

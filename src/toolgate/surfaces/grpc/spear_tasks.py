@@ -11,15 +11,15 @@ from typing import Final
 from google.protobuf.message import Message
 
 from toolgate.errors import InvalidRecord, InvalidRequest, MethodNotFound
-from toolgate.govern.changes.commit import commit_drafts, put_record
-from toolgate.govern.changes.pending import Draft
-from toolgate.govern.changes.permissions import WRITERS
+from toolgate.govern.changes.commit import commit_changes, put_record
+from toolgate.govern.changes.pending import PendingChange
+from toolgate.govern.changes.permissions import WRITER_ROLES
 from toolgate.govern.changes.records import show_record
 from toolgate.govern.control import Control
-from toolgate.model.revisions import Stored
+from toolgate.model.revisions import StoredRecord
 from toolgate.proto import task_pb2 as sms
 from toolgate.registry.records.codec import parse_id
-from toolgate.surfaces.grpc.rpc import Answer, Call, Rpc, Stream
+from toolgate.surfaces.grpc.rpc import Rpc, RpcCall, StreamHandler, UnaryHandler
 
 SERVICE: Final = "sms.TaskService"
 DEFAULT_LIMIT: Final = 100
@@ -30,7 +30,7 @@ MAX_LIMIT: Final = 1_000
 _NOT_KEPT: Final = ("priority", "node_uuid", "endpoint", "version", "capabilities", "metadata")
 
 
-async def register_task(control: Control, call: Call[sms.RegisterTaskRequest]) -> sms.RegisterTaskResponse:
+async def register_task(control: Control, call: RpcCall[sms.RegisterTaskRequest]) -> sms.RegisterTaskResponse:
     """Create the task with this name, or replace the `config` of the one that exists.
 
     Fields that hold no policy are not kept, and `message` names them. An `executable` is UNIMPLEMENTED.
@@ -46,7 +46,7 @@ async def register_task(control: Control, call: Call[sms.RegisterTaskRequest]) -
     body = {"task_id": task_id, "config": dict(sent.config)}
     if sent.description:
         body["display_name"] = sent.description
-    draft = Draft(kind="task", id=task_id, sent=body, keeping=("display_name", "workload"))
+    draft = PendingChange(kind="task", id=task_id, sent=body, keeping=("display_name", "workload"))
     written = await put_record(control, call.caller, draft)
     notes = ["registered" if written.is_new else "updated", *written.warnings]
     if ignored := [name for name in _NOT_KEPT if getattr(sent, name)]:
@@ -56,7 +56,7 @@ async def register_task(control: Control, call: Call[sms.RegisterTaskRequest]) -
     )
 
 
-async def list_tasks(control: Control, call: Call[sms.ListTasksRequest]) -> sms.ListTasksResponse:
+async def list_tasks(control: Control, call: RpcCall[sms.ListTasksRequest]) -> sms.ListTasksResponse:
     """Tasks sorted by name, `limit` at a time. None has a node or a priority; all are `REGISTERED`."""
     asked = call.request
     if asked.limit < 0 or asked.offset < 0:
@@ -71,7 +71,7 @@ async def list_tasks(control: Control, call: Call[sms.ListTasksRequest]) -> sms.
     return sms.ListTasksResponse(tasks=tasks, total_count=len(records))
 
 
-async def get_task(control: Control, call: Call[sms.GetTaskRequest]) -> sms.GetTaskResponse:
+async def get_task(control: Control, call: RpcCall[sms.GetTaskRequest]) -> sms.GetTaskResponse:
     """One task. `found` is false if there is none with this id."""
     try:
         stored = await control.store.get("task", parse_id("task", call.request.task_id))
@@ -83,16 +83,16 @@ async def get_task(control: Control, call: Call[sms.GetTaskRequest]) -> sms.GetT
 
 
 async def unregister_task(
-    control: Control, call: Call[sms.UnregisterTaskRequest]
+    control: Control, call: RpcCall[sms.UnregisterTaskRequest]
 ) -> sms.UnregisterTaskResponse:
     """Remove the task. NOT_FOUND if there is none with this id."""
     task_id = parse_id("task", call.request.task_id)
-    done = await commit_drafts(control, call.caller, [Draft(kind="task", id=task_id, sent=None)])
+    done = await commit_changes(control, call.caller, [PendingChange(kind="task", id=task_id, sent=None)])
     message = "; ".join(["unregistered", *done.warnings])
     return sms.UnregisterTaskResponse(success=True, message=message, task_id=task_id)
 
 
-def _encode_task(stored: Stored) -> sms.Task:
+def _encode_task(stored: StoredRecord) -> sms.Task:
     body = show_record(stored)
     try:
         description, config = body["display_name"], body["config"]
@@ -104,25 +104,25 @@ def _encode_task(stored: Stored) -> sms.Task:
     return task
 
 
-def _unimplemented(method: str, why: str, *, instead: str) -> Answer:
-    async def answer(_control: Control, _call: Call[Message]) -> Message:
+def _unimplemented(method: str, why: str, *, instead: str) -> UnaryHandler:
+    async def answer(_control: Control, _call: RpcCall[Message]) -> Message:
         raise MethodNotFound(f"`{SERVICE}/{method}`: {why}", hint=instead)
 
     answer.__doc__ = f"UNIMPLEMENTED: {why}; {instead}."
     return answer
 
 
-def _unimplemented_stream(method: str, why: str, *, instead: str) -> Stream:
+def _unimplemented_stream(method: str, why: str, *, instead: str) -> StreamHandler:
     answer = _unimplemented(method, why, instead=instead)
 
-    async def stream(control: Control, call: Call[Message]) -> AsyncGenerator[Message, None]:
+    async def stream(control: Control, call: RpcCall[Message]) -> AsyncGenerator[Message, None]:
         yield await answer(control, call)
 
     stream.__doc__ = answer.__doc__
     return stream
 
 
-_OTHERS: Final[dict[str, Answer | Stream]] = {
+_UNSUPPORTED: Final[dict[str, UnaryHandler | StreamHandler]] = {
     "SubscribeTaskEvents": _unimplemented_stream(
         "SubscribeTaskEvents",
         "Toolgate sends no events to SPEAR's nodes",
@@ -148,7 +148,7 @@ _OTHERS: Final[dict[str, Answer | Stream]] = {
 
 def spear_task_rpcs() -> tuple[Rpc, ...]:
     """The rows of the service."""
-    writers = (WRITERS["task"],)
+    writers = (WRITER_ROLES["task"],)
     return (
         Rpc(service=SERVICE, method="RegisterTask", roles=writers, handler=register_task),
         Rpc(service=SERVICE, method="ListTasks", roles=("viewer",), handler=list_tasks),
@@ -156,6 +156,6 @@ def spear_task_rpcs() -> tuple[Rpc, ...]:
         Rpc(service=SERVICE, method="UnregisterTask", roles=writers, handler=unregister_task),
         *(
             Rpc(service=SERVICE, method=method, roles=("viewer",), handler=handler)
-            for method, handler in _OTHERS.items()
+            for method, handler in _UNSUPPORTED.items()
         ),
     )

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
-from toolgate.surfaces.http.messages import Request, Responder
+from toolgate.surfaces.http.messages import HttpRequest, Responder
 
 IS_FROM_OTHER_ORIGIN: Final = "toolgate.is_from_other_origin"
-"""In the scope of a request: as in `Request`."""
+"""In the scope of a request: as in `HttpRequest`."""
 
 AsgiScope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -21,11 +21,11 @@ class AsgiDoor:
     def __init__(self, app: AsgiApp) -> None:
         self._app = app
 
-    async def __call__(self, request: Request, responder: Responder) -> None:
+    async def __call__(self, request: HttpRequest, responder: Responder) -> None:
         await self._app(_scope(request), _receiver(request.body), _Sender(responder).send)
 
 
-def _scope(request: Request) -> AsgiScope:
+def _scope(request: HttpRequest) -> AsgiScope:
     return {
         "type": "http",
         "asgi": {"version": "3.0"},

@@ -14,9 +14,9 @@ import httptools
 import msgspec
 
 from toolgate.errors import BodyTooLarge, HeadTooLarge, InvalidRequest, SessionLimit, ToolgateError
-from toolgate.model.http import HeadShape, shape_of
-from toolgate.surfaces.http.messages import Door, Request
-from toolgate.surfaces.http.responder import HttpResponder, encode_answer
+from toolgate.model.http import HeadShape, parse_head_shape
+from toolgate.surfaces.http.messages import HttpHandler, HttpRequest
+from toolgate.surfaces.http.responder import HttpResponder, encode_http_response
 
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 MAX_HEAD_BYTES: Final = 64 * 1024
@@ -48,20 +48,20 @@ class KnownHead(NamedTuple):
     headers: dict[bytes, bytes]
 
 
-class ConnectionOwner(Protocol):
+class ConnectionHost(Protocol):
     """The server, as far as a connection needs it."""
 
-    door: Door
+    door: HttpHandler
     is_closing: bool
 
-    def joined(self, connection: "HttpConnection") -> bool:
+    def add_connection(self, connection: "HttpServerConnection") -> bool:
         """A client connected. False: there are too many."""
 
-    def left(self, connection: "HttpConnection") -> None:
+    def left(self, connection: "HttpServerConnection") -> None:
         """A client is gone."""
 
 
-class HttpConnection(asyncio.Protocol):
+class HttpServerConnection(asyncio.Protocol):
     """Both asyncio's protocol and httptools' callbacks."""
 
     __slots__ = (
@@ -90,11 +90,11 @@ class HttpConnection(asyncio.Protocol):
 
     _transport: asyncio.Transport
 
-    def __init__(self, owner: ConnectionOwner, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, owner: ConnectionHost, loop: asyncio.AbstractEventLoop) -> None:
         self._owner = owner
         self._loop = loop
         self._parser = httptools.HttpRequestParser(self)
-        self._waiting: deque[tuple[Request, HttpResponder]] = deque()
+        self._waiting: deque[tuple[HttpRequest, HttpResponder]] = deque()
         self._drained: asyncio.Future[None] | None = None
         self._discarding = 0
         """How many bytes of a refused body may still come. 0: none was refused."""
@@ -116,7 +116,7 @@ class HttpConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._peer = _peer_of(transport)
         self._transport.set_write_buffer_limits(high=MAX_UNREAD_BYTES)
-        if not self._owner.joined(self):
+        if not self._owner.add_connection(self):
             self._refuse(SessionLimit("this node holds as many connections as it may"))
 
     def data_received(self, data: bytes) -> None:
@@ -124,7 +124,7 @@ class HttpConnection(asyncio.Protocol):
             self._discard(len(data))
             return
         is_at_start = self.running is None and not self.is_mid_request
-        if is_at_start and self._take_known(data):
+        if is_at_start and self._start_known(data):
             return
         self._first = data if is_at_start else b""
         was_past_chunks = self._is_past_chunks
@@ -146,7 +146,7 @@ class HttpConnection(asyncio.Protocol):
         if not self._discarding:
             self._transport.abort()
 
-    def _take_known(self, data: bytes) -> bool:
+    def _start_known(self, data: bytes) -> bool:
         """Start the one whole request in `data`, if its head is known."""
         for head in self._known:
             place = head.shape.locate(data)
@@ -157,7 +157,7 @@ class HttpConnection(asyncio.Protocol):
         begin, length = place
         if len(data) - begin != length:
             return False
-        request = Request(head.method, head.path, head.query, head.headers, data[begin:], self._peer)
+        request = HttpRequest(head.method, head.path, head.query, head.headers, data[begin:], self._peer)
         keeps_alive = not self._owner.is_closing
         self._start(request, HttpResponder(self, keeps_alive=keeps_alive, has_body=True))
         return True
@@ -218,7 +218,7 @@ class HttpConnection(asyncio.Protocol):
             raise InvalidRequest("protocol upgrades are not served")
         length = self._headers.get(b"content-length")
         if length is not None and int(length) > MAX_BODY_BYTES:
-            raise _body_too_large()
+            raise _oversized_body_error()
         if b"expect" in self._headers and not self._waiting and self.running is None:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
@@ -234,7 +234,7 @@ class HttpConnection(asyncio.Protocol):
             self._body = self._body if isinstance(self._body, bytearray) else bytearray(self._body)
             self._body += part
         if len(self._body) > MAX_BODY_BYTES or self._parts > MAX_BODY_PARTS:
-            raise _body_too_large()
+            raise _oversized_body_error()
 
     def on_message_complete(self) -> None:
         parser = self._parser
@@ -243,7 +243,7 @@ class HttpConnection(asyncio.Protocol):
         method = parser.get_method().decode("ascii")
         # The body is whole: there is nothing left that its length could say.
         length, body = self._headers.pop(b"content-length", None), bytes(self._body)
-        request = Request(method, path, query, self._headers, body, self._peer)
+        request = HttpRequest(method, path, query, self._headers, body, self._peer)
         first, self._first, self._body = self._first, b"", b""  # the connection may be idle for long
         keeps_alive = parser.should_keep_alive() and not self._owner.is_closing
         if self._repeated:
@@ -258,12 +258,12 @@ class HttpConnection(asyncio.Protocol):
         else:
             raise InvalidRequest("too many requests at once on one connection")
 
-    def _has_room(self, request: Request) -> bool:
+    def _has_room(self, request: HttpRequest) -> bool:
         """Whether one more may wait. The bodies of all that do are no larger than one may be."""
         waiting = [len(one.body) for one, _ in self._waiting]
         return len(waiting) < MAX_PIPELINED and sum(waiting) + len(request.body) <= MAX_BODY_BYTES
 
-    def _remember(self, request: Request, first: bytes) -> None:
+    def _remember(self, request: HttpRequest, first: bytes) -> None:
         """Know the head again: of a plain request that came alone and in one piece, `first`.
 
         Invariant: what is remembered under a head's bytes is what the parser made of just these bytes.
@@ -273,7 +273,7 @@ class HttpConnection(asyncio.Protocol):
         is_alone = bool(mark) and rest == request.body
         if not (is_plain and is_alone) or len(head) > MAX_KNOWN_HEAD_BYTES:
             return
-        shape = shape_of(head + mark)
+        shape = parse_head_shape(head + mark)
         if shape is not None:
             known = KnownHead(shape, request.method, request.path, request.query, request.headers)
             self._known.insert(0, known)
@@ -293,11 +293,11 @@ class HttpConnection(asyncio.Protocol):
 
     # Answering
 
-    def _start(self, request: Request, responder: HttpResponder) -> None:
+    def _start(self, request: HttpRequest, responder: HttpResponder) -> None:
         self.running = responder
-        responder.task = self._loop.create_task(self._answer(request, responder))
+        responder.task = self._loop.create_task(self._run_handler(request, responder))
 
-    async def _answer(self, request: Request, responder: HttpResponder) -> None:
+    async def _run_handler(self, request: HttpRequest, responder: HttpResponder) -> None:
         try:
             await self._owner.door(request, responder)
         except asyncio.CancelledError:
@@ -322,13 +322,15 @@ class HttpConnection(asyncio.Protocol):
     def _abandon(self, responder: HttpResponder) -> None:
         """No answer came: say so if nothing was said yet, and end the connection."""
         if not responder.has_started:
-            responder.send(500, _encode_error(ToolgateError("internal error")))
+            responder.send(500, _encode_error_body(ToolgateError("internal error")))
         self._transport.close()
 
     def _refuse(self, error: ToolgateError) -> None:
         """What cannot be read further is answered, if nobody else is being answered, and cut off."""
         if self.running is None:
-            self._transport.write(encode_answer(error.wire.http, _encode_error(error), close=True))
+            self._transport.write(
+                encode_http_response(error.wire.http, _encode_error_body(error), close=True)
+            )
             if isinstance(error, BodyTooLarge) and self._parts <= MAX_BODY_PARTS:
                 # The client closes once it has read the answer; the sweep ends those that do not.
                 self._discarding, self._body = MAX_DISCARDED_BYTES, b""
@@ -336,13 +338,13 @@ class HttpConnection(asyncio.Protocol):
                 return
         self._transport.close()
 
-    def write_answer(self, data: bytes) -> None:
+    def write_response(self, data: bytes) -> None:
         self._transport.write(data)
 
     def write_long(self, head: bytes, body: bytes) -> None:
         self._transport.writelines((head, body))
 
-    async def drained(self) -> None:
+    async def wait_drained(self) -> None:
         if self._drained is not None:
             await asyncio.shield(self._drained)
 
@@ -364,11 +366,11 @@ def _peer_of(transport: asyncio.BaseTransport) -> str:
     return str(name[0]) if isinstance(name, tuple) and name else ""
 
 
-def _encode_error(error: ToolgateError) -> bytes:
+def _encode_error_body(error: ToolgateError) -> bytes:
     return msgspec.json.encode({"error": error.detail})
 
 
-def _body_too_large() -> BodyTooLarge:
+def _oversized_body_error() -> BodyTooLarge:
     return BodyTooLarge(
         f"the body is larger than {MAX_BODY_BYTES} bytes, or in more than {MAX_BODY_PARTS} pieces"
     )

@@ -1,13 +1,19 @@
-"""What a refusal says about credentials, on every HTTP door: challenges (RFC 6750), when to come back."""
+"""What a refusal says about credentials, on every HTTP door: challenges (RFC 6750), when to come back.
 
+Requests over plain HTTP as spans, where requests are traced.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 from toolgate.errors import Forbidden, ToolgateError, Unauthenticated
+from toolgate.telemetry.spans import Attributes, Tracer
 
 REALM: Final = 'realm="toolgate"'
 
 
-def refusal_headers(
+def error_headers(
     exc: ToolgateError, *, has_credential: bool = False, metadata_url: str | None = None
 ) -> dict[str, str]:
     """The headers by which an answer says what to bring, or when to come back."""
@@ -31,3 +37,20 @@ def _challenge(exc: ToolgateError, *, has_credential: bool, metadata_url: str | 
     if metadata_url is not None:
         parts.append(f'resource_metadata="{metadata_url}"')
     return ", ".join(parts)
+
+
+@contextmanager
+def trace_request(
+    tracing: Tracer | None, carried: Mapping[str, str], *, verb: str, route: str, notes: Attributes
+) -> Iterator[None]:
+    """The block answers a request. `route` is the pattern of its path, `carried` what its headers say."""
+    if tracing is None:
+        yield
+        return
+    fixed = {"http.request.method": verb, "http.route": route}
+    with tracing.continued(carried), tracing.span(f"{verb} {route}", "server", {**fixed, **notes}) as span:
+        try:
+            yield
+        except ToolgateError as exc:
+            span.note("http.response.status_code", exc.wire.http)
+            raise

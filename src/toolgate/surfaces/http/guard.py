@@ -1,8 +1,16 @@
-"""In front of every door: Host and Origin, so that no web page can reach a local gateway.
+"""Cross-origin requests of browser clients (CORS): which pages may call, and what they get to read.
+
+A page is allowed by its origin alone, and proves itself by a bearer token like any other client. No cookie is
+ever allowed, and a page that is not on loopback never profits from the trust in local callers. One on
+loopback does where tools and models are called; the REST API, by which the gateway is administered, needs a
+key.
+
+In front of every door: Host and Origin, so that no web page can reach a local gateway.
 
 It runs before any route is looked at, so a new route cannot forget it (DNS rebinding).
 """
 
+import re
 from collections.abc import Awaitable, Iterable
 from typing import Final
 from urllib.parse import urlsplit
@@ -10,52 +18,106 @@ from urllib.parse import urlsplit
 import msgspec
 
 from toolgate.errors import ForeignOrigin
-from toolgate.surfaces.http.cors import Origins, is_preflight, preflight_headers
-from toolgate.surfaces.http.messages import Door, Headers, Request, Responder
+from toolgate.surfaces.http.messages import Headers, HttpHandler, HttpRequest, Responder
+
+LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+MAX_AGE_S: Final = 7_200
+"""How long a browser may remember a preflight; Chromium does not go further."""
+MAX_HEADERS_BYTES: Final = 4_096
+_METHODS: Final = b"GET, HEAD, POST, PUT, PATCH, DELETE"
+_EXPOSED: Final = (
+    b"WWW-Authenticate, Mcp-Session-Id, MCP-Protocol-Version, Retry-After, ETag, X-Request-Id, "
+    b"Toolgate-Revision"
+)
+_HEADER_NAMES: Final = re.compile(
+    rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+(?:[ \t]*,[ \t]*[!#$%&'*+.^_`|~0-9A-Za-z-]+)*"
+)
+
+
+class Origins:
+    """The origins whose pages may call this gateway."""
+
+    def __init__(self, allowed: Iterable[str]) -> None:
+        self._allowed = {one.encode(): urlsplit(one).hostname in LOOPBACK_NAMES for one in allowed}
+
+    def __contains__(self, origin: bytes) -> bool:
+        return origin in self._allowed
+
+    def response_headers(self, origin: bytes) -> Headers:
+        """What lets the page read a response."""
+        return (
+            (b"access-control-allow-origin", origin),
+            (b"access-control-expose-headers", _EXPOSED),
+            (b"vary", b"Origin"),
+        )
+
+    def is_loopback_origin(self, origin: bytes) -> bool:
+        """Whether an allowed origin is on loopback: a program of this machine serves its pages."""
+        return self._allowed[origin]
+
+
+def is_preflight(request: HttpRequest) -> bool:
+    """Whether a browser asks what a page may send, before it sends it."""
+    return request.method == "OPTIONS" and b"access-control-request-method" in request.headers
+
+
+def preflight_headers(request: HttpRequest) -> Headers:
+    """What a page may send: every method, and the headers that it asks for (`Mcp-Param-…` has any name)."""
+    headers = [
+        (b"access-control-allow-methods", _METHODS),
+        (b"access-control-max-age", b"%d" % MAX_AGE_S),
+    ]
+    wanted = request.headers.get(b"access-control-request-headers", b"")
+    if len(wanted) <= MAX_HEADERS_BYTES and _HEADER_NAMES.fullmatch(wanted):
+        headers.append((b"access-control-allow-headers", wanted))
+    if request.headers.get(b"access-control-request-private-network") == b"true":
+        headers.append((b"access-control-allow-private-network", b"true"))
+    return headers
+
 
 MAX_KNOWN: Final = 64
 MAX_SHOWN: Final = 200
 """Characters of an origin in the message that refuses it."""
 
 
-class Guard:
+class OriginGuard:
     """Passes on requests that name this gateway as their host and come from no foreign page."""
 
-    def __init__(self, door: Door, hosts: Iterable[str], origins: Iterable[str] = ()) -> None:
+    def __init__(self, door: HttpHandler, hosts: Iterable[str], origins: Iterable[str] = ()) -> None:
         """`origins`: of other pages that may call it, as browsers name them."""
         self._door = door
         self._origins = Origins(origins)
         self._hosts = frozenset(host.lower() for host in hosts)
         self._known: set[bytes] = set()
 
-    def __call__(self, request: Request, responder: Responder) -> Awaitable[None]:
+    def __call__(self, request: HttpRequest, responder: Responder) -> Awaitable[None]:
         headers = request.headers
         if b"origin" not in headers and headers.get(b"host") in self._known:
             return self._door(request, responder)
         problem = self._problem(request)
         if problem is not None:
-            return _turn_away(responder, problem)
+            return _send_refusal(responder, problem)
         origin = headers.get(b"origin", b"")
         if origin in self._origins:
             return self._serve_page(request, responder, origin)
         return self._door(request, responder)
 
-    def _serve_page(self, request: Request, responder: Responder, origin: bytes) -> Awaitable[None]:
+    def _serve_page(self, request: HttpRequest, responder: Responder, origin: bytes) -> Awaitable[None]:
         """Answer a page of another origin that is allowed. Its preflights concern no endpoint."""
         responder.add_headers(self._origins.response_headers(origin))
         if is_preflight(request):
-            return _allow(responder, preflight_headers(request))
-        request.is_from_elsewhere = not self._origins.is_local(origin)
+            return _send_preflight(responder, preflight_headers(request))
+        request.is_from_elsewhere = not self._origins.is_loopback_origin(origin)
         # The console's own origin may be listed, too.
         request.is_from_other_origin = origin.partition(b"://")[2] != request.headers.get(b"host")
         return self._door(request, responder)
 
-    def _problem(self, request: Request) -> ForeignOrigin | None:
+    def _problem(self, request: HttpRequest) -> ForeignOrigin | None:
         host = request.headers.get(b"host")
         origin = request.headers.get(b"origin")
         if host is None or self._is_foreign("//" + host.decode("latin-1")):
             return ForeignOrigin("the request names a host that is not this gateway")
-        if origin is not None and not self._may_come_from(origin, request):
+        if origin is not None and not self._is_allowed_origin(origin, request):
             shown = ascii(origin.decode("latin-1")[:MAX_SHOWN])[1:-1]
             return ForeignOrigin(
                 f"the request comes from a page of the origin `{shown}`, which is not allowed",
@@ -65,7 +127,7 @@ class Guard:
             self._known.add(host)
         return None
 
-    def _may_come_from(self, origin: bytes, request: Request) -> bool:
+    def _is_allowed_origin(self, origin: bytes, request: HttpRequest) -> bool:
         """Pages of this host may call, as before; what needs a preflight is not of the same origin."""
         if origin in self._origins:
             return True
@@ -84,9 +146,9 @@ class Guard:
         return not is_bare or parts.scheme not in schemes or parts.hostname not in self._hosts
 
 
-async def _allow(responder: Responder, headers: Headers) -> None:
+async def _send_preflight(responder: Responder, headers: Headers) -> None:
     responder.send(204, b"", headers)
 
 
-async def _turn_away(responder: Responder, error: ForeignOrigin) -> None:
+async def _send_refusal(responder: Responder, error: ForeignOrigin) -> None:
     responder.send(error.wire.http, msgspec.json.encode({"error": error.detail}))

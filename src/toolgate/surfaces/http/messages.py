@@ -9,7 +9,7 @@ import msgspec
 Headers = Iterable[tuple[bytes, bytes]]
 
 
-class Request(msgspec.Struct):
+class HttpRequest(msgspec.Struct):
     """One whole request. Header names are in lower case; those that stood twice are joined by commas.
 
     Requests with equal heads share their `headers`: nobody may change them. `Content-Length` is not among
@@ -62,4 +62,4 @@ class Responder(Protocol):
         """Finish it."""
 
 
-Door = Callable[[Request, Responder], Awaitable[None]]
+HttpHandler = Callable[[HttpRequest, Responder], Awaitable[None]]

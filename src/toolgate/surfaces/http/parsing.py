@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from toolgate.errors import HeaderMismatch, InvalidRequest, ParseFailed, UnsupportedMedia
-from toolgate.surfaces.http.messages import Request
+from toolgate.surfaces.http.messages import HttpRequest
 from toolgate.telemetry.spans import TRACE_HEADERS
 
 MAX_QUERY_BYTES: Final = 16 * 1024
@@ -30,7 +30,7 @@ _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
 
-def carried_by(request: Request) -> Mapping[str, str]:
+def read_trace_headers(request: HttpRequest) -> Mapping[str, str]:
     """The trace that a request's headers name: what does not stand once is none."""
     return {
         name: value.decode("latin-1")
@@ -39,13 +39,13 @@ def carried_by(request: Request) -> Mapping[str, str]:
     }
 
 
-def check_once(request: Request, names: Collection[bytes]) -> None:
+def reject_repeated_headers(request: HttpRequest, names: Collection[bytes]) -> None:
     """None of these headers stands twice: those who read the first copy and the last would disagree."""
     for name in request.repeated.intersection(names):
         raise HeaderMismatch(f"the header `{name.decode()}` stands more than once")
 
 
-def check_media(request: Request) -> None:
+def check_json_media(request: HttpRequest) -> None:
     """A body is JSON by its own declaration. This is also what stops cross-site form posts."""
     media = request.headers.get(b"content-type", b"")
     if media != b"application/json" and media.split(b";")[0].strip().lower() != b"application/json":
@@ -83,7 +83,7 @@ def parse_query(query: bytes, known: Collection[str]) -> dict[str, str]:
     return values
 
 
-async def parse_aside(parse: Callable[[bytes], T], body: bytes) -> T:
+async def parse_off_loop(parse: Callable[[bytes], T], body: bytes) -> T:
     """`parse(body)`, in a thread where the body is so large that the loop would stand still for it."""
     return parse(body) if len(body) < LARGE_BYTES else await asyncio.to_thread(parse, body)
 
@@ -93,62 +93,62 @@ def parse_json(body: bytes) -> Any:
 
     No NaN, no number out of range, no lone surrogate, no depth, digits or sheer number to exhaust a reader.
     """
-    brackets = _brackets(body)
-    if brackets > MAX_CONTAINERS and _brackets(_outside_texts(body)) > MAX_CONTAINERS:
+    brackets = _count_brackets(body)
+    if brackets > MAX_CONTAINERS and _count_brackets(_strip_strings(body)) > MAX_CONTAINERS:
         raise ParseFailed(f"the body holds more than {MAX_CONTAINERS} objects and arrays")
     try:
         whole = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise ParseFailed("the body is not JSON that can be carried") from exc
     # Counting first keeps the usual small body at two scans of the bytes.
-    if brackets > MAX_DEPTH and _depth(whole) > MAX_DEPTH:
+    if brackets > MAX_DEPTH and _measure_depth(whole) > MAX_DEPTH:
         raise ParseFailed(f"the body is nested deeper than {MAX_DEPTH} levels")
-    if len(body) > MAX_DIGITS and _LONG_DIGITS.search(body) and _LONG_DIGITS.search(_outside_texts(body)):
+    if len(body) > MAX_DIGITS and _LONG_DIGITS.search(body) and _LONG_DIGITS.search(_strip_strings(body)):
         raise ParseFailed(f"a number has more than {MAX_DIGITS} digits")
     return whole
 
 
-def check_members_once(body: bytes, whole: Any) -> None:
+def reject_duplicate_members(body: bytes, whole: Any) -> None:
     """Raises ParseFailed where an object of `body`, which is `whole`, has two members of one name.
 
     The server that the body is passed on to may read the first of two, while the last was checked here.
     """
-    if has_member_twice(body, whole):
+    if has_duplicate_members(body, whole):
         raise ParseFailed("an object of the body has two members of one name")
 
 
-def has_member_twice(body: bytes, whole: Any) -> bool:
+def has_duplicate_members(body: bytes, whole: Any) -> bool:
     """Whether an object of `body`, which is `whole`, has two members of one name."""
     if b"\\" not in body or b"\\u003" not in body:  # no colon is written as an escape
         # Written again, all texts have the colons that they had; of two members with one name, one is left.
         return _encode(whole).count(b":") < body.count(b":")
     # Outside of texts, each member that was written has one colon.
-    return _outside_texts(body).count(b":") > _count_members(whole)
+    return _strip_strings(body).count(b":") > _count_members(whole)
 
 
-def is_harmless(body: bytes) -> bool:
+def is_small_and_flat(body: bytes) -> bool:
     """Whether `body` is text, and too small to exhaust a reader. Else `parse_json` has to look closely."""
-    if len(body) > SMALL_BYTES or _brackets(body) > MAX_DEPTH or not body.isascii():
+    if len(body) > SMALL_BYTES or _count_brackets(body) > MAX_DEPTH or not body.isascii():
         return False
     # Of a number that is too long, two of these would stand side by side.
     return len(body) <= MAX_DIGITS or not _TWO_DIGITS.search(body[:: MAX_DIGITS // 2])
 
 
-def _brackets(text: bytes) -> int:
+def _count_brackets(text: bytes) -> int:
     return text.count(b"[") + text.count(b"{")
 
 
-def _outside_texts(body: bytes) -> bytes:
+def _strip_strings(body: bytes) -> bytes:
     """What of `body` stands in no JSON string."""
     return b"".join(body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
 
 
-def _depth(value: Any) -> int:
+def _measure_depth(value: Any) -> int:
     """How deep containers nest, without recursion."""
     deepest, level = 0, [value]
     while containers := [one for one in level if isinstance(one, dict | list)]:
         deepest += 1
-        level = [inner for one in containers for inner in _members(one)]
+        level = [inner for one in containers for inner in _list_members(one)]
     return deepest
 
 
@@ -156,11 +156,11 @@ def _count_members(value: Any) -> int:
     count, level = 0, [value]
     while containers := [one for one in level if isinstance(one, dict | list)]:
         count += sum(len(one) for one in containers if isinstance(one, dict))
-        level = [inner for one in containers for inner in _members(one)]
+        level = [inner for one in containers for inner in _list_members(one)]
     return count
 
 
-def _members(value: Any) -> Iterable[Any]:
+def _list_members(value: Any) -> Iterable[Any]:
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list) else ()

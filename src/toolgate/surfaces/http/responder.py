@@ -1,13 +1,37 @@
-"""The answer to one request on a connection."""
+"""Server-sent events, as every door writes them.
+
+The answer to one request on a connection.
+"""
 
 import asyncio
 from http import HTTPStatus
 from typing import Final, Protocol
 
-from toolgate.surfaces.http.events import EVENT_HEADERS, encode_event
 from toolgate.surfaces.http.messages import Headers
 
-MAX_UNREAD_SAID: Final = 1024 * 1024
+EVENT_HEADERS: Final = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+    (b"x-content-type-options", b"nosniff"),
+]
+KEEPALIVE: Final = b": keep-alive\n\n"
+KEEPALIVE_S: Final = 15.0
+"""What a stream says while it has nothing to say, and how often."""
+_LINE_ENDS_TO_SPACES: Final = bytes.maketrans(b"\r\n", b"  ")
+
+
+def encode_event(message: bytes, *, event_id: bytes = b"") -> bytes:
+    """One JSON message as a server-sent event. A client resumes a stream from the `event_id` it saw last."""
+    if b"\n" in message or b"\r" in message:
+        # JSON has line ends only between its tokens, where a space will do; an event ends at the first.
+        message = message.translate(_LINE_ENDS_TO_SPACES)
+    if event_id:
+        return b"id: %b\nevent: message\ndata: %b\n\n" % (event_id, message)
+    return b"event: message\ndata: %b\n\n" % message
+
+
+MAX_UNREAD_MESSAGE_BYTES: Final = 1024 * 1024
 """What a client may leave unread before nothing more is said to it ahead of its answer."""
 
 _STATUS_LINES: Final = {
@@ -20,10 +44,10 @@ _JSON: Final = b"content-type: application/json\r\n"
 _BODILESS: Final = frozenset({202, 204, 304})
 
 
-class Wire(Protocol):
+class ConnectionWriter(Protocol):
     """The connection, as far as an answer needs it."""
 
-    def write_answer(self, data: bytes) -> None:
+    def write_response(self, data: bytes) -> None:
         """Put bytes on the connection."""
 
     def write_long(self, head: bytes, body: bytes) -> None:
@@ -33,11 +57,11 @@ class Wire(Protocol):
     def unread_bytes(self) -> int:
         """What the client has not read yet."""
 
-    async def drained(self) -> None:
+    async def wait_drained(self) -> None:
         """Wait until the client has read most of what was written."""
 
 
-def encode_answer(status: int, body: bytes, headers: Headers = (), *, close: bool = False) -> bytes:
+def encode_http_response(status: int, body: bytes, headers: Headers = (), *, close: bool = False) -> bytes:
     """A whole answer. It is JSON unless `headers` say otherwise."""
     lines = [b"%b: %b\r\n" % header for header in headers]
     is_typed = any(line[:13].lower() == b"content-type:" for line in lines)
@@ -54,16 +78,25 @@ def encode_answer(status: int, body: bytes, headers: Headers = (), *, close: boo
 class HttpResponder:
     """Answers one request. Once ended it has no effect: a late word cannot reach the next answer."""
 
-    __slots__ = ("_added", "_has_body", "_says", "_wire", "has_started", "is_over", "keeps_alive", "task")
+    __slots__ = (
+        "_added",
+        "_has_body",
+        "_has_sent_messages",
+        "_wire",
+        "has_started",
+        "is_over",
+        "keeps_alive",
+        "task",
+    )
 
     task: "asyncio.Task[None]"
 
-    def __init__(self, wire: Wire, *, keeps_alive: bool, has_body: bool) -> None:
+    def __init__(self, wire: ConnectionWriter, *, keeps_alive: bool, has_body: bool) -> None:
         self._wire = wire
         self.keeps_alive = keeps_alive
         self._has_body = has_body
         self._added: Headers = ()
-        self._says = False
+        self._has_sent_messages = False
         """Messages came ahead of the answer, which is the last of them."""
         self.has_started = False
         self.is_over = False
@@ -73,31 +106,31 @@ class HttpResponder:
 
     def send(self, status: int, body: bytes, headers: Headers = ()) -> None:
         if self.has_started:
-            if self._says:
-                self._say_last(body)
+            if self._has_sent_messages:
+                self._send_last(body)
             return
         self.has_started = self.is_over = True
         if self._added:
             headers = (*headers, *self._added)
         if status == 200 and not headers and self.keeps_alive and self._has_body:
             if len(body) < _LONG_BYTES:
-                self._wire.write_answer(_OK_JSON % len(body) + body)
+                self._wire.write_response(_OK_JSON % len(body) + body)
             else:
                 self._wire.write_long(_OK_JSON % len(body), body)
             return
-        answer = encode_answer(status, body, headers, close=not self.keeps_alive)
-        self._wire.write_answer(answer if self._has_body else answer[: len(answer) - len(body)])
+        answer = encode_http_response(status, body, headers, close=not self.keeps_alive)
+        self._wire.write_response(answer if self._has_body else answer[: len(answer) - len(body)])
 
     def say(self, message: bytes) -> bool:
-        if self.is_over or self._wire.unread_bytes > MAX_UNREAD_SAID:
+        if self.is_over or self._wire.unread_bytes > MAX_UNREAD_MESSAGE_BYTES:
             return False
         if not self.has_started:
-            self._says = True
+            self._has_sent_messages = True
             self.start(200, EVENT_HEADERS)
         self._put(encode_event(message))
         return True
 
-    def _say_last(self, body: bytes) -> None:
+    def _send_last(self, body: bytes) -> None:
         if not self.is_over:
             self._put(encode_event(body))
             self.end()
@@ -109,21 +142,21 @@ class HttpResponder:
         lines = b"".join(b"%b: %b\r\n" % header for header in (*headers, *self._added))
         close = b"" if self.keeps_alive else b"connection: close\r\n"
         head = b"%b%b%btransfer-encoding: chunked\r\n\r\n" % (_status_line(status), lines, close)
-        self._wire.write_answer(head)
+        self._wire.write_response(head)
 
     async def write(self, chunk: bytes) -> None:
         if chunk and self._has_body and not self.is_over:
             self._put(chunk)
-            await self._wire.drained()
+            await self._wire.wait_drained()
 
     def _put(self, chunk: bytes) -> None:
         if self._has_body:
-            self._wire.write_answer(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+            self._wire.write_response(b"%x\r\n%b\r\n" % (len(chunk), chunk))
 
     def end(self) -> None:
         if self.has_started and not self.is_over:
             self.is_over = True
-            self._wire.write_answer(b"0\r\n\r\n" if self._has_body else b"")
+            self._wire.write_response(b"0\r\n\r\n" if self._has_body else b"")
 
 
 def _status_line(status: int) -> bytes:

@@ -1,12 +1,38 @@
-"""`?task=`, `?servers=`, `?tools=`, `?profile=` and `?mode=`: one reading on every door."""
+"""URLs of the MCP door, as one pastes them into a client.
+
+`?task=`, `?servers=`, `?tools=`, `?profile=` and `?mode=`: one reading on every door.
+"""
 
 from collections.abc import Mapping
 from typing import Final
+from urllib.parse import quote
 
 from toolgate.errors import InvalidParams, InvalidRecord, InvalidRequest
 from toolgate.gateway.scope.caller import Mode
 from toolgate.model.names import parse_task_id
+from toolgate.model.servers import EMPTY
 from toolgate.policy.layers import SessionRequest, parse_servers_selection, parse_tools_selection
+
+
+def format_server_url(base_url: str, server_id: str, task_id: str | None = None) -> str:
+    """The URL of one server, where its tools have their own names; as a task sees it, if one is named."""
+    return f"{base_url}/api/mcp/s/{server_id}{f'?task={task_id}' if task_id else ''}"
+
+
+def format_mcp_url(base_url: str, task_id: str | None, selection: Mapping[str, str] = EMPTY) -> str:
+    """The URL of a task, or of everything, narrowed by a selection (`servers`, `tools`, `profile`)."""
+    path = f"/api/mcp/t/{task_id}" if task_id else "/api/mcp"
+    # Commas, stars and slashes are legal in a query and far easier to read than their escapes.
+    query = "&".join(f"{name}={quote(value, safe=',*/')}" for name, value in selection.items())
+    return f"{base_url}{path}{'?' if query else ''}{query}"
+
+
+def format_scope_url(base_url: str, query: Mapping[str, str]) -> str:
+    """The MCP door of the gateway at `base_url`, narrowed by `query`. A task is part of the path."""
+    selection = dict(query)
+    task = selection.pop("task", None)
+    return format_mcp_url(base_url.rstrip("/"), task and parse_task_id(task), selection)
+
 
 PARAMETERS: Final = frozenset({"mode", "profile", "servers", "task", "tools"})
 _MODES: Final[Mapping[str, Mode]] = {"list": "list", "find": "find"}

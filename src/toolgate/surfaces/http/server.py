@@ -5,8 +5,8 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from toolgate.surfaces.http.connection import HttpConnection
-from toolgate.surfaces.http.messages import Door
+from toolgate.surfaces.http.connection import HttpServerConnection
+from toolgate.surfaces.http.messages import HttpHandler
 
 BACKLOG: Final = 4_096
 MAX_CONNECTIONS: Final = 10_000
@@ -22,35 +22,37 @@ class HttpServer:
     """One listening socket with one door behind it."""
 
     def __init__(
-        self, door: Door, *, request_s: float = REQUEST_S, keep_alive_s: float = KEEP_ALIVE_S
+        self, door: HttpHandler, *, request_s: float = REQUEST_S, keep_alive_s: float = KEEP_ALIVE_S
     ) -> None:
         self.door = door
         self.is_closing = False
         self._request_s = request_s
         self._keep_alive_s = keep_alive_s
-        self._connections: set[HttpConnection] = set()
-        self._stuck: dict[HttpConnection, float] = {}
-        self._all_left = asyncio.Event()
+        self._connections: set[HttpServerConnection] = set()
+        self._stuck: dict[HttpServerConnection, float] = {}
+        self._all_disconnected = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._connections)
 
-    def joined(self, connection: HttpConnection) -> bool:
+    def add_connection(self, connection: HttpServerConnection) -> bool:
         self._connections.add(connection)
         return len(self._connections) <= MAX_CONNECTIONS
 
-    def left(self, connection: HttpConnection) -> None:
+    def left(self, connection: HttpServerConnection) -> None:
         self._connections.discard(connection)
         self._stuck.pop(connection, None)
         if not self._connections:
-            self._all_left.set()
+            self._all_disconnected.set()
 
     async def serve(
         self, listener: socket.socket, stopping: Callable[[], Awaitable[object]], *, drain_s: float
     ) -> None:
         """Serve until `stopping` returns; then let what is under way finish, for at most `drain_s`."""
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: HttpConnection(self, loop), sock=listener, backlog=BACKLOG)
+        server = await loop.create_server(
+            lambda: HttpServerConnection(self, loop), sock=listener, backlog=BACKLOG
+        )
         sweeping = loop.create_task(self._sweep())
         try:
             await stopping()
@@ -66,16 +68,16 @@ class HttpServer:
                 connection.close()
         try:
             async with asyncio.timeout(drain_s):
-                await self._wait_left()
+                await self._wait_disconnected()
         except TimeoutError:
             for connection in tuple(self._connections):
                 connection.abort()
-            await self._wait_left()
+            await self._wait_disconnected()
 
-    async def _wait_left(self) -> None:
+    async def _wait_disconnected(self) -> None:
         while self._connections:
-            self._all_left.clear()
-            await self._all_left.wait()
+            self._all_disconnected.clear()
+            await self._all_disconnected.wait()
 
     async def _sweep(self) -> None:
         """Now and then is often enough, and costs a request nothing."""
@@ -89,7 +91,7 @@ class HttpServer:
                 if number % SWEPT_AT_ONCE == 0:
                     await asyncio.sleep(0)
 
-    def _is_overdue(self, connection: HttpConnection, now: float) -> bool:
+    def _is_overdue(self, connection: HttpServerConnection, now: float) -> bool:
         if connection.unread_bytes:
             return now - self._stuck.setdefault(connection, now) > self._request_s
         self._stuck.pop(connection, None)

@@ -12,24 +12,24 @@ import msgspec
 
 from toolgate.errors import CallCancelled, InvalidRequest, OutputTooLarge, ToolgateError
 from toolgate.surfaces.http.messages import Headers, Responder
-from toolgate.surfaces.http.parsing import is_harmless, parse_aside, parse_json
-from toolgate.surfaces.mcp.binding import Binding
-from toolgate.surfaces.mcp.exchange import Exchange
-from toolgate.surfaces.mcp.jsonrpc import ClientAnswer, Message, parse_message
+from toolgate.surfaces.http.parsing import is_small_and_flat, parse_json, parse_off_loop
+from toolgate.surfaces.mcp.binding import CallerBinding
+from toolgate.surfaces.mcp.dispatch import trace_request
+from toolgate.surfaces.mcp.exchange import McpExchange
+from toolgate.surfaces.mcp.jsonrpc import ClientResponse, McpMessage, parse_message
 from toolgate.surfaces.mcp.responses import send_empty, send_error
-from toolgate.surfaces.mcp.session import Session
-from toolgate.surfaces.mcp.stateful import LegacyEra
-from toolgate.surfaces.mcp.tracing import served
-from toolgate.telemetry.spans import Tracing
+from toolgate.surfaces.mcp.session import ClientSession
+from toolgate.surfaces.mcp.stateful import StatefulHandler
+from toolgate.telemetry.spans import Tracer
 
-VERSION: Final = "2025-03-26"
+BATCH_VERSION: Final = "2025-03-26"
 """The one revision with batches: the next one, 2025-06-18, removed them."""
 MAX_BATCH: Final = 64
 """Messages in one batch: as many as a 2024 client may have without an answer on its stream."""
 MAX_RESPONSE_BYTES: Final = 16 * 1024 * 1024
 """Of all responses to a batch, which are held until the last one is there. One alone may have more."""
 
-Part = Message | ClientAnswer | ToolgateError
+BatchPart = McpMessage | ClientResponse | ToolgateError
 
 _log = logging.getLogger(__name__)
 _decode_parts = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -40,25 +40,25 @@ def is_batch(body: bytes) -> bool:
     return body[:1] == b"["
 
 
-class Batches:
+class BatchHandler:
     """Serves the batches of sessions."""
 
-    def __init__(self, legacy: LegacyEra, *, tracing: Tracing | None) -> None:
+    def __init__(self, legacy: StatefulHandler, *, tracing: Tracer | None) -> None:
         self._legacy = legacy
         self._tracing = tracing
 
-    async def serve(self, exchange: Exchange) -> None:
+    async def serve(self, exchange: McpExchange) -> None:
         """One POST. Raises what refuses the batch as a whole."""
         session = self._legacy.session(exchange)
-        if session.version != VERSION:
+        if session.version != BATCH_VERSION:
             raise InvalidRequest(
-                f"batches are served in sessions of revision {VERSION} only",
+                f"batches are served in sessions of revision {BATCH_VERSION} only",
                 hint="send each message in a request of its own",
             )
-        parts = await parse_aside(parse_batch, exchange.request.body)
+        parts = await parse_off_loop(parse_batch, exchange.request.body)
         binding = session.bind(exchange.principal)
         responders: list[_PartResponder] = []
-        room = _Room(MAX_RESPONSE_BYTES)
+        room = _ResponseBudget(MAX_RESPONSE_BYTES)
         async with asyncio.TaskGroup() as tasks:
             for part in parts:
                 responder = _PartResponder(exchange.responder, room)
@@ -74,19 +74,19 @@ class Batches:
 
     async def _serve(
         self,
-        exchange: Exchange,
-        part: Part,
+        exchange: McpExchange,
+        part: BatchPart,
         responder: "_PartResponder",
-        session: Session,
+        session: ClientSession,
         /,
         *,
-        binding: Binding,
+        binding: CallerBinding,
     ) -> None:
-        request_id = part.id if isinstance(part, Message) else None
+        request_id = part.id if isinstance(part, McpMessage) else None
         try:
-            if isinstance(part, Message):
-                await self._answer(part, responder, session, binding=binding, hears=exchange.hears)
-            elif isinstance(part, ClientAnswer):
+            if isinstance(part, McpMessage):
+                await self._answer(part, responder, session, binding=binding, hears=exchange.accepts_stream)
+            elif isinstance(part, ClientResponse):
                 session.asks.take(part, exchange.principal)
             else:
                 send_error(responder, part)
@@ -101,7 +101,13 @@ class Batches:
             send_error(responder, _too_large(), request_id=request_id)
 
     async def _answer(
-        self, message: Message, responder: Responder, session: Session, *, binding: Binding, hears: bool
+        self,
+        message: McpMessage,
+        responder: Responder,
+        session: ClientSession,
+        *,
+        binding: CallerBinding,
+        hears: bool,
     ) -> None:
         message.check()
         if message.method == "initialize":
@@ -109,11 +115,11 @@ class Batches:
         if self._tracing is None or message.id is None:
             await self._legacy.answer(responder, message, session, binding=binding, hears=hears)
             return
-        with served(self._tracing, message, session.principal_id):
+        with trace_request(self._tracing, message, session.principal_id):
             await self._legacy.answer(responder, message, session, binding=binding, hears=hears)
 
 
-class _Room:
+class _ResponseBudget:
     """How much of the responses to one batch may still be held."""
 
     def __init__(self, size: int) -> None:
@@ -134,7 +140,7 @@ class _PartResponder:
 
     task: "asyncio.Task[None]"
 
-    def __init__(self, whole: Responder, room: _Room) -> None:
+    def __init__(self, whole: Responder, room: _ResponseBudget) -> None:
         self._whole = whole
         self._room = room
         self.response = b""
@@ -171,10 +177,10 @@ def _too_large() -> OutputTooLarge:
     )
 
 
-def parse_batch(body: bytes) -> list[Part]:
+def parse_batch(body: bytes) -> list[BatchPart]:
     """The messages of a batch, each with what is wrong with it in its place. Raises InvalidRequest."""
     try:
-        if not is_harmless(body):
+        if not is_small_and_flat(body):
             parse_json(body)
         raws = _decode_parts(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
@@ -185,7 +191,7 @@ def parse_batch(body: bytes) -> list[Part]:
     return [_parse_part(bytes(raw)) for raw in raws]
 
 
-def _parse_part(raw: bytes) -> Part:
+def _parse_part(raw: bytes) -> BatchPart:
     try:
         return parse_message(raw)
     except ToolgateError as exc:

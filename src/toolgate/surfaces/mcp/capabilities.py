@@ -1,6 +1,8 @@
 """What clients and servers say they can do, as far as the gateway carries it from one side to the other.
 
 Each side relies on it, so nothing is passed on that would get lost on the way.
+
+How severe a log message is, and who wants to hear it.
 """
 
 from collections.abc import Mapping
@@ -8,8 +10,10 @@ from typing import Final
 
 import msgspec
 
+from toolgate.errors import InvalidParams
 from toolgate.gateway.scope.view import View
-from toolgate.model.raw import Members, decode_members
+from toolgate.model.json_text import Members, decode_members
+from toolgate.model.protocol import LOG_LEVELS
 from toolgate.model.tools import FEATURES
 
 MAX_BYTES: Final = 1_024
@@ -30,7 +34,7 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 _EMPTY: Final = msgspec.Raw(b"{}")
 
 
-def carried_capabilities(sent: bytes | msgspec.Raw | None) -> bytes:
+def filter_client_capabilities(sent: bytes | msgspec.Raw | None) -> bytes:
     """The capabilities in `sent` that are carried, as a JSON object. Whatever is not one says nothing."""
     members = _members(sent)
     carried = {name: members[name] for name in _CARRIED if _is_object(members.get(name))}
@@ -47,7 +51,7 @@ def carried_capabilities(sent: bytes | msgspec.Raw | None) -> bytes:
     return _encode({name: _EMPTY for name in carried if name != "extensions"})
 
 
-def announced_capabilities(view: View) -> dict[str, dict[str, bool]]:
+def build_server_capabilities(view: View) -> dict[str, dict[str, bool]]:
     """What clients are told that the servers of a view can do, those not known yet included."""
     can = FEATURES if view.is_partial else view.features
     announced = {name: settings for name, settings in _ANNOUNCED.items() if name == "tools" or name in can}
@@ -64,3 +68,32 @@ def _members(raw: bytes | msgspec.Raw | None) -> Members:
 
 def _is_object(raw: msgspec.Raw | None) -> bool:
     return raw is not None and bytes(raw)[:1] == b"{"
+
+
+_SEVERITY: Final[Mapping[str, int]] = {level: rank for rank, level in enumerate(LOG_LEVELS)}
+
+
+class _LogMessage(msgspec.Struct):
+    level: str = ""
+
+
+_decode_message = msgspec.json.Decoder(_LogMessage).decode
+
+
+def parse_log_level(level: str | None) -> str:
+    """A level that a client asks for. Raises InvalidParams."""
+    if level is None or level not in _SEVERITY:
+        raise InvalidParams("`level` is not a log level", hint=f"use one of {', '.join(LOG_LEVELS)}")
+    return level
+
+
+def is_severe_enough(params: bytes, least: str) -> bool:
+    """Whether a log message is at least as severe as `least`; any is where that is empty.
+
+    What has no level of the specification is not heard: clients refuse it.
+    """
+    try:
+        level = _decode_message(params).level
+    except msgspec.DecodeError:
+        return False
+    return level in _SEVERITY and (not least or _SEVERITY[level] >= _SEVERITY[least])

@@ -9,37 +9,34 @@ from functools import partial
 from typing import Final
 
 from toolgate.errors import Forbidden, MethodNotAllowed, ToolgateError
-from toolgate.gateway.auth.identity import Identities
-from toolgate.gateway.call.parked_calls import Parking
-from toolgate.gateway.discovery import Discovery
+from toolgate.gateway.auth.identity import Identities, reaches
+from toolgate.gateway.auth.issuer import ResourceMetadata
+from toolgate.gateway.call.parked_calls import ParkedCalls
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.roles import reaches
 from toolgate.gateway.scope.caller import Caller
-from toolgate.surfaces.http.endpoint import refusal_headers
-from toolgate.surfaces.http.messages import Request, Responder
-from toolgate.surfaces.http.parsing import LARGE_BYTES, check_media, parse_aside
-from toolgate.surfaces.mcp.batches import Batches, is_batch
-from toolgate.surfaces.mcp.binding import Binding
-from toolgate.surfaces.mcp.exchange import Exchange, check_headers, nothing_more
-from toolgate.surfaces.mcp.input_required import Rounds
-from toolgate.surfaces.mcp.jsonrpc import ClientAnswer, Message, parse_message
+from toolgate.surfaces.http.endpoint import error_headers
+from toolgate.surfaces.http.messages import HttpRequest, Responder
+from toolgate.surfaces.http.parsing import LARGE_BYTES, check_json_media, parse_off_loop
+from toolgate.surfaces.mcp.batches import BatchHandler, is_batch
+from toolgate.surfaces.mcp.binding import CallerBinding, parse_mcp_url
+from toolgate.surfaces.mcp.dispatch import continue_trace, is_traced, trace_request
+from toolgate.surfaces.mcp.exchange import McpExchange, check_headers, return_at_once
+from toolgate.surfaces.mcp.input_required import RoundTrips, StateSealer
+from toolgate.surfaces.mcp.jsonrpc import ClientResponse, McpMessage, parse_message
 from toolgate.surfaces.mcp.responses import send_empty, send_error
-from toolgate.surfaces.mcp.seals import Seals
-from toolgate.surfaces.mcp.session import Sessions
+from toolgate.surfaces.mcp.session import ClientSessions
 from toolgate.surfaces.mcp.sse import SESSION_QUERY, SseTransport, wants_stream
-from toolgate.surfaces.mcp.stateful import LegacyEra
-from toolgate.surfaces.mcp.stateless import ModernEra, is_modern
-from toolgate.surfaces.mcp.streams import Streams
-from toolgate.surfaces.mcp.target import parse_target
-from toolgate.surfaces.mcp.tracing import continued, is_traced, served
-from toolgate.telemetry.spans import Tracing
+from toolgate.surfaces.mcp.stateful import StatefulHandler
+from toolgate.surfaces.mcp.stateless import StatelessHandler, is_stateless
+from toolgate.surfaces.mcp.streams import ClientStreams
+from toolgate.telemetry.spans import Tracer
 
 MAX_BINDINGS: Final = 1_024
 MAX_KNOWN_URL: Final = 1_024
 """URLs remembered, per credential, so that a known one is not parsed again; and how long one may be."""
 
 
-class McpDoor:
+class McpEndpoint:
     """Serves `/api/mcp` and its sub-paths."""
 
     def __init__(
@@ -47,20 +44,20 @@ class McpDoor:
         gateway: Gateway,
         identities: Identities,
         *,
-        sessions: Sessions,
-        discovery: Discovery | None = None,
+        sessions: ClientSessions,
+        discovery: ResourceMetadata | None = None,
     ) -> None:
         """`discovery`: where the tokens come from that this gateway takes beside its own keys."""
         self._identities = identities
         self._discovery = discovery
-        self._streams = Streams(gateway.subscriptions, identities)
-        self._legacy = LegacyEra(gateway, sessions, streams=self._streams)
-        self._parking = Parking()
-        rounds = Rounds(self._parking, Seals(sessions.signer, sessions.wall_s))
-        self._modern = ModernEra(gateway, streams=self._streams, rounds=rounds)
+        self._streams = ClientStreams(gateway.subscriptions, identities)
+        self._legacy = StatefulHandler(gateway, sessions, streams=self._streams)
+        self._parking = ParkedCalls()
+        rounds = RoundTrips(self._parking, StateSealer(sessions.signer, sessions.wall_s))
+        self._modern = StatelessHandler(gateway, streams=self._streams, rounds=rounds)
         self._sse = SseTransport(self._legacy, sessions, tracing=gateway.tracing)
-        self._batches = Batches(self._legacy, tracing=gateway.tracing)
-        self._bindings: dict[tuple[int, str, bytes], Binding] = {}
+        self._batches = BatchHandler(self._legacy, tracing=gateway.tracing)
+        self._bindings: dict[tuple[int, str, bytes], CallerBinding] = {}
         self._take = self._post if gateway.tracing is None else partial(self._post_traced, gateway.tracing)
 
     def close(self) -> None:
@@ -68,8 +65,8 @@ class McpDoor:
         self._streams.close()
         self._parking.close()
 
-    async def __call__(self, request: Request, responder: Responder) -> None:
-        message: Message | ClientAnswer | None = None
+    async def __call__(self, request: HttpRequest, responder: Responder) -> None:
+        message: McpMessage | ClientResponse | None = None
         try:
             check_headers(request)
             sent = request.headers.get(b"authorization")
@@ -82,16 +79,16 @@ class McpDoor:
             )
             if not reaches(principal.role, "agent"):
                 raise Forbidden(f"a credential of role `{principal.role}` calls no tools")
-            exchange = Exchange(request, responder, principal)
+            exchange = McpExchange(request, responder, principal)
             if request.method == "POST":
-                check_media(request)
+                check_json_media(request)
                 body = request.body
                 if is_batch(body):
                     await self._batches.serve(exchange)
                     return
                 is_large = len(body) >= LARGE_BYTES
-                message = await parse_aside(parse_message, body) if is_large else parse_message(body)
-                if isinstance(message, Message):
+                message = await parse_off_loop(parse_message, body) if is_large else parse_message(body)
+                if isinstance(message, McpMessage):
                     message.check()
                 await self._take(exchange, message)
             elif request.method == "GET":
@@ -107,23 +104,23 @@ class McpDoor:
         except ToolgateError as exc:
             self._refuse(exc, request, responder, message)
 
-    async def _get(self, exchange: Exchange) -> None:
+    async def _get(self, exchange: McpExchange) -> None:
         binding = self._bind(exchange)  # a path that does not exist has no stream either
         if b"mcp-session-id" not in exchange.headers and wants_stream(exchange):
             await self._sse.stream(exchange, binding)
         else:
             await self._legacy.stream(exchange)
 
-    def _post(self, exchange: Exchange, message: Message | ClientAnswer) -> Awaitable[None]:
+    def _post(self, exchange: McpExchange, message: McpMessage | ClientResponse) -> Awaitable[None]:
         """Not a coroutine of its own, as a plain call is worth one frame less on its way."""
         is_on_stream = exchange.request.query.startswith(SESSION_QUERY)
-        if isinstance(message, ClientAnswer):
+        if isinstance(message, ClientResponse):
             session = self._sse.session(exchange) if is_on_stream else self._legacy.session(exchange)
             session.asks.take(message, exchange.principal)
             send_empty(exchange.responder, 202)
         elif is_on_stream:
             return self._sse.post(exchange, message)
-        elif is_modern(exchange.request, message):
+        elif is_stateless(exchange.request, message):
             return self._modern.answer(exchange, message, self._bind(exchange))
         elif message.method == "initialize":
             self._legacy.initialize(exchange, message, self._bind(exchange))
@@ -131,65 +128,65 @@ class McpDoor:
             session = self._legacy.session(exchange)
             binding = session.bind(exchange.principal)
             return self._legacy.answer(
-                exchange.responder, message, session, binding=binding, hears=exchange.hears
+                exchange.responder, message, session, binding=binding, hears=exchange.accepts_stream
             )
-        return nothing_more()
+        return return_at_once()
 
     async def _post_traced(
-        self, tracing: Tracing, exchange: Exchange, message: Message | ClientAnswer
+        self, tracing: Tracer, exchange: McpExchange, message: McpMessage | ClientResponse
     ) -> None:
-        if isinstance(message, ClientAnswer) or not is_traced(message):
+        if isinstance(message, ClientResponse) or not is_traced(message):
             await self._post(exchange, message)
             return
-        with continued(tracing, exchange, message):
+        with continue_trace(tracing, exchange, message):
             if exchange.request.query.startswith(SESSION_QUERY):
                 await self._post(exchange, message)  # answered on its stream, and there is its span
             else:
-                with served(tracing, message, exchange.principal.id):
+                with trace_request(tracing, message, exchange.principal.id):
                     await self._post(exchange, message)
 
     def _refuse(
         self,
         exc: ToolgateError,
-        request: Request,
+        request: HttpRequest,
         responder: Responder,
-        message: Message | ClientAnswer | None,
+        message: McpMessage | ClientResponse | None,
         /,
     ) -> None:
         headers = self._refusal_headers(request, exc)
-        if not isinstance(message, Message):
+        if not isinstance(message, McpMessage):
             send_error(responder, exc, headers=headers)
             return
-        modern = not request.query.startswith(SESSION_QUERY) and is_modern(request, message)
+        modern = not request.query.startswith(SESSION_QUERY) and is_stateless(request, message)
         send_error(responder, exc, request_id=message.id, modern=modern, headers=headers)
 
-    def _refusal_headers(self, request: Request, exc: ToolgateError) -> dict[str, str]:
+    def _refusal_headers(self, request: HttpRequest, exc: ToolgateError) -> dict[str, str]:
         url = None
         if self._discovery is not None:
             called_url = f"http://{request.headers.get(b'host', b'').decode('latin-1')}"
             url = self._discovery.metadata_url(called_url, request.path)
         has_credential = b"authorization" in request.headers
-        headers = refusal_headers(exc, has_credential=has_credential, metadata_url=url)
+        headers = error_headers(exc, has_credential=has_credential, metadata_url=url)
         if isinstance(exc, MethodNotAllowed):
             headers["allow"] = ", ".join(exc.data["allowed"])
         return headers
 
-    def _bind(self, exchange: Exchange) -> Binding:
+    def _bind(self, exchange: McpExchange) -> CallerBinding:
         request = exchange.request
         # By identity: a binding holds its principal, so that no other object can have its address meanwhile.
         key = (id(exchange.principal), request.path, request.query)
         binding = self._bindings.get(key)
         if binding is None:
-            target = parse_target(request.path, request.query)
+            target = parse_mcp_url(request.path, request.query)
             caller = Caller(
                 exchange.principal, target.task_id, target.request, target.only_server, target.mode
             )
-            binding = Binding(caller)
+            binding = CallerBinding(caller)
             if len(request.path) + len(request.query) <= MAX_KNOWN_URL:
                 self._remember(key, binding)
         return binding
 
-    def _remember(self, key: tuple[int, str, bytes], binding: Binding) -> None:
+    def _remember(self, key: tuple[int, str, bytes], binding: CallerBinding) -> None:
         if len(self._bindings) >= MAX_BINDINGS:
             self._bindings.pop(next(iter(self._bindings)))
         self._bindings[key] = binding

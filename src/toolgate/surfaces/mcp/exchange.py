@@ -1,11 +1,21 @@
-"""One HTTP request to the MCP door while it is answered: who asks, and what its headers say."""
+"""One HTTP request to the MCP door while it is answered: who asks, and what its headers say.
 
+Headers by which intermediaries route a request, held against the body that is executed (2026-07-28).
+
+Whoever looked at the headers on the way here must have seen the truth.
+"""
+
+import base64
+import binascii
 from typing import Final
 
-from toolgate.errors import NotAcceptable
+from toolgate.errors import HeaderMismatch, NotAcceptable
 from toolgate.model.principals import Principal
-from toolgate.surfaces.http.messages import Request, Responder
-from toolgate.surfaces.http.parsing import check_once
+from toolgate.model.tools import ToolDefinition
+from toolgate.surfaces.http.messages import HttpRequest, Responder
+from toolgate.surfaces.http.parsing import reject_repeated_headers
+from toolgate.upstream.connection.contract import Params
+from toolgate.upstream.connection.messages import iter_mirrored_headers
 
 # First-copy and last-copy readers would disagree about these.
 _ONCE_ONLY: Final = frozenset(
@@ -21,12 +31,12 @@ _ONCE_ONLY: Final = frozenset(
 )
 
 
-class Exchange:
+class McpExchange:
     """What a handler needs of one request."""
 
     __slots__ = ("headers", "principal", "request", "responder")
 
-    def __init__(self, request: Request, responder: Responder, principal: Principal) -> None:
+    def __init__(self, request: HttpRequest, responder: Responder, principal: Principal) -> None:
         self.request = request
         self.responder = responder
         self.principal = principal
@@ -39,7 +49,7 @@ class Exchange:
         return None if value is None else value.decode("latin-1")
 
     @property
-    def hears(self) -> bool:
+    def accepts_stream(self) -> bool:
         """Whether the client takes an event stream for an answer."""
         accepted = self.headers.get(b"accept", b"*/*")
         if b"text/event-stream" in accepted:  # as nearly all write it
@@ -51,7 +61,7 @@ class Exchange:
         value = self.headers.get(name)
         return None if value is None else value.decode("latin-1").strip()
 
-    def accepts(self, media: str) -> None:
+    def require_accept(self, media: str) -> None:
         """Raise NotAcceptable where the client says it cannot take `media`."""
         accepted = self.header(b"accept")
         if accepted is None:
@@ -61,11 +71,45 @@ class Exchange:
             raise NotAcceptable(f"the client does not accept `{media}`")
 
 
-async def nothing_more() -> None:
+async def return_at_once() -> None:
     """For a request that is answered already."""
 
 
-def check_headers(request: Request) -> None:
+def check_headers(request: HttpRequest) -> None:
     """Headers that decide the routing stand once at most."""
     if request.repeated:
-        check_once(request, _ONCE_ONLY)
+        reject_repeated_headers(request, _ONCE_ONLY)
+
+
+def check_header(exchange: McpExchange, name: bytes, expected: str) -> None:
+    """The header is there and says `expected`. Raises HeaderMismatch."""
+    value = exchange.headers.get(name)
+    if value is not None and (value == expected.encode() or _decode_header(value) == expected):
+        return
+    shown = name.decode()
+    if value is None:
+        raise HeaderMismatch(f"the header `{shown}` is missing")
+    raise HeaderMismatch(f"the header `{shown}` and the body disagree")
+
+
+def check_argument_headers(exchange: McpExchange, tool: ToolDefinition, params: Params) -> None:
+    """The `Mcp-Param-…` headers of a call say what its arguments do. Raises HeaderMismatch."""
+    for name, text in iter_mirrored_headers(tool, bytes(params.get("arguments", b"{}"))):
+        folded = name.lower().encode()
+        if folded in exchange.request.repeated:
+            raise HeaderMismatch(f"the header `{name}` stands more than once")
+        if text is not None:
+            check_header(exchange, folded, text)
+        elif folded in exchange.headers:
+            raise HeaderMismatch(f"the header `{name}` repeats an argument that is not there")
+
+
+def _decode_header(value: bytes) -> str | None:
+    """A header value as the specification encodes text that is not plain ASCII; None when malformed."""
+    text = value.decode("latin-1").strip(" \t")
+    if not (text.startswith("=?base64?") and text.endswith("?=")):
+        return text
+    try:
+        return base64.b64decode(text[9:-2], validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return None

@@ -1,4 +1,9 @@
-"""The JSON-RPC envelope: parsed once, checked, and everything that is only carried left raw.
+"""The members of MCP messages that decide something, and those that only look like one of them.
+
+A server behind the gateway may ignore letter case, stop at a NUL or normalise Unicode. Each of these objects
+is checked before anything is looked up, so that such a server reads the names that were authorised.
+
+The JSON-RPC envelope: parsed once, checked, and everything that is only carried left raw.
 
 What travels on is decoded once to prove it is JSON that any server can read again (no NaN, no numbers
 out of range, no lone surrogates, no depth bomb). The bytes go as they came.
@@ -6,16 +11,66 @@ out of range, no lone surrogates, no depth bomb). The bytes go as they came.
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from toolgate.errors import InvalidParams, InvalidRequest, ParseFailed
-from toolgate.model.json_text import ambiguous
-from toolgate.surfaces.http.parsing import has_member_twice, is_harmless, parse_json
-from toolgate.surfaces.mcp.members import ENVELOPE, RESULT, find_fault
-from toolgate.upstream.connection.contract import Params, Reply
+from toolgate.model.json_text import KnownNames, describe_ambiguity, find_deep_clash
+from toolgate.model.protocol import (
+    CLIENT_CAPABILITIES_KEY,
+    CLIENT_INFO_KEY,
+    LOG_LEVEL_KEY,
+    PROTOCOL_VERSION_KEY,
+    RESERVED_PREFIX,
+)
+from toolgate.surfaces.http.parsing import has_duplicate_members, is_small_and_flat, parse_json
+from toolgate.upstream.connection.contract import Params, RpcResponse
+
+ENVELOPE_MEMBERS: Final = KnownNames("jsonrpc", "id", "method", "params", "result", "error")
+PARAMS_MEMBERS: Final = KnownNames(
+    *("name", "arguments", "_meta", "uri", "ref", "argument", "context", "cursor", "level", "task"),
+    *("requestState", "inputResponses", "notifications", "requestId", "reason", "progressToken", "progress"),
+    *("protocolVersion", "capabilities", "clientInfo", "tools"),
+)
+"""All that any method has, as a server may look for any of them."""
+RESULT_MEMBERS: Final = KnownNames("action", "content", "_meta", "model", "role", "stopReason", "roots")
+"""Of what a client answers to a question."""
+_OBJECT_MEMBERS: Final[Mapping[str, KnownNames]] = {
+    "_meta": KnownNames(
+        *(PROTOCOL_VERSION_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, LOG_LEVEL_KEY),
+        *("progressToken", "traceparent", "tracestate", "baggage"),
+        prefixes=(RESERVED_PREFIX,),
+    ),
+    "ref": KnownNames("type", "name", "uri", "title"),
+    "argument": KnownNames("name", "value"),
+    "context": KnownNames("arguments"),
+    "notifications": KnownNames(
+        *("toolsListChanged", "promptsListChanged", "resourcesListChanged", "resourceSubscriptions")
+    ),
+}
+
+
+def find_ambiguity(params: Mapping[str, Any]) -> str:
+    """Why some reader may find something else in `params` than is decided on here; empty where none does.
+
+    What is in `arguments` is the tool's own: that is checked where the tool is known.
+    """
+    impostor = PARAMS_MEMBERS.find_impostor(params)
+    if impostor is not None:
+        return describe_ambiguity(impostor, "`params`")
+    for name, value in params.items():
+        known = _OBJECT_MEMBERS.get(name)
+        if known is not None and isinstance(value, dict):
+            impostor = known.find_impostor(value)
+        elif name == "inputResponses":
+            impostor = find_deep_clash(value)
+        if impostor is not None:
+            return describe_ambiguity(impostor, f"`{name}`")
+    return ""
+
 
 MAX_ID_BYTES: Final = 256
 MAX_NAME_CHARS: Final = 256
@@ -42,7 +97,7 @@ class _RpcError(msgspec.Struct, gc=False):
     message: str
 
 
-class Message(msgspec.Struct):
+class McpMessage(msgspec.Struct):
     """One request or notification. `id` is the caller's own bytes, answered as they came."""
 
     method: str
@@ -70,41 +125,41 @@ class Message(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class ClientAnswer:
+class ClientResponse:
     """What a client says to a request that was put to it."""
 
     id: bytes
-    reply: Reply
+    reply: RpcResponse
 
 
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 _decode_error = msgspec.json.Decoder(_RpcError).decode
 
 
-def parse_message(body: bytes) -> Message | ClientAnswer:
+def parse_message(body: bytes) -> McpMessage | ClientResponse:
     """One JSON-RPC request, notification or answer, or ParseFailed / InvalidRequest."""
     envelope, whole = _parse_envelope(body)
     if envelope.jsonrpc != "2.0":
         raise InvalidRequest("the body is not a JSON-RPC 2.0 message")
     method, params = envelope.method, envelope.params
     if method is msgspec.UNSET:
-        _check_answer(body, whole)
-        return ClientAnswer(_parse_id(bytes(envelope.id)), _parse_reply(envelope))
+        _check_response(body, whole)
+        return ClientResponse(_parse_id(bytes(envelope.id)), _parse_reply(envelope))
     if len(method) > MAX_NAME_CHARS:
         raise InvalidRequest("`method` is too long")
     meta = params.get("_meta")
     if meta is not None and memoryview(meta)[0] != ord("{"):
         raise InvalidRequest("`_meta` must be an object")
-    fault = find_fault(whole.get("params", {}))
-    if has_member_twice(body, whole):
+    fault = find_ambiguity(whole.get("params", {}))
+    if has_duplicate_members(body, whole):
         _check_envelope_once(body)
         fault = "an object in `params` has two members of one name"
-    return Message(method, params, _parse_id(bytes(envelope.id)) if envelope.id else None, fault=fault)
+    return McpMessage(method, params, _parse_id(bytes(envelope.id)) if envelope.id else None, fault=fault)
 
 
 def _parse_envelope(body: bytes) -> tuple[_Envelope, dict[str, Any]]:
     """The envelope, and all of the body as values."""
-    whole = None if is_harmless(body) else parse_json(body)
+    whole = None if is_small_and_flat(body) else parse_json(body)
     try:
         envelope = _decode_envelope(body)
         if whole is None:
@@ -112,9 +167,9 @@ def _parse_envelope(body: bytes) -> tuple[_Envelope, dict[str, Any]]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         parse_json(body)  # what cannot be read at all is said to be so
         raise InvalidRequest("the body must be one JSON-RPC message") from exc
-    impostor = ENVELOPE.find_impostor(whole)
+    impostor = ENVELOPE_MEMBERS.find_impostor(whole)
     if impostor is not None:
-        raise InvalidRequest(ambiguous(impostor, "the message"))
+        raise InvalidRequest(describe_ambiguity(impostor, "the message"))
     return envelope, whole
 
 
@@ -125,14 +180,14 @@ def _check_envelope_once(body: bytes) -> None:
         raise InvalidRequest("the message has two members of one name")
 
 
-def _check_answer(body: bytes, whole: dict[str, Any]) -> None:
+def _check_response(body: bytes, whole: dict[str, Any]) -> None:
     """Raises InvalidRequest where the server that asked may read another answer than is decided on here."""
-    if has_member_twice(body, whole):
+    if has_duplicate_members(body, whole):
         raise InvalidRequest("an object of the message has two members of one name")
     result = whole.get("result")
-    impostor = RESULT.find_impostor(result) if isinstance(result, dict) else None
+    impostor = RESULT_MEMBERS.find_impostor(result) if isinstance(result, dict) else None
     if impostor is not None:
-        raise InvalidRequest(ambiguous(impostor, "`result`"))
+        raise InvalidRequest(describe_ambiguity(impostor, "`result`"))
 
 
 def _decode_carried(raw: bytes) -> None:
@@ -151,15 +206,15 @@ def _parse_id(raw: bytes) -> bytes:
     raise InvalidRequest("`id` must be a string of at most 256 bytes or a 64-bit integer")
 
 
-def _parse_reply(envelope: _Envelope) -> Reply:
+def _parse_reply(envelope: _Envelope) -> RpcResponse:
     result, error = bytes(envelope.result), bytes(envelope.error)
     _decode_carried(result or error)
     if result[:1] == b"{" and not error:
-        return Reply(result=result)
+        return RpcResponse(result=result)
     try:
         if not result:
             _decode_error(error)
-            return Reply(error=error)
+            return RpcResponse(error=error)
     except msgspec.DecodeError:
         pass
     raise InvalidRequest("the body is neither a request nor an answer with one result or one error")

@@ -6,9 +6,9 @@ from typing import Final
 import msgspec
 
 from toolgate import __version__
-from toolgate.catalog.encoding import failure_result
+from toolgate.catalog.encoding import make_error_result
 from toolgate.errors import ToolgateError, UnknownResource
-from toolgate.model.raw import Members, decode_members
+from toolgate.model.json_text import Members, decode_members
 from toolgate.model.servers import EMPTY
 from toolgate.surfaces.http.messages import Headers, Responder
 
@@ -17,7 +17,7 @@ NO_RESOURCE: Final = -32002
 """How the handshake era says that there is no such resource. The stateless era says -32602."""
 
 # Failures of the call itself, which the model should see and may act on: results, not protocol errors.
-_RESULTS: Final = frozenset(
+_RESULT_CODES: Final = frozenset(
     {
         "budget_exceeded",
         "mcp_approval_denied",
@@ -33,7 +33,7 @@ _RESULTS: Final = frozenset(
 )
 # By JSON-RPC code, for both eras of HTTP; refusals of our own keep the status of their code.
 _STATUS: Final = {-32700: 400, -32600: 400, -32020: 400, -32021: 400, -32022: 400}
-_MODERN_STATUS: Final = _STATUS | {-32602: 400, -32601: 404}
+_STATELESS_STATUS: Final = _STATUS | {-32602: 400, -32601: 404}
 
 # Not about credentials, so HTTP 200 and the hint in the message: with 401 or 403, clients show no text but
 # ask their user to log in.
@@ -87,7 +87,7 @@ def send_upstream_error(
             error = _encode(decode_members(error) | {"code": msgspec.Raw(b"-32602")})
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         error, code = _UNREADABLE, -32603
-    status = _MODERN_STATUS.get(code, 200) if modern else 200
+    status = _STATELESS_STATUS.get(code, 200) if modern else 200
     responder.send(status, b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (request_id, error))
 
 
@@ -112,14 +112,14 @@ def send_error(
     responder.send(_status(exc, modern=modern), msgspec.json.encode(body), sent)
 
 
-def failed_call(exc: ToolgateError) -> Members | None:
+def build_failed_result(exc: ToolgateError) -> Members | None:
     """A failure of the call itself as a tool result, or None where it is a protocol error."""
-    return failure_result(exc) if exc.code in _RESULTS else None
+    return make_error_result(exc) if exc.code in _RESULT_CODES else None
 
 
 def _status(exc: ToolgateError, *, modern: bool) -> int:
     if exc.wire.jsonrpc in (-32600, -32700):
         return exc.wire.http
     if -32768 <= exc.wire.jsonrpc <= -32000:
-        return (_MODERN_STATUS if modern else _STATUS).get(exc.wire.jsonrpc, 200)
+        return (_STATELESS_STATUS if modern else _STATUS).get(exc.wire.jsonrpc, 200)
     return 200 if exc.code in _SHOWN_AS_TEXT else exc.wire.http

@@ -1,4 +1,9 @@
-"""Legacy sessions without a session store: the id itself, signed, says whose it is and what it asks for.
+"""What is asked of a client in the middle of its requests, and how its answers find their way back.
+
+A question goes out on the stream of the request it belongs to. Its answer comes as a message of its own in
+the same session, on the same node, and is found by an id that nobody else could have made up.
+
+Legacy sessions without a session store: the id itself, signed, says whose it is and what it asks for.
 
 Any node with the key can serve any session. A node keeps a bounded table of the sessions it has seen,
 for idle time, cancellation and the one GET stream; losing the table loses nothing a client would miss.
@@ -15,18 +20,78 @@ from typing import Final
 
 import msgspec
 
-from toolgate.errors import InvalidParams, SessionLimit, UnknownSession
+from toolgate.errors import InvalidParams, InvalidRequest, SessionLimit, UnknownSession
+from toolgate.gateway.auth.identity import fingerprint_of
+from toolgate.gateway.auth.signing import Signer
 from toolgate.gateway.call.session_totals import SessionTotals
 from toolgate.gateway.scope.caller import Caller, Mode
-from toolgate.gateway.signing import Signer
 from toolgate.gateway.subscriptions.listeners import Subscription
-from toolgate.gateway.subscriptions.resources import Watch
+from toolgate.gateway.subscriptions.resources import ResourceWatch
 from toolgate.model.principals import Principal
-from toolgate.model.sessions import MAX_ENDED, EndedSession
+from toolgate.model.protocol import CANCELLED
+from toolgate.model.reports import MAX_ENDED, EndedSession
 from toolgate.policy.layers import SessionRequest
-from toolgate.surfaces.mcp.asking import Asks
-from toolgate.surfaces.mcp.binding import Binding
-from toolgate.upstream.connection.contract import NO_CAPABILITIES
+from toolgate.surfaces.http.messages import Responder
+from toolgate.surfaces.http.responder import KEEPALIVE, KEEPALIVE_S
+from toolgate.surfaces.mcp.binding import CallerBinding
+from toolgate.surfaces.mcp.jsonrpc import ClientResponse
+from toolgate.surfaces.mcp.responses import encode_notification, encode_request
+from toolgate.upstream.connection.contract import NO_CAPABILITIES, RpcResponse
+
+MAX_OPEN_REQUESTS: Final = 32
+"""Questions of one session that may wait for their answers."""
+_ID_PREFIX: Final = b'"toolgate-'
+
+TOO_MANY: Final = RpcResponse(error=b'{"code":-32603,"message":"the client has too much to answer already"}')
+GONE: Final = RpcResponse(error=b'{"code":-32603,"message":"the client reads nothing at the moment"}')
+
+
+class ClientRequests:
+    """The open questions of one session."""
+
+    __slots__ = ("_open",)
+
+    def __init__(self) -> None:
+        self._open: dict[bytes, tuple[Principal, asyncio.Future[RpcResponse]]] = {}
+
+    async def put(
+        self, responder: Responder, method: str, params: bytes, *, principal: Principal
+    ) -> RpcResponse:
+        """Ask ahead of an answer, and wait for what comes back. A question that is given up is taken back.
+
+        Only the credential of `principal` can answer: another token of the same subject may be allowed less.
+        """
+        if len(self._open) >= MAX_OPEN_REQUESTS:
+            return TOO_MANY
+        ask_id = b'%b%b"' % (_ID_PREFIX, secrets.token_urlsafe(16).encode())
+        answer: asyncio.Future[RpcResponse] = asyncio.get_running_loop().create_future()
+        self._open[ask_id] = principal, answer
+        try:
+            if not responder.say(encode_request(ask_id, method, params)):
+                return GONE
+            # People take their time, and whoever is between us and them may cut a stream that is silent.
+            while not (await asyncio.wait({answer}, timeout=KEEPALIVE_S))[0]:
+                await responder.write(KEEPALIVE)
+            return answer.result()
+        except asyncio.CancelledError:
+            taken_back = msgspec.json.encode({"requestId": msgspec.Raw(ask_id)})
+            responder.say(encode_notification(CANCELLED, taken_back))
+            raise
+        finally:
+            del self._open[ask_id]
+
+    def take(self, answer: ClientResponse, principal: Principal) -> None:
+        """Bring an answer to the request that waits for it. A late or second answer has no effect.
+
+        Raises InvalidRequest for an answer to what `principal` was never asked here.
+        """
+        asked_principal, asked = self._open.get(answer.id, (principal, None))
+        is_own = asked_principal is principal or fingerprint_of(asked_principal) == fingerprint_of(principal)
+        if asked is not None and is_own and not asked.done():
+            asked.set_result(answer.reply)
+        elif not (is_own and answer.id.startswith(_ID_PREFIX)):
+            raise InvalidRequest("this answers nothing that was asked", hint="answer with the request's `id`")
+
 
 MAX_SESSIONS: Final = 10_000
 SHARE: Final = 10
@@ -39,7 +104,7 @@ MAX_ID_BYTES: Final = 7 * 1024
 _PURPOSE: Final = b"session"
 
 
-class _Claims(msgspec.Struct, array_like=True, frozen=True):
+class _SessionClaims(msgspec.Struct, array_like=True, frozen=True):
     """What an id says. 128 random bits make it unguessable and unique even before it is signed."""
 
     nonce: str
@@ -54,7 +119,7 @@ class _Claims(msgspec.Struct, array_like=True, frozen=True):
     mode: Mode = "list"
 
 
-class Session:
+class ClientSession:
     """One legacy session as this node knows it."""
 
     __slots__ = (
@@ -76,7 +141,7 @@ class Session:
         "watch",
     )
 
-    def __init__(self, claims: _Claims, binding: Binding, now: float) -> None:
+    def __init__(self, claims: _SessionClaims, binding: CallerBinding, now: float) -> None:
         self.nonce = claims.nonce
         self.principal_id = claims.principal
         """Whose it is."""
@@ -90,10 +155,10 @@ class Session:
         self._binding = binding
         self.last_used = now
         self.calls: dict[bytes, asyncio.Task[None]] = {}
-        self.asks = Asks()
+        self.asks = ClientRequests()
         self.log_level = ""
         """The least severe log message the client wants to hear; empty where it did not say."""
-        self.watch = Watch(self.principal_id)
+        self.watch = ResourceWatch(self.principal_id)
         """The resources it wants to hear of."""
         self.stream: Subscription | None = None
         """The one stream it listens on."""
@@ -108,14 +173,14 @@ class Session:
         """What it is for, by the credential that was used last."""
         return self._binding.caller
 
-    def bind(self, principal: Principal) -> Binding:
+    def bind(self, principal: Principal) -> CallerBinding:
         """What the session is for a request that came with a credential of `principal`."""
         binding = self._binding
         if binding.caller.principal is not principal:
             binding = self._binding = binding.for_principal(principal)
         return binding
 
-    def rebind(self, binding: Binding) -> None:
+    def rebind(self, binding: CallerBinding) -> None:
         """Have the session be for what `binding` asks for, from now on."""
         self._binding = binding
 
@@ -137,17 +202,17 @@ class Session:
                 self.stream = None
 
 
-class Sessions:
+class ClientSessions:
     """Issues, verifies and forgets sessions. `clock_s` is monotonic, `wall_s` the time of day."""
 
     def __init__(self, key: bytes, *, clock_s: Callable[[], float], wall_s: Callable[[], float]) -> None:
         self.signer = Signer(key)
         self._clock_s = clock_s
         self.wall_s = wall_s
-        self._open: dict[bytes, Session] = {}
+        self._open: dict[bytes, ClientSession] = {}
         self._held: Counter[str] = Counter()
         self._ended: OrderedDict[str, None] = OrderedDict()
-        self.on_dropped: Callable[[Session], None] = lambda _session: None
+        self.on_dropped: Callable[[ClientSession], None] = lambda _session: None
         """Told of each session this node does not know any more."""
         self.on_ended: Callable[[EndedSession], None] = lambda _ended: None
         """Told of each session that its client has ended here, and that no other node may serve."""
@@ -170,7 +235,7 @@ class Sessions:
         `capabilities` are the client's, as far as they are carried; `revision` is what the caller's scope was
         found at.
         """
-        claims = _Claims(
+        claims = _SessionClaims(
             nonce=secrets.token_urlsafe(16),
             principal=caller.principal.id,
             version=version,
@@ -188,11 +253,11 @@ class Sessions:
                 "the selection of tools and servers is too long for a session",
                 hint="put it into a task or a profile, and name that in the URL",
             )
-        session = Session(claims, Binding(caller), self._clock_s())
+        session = ClientSession(claims, CallerBinding(caller), self._clock_s())
         self._admit(session_id, session, is_new=True)
         return session_id
 
-    def find(self, session_id: bytes, principal: Principal) -> Session:
+    def find(self, session_id: bytes, principal: Principal) -> ClientSession:
         """The live session of that id, for its own principal; to anybody else it does not exist."""
         session = self._open.get(session_id)
         if session is None:
@@ -213,7 +278,7 @@ class Sessions:
         if everywhere:
             self.on_ended(EndedSession(session.nonce, session.expires_s * 1000))
 
-    def hear_ended(self, nonces: Collection[str]) -> None:
+    def apply_ended(self, nonces: Collection[str]) -> None:
         """Close the sessions that were ended on other nodes, and let none of them come back."""
         news = set(nonces) - self._ended.keys()
         if not news:
@@ -228,7 +293,7 @@ class Sessions:
         for session_id in tuple(self._open):
             self._drop(session_id, for_good=False, ended_by="shutdown")
 
-    def _close(self, session_id: bytes, session: Session, ended_by: str) -> None:
+    def _close(self, session_id: bytes, session: ClientSession, ended_by: str) -> None:
         if session.stream is not None:
             session.stream.end()
             session.stream = None
@@ -237,7 +302,7 @@ class Sessions:
         for task in running.values():
             task.cancel()
 
-    def _admit(self, session_id: bytes, session: Session, *, is_new: bool) -> None:
+    def _admit(self, session_id: bytes, session: ClientSession, *, is_new: bool) -> None:
         if len(self._open) >= MAX_SESSIONS:
             self.drop_idle()
         if len(self._open) >= MAX_SESSIONS:
@@ -273,7 +338,7 @@ class Sessions:
         for session_id in idle:
             self._forget(session_id, "idle")
 
-    def _drop(self, session_id: bytes, *, for_good: bool, ended_by: str) -> Session:
+    def _drop(self, session_id: bytes, *, for_good: bool, ended_by: str) -> ClientSession:
         session = self._open.pop(session_id)
         session.has_ended = for_good
         session.ended_by = ended_by
@@ -291,22 +356,22 @@ class Sessions:
         if len(self._ended) > MAX_ENDED:
             self._ended.popitem(last=False)
 
-    def _revive(self, session_id: bytes, principal: Principal) -> Session:
+    def _revive(self, session_id: bytes, principal: Principal) -> ClientSession:
         """A session this node has not seen, opened on another or before a restart."""
         claims = self._verify(session_id)
         age_s = self.wall_s() - claims.issued_s
         if claims.principal != principal.id or claims.nonce in self._ended or age_s > LIFETIME_S:
             raise _unknown()
         caller = Caller(principal, claims.task_id, claims.request, claims.only_server, claims.mode)
-        session = Session(claims, Binding(caller), self._clock_s())
+        session = ClientSession(claims, CallerBinding(caller), self._clock_s())
         self._admit(session_id, session, is_new=False)
         return session
 
-    def _verify(self, session_id: bytes) -> _Claims:
+    def _verify(self, session_id: bytes) -> _SessionClaims:
         payload = self.signer.open(_PURPOSE, session_id) if len(session_id) <= MAX_ID_BYTES else None
         if payload is None:
             raise _unknown()
-        return msgspec.json.decode(payload, type=_Claims)
+        return msgspec.json.decode(payload, type=_SessionClaims)
 
 
 def _unknown() -> UnknownSession:

@@ -22,20 +22,18 @@ from toolgate.errors import (
     UnsupportedVersion,
 )
 from toolgate.model.protocol import LEGACY_VERSIONS, PROTOCOL_VERSION_KEY
-from toolgate.surfaces.http.events import EVENT_HEADERS, encode_event
 from toolgate.surfaces.http.messages import Headers, Responder
 from toolgate.surfaces.http.parsing import parse_query
-from toolgate.surfaces.mcp.binding import Binding
-from toolgate.surfaces.mcp.exchange import Exchange
-from toolgate.surfaces.mcp.jsonrpc import Message
+from toolgate.surfaces.http.responder import EVENT_HEADERS, encode_event
+from toolgate.surfaces.mcp.binding import CallerBinding, parse_mcp_url
+from toolgate.surfaces.mcp.dispatch import trace_request
+from toolgate.surfaces.mcp.exchange import McpExchange
+from toolgate.surfaces.mcp.jsonrpc import McpMessage
 from toolgate.surfaces.mcp.responses import send_empty, send_error, send_result
-from toolgate.surfaces.mcp.resuming import encoder_of
-from toolgate.surfaces.mcp.session import Session, Sessions
-from toolgate.surfaces.mcp.stateful import LegacyEra
-from toolgate.surfaces.mcp.streams import announce_changes
-from toolgate.surfaces.mcp.target import parse_target
-from toolgate.surfaces.mcp.tracing import served
-from toolgate.telemetry.spans import Tracing
+from toolgate.surfaces.mcp.session import ClientSession, ClientSessions
+from toolgate.surfaces.mcp.stateful import StatefulHandler
+from toolgate.surfaces.mcp.streams import make_change_encoder, send_changes
+from toolgate.telemetry.spans import Tracer
 
 SESSION_QUERY: Final = b"sessionId="
 """How the query of a POST to a stream begins: the gateway itself has written it so."""
@@ -81,11 +79,11 @@ class _EventResponder:
 
 
 @dataclass(slots=True)
-class _Stream:
+class _SseStream:
     """One that is open."""
 
-    session: Session
-    binding: Binding
+    session: ClientSession
+    binding: CallerBinding
     """What the URL of the GET asks for; the session may have narrowed that further."""
     responder: Responder
     requests: asyncio.TaskGroup
@@ -95,13 +93,15 @@ class _Stream:
 class SseTransport:
     """Serves clients of the 2024 transport. What they ask for is answered by the handshake era."""
 
-    def __init__(self, legacy: LegacyEra, sessions: Sessions, *, tracing: Tracing | None = None) -> None:
+    def __init__(
+        self, legacy: StatefulHandler, sessions: ClientSessions, *, tracing: Tracer | None = None
+    ) -> None:
         self._tracing = tracing
         self._legacy = legacy
         self._sessions = sessions
-        self._open: dict[bytes, _Stream] = {}
+        self._open: dict[bytes, _SseStream] = {}
 
-    async def stream(self, exchange: Exchange, binding: Binding) -> None:
+    async def stream(self, exchange: McpExchange, binding: CallerBinding) -> None:
         """GET: serve one stream until its client leaves, its credential lapses or the door closes."""
         self._legacy.check_scope(binding)
         with (
@@ -112,15 +112,15 @@ class SseTransport:
             responder.start(200, EVENT_HEADERS)
             # What is under way when the stream has to end is still answered; if the client left, cancelled.
             async with asyncio.TaskGroup() as requests:
-                self._open[session_id] = _Stream(session, binding, responder, requests)
+                self._open[session_id] = _SseStream(session, binding, responder, requests)
                 try:
                     await responder.write(_encode_endpoint(exchange.request.path, session_id))
-                    await announce_changes(responder, subscription, encoder_of(subscription))
+                    await send_changes(responder, subscription, make_change_encoder(subscription))
                 finally:
                     del self._open[session_id]
             responder.end()
 
-    async def post(self, exchange: Exchange, message: Message) -> None:
+    async def post(self, exchange: McpExchange, message: McpMessage) -> None:
         """POST: take a message; its answer, if any, comes on the stream."""
         stream = self._find(exchange)
         binding = stream.session.bind(exchange.principal)
@@ -135,12 +135,14 @@ class SseTransport:
         stream.requests.create_task(self._answer(stream, message, message.id, binding=binding))
         send_empty(exchange.responder, 202)
 
-    def session(self, exchange: Exchange) -> Session:
+    def session(self, exchange: McpExchange) -> ClientSession:
         """Whose stream a POST names. Raises UnknownSession and InvalidRequest."""
         return self._find(exchange).session
 
     @contextlib.contextmanager
-    def _session(self, exchange: Exchange, binding: Binding) -> Iterator[tuple[bytes, Session]]:
+    def _session(
+        self, exchange: McpExchange, binding: CallerBinding
+    ) -> Iterator[tuple[bytes, ClientSession]]:
         session_id = self._sessions.issue(binding.caller, LEGACY_VERSIONS[-1])
         session = self._sessions.find(session_id, exchange.principal)
         try:
@@ -149,9 +151,9 @@ class SseTransport:
             with contextlib.suppress(UnknownSession):  # a DELETE may have been first
                 self._sessions.end(session_id, exchange.principal)
 
-    def _find(self, exchange: Exchange) -> _Stream:
+    def _find(self, exchange: McpExchange) -> _SseStream:
         request = exchange.request
-        parse_target(request.path, b"")  # a path that does not exist takes no messages either
+        parse_mcp_url(request.path, b"")  # a path that does not exist takes no messages either
         session_id = parse_query(request.query, {"sessionId"})["sessionId"].encode()
         if b"mcp-session-id" in exchange.headers:
             raise InvalidRequest("a session stands in the query and in `Mcp-Session-Id`")
@@ -165,7 +167,7 @@ class SseTransport:
         return stream
 
     async def _answer(
-        self, stream: _Stream, message: Message, request_id: bytes, *, binding: Binding
+        self, stream: _SseStream, message: McpMessage, request_id: bytes, *, binding: CallerBinding
     ) -> None:
         task = asyncio.current_task()
         assert task is not None  # a coroutine of the stream's task group
@@ -178,18 +180,18 @@ class SseTransport:
 
     async def _serve(
         self,
-        stream: _Stream,
-        message: Message,
+        stream: _SseStream,
+        message: McpMessage,
         request_id: bytes,
         responder: _EventResponder,
         *,
-        binding: Binding,
+        binding: CallerBinding,
     ) -> None:
         try:
             if self._tracing is None:
                 await self._dispatch(stream, message, request_id, responder, binding=binding)
             else:
-                with served(self._tracing, message, stream.session.principal_id):
+                with trace_request(self._tracing, message, stream.session.principal_id):
                     await self._dispatch(stream, message, request_id, responder, binding=binding)
         except CallCancelled:
             return  # on this transport nobody waits for an answer to what was taken back
@@ -201,33 +203,33 @@ class SseTransport:
 
     async def _dispatch(
         self,
-        stream: _Stream,
-        message: Message,
+        stream: _SseStream,
+        message: McpMessage,
         request_id: bytes,
         responder: _EventResponder,
         *,
-        binding: Binding,
+        binding: CallerBinding,
     ) -> None:
         if message.method == "initialize":
             opened = stream.binding.for_principal(binding.caller.principal)
-            agreed = self._legacy.agree(message, opened, LEGACY_VERSIONS)
+            agreed = self._legacy.negotiate(message, opened, LEGACY_VERSIONS)
             session = stream.session
             session.rebind(agreed.binding)
             session.version = agreed.version
             session.capabilities = agreed.capabilities
             send_result(responder, request_id, agreed.result)
         else:
-            _check_era(message)
+            _check_stateful(message)
             await self._legacy.answer(responder, message, stream.session, binding=binding)
 
 
-def wants_stream(exchange: Exchange) -> bool:
+def wants_stream(exchange: McpExchange) -> bool:
     """Whether a GET without a session is that of a 2024 client: it names the media, and no later revision."""
     accepted = (exchange.header(b"accept") or "").lower()
     return "text/event-stream" in accepted and exchange.headers.get(b"mcp-protocol-version") in _VERSIONS_SENT
 
 
-def _check_era(message: Message) -> None:
+def _check_stateful(message: McpMessage) -> None:
     """The stateless era is not served here: a client that probes for it is told to go on with the other."""
     if message.method == "server/discover":
         raise MethodNotFound("no method `server/discover` on this transport")

@@ -1,4 +1,11 @@
-"""The handshake era (2025-03-26 to 2025-11-25): `initialize`, a signed session, one GET stream."""
+"""The client of a session, as the server of one of its requests can reach it: on the stream of the answer.
+
+What the client of a session wants to hear of by itself: log messages, and updates of resources.
+
+It holds for the session on this node, for as long as the node knows it.
+
+The handshake era (2025-03-26 to 2025-11-25): `initialize`, a signed session, one GET stream.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Iterator, Sequence
@@ -8,41 +15,143 @@ from typing import Final
 
 import msgspec
 
-from toolgate.catalog.encoding import InputNeeded
+from toolgate.catalog.encoding import InputRequired
 from toolgate.errors import (
     CallCancelled,
     InvalidParams,
     InvalidRequest,
     MethodNotAllowed,
+    MethodNotFound,
     ToolgateError,
+    UnknownResource,
     UnknownSession,
 )
-from toolgate.gateway.call.elicitation import MAX_ROUNDS, answer_inputs, too_many_rounds
+from toolgate.gateway.call.elicitation import (
+    MAX_ROUNDS,
+    UNSUPPORTED,
+    can_answer,
+    collect_inputs,
+    too_many_rounds,
+)
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.scope.caller import Caller, Trace
 from toolgate.gateway.scope.view import View
 from toolgate.gateway.subscriptions.listeners import Subscription
-from toolgate.model.protocol import CANCELLED, LEGACY_VERSIONS
+from toolgate.model.protocol import CANCELLED, LEGACY_VERSIONS, LOG_MESSAGE
 from toolgate.policy.layers import parse_tools_selection
-from toolgate.surfaces.http.events import EVENT_HEADERS
 from toolgate.surfaces.http.messages import Responder
-from toolgate.surfaces.mcp.binding import DOOR, Binding
-from toolgate.surfaces.mcp.capabilities import announced_capabilities, carried_capabilities
-from toolgate.surfaces.mcp.client_side import SessionClient
-from toolgate.surfaces.mcp.dispatch import LISTS, REQUESTS, send_answer, send_failure
-from toolgate.surfaces.mcp.exchange import Exchange
-from toolgate.surfaces.mcp.hearing import Hearing
-from toolgate.surfaces.mcp.jsonrpc import Message
-from toolgate.surfaces.mcp.responses import SERVER_INFO, send_empty, send_result
-from toolgate.surfaces.mcp.resuming import encode_opening, encoder_of, parse_picture
-from toolgate.surfaces.mcp.session import Session, Sessions
-from toolgate.surfaces.mcp.streams import Streams, announce_changes
-from toolgate.surfaces.mcp.tracing import methods_of
+from toolgate.surfaces.http.responder import EVENT_HEADERS
+from toolgate.surfaces.mcp.binding import SURFACE, CallerBinding
+from toolgate.surfaces.mcp.capabilities import (
+    build_server_capabilities,
+    filter_client_capabilities,
+    is_severe_enough,
+    parse_log_level,
+)
+from toolgate.surfaces.mcp.dispatch import (
+    LIST_KINDS,
+    SERVER_METHODS,
+    make_dispatcher,
+    send_failure,
+    send_server_response,
+)
+from toolgate.surfaces.mcp.exchange import McpExchange
+from toolgate.surfaces.mcp.jsonrpc import McpMessage
+from toolgate.surfaces.mcp.responses import SERVER_INFO, encode_notification, send_empty, send_result
+from toolgate.surfaces.mcp.session import ClientSession, ClientSessions
+from toolgate.surfaces.mcp.streams import (
+    ClientStreams,
+    encode_first_event,
+    make_change_encoder,
+    parse_picture,
+    send_changes,
+)
+from toolgate.upstream.connection.contract import NO_CAPABILITIES, RpcResponse
 
-VERSIONS: Final = LEGACY_VERSIONS[:3]
+DEFAULT_LEVEL: Final = "info"
+"""What servers that send log messages on demand only are asked for, where the client said nothing."""
+
+
+class SessionClient:
+    """Behind one request of a session. A client that takes no event stream can be told and asked nothing."""
+
+    __slots__ = ("binding", "capabilities", "log_level", "principal_id", "responder", "session")
+    has_session: Final = True
+
+    def __init__(
+        self, session: ClientSession, responder: Responder, *, binding: CallerBinding, hears: bool
+    ) -> None:
+        self.session = session
+        self.responder = responder
+        self.binding = binding
+        """By which its request is decided, however long that takes."""
+        self.principal_id = session.principal_id
+        self.capabilities = session.capabilities if hears else NO_CAPABILITIES
+        self.log_level = session.log_level or DEFAULT_LEVEL if hears else ""
+
+    def notify(self, method: str, params: bytes) -> None:
+        if self.log_level and (method != LOG_MESSAGE or is_severe_enough(params, self.session.log_level)):
+            self.responder.say(encode_notification(method, params))
+
+    async def ask(self, method: str, params: bytes) -> RpcResponse:
+        if not can_answer(self.capabilities, method, params):
+            return UNSUPPORTED
+        self.session.totals.rounds += 1
+        principal = self.binding.caller.principal
+        return await self.session.asks.put(self.responder, method, params, principal=principal)
+
+
+class SessionSettings:
+    """Takes the wishes of sessions."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def change(
+        self, message: McpMessage, session: ClientSession, *, binding: CallerBinding, trace: Trace
+    ) -> None:
+        """`logging/setLevel`, `resources/subscribe` and `resources/unsubscribe`. Raises MethodNotFound."""
+        if message.method == "logging/setLevel":
+            session.log_level = parse_log_level(message.text("level"))
+        elif message.method == "resources/subscribe":
+            await self._subscribe(_require_uri(message), session, binding, trace)
+        elif message.method == "resources/unsubscribe":
+            await self._unsubscribe(_require_uri(message), session, binding, trace)
+        else:
+            raise MethodNotFound(f"no method `{message.method}`")
+
+    async def _subscribe(
+        self, uri: str, session: ClientSession, binding: CallerBinding, trace: Trace, /
+    ) -> None:
+        view = await self._gateway.wait_for_view(binding.caller, for_call=True)
+        if not await self._gateway.resource_subscriptions.subscribe(view, session.watch, [uri], trace=trace):
+            raise UnknownResource("Resource not found", data={"uri": uri})
+
+    async def _unsubscribe(
+        self, uri: str, session: ClientSession, binding: CallerBinding, trace: Trace, /
+    ) -> None:
+        """Also of what the client may not see any more."""
+        try:
+            view = await self._gateway.wait_for_view(binding.caller, for_call=True)
+        except ToolgateError:  # whoever may see nothing any more need not hear of anything either
+            if uri not in session.watch.targets:
+                raise
+            self._gateway.subscriptions.watches.remove(session.watch, uri)
+        else:
+            await self._gateway.resource_subscriptions.unsubscribe(view, session.watch, uri, trace=trace)
+
+
+def _require_uri(message: McpMessage) -> str:
+    uri = message.text("uri")
+    if not uri:
+        raise InvalidParams("`uri` is missing")
+    return uri
+
+
+STATEFUL_VERSIONS: Final = LEGACY_VERSIONS[:3]
 """Newest first: what a client is offered that asks for a version we do not know."""
 
-_VERSIONS_SENT: Final = frozenset({None, *(version.encode() for version in VERSIONS)})
+_VERSIONS_SENT: Final = frozenset({None, *(version.encode() for version in STATEFUL_VERSIONS)})
 MAX_SELECTION: Final = 1_000
 CATCH_UP_S: Final = 2.0
 """How long a session waits for a node that has not heard yet of what it was opened with."""
@@ -50,10 +159,10 @@ _OF_A_ROUND: Final = frozenset({"inputResponses", "requestState"})
 
 
 @dataclass(frozen=True, slots=True)
-class Agreed:
+class Handshake:
     """What an `initialize` leads to."""
 
-    binding: Binding
+    binding: CallerBinding
     """What the session is for: what its URL asks for, or less."""
     version: str
     capabilities: bytes
@@ -61,24 +170,24 @@ class Agreed:
     result: bytes
 
 
-class LegacyEra:
+class StatefulHandler:
     """Serves clients that open a session."""
 
-    def __init__(self, gateway: Gateway, sessions: Sessions, *, streams: Streams) -> None:
+    def __init__(self, gateway: Gateway, sessions: ClientSessions, *, streams: ClientStreams) -> None:
         self._gateway = gateway
         self._sessions = sessions
-        self._methods = methods_of(gateway)
-        self._hearing = Hearing(gateway)
+        self._methods = make_dispatcher(gateway)
+        self._hearing = SessionSettings(gateway)
         self._streams = streams
         sessions.on_dropped = self._record_end
 
     def answer(
         self,
         responder: Responder,
-        message: Message,
-        session: Session,
+        message: McpMessage,
+        session: ClientSession,
         *,
-        binding: Binding,
+        binding: CallerBinding,
         hears: bool = True,
     ) -> Awaitable[None]:
         """One message of an open session, however it came. `hears`: it takes messages ahead of an answer.
@@ -87,20 +196,20 @@ class LegacyEra:
         """
         client = SessionClient(session, responder, binding=binding, hears=hears)
         is_known = session.revision <= self._gateway.snapshot.revision
-        if is_known and message.id is not None and message.method in REQUESTS:
+        if is_known and message.id is not None and message.method in SERVER_METHODS:
             return self._ask(message, client)
         return self._answer(message, client)
 
-    async def _answer(self, message: Message, client: SessionClient) -> None:
+    async def _answer(self, message: McpMessage, client: SessionClient) -> None:
         session, responder = client.session, client.responder
         if session.revision > self._gateway.snapshot.revision:
             await self._catch_up(session)
         if message.id is None:
-            _notified(session, message)
+            _handle_notification(session, message)
             send_empty(responder, 202)
-        elif message.method in REQUESTS:
+        elif message.method in SERVER_METHODS:
             await self._ask(message, client)
-        elif message.method in LISTS:
+        elif message.method in LIST_KINDS:
             await self._methods.list(responder, message, client.binding, era="legacy")
         else:
             if message.method != "ping":
@@ -108,14 +217,14 @@ class LegacyEra:
                 await self._hearing.change(message, session, binding=client.binding, trace=trace)
             send_result(responder, message.id, b"{}")
 
-    async def _catch_up(self, session: Session) -> None:
+    async def _catch_up(self, session: ClientSession) -> None:
         """Wait, once, until this node knows what the session was opened with on another."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CATCH_UP_S):
                 await self._gateway.reached(session.revision)
         session.revision = 0  # a registry that was put back may never come that far
 
-    async def _ask(self, message: Message, client: SessionClient) -> None:
+    async def _ask(self, message: McpMessage, client: SessionClient) -> None:
         """Answer what goes to a server. The client may take it back while it runs."""
         session, responder = client.session, client.responder
         request_id, handler = message.id or b"null", responder.task
@@ -129,11 +238,11 @@ class LegacyEra:
                 answer = await self._methods.ask(
                     message, client.binding, client=client, session=session.nonce
                 )
-                send_answer(responder, message, answer, era="legacy")
-            except InputNeeded as needed:
-                await self._go_on(message, client, needed)
+                send_server_response(responder, message, answer, era="legacy")
+            except InputRequired as needed:
+                await self._run_rounds(message, client, needed)
         except ToolgateError as exc:
-            session.totals.note_failure(self._gateway, DOOR, exc.code)
+            session.totals.count_limit_hit(self._gateway, SURFACE, exc.code)
             if not send_failure(responder, message, exc, era="legacy"):
                 raise
         except asyncio.CancelledError:
@@ -145,25 +254,25 @@ class LegacyEra:
             if session.calls.get(request_id) is handler:
                 del session.calls[request_id]
 
-    async def _go_on(self, message: Message, client: SessionClient, needed: InputNeeded) -> None:
+    async def _run_rounds(self, message: McpMessage, client: SessionClient, needed: InputRequired) -> None:
         """Take the client through the questions of a modern server: each round is a request of its own."""
         session, asked = client.session, message.params
         for message.round in range(1, MAX_ROUNDS + 1):
-            message.params = asked | await answer_inputs(client, needed)
+            message.params = asked | await collect_inputs(client, needed)
             try:
                 answer = await self._methods.ask(
                     message, client.binding, client=client, session=session.nonce
                 )
-                send_answer(client.responder, message, answer, era="legacy")
-            except InputNeeded as again:
+                send_server_response(client.responder, message, answer, era="legacy")
+            except InputRequired as again:
                 needed = again
             else:
                 return
         raise too_many_rounds()
 
-    async def stream(self, exchange: Exchange) -> None:
+    async def stream(self, exchange: McpExchange) -> None:
         """GET: tell the client when its lists and resources change, and what it missed before."""
-        exchange.accepts("text/event-stream")
+        exchange.require_accept("text/event-stream")
         if b"mcp-session-id" not in exchange.headers:
             raise MethodNotAllowed(
                 "GET opens the stream of a session; there is none without `Mcp-Session-Id`",
@@ -175,19 +284,19 @@ class LegacyEra:
             responder = exchange.responder
             responder.start(200, EVENT_HEADERS)
             last_id = exchange.headers.get(b"last-event-id")
-            seen = subscription.picture if last_id is None else parse_picture(last_id)
-            can_resume = session.version == VERSIONS[0]
-            await responder.write(encode_opening(seen) if can_resume else b": open\n\n")
+            seen = subscription.seen if last_id is None else parse_picture(last_id)
+            can_resume = session.version == STATEFUL_VERSIONS[0]
+            await responder.write(encode_first_event(seen) if can_resume else b": open\n\n")
             if last_id is not None:
                 # After a restart the lists are not known at once, and what is not known has not changed.
                 with suppress(ToolgateError):
-                    await self._gateway.settled_view(subscription.caller)
+                    await self._gateway.wait_for_view(subscription.caller)
                 subscription.catch_up(seen)
-            await announce_changes(responder, subscription, encoder_of(subscription))
+            await send_changes(responder, subscription, make_change_encoder(subscription))
             responder.end()
 
     @contextmanager
-    def listening(self, exchange: Exchange, session: Session) -> Iterator[Subscription]:
+    def listening(self, exchange: McpExchange, session: ClientSession) -> Iterator[Subscription]:
         """Have one of the places for streams, as the one stream of the session."""
         try:
             with (
@@ -201,12 +310,14 @@ class LegacyEra:
             if session.has_ended:
                 self._let_go(session)
 
-    def _record_end(self, session: Session) -> None:
+    def _record_end(self, session: ClientSession) -> None:
         """A session is over here: record what it used, and keep nothing for it."""
-        session.totals.record_end(self._gateway, session.caller, Trace(DOOR, session.nonce), session.ended_by)
+        session.totals.record_end(
+            self._gateway, session.caller, Trace(SURFACE, session.nonce), session.ended_by
+        )
         self._let_go(session)
 
-    def _let_go(self, session: Session) -> None:
+    def _let_go(self, session: ClientSession) -> None:
         """Keep nothing for a session that this node does not know, once the stream it may have is over."""
         if session.stream is not None:
             return
@@ -214,7 +325,7 @@ class LegacyEra:
         if session.has_ended:
             self._gateway.servers.end_session(session.nonce)
 
-    def end(self, exchange: Exchange) -> None:
+    def end(self, exchange: McpExchange) -> None:
         """DELETE: close the session."""
         session_id = exchange.headers.get(b"mcp-session-id")
         if session_id is None:
@@ -226,11 +337,11 @@ class LegacyEra:
             raise
         send_empty(exchange.responder, 200)
 
-    def initialize(self, exchange: Exchange, message: Message, binding: Binding) -> None:
+    def initialize(self, exchange: McpExchange, message: McpMessage, binding: CallerBinding) -> None:
         """Open a session for what the URL asks for, `binding`."""
         if message.id is None:
             raise InvalidRequest("`initialize` is a request: it needs an `id`")
-        agreed = self.agree(message, binding, VERSIONS)
+        agreed = self.negotiate(message, binding, STATEFUL_VERSIONS)
         session_id = self._sessions.issue(
             agreed.binding.caller,
             agreed.version,
@@ -239,23 +350,23 @@ class LegacyEra:
         )
         send_result(exchange.responder, message.id, agreed.result, [(b"mcp-session-id", session_id)])
 
-    def agree(self, message: Message, binding: Binding, versions: Sequence[str]) -> Agreed:
+    def negotiate(self, message: McpMessage, binding: CallerBinding, versions: Sequence[str]) -> Handshake:
         """What to answer `initialize` with, where `versions` are served, newest first."""
         asked = message.text("protocolVersion")
         if asked is None:
             raise InvalidParams("`protocolVersion` is missing")
         version = asked if asked in versions else versions[0]
         if "tools" in message.params:
-            binding = Binding(_narrowed(binding, message.params["tools"]))
-        capabilities = carried_capabilities(message.params.get("capabilities"))
-        result = _initialized(version, *binding.opening_view(self._gateway))
-        return Agreed(binding, version, capabilities, result)
+            binding = CallerBinding(_narrow_caller(binding, message.params["tools"]))
+        capabilities = filter_client_capabilities(message.params.get("capabilities"))
+        result = _encode_initialize_result(version, *binding.initial_view(self._gateway))
+        return Handshake(binding, version, capabilities, result)
 
-    def check_scope(self, binding: Binding) -> None:
+    def check_scope(self, binding: CallerBinding) -> None:
         """Raise what the scope is refused with, before anything is opened for it. Its size is for later."""
         binding.calling_view(self._gateway)
 
-    def find_session(self, exchange: Exchange, session_id: bytes) -> Session:
+    def find_session(self, exchange: McpExchange, session_id: bytes) -> ClientSession:
         """The caller's own session of that id. Raises UnknownSession."""
         try:
             return self._sessions.find(session_id, exchange.principal)
@@ -263,7 +374,7 @@ class LegacyEra:
             self._note_stranger(exchange, exc)
             raise
 
-    def session(self, exchange: Exchange) -> Session:
+    def session(self, exchange: McpExchange) -> ClientSession:
         """The session that the headers name. Raises UnknownSession and InvalidRequest."""
         session_id = exchange.headers.get(b"mcp-session-id")
         if session_id is None:
@@ -275,12 +386,12 @@ class LegacyEra:
             raise InvalidRequest("`MCP-Protocol-Version` is not one of this era")
         return self.find_session(exchange, session_id)
 
-    def _note_stranger(self, exchange: Exchange, exc: UnknownSession) -> None:
+    def _note_stranger(self, exchange: McpExchange, exc: UnknownSession) -> None:
         """A session that is not the caller's, or none at all, may be somebody trying: that is audited."""
-        self._gateway.record_refused(exchange.principal, exc.code, trace=Trace(DOOR))
+        self._gateway.record_refused(exchange.principal, exc.code, trace=Trace(SURFACE))
 
 
-def _narrowed(binding: Binding, raw: msgspec.Raw) -> Caller:
+def _narrow_caller(binding: CallerBinding, raw: msgspec.Raw) -> Caller:
     """`initialize` may carry `params.tools[]`: it narrows the URL's selection, never widens it."""
     try:
         items = msgspec.json.decode(raw, type=list[str])
@@ -295,10 +406,10 @@ def _narrowed(binding: Binding, raw: msgspec.Raw) -> Caller:
     return replace(caller, request=replace(caller.request, allow=selection))
 
 
-def _initialized(version: str, view: View, instructions: str) -> bytes:
+def _encode_initialize_result(version: str, view: View, instructions: str) -> bytes:
     result = {
         "protocolVersion": version,
-        "capabilities": announced_capabilities(view),
+        "capabilities": build_server_capabilities(view),
         "serverInfo": msgspec.Raw(SERVER_INFO),
     }
     if instructions:
@@ -306,13 +417,13 @@ def _initialized(version: str, view: View, instructions: str) -> bytes:
     return msgspec.json.encode(result)
 
 
-def _notified(session: Session, message: Message) -> None:
+def _handle_notification(session: ClientSession, message: McpMessage) -> None:
     """Of the notifications only a cancellation has an effect; unknown ones have none."""
     if message.method == CANCELLED:
-        _cancel(session, bytes(message.params.get("requestId", b"")))
+        _cancel_request(session, bytes(message.params.get("requestId", b"")))
 
 
-def _cancel(session: Session, request_id: bytes) -> None:
+def _cancel_request(session: ClientSession, request_id: bytes) -> None:
     """Take back a running request of a session; unknown ids have no effect."""
     handler = session.calls.pop(request_id, None)
     if handler is not None:

@@ -1,7 +1,10 @@
-"""The stateless era (2026-07-28): every request carries its own envelope, and nothing is remembered."""
+"""`subscriptions/listen`: one stream of the stateless era, for exactly what its client names.
+
+The stateless era (2026-07-28): every request carries its own envelope, and nothing is remembered.
+"""
 
 import asyncio
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -14,43 +17,133 @@ from toolgate.errors import (
     UnsupportedVersion,
 )
 from toolgate.gateway.gateway import Gateway
+from toolgate.gateway.scope.caller import Trace
+from toolgate.gateway.subscriptions.listeners import ListenerUpdate
+from toolgate.gateway.subscriptions.resources import MAX_WATCHED_EACH, ResourceWatch
 from toolgate.model.protocol import (
     CLIENT_CAPABILITIES_KEY,
+    LIST_CHANGED,
     LOG_LEVEL_KEY,
     MODERN_VERSION,
     PROTOCOL_VERSION_KEY,
     SERVER_INFO_KEY,
+    SUBSCRIPTION_ID_KEY,
+    UPDATED,
 )
-from toolgate.surfaces.http.messages import Request
-from toolgate.surfaces.mcp.binding import Binding
-from toolgate.surfaces.mcp.capabilities import announced_capabilities, carried_capabilities
-from toolgate.surfaces.mcp.dispatch import LISTS, REQUESTS, send_failure
-from toolgate.surfaces.mcp.exchange import Exchange, nothing_more
-from toolgate.surfaces.mcp.input_required import ModernRequest, Rounds
-from toolgate.surfaces.mcp.jsonrpc import Message
-from toolgate.surfaces.mcp.levels import parse_level
-from toolgate.surfaces.mcp.listening import Listening
-from toolgate.surfaces.mcp.mirrors import check_arguments, check_header
-from toolgate.surfaces.mcp.modern_client import ModernClient
+from toolgate.surfaces.http.messages import HttpRequest
+from toolgate.surfaces.http.responder import encode_event
+from toolgate.surfaces.mcp.binding import CallerBinding
+from toolgate.surfaces.mcp.capabilities import (
+    build_server_capabilities,
+    filter_client_capabilities,
+    parse_log_level,
+)
+from toolgate.surfaces.mcp.dispatch import LIST_KINDS, SERVER_METHODS, make_dispatcher, send_failure
+from toolgate.surfaces.mcp.exchange import McpExchange, check_argument_headers, check_header, return_at_once
+from toolgate.surfaces.mcp.input_required import RoundTrips, StatelessClient, StatelessRequest
+from toolgate.surfaces.mcp.jsonrpc import McpMessage
 from toolgate.surfaces.mcp.responses import SERVER_INFO, send_empty, send_result, send_upstream_error
-from toolgate.surfaces.mcp.stateful import VERSIONS as LEGACY_VERSIONS
-from toolgate.surfaces.mcp.streams import Streams
-from toolgate.surfaces.mcp.tracing import methods_of
-from toolgate.upstream.connection.contract import NO_CAPABILITIES, ClientSide
-from toolgate.upstream.pool.pool import Answer
+from toolgate.surfaces.mcp.stateful import STATEFUL_VERSIONS as LEGACY_VERSIONS
+from toolgate.surfaces.mcp.streams import ClientStreams, StreamMessages, list_changed_methods
+from toolgate.upstream.connection.contract import NO_CAPABILITIES, ClientChannel
+from toolgate.upstream.pool.pool import ServerResponse
 
-SUPPORTED: Final = (MODERN_VERSION, *LEGACY_VERSIONS)
+
+class _ListenFilter(msgspec.Struct, rename="camel"):
+    tools_list_changed: bool | None = None
+    prompts_list_changed: bool | None = None
+    resources_list_changed: bool | None = None
+    resource_subscriptions: list[str] = []
+
+    @property
+    def lists(self) -> Mapping[str, bool | None]:
+        """Whether changes of lists are wanted, by the capability of those who have them."""
+        return {
+            "tools": self.tools_list_changed,
+            "prompts": self.prompts_list_changed,
+            "resources": self.resources_list_changed,
+        }
+
+
+_decode_wanted = msgspec.json.Decoder(_ListenFilter).decode
+
+
+class ListenHandler:
+    """Serves clients that listen."""
+
+    def __init__(self, gateway: Gateway, *, streams: ClientStreams) -> None:
+        self._gateway = gateway
+        self._streams = streams
+
+    async def serve(
+        self, exchange: McpExchange, message: McpMessage, binding: CallerBinding, *, trace: Trace
+    ) -> None:
+        """Tell the client of what it wants to hear until it leaves. Resources it may not see are left out."""
+        exchange.require_accept("text/event-stream")
+        wanted = _parse_filter(message)
+        watch = ResourceWatch(exchange.principal.id)
+        try:
+            if wanted.resource_subscriptions:
+                view = await self._gateway.wait_for_view(binding.caller)
+                await self._gateway.resource_subscriptions.subscribe(
+                    view, watch, wanted.resource_subscriptions, trace=trace
+                )
+            words = _encode_messages(message.id or b"null", wanted, uris=list(watch.targets))
+            await self._streams.announce(exchange, binding.caller, words, watch=watch)
+        finally:
+            self._gateway.subscriptions.watches.drop(watch)
+
+
+def _parse_filter(message: McpMessage) -> _ListenFilter:
+    try:
+        wanted = _decode_wanted(message.params.get("notifications", b"null"))
+    except msgspec.ValidationError as exc:
+        raise InvalidParams("`notifications` must say what to listen for") from exc
+    if len(wanted.resource_subscriptions) > MAX_WATCHED_EACH:
+        raise InvalidParams(f"`resourceSubscriptions` names more than {MAX_WATCHED_EACH} resources")
+    return wanted
+
+
+def _encode_messages(request_id: bytes, wanted: _ListenFilter, *, uris: list[str]) -> StreamMessages:
+    subscription_id = msgspec.Raw(request_id)
+    meta = {SUBSCRIPTION_ID_KEY: subscription_id}
+    lists = [name for name, is_wanted in wanted.lists.items() if is_wanted]
+    heard = {LIST_CHANGED[name] for name in lists}
+
+    def event(**members: object) -> bytes:
+        return encode_event(msgspec.json.encode({"jsonrpc": "2.0", **members}))
+
+    def changed(changes: ListenerUpdate) -> bytes:
+        methods = [method for method in list_changed_methods(changes) if method in heard]
+        changed_lists = [event(method=method, params={"_meta": meta}) for method in methods]
+        updates = [event(method=UPDATED, params={"uri": uri, "_meta": meta}) for uri in changes.uris]
+        return b"".join((*changed_lists, *updates))
+
+    acknowledged: dict[str, object] = {f"{name}ListChanged": True for name in lists}
+    if uris:
+        acknowledged["resourceSubscriptions"] = uris
+    return StreamMessages(
+        first=event(
+            method="notifications/subscriptions/acknowledged",
+            params={"notifications": acknowledged, "_meta": meta},
+        ),
+        changed=changed,
+        last=event(id=subscription_id, result={"resultType": "complete", "_meta": meta}),
+    )
+
+
+SUPPORTED_VERSIONS: Final = (MODERN_VERSION, *LEGACY_VERSIONS)
 _VERSION_BYTES: Final = MODERN_VERSION.encode()
 _VERSION_KEY_BYTES: Final = PROTOCOL_VERSION_KEY.encode()
 _LEGACY_BYTES: Final = frozenset(version.encode() for version in LEGACY_VERSIONS)
 DISCOVER_TTL_MS: Final = 300_000
 
 
-_NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_NAME_MEMBERS: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """The methods whose requests say in `Mcp-Name` what they are for, and the member it repeats."""
 
 
-class Envelope(NamedTuple):
+class ClientEnvelope(NamedTuple):
     """What a request says of its client."""
 
     capabilities: bytes
@@ -58,40 +151,40 @@ class Envelope(NamedTuple):
     log_level: str
 
 
-class ModernEra:
+class StatelessHandler:
     """Serves clients that send the envelope with every request."""
 
-    def __init__(self, gateway: Gateway, *, streams: Streams, rounds: Rounds) -> None:
+    def __init__(self, gateway: Gateway, *, streams: ClientStreams, rounds: RoundTrips) -> None:
         self._gateway = gateway
-        self._methods = methods_of(gateway)
-        self._listening = Listening(gateway, streams=streams)
+        self._methods = make_dispatcher(gateway)
+        self._listening = ListenHandler(gateway, streams=streams)
         self._rounds = rounds
-        self._good_envelopes: dict[bytes, Envelope] = {}
+        self._good_envelopes: dict[bytes, ClientEnvelope] = {}
 
-    def answer(self, exchange: Exchange, message: Message, binding: Binding) -> Awaitable[None]:
+    def answer(self, exchange: McpExchange, message: McpMessage, binding: CallerBinding) -> Awaitable[None]:
         """One POST."""
         if message.id is None:
             # The revision defines no notification from client to server over HTTP; they have no effect.
             send_empty(exchange.responder, 202)
-            return nothing_more()
+            return return_at_once()
         envelope = self._check_envelope(exchange, message)
-        if message.method in REQUESTS:
+        if message.method in SERVER_METHODS:
             return self._request(exchange, message, binding, envelope)
-        if message.method in LISTS:
+        if message.method in LIST_KINDS:
             return self._methods.list(exchange.responder, message, binding, era="modern")
         if message.method == "subscriptions/listen":
             return self._listening.serve(exchange, message, binding, trace=self._methods.trace(message))
         if message.method != "server/discover":
             raise MethodNotFound(f"no method `{message.method}`")
         self._discover(exchange, message.id, binding)
-        return nothing_more()
+        return return_at_once()
 
     async def _request(
-        self, exchange: Exchange, message: Message, binding: Binding, envelope: Envelope
+        self, exchange: McpExchange, message: McpMessage, binding: CallerBinding, envelope: ClientEnvelope
     ) -> None:
         """What a server answers, or what it wants to know first."""
-        client = ModernClient(exchange, envelope.capabilities, envelope.log_level)
-        request = ModernRequest(
+        client = StatelessClient(exchange, envelope.capabilities, envelope.log_level)
+        request = StatelessRequest(
             message,
             client,
             ask=partial(self._ask, message, binding),
@@ -100,13 +193,13 @@ class ModernEra:
         if message.method == "tools/call":
             route = binding.calling_view(self._gateway).routes.get(message.text("name") or "")
             if route is not None and route.tool is not None and route.tool.param_headers:
-                check_arguments(exchange, route.tool, message.params)
+                check_argument_headers(exchange, route.tool, message.params)
         if "requestState" in message.params:
-            await self._gateway.settled_view(binding.caller, for_call=True)
+            await self._gateway.wait_for_view(binding.caller, for_call=True)
         try:
             if envelope.capabilities == NO_CAPABILITIES and "requestState" not in message.params:
                 answer = await self._methods.ask(message, binding, client=client)
-                reply = self._rounds.conclude(request, answer)
+                reply = self._rounds.finish(request, answer)
             else:
                 reply = await self._rounds.run(request)
         except asyncio.CancelledError:
@@ -126,14 +219,16 @@ class ModernEra:
         else:
             send_result(exchange.responder, message.id or b"null", reply.result)
 
-    def _ask(self, message: Message, binding: Binding, client: ClientSide) -> Coroutine[Any, Any, Answer]:
+    def _ask(
+        self, message: McpMessage, binding: CallerBinding, client: ClientChannel
+    ) -> Coroutine[Any, Any, ServerResponse]:
         return self._methods.ask(message, binding, client=client)
 
-    def _discover(self, exchange: Exchange, request_id: bytes, binding: Binding) -> None:
-        view, instructions = binding.opening_view(self._gateway)
+    def _discover(self, exchange: McpExchange, request_id: bytes, binding: CallerBinding) -> None:
+        view, instructions = binding.initial_view(self._gateway)
         result = {
-            "supportedVersions": SUPPORTED,
-            "capabilities": announced_capabilities(view),
+            "supportedVersions": SUPPORTED_VERSIONS,
+            "capabilities": build_server_capabilities(view),
             "resultType": "complete",
             "ttlMs": 0 if view.is_partial else DISCOVER_TTL_MS,
             "cacheScope": "private",
@@ -143,7 +238,7 @@ class ModernEra:
             result["instructions"] = instructions
         send_result(exchange.responder, request_id, msgspec.json.encode(result))
 
-    def _check_envelope(self, exchange: Exchange, message: Message) -> Envelope:
+    def _check_envelope(self, exchange: McpExchange, message: McpMessage) -> ClientEnvelope:
         """The ladder of the specification: envelope, headers against body, version."""
         raw = bytes(message.params.get("_meta", b""))
         envelope = self._good_envelopes.get(raw)
@@ -152,12 +247,12 @@ class ModernEra:
         elif exchange.headers.get(b"mcp-protocol-version") != _VERSION_BYTES:
             check_header(exchange, b"mcp-protocol-version", MODERN_VERSION)
         check_header(exchange, b"mcp-method", message.method)
-        named = _NAMED.get(message.method)
+        named = _NAME_MEMBERS.get(message.method)
         if named is not None:
             check_header(exchange, b"mcp-name", message.text(named) or "")
         return envelope
 
-    def _parse_meta(self, exchange: Exchange, raw: bytes) -> Envelope:
+    def _parse_meta(self, exchange: McpExchange, raw: bytes) -> ClientEnvelope:
         try:
             meta = msgspec.json.decode(raw, type=dict[str, msgspec.Raw]) if raw else {}
             version = msgspec.json.decode(meta.get(PROTOCOL_VERSION_KEY, b"null"), type=str)
@@ -169,10 +264,10 @@ class ModernEra:
             ) from exc
         check_header(exchange, b"mcp-protocol-version", version)
         if version != MODERN_VERSION:
-            data = {"supported": SUPPORTED, "requested": version}
+            data = {"supported": SUPPORTED_VERSIONS, "requested": version}
             raise UnsupportedVersion(f"protocol version `{version[:40]}` is not served", data=data)
-        capabilities = carried_capabilities(meta[CLIENT_CAPABILITIES_KEY])
-        envelope = Envelope(capabilities, parse_level(level) if level else "")
+        capabilities = filter_client_capabilities(meta[CLIENT_CAPABILITIES_KEY])
+        envelope = ClientEnvelope(capabilities, parse_log_level(level) if level else "")
         # Clients send the same envelope over and over; those that vary it must not fill the memory.
         if len(raw) <= 1_024:
             if len(self._good_envelopes) >= 1_024:
@@ -181,7 +276,7 @@ class ModernEra:
         return envelope
 
 
-def is_modern(request: Request, message: Message) -> bool:
+def is_stateless(request: HttpRequest, message: McpMessage) -> bool:
     """Body first: an envelope is modern whatever the headers say; then the header alone decides."""
     meta = message.params.get("_meta")
     if meta is not None and _VERSION_KEY_BYTES in bytes(meta):

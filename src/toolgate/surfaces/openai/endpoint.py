@@ -1,4 +1,6 @@
-"""The chat door: the OpenAI API, with the tools of the caller's scope.
+"""`GET /v1/models`: what the upstreams serve, as one list.
+
+The chat door: the OpenAI API, with the tools of the caller's scope.
 
 Order of things: who calls, what the URL asks for, one JSON body, then the handler of that resource. Nothing
 here asks a model or calls a tool; the gateway does.
@@ -6,71 +8,105 @@ here asks a model or calls a tool; the gateway does.
 
 import asyncio
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final, NamedTuple
 
-from toolgate.errors import Forbidden, MethodNotAllowed, NotFound, ParseFailed, ToolgateError
-from toolgate.gateway.auth.identity import Identities, has_lapsed
-from toolgate.gateway.discovery import Discovery
-from toolgate.gateway.roles import reaches
+import msgspec
+
+from toolgate.errors import Forbidden, MethodNotAllowed, NotFound, ParseFailed, ToolgateError, UnknownModel
+from toolgate.gateway.auth.identity import Identities, credential_lapsed, reaches
+from toolgate.gateway.auth.issuer import ResourceMetadata
 from toolgate.model.chat import ChatUpstream
+from toolgate.model.json_text import Members, decode_members
 from toolgate.model.principals import Principal
-from toolgate.model.raw import Members, decode_members
-from toolgate.surfaces.http.endpoint import refusal_headers
-from toolgate.surfaces.http.messages import Headers, Request, Responder
+from toolgate.surfaces.http.endpoint import error_headers
+from toolgate.surfaces.http.endpoint import trace_request as traced
+from toolgate.surfaces.http.messages import Headers, HttpRequest, Responder
 from toolgate.surfaces.http.parsing import (
-    carried_by,
-    check_media,
-    check_members_once,
-    check_once,
-    parse_aside,
+    check_json_media,
     parse_json,
+    parse_off_loop,
+    read_trace_headers,
+    reject_duplicate_members,
+    reject_repeated_headers,
 )
-from toolgate.surfaces.http.tracing import served as traced
-from toolgate.surfaces.openai.completions import Completions
-from toolgate.surfaces.openai.context import ChatParts
-from toolgate.surfaces.openai.exchange import Exchange, Handler, answer_headers, authorization_of
-from toolgate.surfaces.openai.models import ModelLists
-from toolgate.surfaces.openai.responses import Responses
-from toolgate.surfaces.openai.target import TASK_HEADER, parse_target
+from toolgate.surfaces.openai.completions import CompletionsHandler
+from toolgate.surfaces.openai.context import (
+    TASK_HEADER,
+    ChatExchange,
+    ChatServices,
+    Handler,
+    answer_headers,
+    authorization_of,
+    parse_target,
+)
+from toolgate.surfaces.openai.responses import ResponsesHandler
 from toolgate.surfaces.openai.wire import send_failure
+
+LIST_TIMEOUT_S: Final = 10.0
+"""For the whole list. Each upstream has less, and is left out after that."""
+
+
+class ModelsHandler:
+    """Answers requests for models."""
+
+    def __init__(self, parts: ChatServices) -> None:
+        self._parts = parts
+
+    async def serve(self, exchange: ChatExchange) -> None:
+        """All of them, or the one that the path names."""
+        upstreams = self._parts.gateway.snapshot.chat_upstreams
+        enabled = [one for _, one in sorted(upstreams.items()) if one.enabled]
+        deadline_s = asyncio.get_running_loop().time() + LIST_TIMEOUT_S
+        found = await self._parts.models.models(enabled, deadline_s=deadline_s)
+        wanted = exchange.target.rest
+        answer = _find_model(found, wanted) if wanted else {"object": "list", "data": found}
+        exchange.responder.send(200, msgspec.json.encode(answer), exchange.headers)
+
+
+def _find_model(found: Sequence[Members], model_id: str) -> Members:
+    for one in found:
+        if msgspec.json.decode(one["id"]) == model_id:
+            return one
+    raise UnknownModel(f"there is no model `{model_id[:200]}`")
+
 
 _ONCE_ONLY: Final = frozenset({b"authorization", b"content-encoding", b"content-type", TASK_HEADER})
 
 
-class Served(NamedTuple):
+class ChatRoute(NamedTuple):
     """How a resource is asked for, and who answers."""
 
     method: str
     handler: Handler
 
 
-class OpenAiDoor:
+class ChatEndpoint:
     """Serves `/v1/…` and `/t/<task_id>/v1/…`."""
 
     def __init__(
         self,
         identities: Identities,
-        parts: ChatParts,
+        parts: ChatServices,
         *,
-        discovery: Discovery | None = None,
+        discovery: ResourceMetadata | None = None,
     ) -> None:
         """`discovery`: where the tokens come from that this gateway takes beside its own keys."""
         self._identities = identities
         self._parts = parts
         self._discovery = discovery
         self._upstreams: Mapping[str, ChatUpstream] = {}
-        self._handlers: Mapping[str, Served] = {
-            "chat/completions": Served("POST", Completions(parts).serve),
-            "responses": Served("POST", Responses(parts).serve),
-            "models": Served("GET", ModelLists(parts).serve),
+        self._handlers: Mapping[str, ChatRoute] = {
+            "chat/completions": ChatRoute("POST", CompletionsHandler(parts).serve),
+            "responses": ChatRoute("POST", ResponsesHandler(parts).serve),
+            "models": ChatRoute("GET", ModelsHandler(parts).serve),
         }
 
-    async def __call__(self, request: Request, responder: Responder) -> None:
+    async def __call__(self, request: HttpRequest, responder: Responder) -> None:
         request_id = f"req_{secrets.token_hex(16)}"
         try:
-            check_once(request, _ONCE_ONLY)
+            reject_repeated_headers(request, _ONCE_ONLY)
             principal = await self._admit(request)
             target = parse_target(request)
             served = self._handlers.get(target.resource)
@@ -84,7 +120,7 @@ class OpenAiDoor:
                 )
             self._follow()
             body = await _parse_body(request) if served.method == "POST" else {}
-            exchange = Exchange(
+            exchange = ChatExchange(
                 request=request,
                 responder=responder,
                 principal=principal,
@@ -97,7 +133,7 @@ class OpenAiDoor:
         except ToolgateError as exc:
             send_failure(responder, exc, [*self._refusal_headers(request, exc), *answer_headers(request_id)])
 
-    def _traced(self, exchange: Exchange) -> AbstractContextManager[None]:
+    def _traced(self, exchange: ChatExchange) -> AbstractContextManager[None]:
         tracing = self._parts.gateway.tracing
         if tracing is None:
             return nullcontext()
@@ -108,20 +144,20 @@ class OpenAiDoor:
             **({"toolgate.task_id": exchange.task_id} if exchange.task_id else {}),
         }
         route = f"/v1/{resource}" if exchange.task_id is None else f"/t/{{task_id}}/v1/{resource}"
-        return traced(tracing, carried_by(request), verb=request.method, route=route, notes=notes)
+        return traced(tracing, read_trace_headers(request), verb=request.method, route=route, notes=notes)
 
-    async def _serve(self, exchange: Exchange, handler: Handler) -> None:
+    async def _serve(self, exchange: ChatExchange, handler: Handler) -> None:
         """A conversation lives no longer than the credential it was begun with. A stream then breaks off."""
         clock = asyncio.get_running_loop().time
         try:
             async with asyncio.timeout(None) as tenure:
-                with self._identities.until_lapsed(
+                with self._identities.hold_credential(
                     exchange.authorization, lambda: tenure.reschedule(clock())
                 ):
                     await handler(exchange)
         except TimeoutError:
             if tenure.expired():
-                raise has_lapsed() from None
+                raise credential_lapsed() from None
             raise
 
     def _follow(self) -> None:
@@ -131,7 +167,7 @@ class OpenAiDoor:
             self._upstreams = upstreams
             self._parts.models.apply(upstreams)
 
-    async def _admit(self, request: Request) -> Principal:
+    async def _admit(self, request: HttpRequest) -> Principal:
         principal = await self._identities.admit(
             authorization_of(request),
             peer=request.peer,
@@ -142,24 +178,24 @@ class OpenAiDoor:
             raise Forbidden(f"a credential of role `{principal.role}` asks no models")
         return principal
 
-    def _refusal_headers(self, request: Request, exc: ToolgateError) -> Headers:
+    def _refusal_headers(self, request: HttpRequest, exc: ToolgateError) -> Headers:
         url = None
         if self._discovery is not None:
             called_url = f"http://{request.headers.get(b'host', b'').decode('latin-1')}"
             url = self._discovery.metadata_url(called_url, "")
-        headers = refusal_headers(exc, has_credential=b"authorization" in request.headers, metadata_url=url)
+        headers = error_headers(exc, has_credential=b"authorization" in request.headers, metadata_url=url)
         return [(name.encode(), value.encode()) for name, value in headers.items()]
 
 
-async def _parse_body(request: Request) -> Members:
+async def _parse_body(request: HttpRequest) -> Members:
     """One JSON object that anybody can read again. Raises ParseFailed, UnsupportedMedia."""
-    check_media(request)
-    return await parse_aside(_parse_members, request.body)
+    check_json_media(request)
+    return await parse_off_loop(_parse_members, request.body)
 
 
 def _parse_members(body: bytes) -> Members:
     whole = parse_json(body)
     if not isinstance(whole, dict):
         raise ParseFailed("the body is not a JSON object", hint="send one JSON object as UTF-8 JSON")
-    check_members_once(body, whole)
+    reject_duplicate_members(body, whole)
     return decode_members(body)

@@ -13,55 +13,52 @@ from typing import Final
 
 import msgspec
 
-from toolgate.chat.call_filter import Continuation, NeedsAnswer, StreamFilter, filter_completion
-from toolgate.chat.declarations import Declared
-from toolgate.chat.forwarding import for_an_answer, forwarded
-from toolgate.chat.requests import ChatRequest
+from toolgate.chat.call_filter import EmptyCompletion, StreamContinuation, StreamFilter, filter_completion
+from toolgate.chat.client_tools import ClientTools
+from toolgate.chat.requests import ChatRequest, build_forwarded, disable_tools
 from toolgate.errors import ModelTimedOut, ModelUnavailable, ToolgateError
 from toolgate.gateway.chat.scope import ChatScope
-from toolgate.gateway.metering import metered
-from toolgate.model.raw import Members
-from toolgate.surfaces.http.parsing import parse_aside
-from toolgate.surfaces.openai.context import ChatParts
-from toolgate.surfaces.openai.event_stream import EventStream
-from toolgate.surfaces.openai.exchange import Exchange
-from toolgate.surfaces.openai.wire import CHAT, DONE, Api, encode_chunk
-from toolgate.upstream.models.client import ModelAnswer, ModelEvents
-from toolgate.upstream.models.events import DONE as DONE_DATA
-from toolgate.upstream.models.events import ModelEvent
+from toolgate.gateway.chat.session import meter_models
+from toolgate.model.json_text import Members
+from toolgate.surfaces.http.parsing import parse_off_loop
+from toolgate.surfaces.openai.context import ChatExchange, ChatServices
+from toolgate.surfaces.openai.wire import CHAT, DONE, ChatEventStream, ModelApi, encode_chunk
+from toolgate.upstream.models.client import ModelEventStream, ModelResponse
+from toolgate.upstream.models.streams import DONE as DONE_DATA
+from toolgate.upstream.models.streams import ModelEvent
 
 FORWARDED: Final = "forwarded"
 _TYPE: Final = b"content-type"
 _JSON: Final = b"application/json"
 
 
-async def serve(
-    exchange: Exchange, request: ChatRequest, *, scope: ChatScope, parts: ChatParts, filters: bool
+async def forward_completion(
+    exchange: ChatExchange, request: ChatRequest, *, scope: ChatScope, parts: ChatServices, filters: bool
 ) -> str:
     """Answer a request by what the model's server answers; returns how that ended.
 
     `request` is the one in `exchange`, with the messages and the model's name as that server is to get them.
     Raises a ToolgateError as long as nothing was sent.
     """
-    members = await parse_aside(lambda _: forwarded(exchange.body, request), exchange.request.body)
+    members = await parse_off_loop(lambda _: build_forwarded(exchange.body, request), exchange.request.body)
     declared = request.declared if filters else None
     return await forward(exchange, members, scope=scope, parts=parts, api=CHAT, declared=declared)
 
 
 async def forward(
-    exchange: Exchange,
+    exchange: ChatExchange,
     members: Members,
     *,
     scope: ChatScope,
-    parts: ChatParts,
-    api: Api,
-    declared: Declared | None = None,
+    parts: ChatServices,
+    api: ModelApi,
+    declared: ClientTools | None = None,
 ) -> str:
     """Pass on what comes of `members`, with no calls but of what is `declared`; with all where that is None.
 
     Returns how it ended. Raises a ToolgateError as long as nothing was sent.
     """
-    passing = _Passing(exchange, members, scope=scope, parts=parts, path=api.path)
+    passing = _PassthroughCall(exchange, members, scope=scope, parts=parts, path=api.path)
     try:
         await passing.run(declared)
     except ToolgateError as exc:
@@ -73,22 +70,22 @@ async def forward(
     return FORWARDED
 
 
-class _Passing:
+class _PassthroughCall:
     """One request on its way to the model's server, and the answer on its way back."""
 
     def __init__(
-        self, exchange: Exchange, members: Members, *, scope: ChatScope, parts: ChatParts, path: str
+        self, exchange: ChatExchange, members: Members, *, scope: ChatScope, parts: ChatServices, path: str
     ) -> None:
         self._exchange = exchange
         self._members = members
         self._upstream = scope.upstream
         self._parts = parts
-        self._models = metered(parts.gateway, parts.models, scope.caller)
+        self._models = meter_models(parts.gateway, parts.models, scope.caller)
         self._path = path
         self._deadline_s = scope.deadline_s()
-        self.events = EventStream(exchange)
+        self.events = ChatEventStream(exchange)
 
-    async def run(self, declared: Declared | None) -> None:
+    async def run(self, declared: ClientTools | None) -> None:
         """Within its time: a client that does not read on holds no place at the model's server after that."""
         try:
             async with asyncio.timeout_at(self._deadline_s):
@@ -96,25 +93,25 @@ class _Passing:
         except TimeoutError as exc:
             raise ModelTimedOut("the answer was not passed on within the time of the request") from exc
 
-    async def _run(self, declared: Declared | None) -> None:
+    async def _run(self, declared: ClientTools | None) -> None:
         is_as_sent = self._members == self._exchange.body
         body = self._exchange.request.body if is_as_sent else msgspec.json.encode(self._members)
         kept = None if declared is None else StreamFilter(declared)
         async with self._ask(body) as answer:
-            if isinstance(answer, ModelEvents):
+            if isinstance(answer, ModelEventStream):
                 await self._pass_events(answer, kept)
         # Left before the model is asked again: one request never takes two of the places that there are.
-        if isinstance(answer, ModelAnswer):
+        if isinstance(answer, ModelResponse):
             await self._pass_whole(answer, declared)
         else:
             if kept is not None and kept.unanswered:
-                await self._continue(Continuation(kept))
+                await self._continue(StreamContinuation(kept))
             if not self.events.has_begun:
                 raise ModelUnavailable("the model's server ended its answer before it had begun")
             self._exchange.responder.end()
 
     @asynccontextmanager
-    async def _ask(self, body: bytes) -> AsyncIterator[ModelEvents | ModelAnswer]:
+    async def _ask(self, body: bytes) -> AsyncIterator[ModelEventStream | ModelResponse]:
         began_s = time.perf_counter()
         async with self._models.stream(
             self._upstream, self._path, body, deadline_s=self._deadline_s, may_retry=not self.events.has_begun
@@ -123,22 +120,22 @@ class _Passing:
         latency = self._parts.gateway.metrics.model_latency(self._upstream.upstream_id)
         latency.add((time.perf_counter() - began_s) * 1e3)
 
-    def _ask_for_text(self) -> AbstractAsyncContextManager[ModelEvents | ModelAnswer]:
-        return self._ask(msgspec.json.encode(for_an_answer(self._members)))
+    def _ask_for_text(self) -> AbstractAsyncContextManager[ModelEventStream | ModelResponse]:
+        return self._ask(msgspec.json.encode(disable_tools(self._members)))
 
-    async def _pass_whole(self, answer: ModelAnswer, declared: Declared | None) -> None:
-        body: bytes | NeedsAnswer = answer.body
+    async def _pass_whole(self, answer: ModelResponse, declared: ClientTools | None) -> None:
+        body: bytes | EmptyCompletion = answer.body
         if declared is not None:
-            body = await parse_aside(partial(filter_completion, declared=declared), answer.body)
-        if isinstance(body, NeedsAnswer):
+            body = await parse_off_loop(partial(filter_completion, declared=declared), answer.body)
+        if isinstance(body, EmptyCompletion):
             async with self._ask_for_text() as second:
-                if isinstance(second, ModelEvents):
-                    raise _unlike_the_first()
-            body = await parse_aside(body.complete, second.body)
+                if isinstance(second, ModelEventStream):
+                    raise _mixed_response_kinds()
+            body = await parse_off_loop(body.complete, second.body)
         kind = answer.headers.get(_TYPE, _JSON)
         self._exchange.responder.send(answer.status, body, [(_TYPE, kind), *self._exchange.headers])
 
-    async def _pass_events(self, events: ModelEvents, kept: StreamFilter | None) -> None:
+    async def _pass_events(self, events: ModelEventStream, kept: StreamFilter | None) -> None:
         async for event in events:
             if kept is None or event.data is None:
                 await self.events.put(event.raw)
@@ -148,10 +145,10 @@ class _Passing:
             else:
                 await self._pass_event(event, kept.feed(event.data))
 
-    async def _continue(self, rest: Continuation) -> None:
+    async def _continue(self, rest: StreamContinuation) -> None:
         async with self._ask_for_text() as events:
-            if isinstance(events, ModelAnswer):
-                raise _unlike_the_first()
+            if isinstance(events, ModelResponse):
+                raise _mixed_response_kinds()
             async for event in events:
                 if event.data is None:
                     await self.events.put(event.raw)
@@ -167,5 +164,5 @@ class _Passing:
             await self.events.put(encode_chunk(data))
 
 
-def _unlike_the_first() -> ModelUnavailable:
+def _mixed_response_kinds() -> ModelUnavailable:
     return ModelUnavailable("the model's server answered once with a stream, and once with a whole answer")

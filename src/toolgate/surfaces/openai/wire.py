@@ -1,14 +1,21 @@
-"""How the chat door answers: the shapes of the OpenAI API, and the one translation of errors."""
+"""How the chat door answers: the shapes of the OpenAI API, and the one translation of errors.
 
-from collections.abc import Callable, Mapping
+An answer as a stream of events, as far as it is bytes.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from math import ceil
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from toolgate.errors import MethodNotAllowed, ModelRefused, ToolgateError
-from toolgate.gateway.asking import PATH
+from toolgate.gateway.chat.session import COMPLETIONS_PATH
 from toolgate.surfaces.http.messages import Headers, Responder
+from toolgate.surfaces.http.responder import EVENT_HEADERS, KEEPALIVE, KEEPALIVE_S
+from toolgate.surfaces.openai.context import ChatExchange
 
 DONE: Final = b"data: [DONE]\n\n"
 _TYPES: Final[Mapping[int, str]] = {
@@ -37,7 +44,7 @@ def encode_failure(exc: ToolgateError) -> tuple[int, bytes]:
             ModelRefused("the model's server does not accept this gateway's credential"),
         )
         return status, _encode({"error": describe_failure(exc, status)})
-    return status, _own_words(exc.data["body"]) or _encode({"error": describe_failure(exc, status)})
+    return status, _parse_own_error(exc.data["body"]) or _encode({"error": describe_failure(exc, status)})
 
 
 def describe_failure(exc: ToolgateError, status: int) -> dict[str, Any]:
@@ -63,33 +70,75 @@ def encode_chunk(data: bytes) -> bytes:
     return b"data: %b\n\n" % data.translate(_LINE_ENDS)
 
 
-def encode_broken(exc: ToolgateError) -> bytes:
+def encode_stream_failure(exc: ToolgateError) -> bytes:
     """How a stream ends that cannot go on: clients raise what stands in it."""
     return encode_chunk(encode_failure(exc)[1]) + DONE
 
 
-def encode_broken_response(exc: ToolgateError) -> bytes:
+def encode_response_failure(exc: ToolgateError) -> bytes:
     """The same of the Responses API, whose events have names. How many there were is not counted."""
     said = {"code": exc.code, "message": f"{exc}. {exc.hint}", "param": None}
     data = _encode({"type": "error", "sequence_number": 0, **said})
     return b"event: error\ndata: %b\n\n" % data
 
 
-class Api(NamedTuple):
+class ModelApi(NamedTuple):
     """One of the APIs of a model's server: where it is asked, and how a stream of it breaks off."""
 
     path: str
     encode_broken: Callable[[ToolgateError], bytes]
 
 
-CHAT: Final = Api(PATH, encode_broken)
-RESPONSES: Final = Api("/responses", encode_broken_response)
+CHAT: Final = ModelApi(COMPLETIONS_PATH, encode_stream_failure)
+RESPONSES: Final = ModelApi("/responses", encode_response_failure)
 
 
-def _own_words(body: str) -> bytes | None:
+def _parse_own_error(body: str) -> bytes | None:
     """An answer that has the shape clients look for; None for any other."""
     try:
         said = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError):
         return None
     return body.encode() if isinstance(said, dict) and "error" in said else None
+
+
+class ChatEventStream:
+    """Begins with the first bytes: what fails before that has a status of its own."""
+
+    def __init__(self, exchange: ChatExchange) -> None:
+        self._responder = exchange.responder
+        self._headers = [*EVENT_HEADERS, exchange.request_id_header]
+        self._is_busy = False
+        self.has_begun = False
+        """Something was sent: an error has no status of its own any more."""
+
+    async def put(self, data: bytes) -> None:
+        """Returns when the client has read most of it."""
+        if not data:
+            return
+        if not self.has_begun:
+            self.has_begun = True
+            self._responder.start(200, self._headers)
+        self._is_busy = True
+        try:
+            await self._responder.write(data)
+        finally:
+            self._is_busy = False
+
+    def end(self) -> None:
+        self._responder.end()
+
+    @contextmanager
+    def keep_alive(self) -> Iterator[None]:
+        """While the block runs, nobody on the way takes silence for the end."""
+        keeping = asyncio.get_running_loop().create_task(self._keep_alive())
+        try:
+            yield
+        finally:
+            keeping.cancel()  # it is between two words, or in one that nobody waits for
+
+    async def _keep_alive(self) -> None:
+        while True:
+            await asyncio.sleep(KEEPALIVE_S)
+            if not self._is_busy:  # a client that is slow to read has enough to read
+                await self.put(KEEPALIVE)

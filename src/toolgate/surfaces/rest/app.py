@@ -5,12 +5,12 @@ from typing import Final
 from starlette.types import ASGIApp
 
 from toolgate.govern.control import Control
-from toolgate.surfaces.rest import audit, learning
-from toolgate.surfaces.rest.framework.routing import SEE_DOCUMENT, make_router
-from toolgate.surfaces.rest.node_app import SERVING, documented
+from toolgate.surfaces.rest.framework.routing import SEE_DOCUMENT, build_router
+from toolgate.surfaces.rest.node_app import DATA_PLANE_ENDPOINTS, add_openapi_endpoint
 from toolgate.surfaces.rest.resources import (
     activity,
     approvals,
+    audit,
     audit_export,
     backups,
     catalog,
@@ -21,6 +21,7 @@ from toolgate.surfaces.rest.resources import (
     integrations,
     invocations,
     keys,
+    learning,
     logins,
     matches,
     me,
@@ -41,12 +42,12 @@ from toolgate.surfaces.rest.resources import (
 
 def rest_app(control: Control, *, elsewhere: str = SEE_DOCUMENT) -> ASGIApp:
     """The REST surface of a process that governs. `elsewhere` is a hint to who asks for what is not there."""
-    return make_router(ENDPOINTS, control, elsewhere=elsewhere)
+    return build_router(ENDPOINTS, control, elsewhere=elsewhere)
 
 
-ENDPOINTS: Final = documented(
+ENDPOINTS: Final = add_openapi_endpoint(
     (
-        *SERVING,
+        *DATA_PLANE_ENDPOINTS,
         *me.ENDPOINTS,
         *integrations.ENDPOINTS,
         *servers.ENDPOINTS,

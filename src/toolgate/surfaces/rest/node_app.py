@@ -10,31 +10,31 @@ from typing import Any, Final
 import msgspec
 from starlette.types import ASGIApp
 
-from toolgate.govern.process import Serving
+from toolgate.govern.process import GatewayProcess
 from toolgate.surfaces.rest.data_plane import calls, connect, discovery, scopes, status
-from toolgate.surfaces.rest.framework.openapi import describe
-from toolgate.surfaces.rest.framework.response import JSON, Answer
-from toolgate.surfaces.rest.framework.routing import ANYONE, Call, Endpoint, make_router
+from toolgate.surfaces.rest.framework.openapi import describe_api
+from toolgate.surfaces.rest.framework.response import JSON, RestResponse
+from toolgate.surfaces.rest.framework.routing import ANYONE, RestCall, RestEndpoint, build_router
 
 
-def node_app(serving: Serving, *, elsewhere: str) -> ASGIApp:
+def node_app(serving: GatewayProcess, *, elsewhere: str) -> ASGIApp:
     """The REST surface of a process that only serves."""
-    return make_router(NODE_ENDPOINTS, serving, elsewhere=elsewhere)
+    return build_router(NODE_ENDPOINTS, serving, elsewhere=elsewhere)
 
 
-def documented(endpoints: Sequence[Endpoint[Any]]) -> tuple[Endpoint[Any], ...]:
+def add_openapi_endpoint(endpoints: Sequence[RestEndpoint[Any]]) -> tuple[RestEndpoint[Any], ...]:
     """`endpoints`, and the one that shows the document of them all."""
 
-    async def show_document(_serving: Serving, _call: Call[None]) -> Answer:
+    async def show_document(_serving: GatewayProcess, _call: RestCall[None]) -> RestResponse:
         """This document."""
-        return Answer(encoded())
+        return RestResponse(encoded())
 
     @cache
     def encoded() -> bytes:
         """Made when it is first asked for: building the schemas of all models would slow every start."""
-        return msgspec.json.encode(describe(table))
+        return msgspec.json.encode(describe_api(table))
 
-    own = Endpoint(
+    own = RestEndpoint(
         method="GET",
         path="/openapi.json",
         role=ANYONE,
@@ -46,11 +46,11 @@ def documented(endpoints: Sequence[Endpoint[Any]]) -> tuple[Endpoint[Any], ...]:
     return table
 
 
-SERVING: Final = (
+DATA_PLANE_ENDPOINTS: Final = (
     *status.ENDPOINTS,
     *discovery.ENDPOINTS,
     *scopes.ENDPOINTS,
     *connect.ENDPOINTS,
     *calls.ENDPOINTS,
 )
-NODE_ENDPOINTS: Final = documented(SERVING)
+NODE_ENDPOINTS: Final = add_openapi_endpoint(DATA_PLANE_ENDPOINTS)

@@ -1,22 +1,273 @@
-"""What the descriptors of chats stand for: sessions, which guests fill, and the answers to what they send.
+"""The parameters of one chat session of a guest: what they say of tools, how far it may go, what models get.
+
+What they say of tools is held against the policy as soon as it is said, as a whole and with all that was said
+before: refused, nothing of it is kept. A scope is composed anew whenever it is used; nothing here widens one.
+
+Tools that a guest has itself: functions of its table that models may call.
+
+Arguments and result pass through an arena, a stretch of the guest's memory that it has set aside for them:
+
+    arguments, NUL | output, at the next multiple of 8 | the length of the output, 4 bytes
+
+Whatever such a function does with it, the model is told something, and the run goes on; but a trap is one.
+
+What the descriptors of chats stand for: sessions, which guests fill, and the answers to what they send.
 
 All of it is kept by the host, and bounded: for one session, and for all that a guest has open.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from toolgate.chat.client_tools import parse_tools
 from toolgate.chat.messages import MAX_MESSAGES
 from toolgate.chat.requests import ChatRequest, parse_chat_request
-from toolgate.errors import BodyTooLarge
-from toolgate.model.raw import Members, encode_raw
-from toolgate.surfaces.wasm.guest_tools import Arena, GuestTool
-from toolgate.surfaces.wasm.session_params import SessionParams
-from toolgate.wasm.faults import Errno, Fault
-from toolgate.wasm.fds import EPOLLIN, EPOLLOUT, Entry, FdTable
+from toolgate.errors import BodyTooLarge, InvalidParams, TooManyTools
+from toolgate.gateway.chat.tool_loop import CallerToolFailed
+from toolgate.model.chat import ChatBudgetLimits
+from toolgate.model.json_text import UNREADABLE, KnownNames, Members, decode_members, encode_raw
+from toolgate.policy.layers import parse_session_params
+from toolgate.surfaces.wasm.context import TaskContext, TaskGuest, decode_text, has_nul
+from toolgate.wasm.abi import EPOLLIN, EPOLLOUT, Errno, FdEntry, FdTable, HostcallFault
+
+MAX_PARAM_BYTES: Final = 262_144
+"""Of all parameters of a session together."""
+MAX_PARAMS: Final = 256
+MAX_CONTAINERS: Final = 20_000
+"""Objects and arrays in one: read, many empty ones are far larger than they were written."""
+_MCP: Final = "mcp."
+_TEXTS: Final = frozenset({"model", "backend"})
+_NUMBERS: Final[Mapping[str, tuple[str, int]]] = {
+    "max_iterations": ("max_iterations", 0),
+    "max_total_tool_calls": ("max_total_tool_calls", 0),
+    "max_tool_calls": ("max_total_tool_calls", 0),
+    "max_tool_output_bytes": ("max_tool_output_bytes", 256),
+    "timeout_ms": ("wall_clock_ms", 1),
+}
+"""The budgets that they narrow, and the least each can be narrowed to."""
+_ARENA: Final = frozenset({"tool_arena_ptr", "tool_arena_len"})
+_OWN: Final = _TEXTS | _NUMBERS.keys() | _ARENA
+"""What is for the host, and never forwarded."""
+_IGNORED: Final = frozenset({"messages", "tools", "stream", "stream_options"})
+"""What a session says in another way."""
+_KNOWN: Final = KnownNames(*_OWN, *_IGNORED, "tool_choice", "functions", "function_call", prefixes=(_MCP,))
+"""A parameter that a model's server may take for one of these, or for another parameter, is refused."""
+
+
+class _Param(msgspec.Struct):
+    key: str = ""
+    value: msgspec.Raw = msgspec.Raw(b"null")
+
+
+_decode_param = msgspec.json.Decoder(_Param).decode
+
+
+def parse_param(data: bytes) -> tuple[str, msgspec.Raw]:
+    """Key and value of a SET_PARAM. Fault EINVAL for what is no text, EIO for what is no parameter."""
+    decode_text(data)
+    if data.count(b"{") + data.count(b"[") > MAX_CONTAINERS:
+        raise HostcallFault(Errno.EINVAL)
+    try:
+        param = _decode_param(data)
+        msgspec.json.decode(param.value)
+    except UNREADABLE as exc:
+        raise HostcallFault(Errno.EIO) from exc
+    if has_nul(data):
+        raise HostcallFault(Errno.EINVAL)
+    if not param.key:
+        raise HostcallFault(Errno.EIO)
+    return param.key, param.value
+
+
+class SessionParams:
+    """What a guest has set so far."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, Any] = {}
+        self._forwarded: Members = {}
+        self._sizes: dict[str, int] = {}
+
+    def set(self, guest: TaskGuest, key: str, value: msgspec.Raw) -> None:
+        """One more, or another value. Raises what it is refused with; then all is as it was."""
+        if key not in self._sizes and len(self._sizes) >= MAX_PARAMS:
+            raise HostcallFault(Errno.ENOMEM)
+        if _KNOWN.find_impostor(dict.fromkeys((*self._forwarded, key))) is not None:
+            raise HostcallFault(Errno.EINVAL)
+        size = len(key.encode()) + len(value)
+        if self.size - self._sizes.get(key, 0) + size > MAX_PARAM_BYTES:
+            raise HostcallFault(Errno.ENOMEM)
+        decoded = msgspec.json.decode(value)
+        if key.startswith(_MCP):
+            candidate = {**self.mcp, key: decoded}
+            guest.wait(lambda: _check_scope(guest.context, candidate))
+        else:
+            _check_own(key, decoded)
+        if key in _IGNORED:
+            return
+        self._sizes[key] = size
+        if key.startswith(_MCP) or key in _OWN:
+            self._values[key] = decoded
+        else:
+            self._forwarded[key] = msgspec.Raw(bytes(value))
+
+    @property
+    def size(self) -> int:
+        """In bytes, of all."""
+        return sum(self._sizes.values())
+
+    @property
+    def mcp(self) -> Mapping[str, Any]:
+        """Those that speak of tools."""
+        return {key: value for key, value in self._values.items() if key.startswith(_MCP)}
+
+    @property
+    def forwarded(self) -> Members:
+        """Those that models get, as the guest wrote them."""
+        return dict(self._forwarded)
+
+    @property
+    def model(self) -> str:
+        """Empty where none was set."""
+        model: str = self._values.get("model", "")
+        return model
+
+    @property
+    def backend(self) -> str:
+        """The chat upstream to ask; empty where none was set."""
+        backend: str = self._values.get("backend", "")
+        return backend
+
+    @property
+    def arena(self) -> tuple[int, int]:
+        """Where in the guest's memory arguments and results of its own tools are put, and how much fits."""
+        return self._values.get("tool_arena_ptr", 0), self._values.get("tool_arena_len", 0)
+
+    @property
+    def budgets(self) -> ChatBudgetLimits:
+        """How far one send may go. Nothing here makes a budget larger than it was."""
+        return ChatBudgetLimits(
+            **{
+                budget: max(self._values[key], least)
+                for key, (budget, least) in _NUMBERS.items()
+                if key in self._values
+            }
+        )
+
+
+async def _check_scope(context: TaskContext, params: Mapping[str, Any]) -> None:
+    """Raises what a scope with `params` is refused with. One with too many tools may yet be narrowed."""
+    with context.record_denials():
+        try:
+            context.gateway.check_scope(replace(context.caller, request=parse_session_params(params)))
+        except TooManyTools:
+            return
+
+
+def _check_own(key: str, value: object) -> None:
+    """InvalidParams for a value that the host could not use. What is a model's, models judge."""
+    if key in _TEXTS and not isinstance(value, str):
+        raise InvalidParams(f"`{key}` is not a string", hint="send a value of that kind")
+    is_count = type(value) is int and 0 <= value < 2**32
+    if (key in _NUMBERS or key in _ARENA) and not is_count:
+        raise InvalidParams(f"`{key}` is not a count", hint="send a value of that kind")
+
+
+MAX_OUTPUT_BYTES: Final = 1_048_576
+_FUNCTION: Final = msgspec.Raw(b'"function"')
+_CELL_BYTES: Final = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestTool:
+    """A function at `index` of the guest's table, and what models are told of it: an entry of `tools`."""
+
+    name: str
+    index: int
+    declared: msgspec.Raw
+
+
+class Arena(NamedTuple):
+    """Where in the guest's memory it lies, and how long it is."""
+
+    start: int
+    length: int
+
+
+def parse_guest_tool(data: bytes, index: int) -> GuestTool:
+    """A tool as the OpenAI API writes it, or only what it holds. Raises Fault EINVAL and InvalidChat."""
+    try:
+        members = decode_members(data.decode(errors="replace"))
+    except UNREADABLE as exc:
+        raise HostcallFault(Errno.EINVAL) from exc
+    entry = encode_raw(_complete_entry(members))
+    declared = parse_tools({"tools": encode_raw([entry])})
+    if declared.other_kinds:
+        raise HostcallFault(Errno.EINVAL)
+    (name,) = declared.functions
+    return GuestTool(name=name, index=index, declared=entry)
+
+
+def call_guest_tool(
+    guest: TaskGuest, tool: GuestTool, arena: Arena, arguments: bytes, *, max_bytes: int
+) -> str:
+    """What the function says; on the guest's thread. Raises OwnToolFailed, and Stopped where it traps."""
+    try:
+        return _call_tool(guest, tool, _ArenaCall(guest, arena, arguments), max_bytes=max_bytes)
+    except HostcallFault as exc:
+        raise CallerToolFailed(f"tool rc: {-exc.errno}") from exc
+
+
+def _complete_entry(members: Members) -> Members:
+    if "function" in members:
+        return {"type": _FUNCTION, **members}
+    held = {name: raw for name, raw in members.items() if name != "type"}
+    return {"type": members.get("type", _FUNCTION), "function": encode_raw(held)}
+
+
+class _ArenaCall:
+    """The arena during one call: arguments are in it, and the rest is for the output."""
+
+    def __init__(self, guest: TaskGuest, arena: Arena, arguments: bytes) -> None:
+        if arena.start <= 0 or arena.length <= 0:
+            raise HostcallFault(Errno.EFAULT)
+        self.arguments = arena.start
+        self.length = len(arguments)
+        self.output = -(-(arena.start + len(arguments) + 1) // 8) * 8
+        room = arena.start + arena.length - self.output - _CELL_BYTES
+        self.room = min(room - room % _CELL_BYTES, MAX_OUTPUT_BYTES)
+        if self.room <= 0:
+            raise HostcallFault(Errno.ENOSPC)
+        guest.write(arena.start, arguments + b"\0")
+
+
+def _call_tool(guest: TaskGuest, tool: GuestTool, exchange: _ArenaCall, *, max_bytes: int) -> str:
+    """Called once more where it says how much room it needs, and there is that much."""
+    capacity = min(exchange.room, max_bytes)
+    rc, length = _attempt(guest, tool, exchange, capacity)
+    if rc == -Errno.ENOSPC and length <= exchange.room:
+        capacity = max(length, capacity)
+        rc, length = _attempt(guest, tool, exchange, capacity)
+    if rc:
+        raise CallerToolFailed(f"tool rc: {rc}")
+    if length > capacity:
+        raise HostcallFault(Errno.EIO)
+    try:
+        return guest.read(exchange.output, length, most=MAX_OUTPUT_BYTES).decode()
+    except UnicodeDecodeError as exc:
+        raise HostcallFault(Errno.EIO) from exc
+
+
+def _attempt(guest: TaskGuest, tool: GuestTool, exchange: _ArenaCall, capacity: int) -> tuple[int, int]:
+    """What the function returns, and the length it leaves in the cell after the output."""
+    cell = exchange.output + -(-capacity // _CELL_BYTES) * _CELL_BYTES
+    guest.write_u32(cell, capacity)
+    rc = guest.call_table(tool.index, exchange.arguments, exchange.length, exchange.output, cell)
+    return rc, guest.read_u32(cell)
+
 
 MAX_SESSION_BYTES: Final = 4 * 1024 * 1024
 """Of the messages of one session, and as many of its tools."""
@@ -26,7 +277,7 @@ MAX_KEPT_BYTES: Final = 32 * 1024 * 1024
 """Of all sessions and answers that a guest has open. What one send adds is bounded by its budgets."""
 
 
-class ChatEntry(Entry):
+class ChatEntry(FdEntry):
     """A session or an answer."""
 
 
@@ -59,7 +310,7 @@ class ChatSession(ChatEntry):
     def write_message(self, message: msgspec.Raw) -> None:
         """One more. Fault ENOMEM where there are too many, or too much in them."""
         if self._bytes + len(message) > MAX_SESSION_BYTES or len(self._messages) >= MAX_MESSAGES:
-            raise Fault(Errno.ENOMEM)
+            raise HostcallFault(Errno.ENOMEM)
         self._messages.append(message)
         self._bytes += len(message)
 
@@ -69,7 +320,7 @@ class ChatSession(ChatEntry):
             return
         is_too_much = self._tool_bytes + len(tool.declared) > MAX_SESSION_BYTES
         if is_too_much or len(self.tools) >= MAX_GUEST_TOOLS:
-            raise Fault(Errno.ENOMEM)
+            raise HostcallFault(Errno.ENOMEM)
         self.tools[tool.name] = tool
         self._tool_bytes += len(tool.declared)
 
@@ -91,14 +342,14 @@ class ChatSession(ChatEntry):
     def sending(self) -> Iterator[None]:
         """While this is entered nothing else can be sent: two would tell one story each."""
         if self._is_sending:
-            raise Fault(Errno.EAGAIN)
+            raise HostcallFault(Errno.EAGAIN)
         self._is_sending = True
         try:
             yield
         finally:
             self._is_sending = False
 
-    def go_on_with(self, history: Sequence[msgspec.Raw], *, of: ChatRequest) -> None:
+    def replace_history(self, history: Sequence[msgspec.Raw], *, of: ChatRequest) -> None:
         """What was said stands from now on where the messages of a request stood, before later ones."""
         later = self._messages[len(of.messages) :]
         self._messages = [*history, *later]
@@ -140,4 +391,4 @@ def check_kept(fds: FdTable) -> None:
     """Fault ENOMEM where a guest has as much open as it may."""
     chats = (entry for entry in fds.entries().values() if isinstance(entry, ChatSession | ChatResponse))
     if sum(chat.kept_bytes for chat in chats) >= MAX_KEPT_BYTES:
-        raise Fault(Errno.ENOMEM)
+        raise HostcallFault(Errno.ENOMEM)

@@ -1,4 +1,7 @@
-"""What one run of a guest has of the gateway: whose it is, and the way to tools and models."""
+"""What one run of a guest has of the gateway: whose it is, and the way to tools and models.
+
+Texts that guests hand over as names, keys and JSON: UTF-8 without NUL, or nothing.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,9 +11,9 @@ from typing import Final
 from toolgate.errors import BudgetExceeded, PolicyDenied, ToolCallLimit
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.scope.caller import Caller, Trace
-from toolgate.model.invocations import MAX_CALLS_KEPT, CallMade
+from toolgate.model.invocations import MAX_CALLS_KEPT, InvocationCall
 from toolgate.upstream.models.client import Models
-from toolgate.wasm.abi import Guest
+from toolgate.wasm.abi import Errno, Guest, HostcallFault
 
 DOOR: Final = "hostcall"
 """What the audit calls this door."""
@@ -26,7 +29,7 @@ class CallLog:
         self.total = 0
         self.model_asks = 0
         self.denials = 0
-        self.kept: list[CallMade] = []
+        self.kept: list[InvocationCall] = []
 
     @property
     def left(self) -> int:
@@ -38,7 +41,7 @@ class CallLog:
             raise ToolCallLimit(f"this run has made {self._most} calls, as many as it may")
         self.total += 1
 
-    def keep(self, call: CallMade) -> None:
+    def keep(self, call: InvocationCall) -> None:
         """What became of one."""
         if len(self.kept) < MAX_CALLS_KEPT:
             self.kept.append(call)
@@ -64,7 +67,7 @@ class TaskContext:
         return Trace(DOOR, self.invocation_id, self.invocation_id, trace_id=self.trace_id)
 
     @contextmanager
-    def denials_recorded(self) -> Iterator[None]:
+    def record_denials(self) -> Iterator[None]:
         """Whoever asks for more than it may have is on record. On the event loop, like all of a gateway."""
         try:
             yield
@@ -77,3 +80,24 @@ class TaskContext:
 
 
 TaskGuest = Guest[TaskContext]
+
+
+def read_text(guest: TaskGuest, pointer: int, length: int, *, most: int) -> str:
+    """The text at `pointer`. Fault EFAULT outside of the memory, and EINVAL as `decode_text`."""
+    return decode_text(guest.read(pointer, length, most=most))
+
+
+def decode_text(data: bytes) -> str:
+    """Fault EINVAL for bytes that are no UTF-8, or hold a NUL."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as exc:
+        raise HostcallFault(Errno.EINVAL) from exc
+    if "\0" in text:
+        raise HostcallFault(Errno.EINVAL)
+    return text
+
+
+def has_nul(json: bytes) -> bool:
+    """Whether a NUL stands in a text anywhere in `json`, where it can only be written as an escape."""
+    return b"\\u0000" in json.replace(b"\\\\", b"")  # without backslashes that stand for themselves

@@ -1,4 +1,9 @@
-"""`spear_epoll_*` and `spear_fd_ctl`: waiting for descriptors, and what there is to know of one.
+"""How a guest narrows one of its MCP descriptors: fewer tools, fewer calls, less time, less output.
+
+A descriptor starts with all that the task lets its guest have. Each change can only take away. The lists are
+checked by the policy of the request layer, so a tool that a descriptor excludes is one that does not exist.
+
+`spear_epoll_*` and `spear_fd_ctl`: waiting for descriptors, and what there is to know of one.
 
 Calls are answered before they return, so nothing becomes ready while a guest waits: a wait with nothing ready
 is a sleep.
@@ -6,18 +11,127 @@ is a sleep.
 
 import struct
 from collections.abc import Callable, Mapping
-from typing import Final
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
 
 import msgspec
 
-from toolgate.model.raw import UNREADABLE
-from toolgate.surfaces.wasm.context import TaskContext, TaskGuest
-from toolgate.surfaces.wasm.fd_policy import MAX_POLICY_BYTES
-from toolgate.surfaces.wasm.texts import decode_text
-from toolgate.wasm.abi import SPEAR, HostFunction
-from toolgate.wasm.faults import Errno, Fault
-from toolgate.wasm.fds import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, Entry, FdTable
+from toolgate.errors import InvalidParams, PolicyDenied
+from toolgate.model.effects import UNSTATED
+from toolgate.model.json_text import UNREADABLE
+from toolgate.model.names import ToolRef, kind_of
+from toolgate.policy.layers import SessionRequest, parse_session_params
+from toolgate.policy.patterns import Patterns, effect_of, has_wildcard
+from toolgate.surfaces.wasm.context import TaskContext, TaskGuest, decode_text
+from toolgate.wasm.abi import (
+    EPOLLERR,
+    EPOLLHUP,
+    EPOLLIN,
+    EPOLLOUT,
+    SPEAR,
+    Errno,
+    FdEntry,
+    FdTable,
+    HostcallFault,
+    HostFunction,
+)
 from toolgate.wasm.signatures import host_functions
+
+MAX_POLICY_BYTES: Final = 65_536
+"""Of one change: a thousand patterns of the usual length."""
+
+_MIN_TIMEOUT_MS: Final = 100
+"""As of a server's own `tool_timeout_ms`: less would end calls before they reach it."""
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+
+
+class _PolicyChange(msgspec.Struct, forbid_unknown_fields=True):
+    """The JSON object of one change. A null is not an absent member, and refused."""
+
+    allow: list[str] | msgspec.UnsetType = msgspec.UNSET
+    deny: list[str] | msgspec.UnsetType = msgspec.UNSET
+    max_calls: _Count | msgspec.UnsetType = msgspec.UNSET
+    timeout_ms: _Count | msgspec.UnsetType = msgspec.UNSET
+    max_output_bytes: _Count | msgspec.UnsetType = msgspec.UNSET
+
+
+_decode_change = msgspec.json.Decoder(_PolicyChange).decode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FdPolicy:
+    """What is left of a descriptor. None: this part does not restrict."""
+
+    allow: tuple[str, ...] | None = None
+    deny: tuple[str, ...] = ()
+    max_calls: int | None = None
+    """Counted since the descriptor was opened."""
+    timeout_ms: int | None = None
+    max_output_bytes: int | None = None
+
+    def narrow(self, data: bytes, *, server_id: str) -> "FdPolicy":
+        """This and what the JSON in `data` takes away. Raises InvalidParams, and PolicyDenied for more."""
+        try:
+            change = _decode_change(data)
+        except UNREADABLE as exc:
+            raise InvalidParams(f"the policy of the descriptor cannot be read: {exc}") from exc
+        lists = {
+            f"mcp.tool_{name}list": value
+            for name, value in (("allow", change.allow), ("deny", change.deny))
+            if value is not msgspec.UNSET
+        }
+        if self.deny and "mcp.tool_denylist" in lists:
+            # The limits of one list hold for all denials together: each is held against each tool.
+            lists["mcp.tool_denylist"] = [*self.deny, *lists["mcp.tool_denylist"]]
+        asked = parse_session_params(lists)
+        if asked.allow is not None:
+            self._check_within(asked.allow, server_id)
+        return FdPolicy(
+            allow=self.allow if asked.allow is None else asked.allow,
+            deny=asked.deny or self.deny,
+            max_calls=_narrow_limit(self.max_calls, change.max_calls),
+            timeout_ms=_narrow_limit(self.timeout_ms, change.timeout_ms, at_least=_MIN_TIMEOUT_MS),
+            max_output_bytes=_narrow_limit(self.max_output_bytes, change.max_output_bytes),
+        )
+
+    def request(self, server_id: str) -> SessionRequest:
+        """What a call on the descriptor asks of policy."""
+        return SessionRequest(enabled=True, servers=(server_id,), allow=self.allow, deny=self.deny)
+
+    def shown(self) -> Mapping[str, Any]:
+        """The parts that restrict."""
+        parts = {name: getattr(self, name) for name in FdPolicy.__slots__}
+        return {name: value for name, value in parts.items() if value not in (None, ())}
+
+    def _check_within(self, allow: tuple[str, ...], server_id: str) -> None:
+        """PolicyDenied for an entry that the list so far does not hold.
+
+        A pattern, an effect, a prompt or a resource is within it only as the same text: whether one pattern
+        covers another is not computed.
+        """
+        if self.allow is None:
+            return
+        before = Patterns.of(self.allow)
+        for entry in allow:
+            ref = ToolRef(server_id, entry.removeprefix(f"{server_id}/"))
+            is_name = not has_wildcard(entry) and effect_of(entry) is None and not kind_of(entry)
+            matches = is_name and before.first_match(ref, effects=UNSTATED, is_deny=False) is not None
+            if entry not in self.allow and not matches:
+                raise PolicyDenied(
+                    f"`{ascii(entry[:80])[1:-1]}` is not within what the descriptor allows",
+                    hint="a descriptor can only be narrowed; open the server again for another list",
+                )
+
+
+NO_POLICY: Final = FdPolicy()
+
+
+def _narrow_limit(now: int | None, asked: int | msgspec.UnsetType, *, at_least: int = 0) -> int | None:
+    if isinstance(asked, msgspec.UnsetType):
+        return now
+    wanted = max(asked, at_least)
+    return wanted if now is None else min(now, wanted)
+
 
 EPOLL_CTL_ADD: Final = 1
 EPOLL_CTL_MOD: Final = 2
@@ -43,7 +157,7 @@ _MASK_NAMES: Final = {
 _FLAGS: Final = frozenset({"O_NONBLOCK"})
 
 
-class Epoll(Entry):
+class Epoll(FdEntry):
     """Descriptors that are watched, each with what for."""
 
     kind = "Epoll"
@@ -76,15 +190,15 @@ def spear_epoll_create(guest: TaskGuest) -> int:
 def spear_epoll_ctl(guest: TaskGuest, epfd: int, op: int, fd: int, events: int) -> int:
     """Watch `fd`, for something else, or no longer."""
     epoll = guest.fds.get(epfd, Epoll)
-    if isinstance(guest.fds.get(fd, Entry), Epoll):
-        raise Fault(Errno.EINVAL)
+    if isinstance(guest.fds.get(fd, FdEntry), Epoll):
+        raise HostcallFault(Errno.EINVAL)
     if op == EPOLL_CTL_ADD:
         epoll.add(fd, events, guest.fds)
         return 0
     if op not in (EPOLL_CTL_MOD, EPOLL_CTL_DEL):
-        raise Fault(Errno.EINVAL)
+        raise HostcallFault(Errno.EINVAL)
     if fd not in epoll.interest:
-        raise Fault(Errno.ENOENT)
+        raise HostcallFault(Errno.ENOENT)
     if op == EPOLL_CTL_MOD:
         epoll.interest[fd] = events
     else:
@@ -98,7 +212,7 @@ def spear_epoll_wait(guest: TaskGuest, epfd: int, out: int, out_length: int, tim
     room = guest.check_out(out, out_length) // _RECORD.size
     if room == 0:
         guest.write_u32(out_length, _RECORD.size)
-        raise Fault(Errno.ENOSPC)
+        raise HostcallFault(Errno.ENOSPC)
     ready = epoll.ready(guest.fds)[:room]
     if not ready and timeout_ms:
         guest.sleep(None if timeout_ms < 0 else timeout_ms / 1e3)
@@ -113,10 +227,10 @@ def spear_epoll_close(guest: TaskGuest, epfd: int) -> int:
 
 def spear_fd_ctl(guest: TaskGuest, fd: int, command: int, argument: int, argument_length: int) -> int:
     """Set the flags of a descriptor, narrow it, or tell something of it."""
-    entry = guest.fds.get(fd, Entry)
+    entry = guest.fds.get(fd, FdEntry)
     if command == SET_FLAGS:
         length = guest.read_u32(argument_length)
-        entry.flags = _changed(entry.flags, guest.read(argument, length, most=MAX_FLAGS_BYTES))
+        entry.flags = _change_flags(entry.flags, guest.read(argument, length, most=MAX_FLAGS_BYTES))
         return 0
     if command == NARROW:
         length = guest.read_u32(argument_length)
@@ -124,34 +238,34 @@ def spear_fd_ctl(guest: TaskGuest, fd: int, command: int, argument: int, argumen
         decode_text(data)
         entry.narrow(data)
         return 0
-    tell = _TOLD.get(command)
+    tell = _REPORTS.get(command)
     if tell is None:
-        raise Fault(Errno.EINVAL)
+        raise HostcallFault(Errno.EINVAL)
     guest.check_out(argument, argument_length)
     return guest.put_out(argument, argument_length, msgspec.json.encode(tell(entry)))
 
 
-class _Change(msgspec.Struct):
+class _FlagsChange(msgspec.Struct):
     set: frozenset[str] = frozenset()
     clear: frozenset[str] = frozenset()
 
 
-_decode_change = msgspec.json.Decoder(_Change).decode
+_decode_flags_change = msgspec.json.Decoder(_FlagsChange).decode
 
 
-def _changed(flags: frozenset[str], data: bytes) -> frozenset[str]:
+def _change_flags(flags: frozenset[str], data: bytes) -> frozenset[str]:
     """`flags` as the JSON in `data` wants them. Fault EINVAL."""
     decode_text(data)
     try:
-        change = _decode_change(data)
+        change = _decode_flags_change(data)
     except UNREADABLE as exc:
-        raise Fault(Errno.EINVAL) from exc
+        raise HostcallFault(Errno.EINVAL) from exc
     if not change.set | change.clear <= _FLAGS:
-        raise Fault(Errno.EINVAL)
+        raise HostcallFault(Errno.EINVAL)
     return (flags | change.set) - change.clear
 
 
-def _status(entry: Entry) -> Mapping[str, object]:
+def _status(entry: FdEntry) -> Mapping[str, object]:
     mask = entry.poll_mask()
     return {
         "kind": entry.kind,
@@ -163,7 +277,7 @@ def _status(entry: Entry) -> Mapping[str, object]:
     }
 
 
-_TOLD: Final[Mapping[int, Callable[[Entry], Mapping[str, object]]]] = {
+_REPORTS: Final[Mapping[int, Callable[[FdEntry], Mapping[str, object]]]] = {
     GET_FLAGS: lambda entry: {"flags": sorted(entry.flags)},
     GET_KIND: lambda entry: {"kind": entry.kind},
     GET_STATUS: _status,

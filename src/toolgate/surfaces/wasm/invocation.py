@@ -21,14 +21,14 @@ from toolgate.errors import NotFound, PolicyDenied, ToolgateError
 from toolgate.gateway.auth.identity import principal_of
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.scope.caller import Caller
-from toolgate.model.invocations import MAX_LOG_LINES, EndedBy, Ending, Invocation, LogLine
+from toolgate.model.invocations import MAX_LOG_LINES, EndedBy, Invocation, InvocationResult, LogLine
 from toolgate.model.principals import Key, Principal
-from toolgate.model.workloads import Workload
-from toolgate.registry.invocations.contract import HEARTBEAT_S, LEASE_MS, Queue
+from toolgate.model.tasks import Workload
+from toolgate.registry.invocations.contract import HEARTBEAT_S, LEASE_MS, InvocationQueue
 from toolgate.surfaces.wasm.context import DOOR, CallLog, TaskContext
-from toolgate.telemetry.spans import Span, named, span_of, trace_id_of
+from toolgate.telemetry.spans import Span, make_span_name, open_span, read_trace_id
 from toolgate.upstream.models.client import Models
-from toolgate.wasm.run import Cause, Job, Run
+from toolgate.wasm.run import EndCause, GuestJob, GuestRun
 
 REVISION_S: Final = 30.0
 """How long a node may take to hear of what the registry held when an invocation was made."""
@@ -43,11 +43,11 @@ _log = logging.getLogger(__name__)
 class GuestSlots(Protocol):
     """Where guests run."""
 
-    async def run(self, run: Run[TaskContext]) -> Ending:
+    async def run(self, run: GuestRun[TaskContext]) -> InvocationResult:
         """From its start to its end. Cancelled, it kills the run and waits for its end."""
 
 
-class Modules(Protocol):
+class ModuleSource(Protocol):
     """Modules that are fit to be loaded."""
 
     async def open(self, sha256: str) -> Path:
@@ -55,18 +55,18 @@ class Modules(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
+class GuestServices:
     """All that it takes to run a task."""
 
     gateway: Gateway
     models: Models
-    queue: Queue
+    queue: InvocationQueue
     slots: GuestSlots
-    modules: Modules
+    modules: ModuleSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class LeaseTiming:
     """How often things are reported, and how soon they are noticed."""
 
     lease_s: float = LEASE_MS / 1000
@@ -85,19 +85,19 @@ class Pace:
         return self.lease_s / 15
 
 
-class Running:
+class InvocationRun:
     """One attempt at one invocation."""
 
-    def __init__(self, claimed: Invocation, means: Means, pace: Pace) -> None:
+    def __init__(self, claimed: Invocation, means: GuestServices, pace: LeaseTiming) -> None:
         self._claimed = claimed
         self._means = means
         self._pace = pace
         self._calls = CallLog(0)
         self._principal = claimed.principal
         self._module = ""
-        self._run: Run[TaskContext] | None = None
-        self._work: asyncio.Task[Ending] | None = None
-        self._stopped: Cause | None = None
+        self._run: GuestRun[TaskContext] | None = None
+        self._work: asyncio.Task[InvocationResult] | None = None
+        self._stopped: EndCause | None = None
         self._lines: list[LogLine] = []
         """Written, and not known to be heard of."""
         self._heard = asyncio.Event()
@@ -126,7 +126,7 @@ class Running:
         """End it, wherever it is. The first reason stays."""
         if self._stopped is not None:
             return
-        self._stopped = Cause(ended_by, message)
+        self._stopped = EndCause(ended_by, message)
         if self._run is not None:
             self._run.kill(ended_by, message)
         elif self._work is not None:
@@ -134,7 +134,7 @@ class Running:
 
     # The work
 
-    async def _do(self) -> Ending:
+    async def _do(self) -> InvocationResult:
         try:
             async with asyncio.timeout(REVISION_S):
                 await self._means.gateway.reached(self._claimed.revision)
@@ -143,14 +143,14 @@ class Running:
             path = await self._means.modules.open(found.module)
         except TimeoutError:
             message = f"its node did not hear of revision {self._claimed.revision} of the registry in time"
-            return _ending_of(Cause("internal", message))
-        except _Refused as refused:
-            return _ending_of(refused.cause)
+            return _build_ending(EndCause("internal", message))
+        except _StartRefused as refused:
+            return _build_ending(refused.cause)
         except ToolgateError as exc:
-            return _ending_of(Cause("module", f"{exc}: {exc.hint}"))
+            return _build_ending(EndCause("module", f"{exc}: {exc.hint}"))
         await self._heard.wait()
         with self._traced() as span:
-            self._run = Run(self._job(found, path))
+            self._run = GuestRun(self._job(found, path))
             ending = await self._means.slots.run(self._run)
             if span is not None and ending.state != "succeeded":
                 span.fail(ending.ended_by)
@@ -164,22 +164,24 @@ class Running:
             "toolgate.task_id": self._claimed.task_id,
             "toolgate.invocation_id": self._claimed.invocation_id,
         }
-        return span_of(self._means.gateway.tracing, named("run", self._claimed.task_id), "server", notes)
+        return open_span(
+            self._means.gateway.tracing, make_span_name("run", self._claimed.task_id), "server", notes
+        )
 
     def _find(self) -> Workload:
         """What is to be run, and as whom, as the registry has it now. Raises _Refused."""
         task_id, gateway = self._claimed.task_id, self._means.gateway
         principal = self._proven()
         if principal is None:
-            raise _Refused("revoked", "the key that it was begun with is revoked, or has expired")
+            raise _StartRefused("revoked", "the key that it was begun with is revoked, or has expired")
         self._principal = principal
         task = gateway.snapshot.tasks.get(task_id)
         if task is None or task.workload is None:
-            raise _Refused("module", f"the task `{task_id}` is gone, or has no workload any more")
+            raise _StartRefused("module", f"the task `{task_id}` is gone, or has no workload any more")
         try:
             gateway.task_policy(Caller(principal, task_id))
         except NotFound:
-            raise _Refused(
+            raise _StartRefused(
                 "revoked", f"the key that it was begun with is not for `{task_id}` any more"
             ) from None
         self._module = task.workload.module
@@ -192,11 +194,11 @@ class Running:
         if policy is None or not policy.require_servers:
             return
         try:
-            await gateway.settled_view(caller, for_call=True)
+            await gateway.wait_for_view(caller, for_call=True)
         except PolicyDenied as exc:
-            raise _Refused("module", f"{exc}; {exc.hint}") from None
+            raise _StartRefused("module", f"{exc}; {exc.hint}") from None
 
-    def _job(self, workload: Workload, path: Path) -> Job[TaskContext]:
+    def _job(self, workload: Workload, path: Path) -> GuestJob[TaskContext]:
         self._calls = CallLog(workload.limits.max_calls)
         deadline_s = asyncio.get_running_loop().time() + workload.limits.wall_clock_ms / 1000
         context = TaskContext(
@@ -207,9 +209,9 @@ class Running:
             calls=self._calls,
             wall_s=time.time,
             deadline_s=deadline_s,
-            trace_id=trace_id_of(self._means.gateway.tracing),
+            trace_id=read_trace_id(self._means.gateway.tracing),
         )
-        return Job(
+        return GuestJob(
             module=path,
             sha256=workload.module,
             args=(self._claimed.task_id, *workload.args),
@@ -220,15 +222,17 @@ class Running:
         )
 
     def _proven(self) -> Principal | None:
-        return _proven_now(self._claimed.principal, self._means.gateway.snapshot.keys)
+        return _find_principal(self._claimed.principal, self._means.gateway.snapshot.keys)
 
-    def _ending(self, work: "asyncio.Task[Ending]") -> Ending:
+    def _ending(self, work: "asyncio.Task[InvocationResult]") -> InvocationResult:
         """How the work ended, with what only this side knows."""
         if work.cancelled():
-            ending = _ending_of(self._stopped or Cause("node_stopped", "its node stopped"))
+            ending = _build_ending(self._stopped or EndCause("node_stopped", "its node stopped"))
         elif (exc := work.exception()) is not None:
             _log.error("an invocation of `%s` failed inside the node", self._claimed.task_id, exc_info=exc)
-            ending = _ending_of(Cause("internal", "the run failed inside its node, whose log says more"))
+            ending = _build_ending(
+                EndCause("internal", "the run failed inside its node, whose log says more")
+            )
         else:
             ending = work.result()
         usage = replace(ending.usage, tool_calls=self._calls.total, model_asks=self._calls.model_asks)
@@ -236,7 +240,7 @@ class Running:
 
     # The reports
 
-    async def _attend(self, work: "asyncio.Task[Ending]") -> None:
+    async def _attend(self, work: "asyncio.Task[InvocationResult]") -> None:
         """Report while the work goes on, and end it where it may not. A report that hangs delays no look."""
         reporting = asyncio.create_task(self._keep_reporting())
         try:
@@ -272,7 +276,7 @@ class Running:
         if self._run is not None and (taken := self._run.output.take()):
             self._lines = newest_lines([*self._lines, *taken])
 
-    async def _report(self, ending: Ending | None = None) -> bool:
+    async def _report(self, ending: InvocationResult | None = None) -> bool:
         """Tell the queue what is new; whether it has heard."""
         loop = asyncio.get_running_loop()
         began_s, lines = loop.time(), tuple(self._lines)
@@ -301,7 +305,7 @@ class Running:
             self.stop("cancelled", "it was cancelled")
         return True
 
-    async def _report_end(self, ending: Ending) -> None:
+    async def _report_end(self, ending: InvocationResult) -> None:
         """Until it is heard, or is another's business. It counts if the queue has not given it away since."""
         self._gather()
         loop = asyncio.get_running_loop()
@@ -312,7 +316,7 @@ class Running:
             await asyncio.sleep(self._pace.retry_s)
         _log.warning("the end of invocation %s was not heard of", self._claimed.invocation_id)
 
-    def _record(self, ending: Ending, took_ms: int) -> None:
+    def _record(self, ending: InvocationResult, took_ms: int) -> None:
         gateway = self._means.gateway
         gateway.metrics.invocations[ending.state, ending.ended_by] += 1
         gateway.metrics.invocation_ms.add(took_ms)
@@ -340,15 +344,15 @@ def newest_lines(lines: Sequence[LogLine]) -> list[LogLine]:
     return list(newest[len(newest) - kept :])
 
 
-class _Refused(Exception):
+class _StartRefused(Exception):
     """It is not begun."""
 
     def __init__(self, ended_by: EndedBy, message: str) -> None:
         super().__init__(message)
-        self.cause = Cause(ended_by, message)
+        self.cause = EndCause(ended_by, message)
 
 
-def _proven_now(principal: Principal, keys: Mapping[str, Key]) -> Principal | None:
+def _find_principal(principal: Principal, keys: Mapping[str, Key]) -> Principal | None:
     """Whom the key of a principal proves now; None: nobody any more. About tokens their issuer decides."""
     kind, _, key_id = principal.id.partition(":")
     if kind != "key":
@@ -359,6 +363,6 @@ def _proven_now(principal: Principal, keys: Mapping[str, Key]) -> Principal | No
     return principal_of(key)
 
 
-def _ending_of(cause: Cause) -> Ending:
+def _build_ending(cause: EndCause) -> InvocationResult:
     """Of what did not come to run."""
-    return Ending(state=cause.state, ended_by=cause.ended_by, message=cause.message)
+    return InvocationResult(state=cause.state, ended_by=cause.ended_by, message=cause.message)

@@ -10,7 +10,7 @@ from typing import Final, Self
 
 from toolgate.errors import ToolgateError
 from toolgate.model.invocations import Invocation
-from toolgate.surfaces.wasm.invocation import Means, Pace, Running
+from toolgate.surfaces.wasm.invocation import GuestServices, InvocationRun, LeaseTiming
 
 CLAIM_WAIT_S: Final = 20.0
 """How long one question for work may take."""
@@ -25,14 +25,20 @@ class Invoker:
     """Runs at most `max_guests` at once; with 0 it asks for none. Stopping, it waits `drain_s` for them."""
 
     def __init__(
-        self, means: Means, *, node_id: str, max_guests: int, drain_s: float, pace: Pace | None = None
+        self,
+        means: GuestServices,
+        *,
+        node_id: str,
+        max_guests: int,
+        drain_s: float,
+        pace: LeaseTiming | None = None,
     ) -> None:
         self._means = means
         self._node_id = node_id
         self._max_guests = max_guests
         self._drain_s = drain_s
-        self._pace = pace or Pace()
-        self._running: dict[asyncio.Task[None], Running] = {}
+        self._pace = pace or LeaseTiming()
+        self._running: dict[asyncio.Task[None], InvocationRun] = {}
         self._room = asyncio.Event()
         self._claiming: asyncio.Task[None] | None = None
         self._drained_at_s: float | None = None
@@ -99,7 +105,7 @@ class Invoker:
                 self._begin(invocation)
 
     def _begin(self, invocation: Invocation) -> None:
-        running = Running(invocation, self._means, self._pace)
+        running = InvocationRun(invocation, self._means, self._pace)
         task = asyncio.create_task(running.conduct())
         self._running[task] = running
         task.add_done_callback(self._ended)

@@ -13,10 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from toolgate.catalog.encoding import InputNeeded, adapt_result
-from toolgate.catalog.pages import encode_definition
-from toolgate.chat.calls import MAX_ARGUMENT_BYTES, CallError, call_error, parse_arguments
-from toolgate.chat.tool_calls import TOOL_ERROR
+from toolgate.catalog.encoding import InputRequired, adapt_result, encode_definition
+from toolgate.chat.tool_calls import MAX_ARGUMENT_BYTES, TOOL_ERROR, CallError, call_error, parse_arguments
 from toolgate.errors import (
     CallTimedOut,
     InputNotGiven,
@@ -27,22 +25,26 @@ from toolgate.errors import (
     ToolgateError,
     TooManyTools,
 )
-from toolgate.gateway.chat.tool_loop import server_error
+from toolgate.gateway.chat.tool_loop import parse_server_error
 from toolgate.gateway.scope.caller import Caller
 from toolgate.gateway.scope.routes import FIND_ROUTES, Route
 from toolgate.gateway.scope.view import View
-from toolgate.model.invocations import CallMade
+from toolgate.model.invocations import InvocationCall
+from toolgate.model.json_text import Members, decode_members
 from toolgate.model.names import MAX_SERVER_ID, MAX_TOOL_NAME
-from toolgate.model.raw import Members, decode_members
 from toolgate.policy.resolve import bind_task
-from toolgate.surfaces.wasm.context import DOOR, MAX_DENIALS_RECORDED, TaskContext, TaskGuest
-from toolgate.surfaces.wasm.fd_policy import ALL, FdPolicy
-from toolgate.surfaces.wasm.texts import decode_text, read_text
+from toolgate.surfaces.wasm.context import (
+    DOOR,
+    MAX_DENIALS_RECORDED,
+    TaskContext,
+    TaskGuest,
+    decode_text,
+    read_text,
+)
+from toolgate.surfaces.wasm.descriptors import NO_POLICY, FdPolicy
 from toolgate.upstream.connection.messages import is_tool_error
-from toolgate.upstream.pool.pool import Answer
-from toolgate.wasm.abi import SPEAR, HostFunction
-from toolgate.wasm.faults import Errno, Fault
-from toolgate.wasm.fds import EPOLLIN, Entry
+from toolgate.upstream.pool.pool import ServerResponse
+from toolgate.wasm.abi import EPOLLIN, SPEAR, Errno, FdEntry, HostcallFault, HostFunction
 from toolgate.wasm.signatures import host_functions
 
 MAX_KEPT_BYTES: Final = 64 * 1024 * 1024
@@ -54,7 +56,7 @@ _encode = msgspec.json.encode
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptResult:
     """A result that its guest had no room for, and the call it is the result of."""
 
     tool: str
@@ -66,7 +68,7 @@ class Kept:
         return len(self.arguments) + len(self.result)
 
 
-class McpSession(Entry):
+class McpSession(FdEntry):
     """One server, as its guest has opened it."""
 
     kind = "McpSession"
@@ -74,17 +76,17 @@ class McpSession(Entry):
     def __init__(self, server_id: str) -> None:
         super().__init__()
         self.server_id = server_id
-        self.kept: Kept | None = None
-        self.policy = ALL
+        self.kept: KeptResult | None = None
+        self.policy = NO_POLICY
         self.calls = 0
 
     def status(self) -> Mapping[str, object]:
-        if self.policy == ALL:
+        if self.policy == NO_POLICY:
             return {}
         return {"policy": self.policy.shown(), "calls": self.calls}
 
     def narrow(self, data: bytes) -> None:
-        with self.failures_noted():
+        with self.record_failures():
             self.policy = self.policy.narrow(data, server_id=self.server_id)
 
     def poll_mask(self) -> int:
@@ -100,7 +102,7 @@ class McpSession(Entry):
             raise ToolCallLimit(f"this descriptor has made {self.calls} calls, as many as it may")
 
     @contextmanager
-    def failures_noted(self) -> Iterator[None]:
+    def record_failures(self) -> Iterator[None]:
         """`last_error` tells of what is raised within."""
         self.last_error = None
         try:
@@ -122,7 +124,7 @@ def mcp_list_tools(guest: TaskGuest, fd: int, out: int, out_length: int) -> int:
     """The tools of a server that are for this guest: `{"server_id", "tools": […]}`."""
     session = guest.fds.get(fd, McpSession)
     guest.check_out(out, out_length)
-    with session.failures_noted():
+    with session.record_failures():
         view = guest.wait(lambda: _list(guest.context, session))
     tools = [_definition(name, route) for name, route in _tools(view).items()]
     return guest.put_out(out, out_length, _encode({"server_id": session.server_id, "tools": tools}))
@@ -141,10 +143,10 @@ def mcp_call_tool(guest: TaskGuest, fd: int, *buffers: int) -> int:
     guest.check_out(out, out_length)
     kept, session.kept = session.kept, None
     if kept is None or (kept.tool, kept.arguments) != (tool, arguments):
-        kept = Kept(tool, arguments, _run(guest, session, tool, arguments))
+        kept = KeptResult(tool, arguments, _run(guest, session, tool, arguments))
     try:
         return guest.put_out(out, out_length, kept.result)
-    except Fault:
+    except HostcallFault:
         session.kept = kept
         raise
 
@@ -167,7 +169,7 @@ def mcp_registry_get(guest: TaskGuest, pointer: int, length: int, out: int, out_
     guest.check_out(out, out_length)
     server = guest.wait(lambda: _describe_server(guest.context, server_id))
     if server is None:
-        raise Fault(Errno.ENOENT)
+        raise HostcallFault(Errno.ENOENT)
     return guest.put_out(out, out_length, _encode(server))
 
 
@@ -177,11 +179,11 @@ def _run(guest: TaskGuest, session: McpSession, tool: str, arguments: bytes) -> 
     if isinstance(parsed, CallError):
         session.last_error = parsed.detail["error"]
         code = parsed.code
-        guest.wait(lambda: _note_unmade(guest.context, session, tool, code))
-        raise Fault(Errno.EINVAL)
+        guest.wait(lambda: _record_unmade(guest.context, session, tool, code))
+        raise HostcallFault(Errno.EINVAL)
     if _kept_bytes(guest) >= MAX_KEPT_BYTES:
-        raise Fault(Errno.ENOMEM)
-    with session.failures_noted():
+        raise HostcallFault(Errno.ENOMEM)
+    with session.record_failures():
         return guest.wait(lambda: _call(guest.context, session, tool, parsed))
 
 
@@ -193,14 +195,14 @@ def _kept_bytes(guest: TaskGuest) -> int:
 # On the event loop, where all of the gateway is
 
 
-def _caller(context: TaskContext, server_id: str, policy: FdPolicy = ALL) -> Caller:
+def _caller(context: TaskContext, server_id: str, policy: FdPolicy = NO_POLICY) -> Caller:
     return replace(context.caller, request=policy.request(server_id), only_server=server_id)
 
 
 async def _view(
-    context: TaskContext, server_id: str, policy: FdPolicy = ALL, *, for_call: bool = False
+    context: TaskContext, server_id: str, policy: FdPolicy = NO_POLICY, *, for_call: bool = False
 ) -> View:
-    return await context.gateway.settled_view(_caller(context, server_id, policy), for_call=for_call)
+    return await context.gateway.wait_for_view(_caller(context, server_id, policy), for_call=for_call)
 
 
 async def _list(context: TaskContext, session: McpSession) -> View:
@@ -209,7 +211,7 @@ async def _list(context: TaskContext, session: McpSession) -> View:
     return view
 
 
-async def _note_unmade(context: TaskContext, session: McpSession, tool: str, code: str) -> None:
+async def _record_unmade(context: TaskContext, session: McpSession, tool: str, code: str) -> None:
     """A call that is not made is on record, as at every door."""
     context.calls.denials += 1
     if context.calls.denials > MAX_DENIALS_RECORDED:
@@ -222,7 +224,7 @@ async def _note_unmade(context: TaskContext, session: McpSession, tool: str, cod
 
 
 async def _open(context: TaskContext, server_id: str) -> None:
-    with context.denials_recorded():
+    with context.record_denials():
         view = await _view(context, server_id)
     context.gateway.offers.offered(view, DOOR)
     if not view.tools:
@@ -234,7 +236,7 @@ async def _call(context: TaskContext, session: McpSession, tool: str, arguments:
         session.check_calls()
         context.calls.spend()  # not on the guest's thread: models that it asks meanwhile count here, too
     except ToolCallLimit as exc:
-        await _note_unmade(context, session, tool, exc.code)
+        await _record_unmade(context, session, tool, exc.code)
         raise
     session.calls += 1
     clock = asyncio.get_running_loop().time
@@ -243,7 +245,7 @@ async def _call(context: TaskContext, session: McpSession, tool: str, arguments:
     try:
         result, code = _result(await _send(context, session, tool, arguments))
         _check_size(result, session.policy.max_output_bytes)
-    except InputNeeded as exc:
+    except InputRequired as exc:
         code = InputNotGiven.code
         raise InputNotGiven("the tool wants to ask its user something, and nobody here can answer") from exc
     except ToolgateError as exc:
@@ -252,12 +254,12 @@ async def _call(context: TaskContext, session: McpSession, tool: str, arguments:
     finally:
         took_ms = round((clock() - began_s) * 1e3)
         context.calls.keep(
-            CallMade(server_id=session.server_id, tool=tool[:MAX_TOOL_NAME], code=code, ms=took_ms)
+            InvocationCall(server_id=session.server_id, tool=tool[:MAX_TOOL_NAME], code=code, ms=took_ms)
         )
     return result
 
 
-async def _send(context: TaskContext, session: McpSession, tool: str, arguments: bytes) -> Answer:
+async def _send(context: TaskContext, session: McpSession, tool: str, arguments: bytes) -> ServerResponse:
     """Within the time of the descriptor, if it has one; that of the server holds as well."""
     timeout_ms = session.policy.timeout_ms
     if timeout_ms is None:
@@ -272,7 +274,9 @@ async def _send(context: TaskContext, session: McpSession, tool: str, arguments:
         ) from exc
 
 
-async def _send_untimed(context: TaskContext, session: McpSession, tool: str, arguments: bytes) -> Answer:
+async def _send_untimed(
+    context: TaskContext, session: McpSession, tool: str, arguments: bytes
+) -> ServerResponse:
     view = await _view(context, session.server_id, session.policy, for_call=True)
     params = {"arguments": msgspec.Raw(arguments)}
     return await context.gateway.call(view, tool, params, trace=context.trace)
@@ -286,11 +290,11 @@ def _check_size(result: bytes, most: int | None) -> None:
         )
 
 
-def _result(answer: Answer) -> tuple[bytes, str]:
+def _result(answer: ServerResponse) -> tuple[bytes, str]:
     """What a guest gets, and the code of what failed. A tool that fails has a result, too."""
     members = answer.reply.members
     if members is None:
-        error = server_error(answer.reply.error)
+        error = parse_server_error(answer.reply.error)
         return _encode(error.detail), error.code
     code = TOOL_ERROR if is_tool_error(members) else ""
     return adapt_result(members, upstream=answer.era, client="legacy"), code

@@ -2,6 +2,8 @@
 
 A link is made by an opener, already negotiated (`hello`), and ends once, for good: the pool opens a
 new one. A link never retries and never sends a request twice.
+
+The numbers a pool goes by. Each has its origin; tests shorten them, operators do not see most.
 """
 
 import asyncio
@@ -12,13 +14,13 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 
-from toolgate.model.raw import Members, decode_members
+from toolgate.model.json_text import Members, decode_members
 from toolgate.model.servers import EMPTY, ServerRecord
-from toolgate.model.tools import Era, ListState
+from toolgate.model.tools import ListState, Revision
 
 Params = Members
 """Those of a request's `params`."""
-Told = asyncio.Future[None] | None
+Acknowledgement = asyncio.Future[None] | None
 """Done when a server has been told, and has answered or not in time. None: there is nothing to wait for."""
 
 MAX_MESSAGE_BYTES: Final = 8 * 1024 * 1024
@@ -37,7 +39,7 @@ PROBE_TIMEOUT_S: Final = 2.0
 """How long a silent server is given to answer `server/discover` before it counts as legacy."""
 
 
-class Reply:
+class RpcResponse:
     """What the server answered: its result or its JSON-RPC error object, raw. Exactly one is set.
 
     A result is looked at by its members and leaves as bytes. It is made of either, and becomes the other when
@@ -56,7 +58,7 @@ class Reply:
         """Of the result, in bytes; made of its members, without their names."""
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Reply) or self.error != other.error:
+        if not isinstance(other, RpcResponse) or self.error != other.error:
             return False
         return self.result == other.result or self.members == other.members
 
@@ -88,7 +90,7 @@ class Reply:
         return members
 
 
-class ClientSide(Protocol):
+class ClientChannel(Protocol):
     """The client behind one request, as far as its server may reach it while the request runs."""
 
     principal_id: str
@@ -108,7 +110,7 @@ class ClientSide(Protocol):
         Never blocks and never fails; one that the client does not want or cannot take is dropped.
         """
 
-    async def ask(self, method: str, params: bytes) -> Reply:
+    async def ask(self, method: str, params: bytes) -> RpcResponse:
         """Put a server's own request (elicitation, sampling, roots) to the client, and wait for its answer.
 
         A client that did not say it can do this, or is gone, answers with an error. Whoever waits sets the
@@ -117,10 +119,10 @@ class ClientSide(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hello:
+class ServerInfo:
     """What negotiation found out."""
 
-    era: Era
+    era: Revision
     version: str
     capabilities: Mapping[str, msgspec.Raw] = field(default_factory=lambda: MappingProxyType({}))
     server_info: bytes = b"{}"
@@ -166,7 +168,7 @@ Purpose = Literal["start", "trial"]
 """A trial is to see whether a record works, and nothing else."""
 
 
-class LinkListener(Protocol):
+class ConnectionListener(Protocol):
     """What a link tells its owner, always from the event loop, never blocking."""
 
     @property
@@ -192,10 +194,10 @@ class LinkListener(Protocol):
         """A child that is being started reads its input: what had to be downloaded is there, and it runs."""
 
 
-class Link(Protocol):
+class ServerConnection(Protocol):
     """A live, negotiated connection."""
 
-    hello: Hello
+    hello: ServerInfo
     pid: int | None
 
     async def request(
@@ -205,8 +207,8 @@ class Link(Protocol):
         *,
         timeout_s: float,
         headers: Mapping[str, str] = EMPTY,
-        client: ClientSide | None = None,
-    ) -> Reply:
+        client: ClientChannel | None = None,
+    ) -> RpcResponse:
         """Ask, once. `headers` are extra HTTP headers (`Mcp-…`, and the trace); stdio ignores them.
 
         The link puts the `_meta` envelope of its era into `params` (see `wire.params_for`). What the server
@@ -217,7 +219,7 @@ class Link(Protocol):
         closing the stream).
         """
 
-    def watch(self, uris: frozenset[str]) -> Told:
+    def watch(self, uris: frozenset[str]) -> Acknowledgement:
         """Have the server tell when one of these resources changes, and no other. Returns at once.
 
         It comes as `notifications/resources/updated` to the listener.
@@ -227,18 +229,87 @@ class Link(Protocol):
         """End it: for a child, close stdin, wait 2 s, TERM, wait 2 s, KILL. Idempotent."""
 
 
-class Opener(Protocol):
+class Connector(Protocol):
     """Connects to the server of a record and negotiates. One per transport."""
 
     async def __call__(
         self,
         record: ServerRecord,
-        listener: LinkListener,
+        listener: ConnectionListener,
         *,
-        known_era: Era | None,
+        known_era: Revision | None,
         capabilities: bytes = SHARED_CAPABILITIES,
-    ) -> Link:
+    ) -> ServerConnection:
         """Raises StartFailed. `known_era` is what an earlier link found: try it first, then probe.
 
         `capabilities` is what a handshake tells the server of its clients: a JSON object.
         """
+
+
+CALL_CEILING_S: Final = 300.0
+"""No call takes longer, whatever its record allows and however much progress it reports."""
+DEADLINE_CHECK_S: Final = 1.0
+"""How soon a deadline that was moved is looked at again, because it may have been moved back."""
+
+DEFAULT_MAX_CALLS: Final = 512
+"""As many as 32 servers with the default concurrency take when all of them are full."""
+
+GRACE_S: Final = 2.0
+"""An opener keeps to the limit of a start itself, and may need this long to clear up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolLimits:
+    """How much at once, how often, how long."""
+
+    max_starting: int = 8
+    """Children started at once: starting interpreters is what a node's processors feel."""
+    max_connecting: int = 64
+    """Servers connected to at once. Their places are their own: those that never answer hold up no child."""
+    start_slot_s: float = 2.0
+    """How long a start counts as one of those. One that hangs longer burns nothing and frees its place."""
+    start_timeout_s: float = START_TIMEOUT_S + GRACE_S
+    """When an opener is given up, unless its record allows more."""
+    slow_start_s: float = START_TIMEOUT_S
+    """A start that takes longer downloads something. Calls and refreshes do not wait for it any longer."""
+
+    backoff_s: float = 0.1
+    backoff_max_s: float = 30.0
+    """The wait before a restart doubles from the first to the second."""
+    reconnect_max_s: float = 8.0
+    """The same for a server behind a URL: asking costs little, and it is back within 10 s of its recovery."""
+    max_starts: int = 5
+    start_window_s: float = 10.0
+    """So many starts within so long, and the server is down. A link that lived longer clears the count."""
+
+    queue: int = 64
+    """Calls that may wait for a server with no room; the next is refused at once."""
+    max_calls: int = DEFAULT_MAX_CALLS
+    """Calls in flight at all servers together. As many again may wait; see `NodeSlots`."""
+
+    list_timeout_s: float = 10.0
+    """For all pages of one list together."""
+    list_together_s: float = 1.0
+    """Lists read at once are shown at once, unless one takes longer than this."""
+    list_ttl_s: float = 120.0
+    """When a good list is read again, unless the server names a time of its own."""
+    list_gap_s: float = 1.0
+    """`list_changed` leads to at most one list in this time."""
+    list_retry_s: float = 1.0
+    list_retry_max_s: float = 5.0
+    """The wait before a failed list is tried again doubles from the first to the second."""
+    first_list_wait_s: float = 5.0
+    """How long a caller's first list waits for a server that was never listed."""
+
+    session_links: int = 64
+    """Sessions that may each have a link of their own to one server; the next is refused at once."""
+    principal_links: int = 1_024
+    """Principals that may each have a link of their own to one server: each shows its own token."""
+    session_idle_s: float = 300.0
+    """When a link of a session's or principal's own is closed, unless the record names a time of its own."""
+
+    drain_s: float = 10.0
+    """What calls in flight are given when their link is replaced, and links when the pool closes."""
+
+
+DEFAULT_LIMITS: Final = PoolLimits()

@@ -15,33 +15,33 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from toolgate.model.json_text import UNREADABLE
 from toolgate.model.protocol import LEGACY_VERSIONS, MODERN_VERSION, SERVER_INFO_KEY
-from toolgate.model.raw import UNREADABLE
-from toolgate.model.tools import Era
+from toolgate.model.tools import Revision
 from toolgate.upstream.connection.contract import (
     PROBE_TIMEOUT_S,
     SHARED_CAPABILITIES,
     START_TIMEOUT_S,
-    Hello,
     Params,
-    Reply,
+    RpcResponse,
+    ServerInfo,
     StartFailed,
 )
 from toolgate.upstream.connection.messages import CLIENT_INFO, OWN_META, parse_error
 
 _T = TypeVar("_T")
 
-Ask = Callable[[str, Params, float], Awaitable[Reply]]
+RequestSender = Callable[[str, Params, float], Awaitable[RpcResponse]]
 """Sends one request with exactly these params and waits so many seconds; raises as `Link.request` does."""
-Notify = Callable[[str, Params], Awaitable[None]]
-Read = Callable[[], Awaitable[None]]
+NotificationSender = Callable[[str, Params], Awaitable[None]]
+WaitUntilRead = Callable[[], Awaitable[None]]
 """Returns once the server has read what was sent to it."""
 
 UNSUPPORTED_VERSION: Final = -32022
 _ALL_VERSIONS: Final = (MODERN_VERSION, *LEGACY_VERSIONS)
 
 _NEWEST_LEGACY: Final = msgspec.Raw(msgspec.json.encode(LEGACY_VERSIONS[0]))
-_Shake = Callable[[], Awaitable[Hello]]
+_Shake = Callable[[], Awaitable[ServerInfo]]
 
 
 class _Discovery(msgspec.Struct, rename="camel"):
@@ -62,18 +62,18 @@ class _Versions(msgspec.Struct):
     supported: list[str]
 
 
-async def _read_at_once() -> None:
+async def _assume_read() -> None:
     """For transports that deliver a request before they wait for its answer."""
 
 
 async def negotiate(
-    ask: Ask,
-    notify: Notify,
+    ask: RequestSender,
+    notify: NotificationSender,
     *,
-    known_era: Era | None = None,
+    known_era: Revision | None = None,
     capabilities: bytes = SHARED_CAPABILITIES,
-    was_read: Read = _read_at_once,
-) -> Hello:
+    was_read: WaitUntilRead = _assume_read,
+) -> ServerInfo:
     """What the server is. Raises StartFailed when it is nothing we speak, and whatever `ask` raises.
 
     `capabilities` is what a handshake says that clients can do.
@@ -83,16 +83,16 @@ async def negotiate(
         return await _handshake_or_probe(ask, handshake)
     probe = asyncio.ensure_future(_discover(ask))
     try:
-        await _until_read(probe, was_read)
+        await _wait_until_read(probe, was_read)
         await asyncio.wait({probe}, timeout=PROBE_TIMEOUT_S)
         if not probe.done():
-            return await _handshake_beside(probe, handshake)
+            return await _handshake_while_probing(probe, handshake)
         return probe.result() or await _handshake_or_probe(ask, handshake)
     finally:
         await _discard(probe)
 
 
-async def _until_read(probe: asyncio.Future[Hello | None], was_read: Read) -> None:
+async def _wait_until_read(probe: asyncio.Future[ServerInfo | None], was_read: WaitUntilRead) -> None:
     """Returns once the server has read the probe, or answered it."""
     await asyncio.sleep(0)  # the probe is sent by a task that has not run yet
     reading = asyncio.ensure_future(was_read())
@@ -103,7 +103,7 @@ async def _until_read(probe: asyncio.Future[Hello | None], was_read: Read) -> No
         await _discard(reading)
 
 
-async def _handshake_or_probe(ask: Ask, handshake: _Shake) -> Hello:
+async def _handshake_or_probe(ask: RequestSender, handshake: _Shake) -> ServerInfo:
     """The handshake; where it is refused, the server may have become modern since: ask once."""
     try:
         return await handshake()
@@ -114,7 +114,7 @@ async def _handshake_or_probe(ask: Ask, handshake: _Shake) -> Hello:
         return hello
 
 
-async def _handshake_beside(probe: asyncio.Future[Hello | None], shake: _Shake) -> Hello:
+async def _handshake_while_probing(probe: asyncio.Future[ServerInfo | None], shake: _Shake) -> ServerInfo:
     """The handshake while a probe is still unanswered: the late answer to the probe wins if it is modern.
 
     A modern server that was only slow answers both in order, and refuses the handshake or ignores it.
@@ -137,7 +137,7 @@ async def _handshake_beside(probe: asyncio.Future[Hello | None], shake: _Shake) 
         await _discard(handshake)
 
 
-async def _discover(ask: Ask) -> Hello | None:
+async def _discover(ask: RequestSender) -> ServerInfo | None:
     """The server as a modern one; None when its answer is any other evidence."""
     reply = await ask("server/discover", {"_meta": OWN_META}, START_TIMEOUT_S)
     if MODERN_VERSION in _offered(reply):  # refused, and offered all the same: ask again (SEP-2575)
@@ -150,7 +150,7 @@ async def _discover(ask: Ask) -> Hello | None:
     _require_one_of(_ALL_VERSIONS, found.supported_versions)
     if MODERN_VERSION not in found.supported_versions:
         return None
-    return Hello(
+    return ServerInfo(
         era="modern",
         version=MODERN_VERSION,
         capabilities=found.capabilities,
@@ -159,7 +159,7 @@ async def _discover(ask: Ask) -> Hello | None:
     )
 
 
-def _offered(reply: Reply) -> list[str]:
+def _offered(reply: RpcResponse) -> list[str]:
     """The versions a server names that refuses ours. Raises StartFailed when we speak none of them."""
     error = parse_error(reply.error)
     versions = _decode(error.data, _Versions) if error.code == UNSUPPORTED_VERSION else None
@@ -169,7 +169,7 @@ def _offered(reply: Reply) -> list[str]:
     return versions.supported
 
 
-async def _handshake(ask: Ask, notify: Notify, capabilities: bytes) -> Hello:
+async def _handshake(ask: RequestSender, notify: NotificationSender, capabilities: bytes) -> ServerInfo:
     """The server as a legacy one. Raises StartFailed when it refuses."""
     params: Params = {
         "protocolVersion": _NEWEST_LEGACY,
@@ -185,7 +185,7 @@ async def _handshake(ask: Ask, notify: Notify, capabilities: bytes) -> Hello:
         raise StartFailed("its answer to `initialize` is not one")
     _require_one_of(LEGACY_VERSIONS, [answer.protocol_version])
     await notify("notifications/initialized", {})
-    return Hello(
+    return ServerInfo(
         era="legacy",
         version=answer.protocol_version,
         capabilities=answer.capabilities,

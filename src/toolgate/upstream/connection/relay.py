@@ -16,43 +16,48 @@ from typing import Final
 import msgspec
 
 from toolgate.errors import InvalidParams
+from toolgate.model.json_text import UNREADABLE, decode_members
 from toolgate.model.protocol import CANCELLED, CAPABILITY_OF, LOG_MESSAGE, PROGRESS
-from toolgate.model.raw import UNREADABLE, decode_members
-from toolgate.model.tools import Era
-from toolgate.upstream.background import Background
+from toolgate.model.tools import Revision
 from toolgate.upstream.connection import messages
-from toolgate.upstream.connection.contract import ClientSide, LinkListener, Params, Reply
-from toolgate.upstream.limits import CALL_CEILING_S
+from toolgate.upstream.connection.contract import (
+    CALL_CEILING_S,
+    ClientChannel,
+    ConnectionListener,
+    Params,
+    RpcResponse,
+)
+from toolgate.upstream.connection.tasks import BackgroundTasks
 from toolgate.upstream.redaction import Redactor
 
-MAX_ASKS: Final = 32
-MAX_ASKS_OF_ONE: Final = 24
-MAX_ASKS_EACH: Final = 8
+MAX_CLIENT_REQUESTS: Final = 32
+MAX_CLIENT_REQUESTS_PER_PRINCIPAL: Final = 24
+MAX_CLIENT_REQUESTS_PER_CALL: Final = 8
 """What a server may ask at once: on one link, one principal, and about one request."""
 MAX_TOKEN_BYTES: Final = 256
 """Of what a client calls the progress of its request: it stands in every word about it."""
-MAX_SAID_BYTES: Final = 1024 * 1024
+MAX_NOTIFICATION_BYTES: Final = 1024 * 1024
 """Of one notification to a client. What is longer is no word about a request, and costs everybody's time."""
 
-EARLY_S: Final = 1.0
+EARLY_ROOTS_S: Final = 1.0
 """How long a question about roots waits for the first client of a link: servers ask it when they start."""
-TAKEN_IN_S: Final = 0.25
+SETTLE_S: Final = 0.25
 """What a server gets to take in what its client answered. The filesystem server looks at each directory, and
 no message says when it has."""
 
-_FOR_ITS_CLIENT: Final = frozenset({LOG_MESSAGE, "notifications/elicitation/complete"})
-_FOR_NOBODY: Final = "notifications/subscriptions/acknowledged"
+_CALL_NOTIFICATIONS: Final = frozenset({LOG_MESSAGE, "notifications/elicitation/complete"})
+_IGNORED_NOTIFICATION: Final = "notifications/subscriptions/acknowledged"
 
 _log: Final = logging.getLogger(__name__)
 
 
-def _error(code: int, message: str) -> Reply:
-    return Reply(error=msgspec.json.encode({"code": code, "message": message}))
+def _error(code: int, message: str) -> RpcResponse:
+    return RpcResponse(error=msgspec.json.encode({"code": code, "message": message}))
 
 
-_PONG: Final = Reply(result=b"{}")
+_PONG: Final = RpcResponse(result=b"{}")
 _NOT_FOUND: Final = _error(-32601, "method not found")
-_NOBODY: Final = _error(-32601, "there is no client to be asked: no call is in flight")
+_NO_CLIENT: Final = _error(-32601, "there is no client to be asked: no call is in flight")
 _UNCERTAIN: Final = _error(
     -32601,
     "whose client is meant is not certain, because several share one connection: "
@@ -63,7 +68,7 @@ _TOO_MANY: Final = _error(-32603, "too much is asked at once")
 _FAILED: Final = _error(-32603, "the client could not be asked")
 
 
-class _Asked:
+class _ClientRequests:
     """What the client behind one request is being asked. Meanwhile the request's own time stands still."""
 
     __slots__ = ("_ceiling", "_left_s", "deadline", "open")
@@ -99,10 +104,10 @@ class Relay:
 
     def __init__(
         self,
-        listener: LinkListener,
+        listener: ConnectionListener,
         redactor: Redactor,
         *,
-        background: Background,
+        background: BackgroundTasks,
         tell: Callable[[bytes], None],
         deliver: Callable[[bytes], Awaitable[None]],
     ) -> None:
@@ -113,17 +118,17 @@ class Relay:
         self._tell = tell
         self._deliver = deliver
         self._clock = asyncio.get_running_loop().time
-        self._requests: dict[bytes, tuple[ClientSide, float, float]] = {}
+        self._requests: dict[bytes, tuple[ClientChannel, float, float]] = {}
         """Those in flight that have a client, by their numbers: the client, the deadline, the time given."""
         self._tokens: dict[bytes, bytes] = {}
         """What the clients of some call the progress of theirs."""
-        self._asked: dict[bytes, _Asked] = {}
-        self._early: list[messages.Incoming] = []
+        self._asked: dict[bytes, _ClientRequests] = {}
+        self._early: list[messages.IncomingMessage] = []
         """What was asked before the link had a client."""
         self._principal_id = ""
-        self._alone_since_s = -math.inf
+        self._sole_principal_since_s = -math.inf
         """Since when nobody but that principal has made requests."""
-        self.era: Era = "modern"
+        self.era: Revision = "modern"
         """Only a legacy server has requests of its own."""
         self.size = 0
         """Questions that are open or whose answers are on their way."""
@@ -131,7 +136,7 @@ class Relay:
     # Our requests
 
     def enter(
-        self, key: bytes, params: Params, *, client: ClientSide | None, deadline: float, timeout_s: float
+        self, key: bytes, params: Params, *, client: ClientChannel | None, deadline: float, timeout_s: float
     ) -> Params:
         """Request `key` begins, for `client`: the params it is sent with. Raises InvalidParams.
 
@@ -139,18 +144,18 @@ class Relay:
         clients are their own, and alike.
         """
         if messages.may_want_progress(params):
-            sent = self._with_own_token(key, params, client)
+            sent = self._replace_progress_token(key, params, client)
         else:
-            sent = messages.params_for(self.era, params, client)
+            sent = messages.build_params(self.era, params, client)
         if client is not None:
             if client.principal_id != self._principal_id:
                 self._change_principal(client.principal_id)
             self._requests[key] = (client, deadline, timeout_s)
             if self._early:
-                self._take_early()
+                self._forward_early_requests()
         return sent
 
-    def _with_own_token(self, key: bytes, params: Params, client: ClientSide | None) -> Params:
+    def _replace_progress_token(self, key: bytes, params: Params, client: ClientChannel | None) -> Params:
         members = messages.parse_meta(params["_meta"])
         token = members.pop(messages.PROGRESS_KEY, None)
         if token is not None and len(token) > MAX_TOKEN_BYTES:
@@ -158,11 +163,11 @@ class Relay:
         if token is not None and client is not None:
             self._tokens[key] = bytes(token)
             members[messages.PROGRESS_KEY] = msgspec.Raw(key)
-        return messages.with_meta(self.era, params, members, client)
+        return messages.add_meta(self.era, params, members, client)
 
     def _change_principal(self, principal_id: str) -> None:
         if self._principal_id:
-            self._alone_since_s = self._clock()
+            self._sole_principal_since_s = self._clock()
         self._principal_id = principal_id
 
     def leave(self, key: bytes) -> None:
@@ -182,7 +187,7 @@ class Relay:
         while (asked := self._asked.get(key)) is not None and asked.open:
             await asyncio.wait(tuple(asked.open.values()))
         if asked is not None:
-            await asyncio.sleep(TAKEN_IN_S)
+            await asyncio.sleep(SETTLE_S)
 
     def deadline_of(self, key: bytes, deadline: float) -> float:
         """When the time of request `key` is up, which was to be at `deadline`.
@@ -194,22 +199,22 @@ class Relay:
 
     # What the server says
 
-    def take(self, message: messages.Incoming, request: bytes = b"") -> None:
+    def take(self, message: messages.IncomingMessage, request: bytes = b"") -> None:
         """Take what is no response. `request` is the one whose own stream it came on, if it was one's."""
         method = message.method
         if message.id:
             self._take_request(message, request)
-        elif method == PROGRESS or method in _FOR_ITS_CLIENT:
-            if len(message.params) <= MAX_SAID_BYTES:
-                self._take_word(message, request)
+        elif method == PROGRESS or method in _CALL_NOTIFICATIONS:
+            if len(message.params) <= MAX_NOTIFICATION_BYTES:
+                self._receive_call_notification(message, request)
         elif method == CANCELLED:
-            self._take_cancelled(message.params)
-        elif method != _FOR_NOBODY:
+            self._receive_cancelled(message.params)
+        elif method != _IGNORED_NOTIFICATION:
             self._listener.on_notification(method, bytes(message.params))
 
-    def _take_word(self, message: messages.Incoming, request: bytes) -> None:
+    def _receive_call_notification(self, message: messages.IncomingMessage, request: bytes) -> None:
         if message.method == PROGRESS:
-            self._take_progress(message.params)
+            self._receive_progress(message.params)
         else:
             self._pass_on(message, self._owner(request))
 
@@ -217,11 +222,11 @@ class Relay:
         """The request that is certainly meant; empty where none is."""
         if request:
             return request if request in self._requests else b""
-        if len(self._requests) != 1 or self._clock() - self._alone_since_s < CALL_CEILING_S:
+        if len(self._requests) != 1 or self._clock() - self._sole_principal_since_s < CALL_CEILING_S:
             return b""
         return next(iter(self._requests))
 
-    def _take_progress(self, params: msgspec.Raw) -> None:
+    def _receive_progress(self, params: msgspec.Raw) -> None:
         members = _members(params)
         key = bytes(members.get(messages.PROGRESS_KEY, b""))
         token = self._tokens.get(key)
@@ -230,11 +235,11 @@ class Relay:
             told = self._redactor.raw(msgspec.json.encode(members))
             self._requests[key][0].notify(PROGRESS, told)
 
-    def _pass_on(self, message: messages.Incoming, owner: bytes) -> None:
+    def _pass_on(self, message: messages.IncomingMessage, owner: bytes) -> None:
         if owner and _is_object(message.params):
             self._requests[owner][0].notify(message.method, self._redactor.raw(bytes(message.params)))
 
-    def _take_cancelled(self, params: msgspec.Raw) -> None:
+    def _receive_cancelled(self, params: msgspec.Raw) -> None:
         ask_id = bytes(_members(params).get("requestId", b""))
         for asked in self._asked.values():
             task = asked.end(ask_id, self._clock())
@@ -243,49 +248,53 @@ class Relay:
 
     # What the server asks
 
-    def _take_request(self, message: messages.Incoming, request: bytes) -> None:
+    def _take_request(self, message: messages.IncomingMessage, request: bytes) -> None:
         if message.method == "ping":
-            self._tell(messages.encode_answer(message, _PONG))
+            self._tell(messages.encode_response(message, _PONG))
             return
         owner = self._owner(request)
         if not owner and self._is_early(message):
             self._early.append(message)
-            asyncio.get_running_loop().call_later(EARLY_S, self._take_early)
+            asyncio.get_running_loop().call_later(EARLY_ROOTS_S, self._forward_early_requests)
             return
         refusal = self._refusal(message, owner)
         if refusal is not None:
-            self._tell(messages.encode_answer(message, refusal))
+            self._tell(messages.encode_response(message, refusal))
         else:
-            self._start_asking(message, owner)
+            self._forward_request(message, owner)
 
-    def _is_early(self, message: messages.Incoming) -> bool:
-        is_first = not self._principal_id and len(self._early) < MAX_ASKS_EACH
+    def _is_early(self, message: messages.IncomingMessage) -> bool:
+        is_first = not self._principal_id and len(self._early) < MAX_CLIENT_REQUESTS_PER_CALL
         return is_first and self.era == "legacy" and message.method == "roots/list"
 
-    def _take_early(self) -> None:
+    def _forward_early_requests(self) -> None:
         """Ask the first client what was asked before; refuse it if there is none by now."""
         early, self._early = self._early, []
         for message in early:
             owner = self._owner(b"")
             refusal = self._refusal(message, owner)
             if refusal is not None:
-                self._tell(messages.encode_answer(message, refusal))
+                self._tell(messages.encode_response(message, refusal))
             else:
-                self._start_asking(message, owner)
+                self._forward_request(message, owner)
 
-    def _refusal(self, message: messages.Incoming, owner: bytes) -> Reply | None:
+    def _refusal(self, message: messages.IncomingMessage, owner: bytes) -> RpcResponse | None:
         """Why nobody is asked; None where somebody is."""
         if self.era == "modern" or message.method not in CAPABILITY_OF:
             return _NOT_FOUND
         if not owner:
-            return _UNCERTAIN if self._requests else _NOBODY
+            return _UNCERTAIN if self._requests else _NO_CLIENT
         if not _is_object(message.params):
             return _NO_OBJECT
         asked = self._asked.get(owner)
-        is_full = asked is not None and len(asked.open) >= MAX_ASKS_EACH
-        return _TOO_MANY if is_full or self.size >= MAX_ASKS or self._holds_most(owner) else None
+        is_full = asked is not None and len(asked.open) >= MAX_CLIENT_REQUESTS_PER_CALL
+        return (
+            _TOO_MANY
+            if is_full or self.size >= MAX_CLIENT_REQUESTS or self._is_principal_at_limit(owner)
+            else None
+        )
 
-    def _holds_most(self, owner: bytes) -> bool:
+    def _is_principal_at_limit(self, owner: bytes) -> bool:
         """Whether the principal behind a request is asked so much that the rest is for others."""
         principal_id = self._requests[owner][0].principal_id
         own = (
@@ -293,16 +302,16 @@ class Relay:
             for key, asked in self._asked.items()
             if self._requests[key][0].principal_id == principal_id
         )
-        return sum(own) >= MAX_ASKS_OF_ONE
+        return sum(own) >= MAX_CLIENT_REQUESTS_PER_PRINCIPAL
 
-    def _start_asking(self, message: messages.Incoming, owner: bytes) -> None:
+    def _forward_request(self, message: messages.IncomingMessage, owner: bytes) -> None:
         ask_id = bytes(message.id)
         if any(ask_id in asked.open for asked in self._asked.values()):
             return  # the server repeats itself: one answer will do
         client, deadline, timeout_s = self._requests[owner]
         asked = self._asked.get(owner)
         if asked is None:
-            asked = self._asked[owner] = _Asked(deadline, deadline - timeout_s + CALL_CEILING_S)
+            asked = self._asked[owner] = _ClientRequests(deadline, deadline - timeout_s + CALL_CEILING_S)
         task = self._background.start(self._ask(message, asked, client))
         if task is not None:
             self.size += 1
@@ -312,7 +321,9 @@ class Relay:
     def _count_out(self, _task: asyncio.Task[None]) -> None:
         self.size -= 1
 
-    async def _ask(self, message: messages.Incoming, asked: _Asked, client: ClientSide) -> None:
+    async def _ask(
+        self, message: messages.IncomingMessage, asked: _ClientRequests, client: ClientChannel
+    ) -> None:
         try:
             reply = await client.ask(message.method, self._redactor.raw(bytes(message.params)))
         except Exception:
@@ -321,7 +332,7 @@ class Relay:
         finally:
             is_awaited = asked.end(bytes(message.id), self._clock()) is not None
         if is_awaited:
-            await self._deliver(messages.encode_answer(message, reply))
+            await self._deliver(messages.encode_response(message, reply))
 
 
 def _is_object(params: msgspec.Raw) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from toolgate.model.references import REFERENCE, SECRET_NAME
+from toolgate.model.names import REFERENCE, SECRET_NAME
 from toolgate.model.servers import HttpEndpoint, StdioLaunch
 from toolgate.upstream.connection.contract import StartFailed
 

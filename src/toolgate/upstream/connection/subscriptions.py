@@ -13,13 +13,19 @@ import msgspec
 
 from toolgate.errors import ToolgateError
 from toolgate.model.protocol import LIST_CHANGED, LOG_LEVELS, UPDATED
-from toolgate.upstream.background import Background
-from toolgate.upstream.connection.contract import Hello, LinkListener, Params, Reply, Told
+from toolgate.upstream.connection.contract import (
+    Acknowledgement,
+    ConnectionListener,
+    Params,
+    RpcResponse,
+    ServerInfo,
+)
 from toolgate.upstream.connection.messages import LISTEN
+from toolgate.upstream.connection.tasks import BackgroundTasks
 
-Ask = Callable[[str, Params, float], Awaitable[Reply]]
+RequestSender = Callable[[str, Params, float], Awaitable[RpcResponse]]
 """Sends one request and waits so many seconds; raises ToolgateError."""
-Listen = Callable[[Params, Callable[[], None]], Coroutine[Any, Any, None]]
+OpenSubscription = Callable[[Params, Callable[[], None]], Coroutine[Any, Any, None]]
 """Follows a subscription with these params to its end; calls back whenever it has opened."""
 
 _TIMEOUT_S: Final = 2.0
@@ -30,10 +36,10 @@ _RANKS: Final = {level: rank for rank, level in enumerate(LOG_LEVELS)}
 _SILENT: Final = len(LOG_LEVELS)
 
 
-class Orders(Protocol):
+class ServerSubscriptions(Protocol):
     """What both eras can be told."""
 
-    def watch(self, uris: frozenset[str]) -> Told:
+    def watch(self, uris: frozenset[str]) -> Acknowledgement:
         """See `Link.watch`."""
 
     def is_quieter_than(self, level: str) -> bool:
@@ -43,10 +49,10 @@ class Orders(Protocol):
         """Tell it. Does not raise."""
 
 
-class LegacyOrders:
+class StatefulSubscriptions:
     """The resources and the log level of a session. What many share is as verbose as any of them wants."""
 
-    def __init__(self, hello: Hello, ask: Ask, background: Background) -> None:
+    def __init__(self, hello: ServerInfo, ask: RequestSender, background: BackgroundTasks) -> None:
         self._ask = ask
         self._background = background
         self._can_watch = hello.announces("resources", "subscribe")
@@ -56,7 +62,7 @@ class LegacyOrders:
         self._telling: asyncio.Task[None] | None = None
         self.uris: frozenset[str] = frozenset()
 
-    def watch(self, uris: frozenset[str]) -> Told:
+    def watch(self, uris: frozenset[str]) -> Acknowledgement:
         self.uris = uris
         if self._can_watch and (self._telling is None or self._telling.done()):
             self._telling = self._background.start(self._tell())
@@ -67,11 +73,11 @@ class LegacyOrders:
 
     async def set_level(self, level: str) -> None:
         self._rank = _RANKS[level]
-        telling = self._background.start(self._tell_level(level))
+        telling = self._background.start(self._send_level(level))
         if telling is not None:
             await asyncio.wait({telling}, timeout=_LEVEL_WAIT_S)
 
-    async def _tell_level(self, level: str) -> None:
+    async def _send_level(self, level: str) -> None:
         with suppress(ToolgateError):
             await self._ask("logging/setLevel", {"level": _raw(level)}, _TIMEOUT_S)
 
@@ -94,35 +100,35 @@ class LegacyOrders:
                     await self._ask(verb, {"uri": _raw(uri)}, _TIMEOUT_S)
 
 
-class ModernOrders:
+class StatelessSubscriptions:
     """The one subscription of a link. Another is open before the one it replaces is closed."""
 
-    def __init__(self, hello: Hello, listen: Listen, background: Background) -> None:
+    def __init__(self, hello: ServerInfo, listen: OpenSubscription, background: BackgroundTasks) -> None:
         self._hello = hello
         self._listen = listen
         self._background = background
         self._filter: Params = {}
         self._turn = 0
-        self._told: Told = None
+        self._told: Acknowledgement = None
         self._open: asyncio.Task[None] | None = None
         self._opening: asyncio.Task[None] | None = None
         self.uris: frozenset[str] = frozenset()
 
-    def watch(self, uris: frozenset[str]) -> Told:
+    def watch(self, uris: frozenset[str]) -> Acknowledgement:
         self.uris = uris
-        wanted = _filter(self._hello, uris)
+        wanted = _build_filter(self._hello, uris)
         if wanted == self._filter:
             return self._told
         self._filter = wanted
         self._turn = turn = self._turn + 1
-        _end(self._opening)
+        _cancel(self._opening)
         self._opening = None
         if wanted:
             self._told = self._told or asyncio.get_running_loop().create_future()
             params = {"notifications": _raw(wanted)}
             self._opening = self._background.start(self._listen(params, lambda: self._opened(turn)))
         else:
-            _end(self._open)
+            _cancel(self._open)
             self._open = None
             self._end_telling()
         return self._told
@@ -137,7 +143,7 @@ class ModernOrders:
 
     def _opened(self, turn: int) -> None:
         if turn == self._turn and self._opening is not None:
-            _end(self._open)
+            _cancel(self._open)
             self._open, self._opening = self._opening, None
             self._end_telling()
 
@@ -147,7 +153,9 @@ class ModernOrders:
         self._told = None
 
 
-def orders_on_one_stream(hello: Hello, ask: Ask, background: Background) -> LegacyOrders | ModernOrders:
+def subscribe_on_one_stream(
+    hello: ServerInfo, ask: RequestSender, background: BackgroundTasks
+) -> StatefulSubscriptions | StatelessSubscriptions:
     """For a link on which everything the server says comes on one stream."""
 
     async def listen(params: Params, on_open: Callable[[], None]) -> None:
@@ -156,17 +164,17 @@ def orders_on_one_stream(hello: Hello, ask: Ask, background: Background) -> Lega
             await ask(LISTEN, params, _FOR_EVER_S)
 
     if hello.era == "legacy":
-        return LegacyOrders(hello, ask, background)
-    return ModernOrders(hello, listen, background)
+        return StatefulSubscriptions(hello, ask, background)
+    return StatelessSubscriptions(hello, listen, background)
 
 
-def announces_to_tell(hello: Hello) -> bool:
+def sends_notifications(hello: ServerInfo) -> bool:
     """Whether the server says that it will tell anything unasked."""
     has_lists = any(hello.announces(capability, "listChanged") for capability in LIST_CHANGED)
     return has_lists or hello.announces("resources", "subscribe")
 
 
-def tell_missed(hello: Hello, uris: frozenset[str], listener: LinkListener) -> None:
+def notify_missed(hello: ServerInfo, uris: frozenset[str], listener: ConnectionListener) -> None:
     """The server could not be heard for a while: anything may have changed."""
     for capability, method in LIST_CHANGED.items():
         if capability in hello.capabilities:
@@ -175,7 +183,7 @@ def tell_missed(hello: Hello, uris: frozenset[str], listener: LinkListener) -> N
         listener.on_notification(UPDATED, msgspec.json.encode({"uri": uri}))
 
 
-def _filter(hello: Hello, uris: frozenset[str]) -> Params:
+def _build_filter(hello: ServerInfo, uris: frozenset[str]) -> Params:
     """What a modern server is asked to tell: of what it announces, all."""
     wanted = {
         f"{capability}ListChanged": msgspec.Raw(b"true")
@@ -187,7 +195,7 @@ def _filter(hello: Hello, uris: frozenset[str]) -> Params:
     return wanted
 
 
-def _end(task: asyncio.Task[None] | None) -> None:
+def _cancel(task: asyncio.Task[None] | None) -> None:
     if task is not None:
         task.cancel()
 

@@ -16,9 +16,8 @@ from typing import Final, NamedTuple, Protocol, cast
 
 import httptools
 
-from toolgate.model.http import HeadShape, shape_of
-from toolgate.upstream.connection.contract import MAX_MESSAGE_BYTES
-from toolgate.upstream.limits import LOOK_AGAIN_S
+from toolgate.model.http import HeadShape, parse_head_shape
+from toolgate.upstream.connection.contract import DEADLINE_CHECK_S, MAX_MESSAGE_BYTES
 
 _EVENT_STREAM: Final = b"text/event-stream"
 _DRAIN_S: Final = 1.0
@@ -59,7 +58,7 @@ class HttpLimits:
     """Whether streams that keep the loop give way to others. Else whoever takes them pauses them."""
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     """A response; header names in lower case. The body of a stream went to its sink instead."""
 
     status: int
@@ -87,7 +86,7 @@ class StreamRefused(Exception):
     """A sink cannot take what the stream carries."""
 
 
-class Sink(Protocol):
+class StreamSink(Protocol):
     """Takes an event stream as it arrives, where the server answers with one."""
 
     def begin(self) -> None:
@@ -100,23 +99,23 @@ class Sink(Protocol):
         """When its time is really up: later than `deadline` where a client is asked something meanwhile."""
 
 
-class ConnectionOwner(Protocol):
+class HttpConnectionOwner(Protocol):
     """Whom a connection tells that it is free, or gone."""
 
     def next_turn_s(self, took_s: float) -> float:
         """When a stream that kept the loop for `took_s` may be read on, by the loop's clock."""
 
-    def give_back(self, connection: "HttpConnection") -> None:
+    def give_back(self, connection: "HttpClientConnection") -> None:
         """`connection` has finished a request and can take another."""
 
-    def forget(self, connection: "HttpConnection") -> None:
+    def forget(self, connection: "HttpClientConnection") -> None:
         """`connection` has ended."""
 
     def on_closed_idle(self, idle_s: float) -> None:
         """The server closed a connection that it was to keep: idle for so long, or used after that."""
 
 
-class HttpConnection(asyncio.Protocol):
+class HttpClientConnection(asyncio.Protocol):
     """One connection with one request at a time. Both asyncio's protocol and httptools' callbacks."""
 
     __slots__ = (
@@ -156,13 +155,15 @@ class HttpConnection(asyncio.Protocol):
     _headers: dict[bytes, bytes]
     _body: bytes | bytearray
 
-    def __init__(self, owner: ConnectionOwner, limits: HttpLimits, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, owner: HttpConnectionOwner, limits: HttpLimits, loop: asyncio.AbstractEventLoop
+    ) -> None:
         self._owner = owner
         self._limits = limits
         self._loop = loop
         self._parser = httptools.HttpResponseParser(self)
-        self._waiter: asyncio.Future[Answer] | None = None
-        self._sink: Sink | None = None
+        self._waiter: asyncio.Future[HttpResponse] | None = None
+        self._sink: StreamSink | None = None
         self._drain: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._armed_s = self._deadline = math.inf
@@ -189,7 +190,9 @@ class HttpConnection(asyncio.Protocol):
         self._is_paused = False
         self._forget_answer()
 
-    def exchange(self, request: bytes, sink: Sink | None, deadline: float | None) -> asyncio.Future[Answer]:
+    def exchange(
+        self, request: bytes, sink: StreamSink | None, deadline: float | None
+    ) -> asyncio.Future[HttpResponse]:
         """Write a whole request. The future holds its Answer, ExchangeFailed or ExchangeTimedOut."""
         self.has_request = True
         self._deadline = math.inf if deadline is None else deadline
@@ -205,7 +208,7 @@ class HttpConnection(asyncio.Protocol):
         return waiter
 
     @property
-    def serves_call(self) -> bool:
+    def is_serving_call(self) -> bool:
         """Whether somebody waits for its answer, and not only for what a server may say some day."""
         return self.has_request and self._deadline < math.inf
 
@@ -222,13 +225,13 @@ class HttpConnection(asyncio.Protocol):
             return
         now = self._loop.time()
         if self._deadline <= now and self._sink is not None:
-            self._deadline = min(self._sink.deadline(self._deadline), now + LOOK_AGAIN_S)
+            self._deadline = min(self._sink.deadline(self._deadline), now + DEADLINE_CHECK_S)
         if self._deadline <= now:
             self.fail(ExchangeTimedOut("no answer within the deadline"))
         elif self._deadline < math.inf:
             self._arm()
 
-    def abandon(self, waiter: asyncio.Future[Answer]) -> None:
+    def abandon(self, waiter: asyncio.Future[HttpResponse]) -> None:
         """Nobody waits for `waiter` any more. By now the connection may serve another: leave that alone."""
         if waiter is self._waiter:
             self.drop()
@@ -358,7 +361,7 @@ class HttpConnection(asyncio.Protocol):
         is_plain = self._status == 200 and self._sink is None and self._keeps_alive
         is_framed = self._headers.get(b"content-length") == b"%d" % len(self._body)
         is_whole = bool(mark) and len(head) <= _MAX_KNOWN_HEAD_BYTES and self._body.startswith(rest)
-        shape = shape_of(head + mark) if is_plain and is_framed and is_whole else None
+        shape = parse_head_shape(head + mark) if is_plain and is_framed and is_whole else None
         self._known = None if shape is None else (shape, self._headers)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -468,7 +471,7 @@ class HttpConnection(asyncio.Protocol):
         else:
             self._sink = None
 
-    def _feed_sink(self, sink: Sink, chunk: bytes) -> None:
+    def _feed_sink(self, sink: StreamSink, chunk: bytes) -> None:
         try:
             has_answer = sink.feed(chunk)
         except StreamRefused as exc:
@@ -491,7 +494,7 @@ class HttpConnection(asyncio.Protocol):
     def _resolve(self) -> None:
         waiter, self._waiter = self._waiter, None
         if waiter is not None and not waiter.done():
-            waiter.set_result(Answer(self._status, self._headers, self._body))
+            waiter.set_result(HttpResponse(self._status, self._headers, self._body))
 
 
 def _is_stream(status: int, headers: dict[bytes, bytes]) -> bool:

@@ -14,15 +14,15 @@ from collections import deque
 from typing import Final
 
 from toolgate.upstream.http.client_connection import (
-    Answer,
     ConnectionStale,
     ExchangeFailed,
     ExchangeTimedOut,
-    HttpConnection,
+    HttpClientConnection,
     HttpLimits,
-    Sink,
+    HttpResponse,
+    StreamSink,
 )
-from toolgate.upstream.http.egress import Egress, EgressRefused, Target
+from toolgate.upstream.http.egress import Egress, EgressRefused, HttpTarget
 
 _CLOSED: Final = "the connection was closed by the gateway"
 _SLOW_CONNECT_S: Final = 1.0
@@ -44,7 +44,7 @@ class HttpPool:
 
     def __init__(
         self,
-        target: Target,
+        target: HttpTarget,
         egress: Egress,
         *,
         tls: ssl.SSLContext | None = None,
@@ -56,8 +56,8 @@ class HttpPool:
         self._tls = tls if target.is_tls else None
         self._limits = limits or HttpLimits()
         self._loop = asyncio.get_running_loop()
-        self._connections: set[HttpConnection] = set()
-        self._idle: deque[HttpConnection] = deque()
+        self._connections: set[HttpClientConnection] = set()
+        self._idle: deque[HttpClientConnection] = deque()
         # Bounded by the callers: a server's budget admits only so many calls at once.
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._opening = 0
@@ -82,19 +82,24 @@ class HttpPool:
     @property
     def is_busy(self) -> bool:
         """Whether any request is under way whose answer somebody waits for."""
-        return any(connection.serves_call for connection in self._connections)
+        return any(connection.is_serving_call for connection in self._connections)
 
     async def send_repeatable(
-        self, request: bytes, *, deadline: float | None, sink: Sink | None = None
-    ) -> Answer:
+        self, request: bytes, *, deadline: float | None, sink: StreamSink | None = None
+    ) -> HttpResponse:
         """As `send`, for what does nothing: sent again if it meets a connection the server has closed."""
         with contextlib.suppress(ConnectionStale):
             return await self.send(request, deadline=deadline, sink=sink)
         return await self.send(request, deadline=deadline, sink=sink, is_afresh=True)
 
     async def send(
-        self, request: bytes, *, deadline: float | None, sink: Sink | None = None, is_afresh: bool = False
-    ) -> Answer:
+        self,
+        request: bytes,
+        *,
+        deadline: float | None,
+        sink: StreamSink | None = None,
+        is_afresh: bool = False,
+    ) -> HttpResponse:
         """Write `request` on a connection and wait for its answer, until `deadline` of the loop's clock.
 
         Raises ConnectFailed, ExchangeFailed and ExchangeTimedOut. Where the server answers with an event
@@ -112,8 +117,8 @@ class HttpPool:
             connection.abandon(waiter)
 
     async def start(
-        self, request: bytes, *, deadline: float, sink: Sink, is_afresh: bool = False
-    ) -> tuple[HttpConnection, asyncio.Future[Answer]]:
+        self, request: bytes, *, deadline: float, sink: StreamSink, is_afresh: bool = False
+    ) -> tuple[HttpClientConnection, asyncio.Future[HttpResponse]]:
         """Write `request`, and do not wait for its answer: it is the future's, a stream is the sink's.
 
         `is_afresh`: not on a connection that was kept, if there may be another. Raises ConnectFailed and
@@ -134,24 +139,24 @@ class HttpPool:
         if self._sweep is not None:
             self._sweep.cancel()
         while self._waiters:
-            self._wake_one()
+            self._wake_next()
 
     def next_turn_s(self, took_s: float) -> float:
         # One after another: however many streams of a server are noisy, together they have one small share.
         self._turn_s = max(self._turn_s, self._loop.time()) + took_s * _REST
         return self._turn_s
 
-    def give_back(self, connection: HttpConnection) -> None:
+    def give_back(self, connection: HttpClientConnection) -> None:
         connection.idle_since = self._loop.time()
         self._idle.append(connection)
         if self._waiters:
-            self._wake_one()
+            self._wake_next()
         if self._sweep is None:
             self._sweep = self._loop.call_later(self._limits.idle_s / 2, self._close_stale)
 
-    def forget(self, connection: HttpConnection) -> None:
+    def forget(self, connection: HttpClientConnection) -> None:
         self._connections.discard(connection)
-        self._wake_one()
+        self._wake_next()
 
     def on_closed_idle(self, idle_s: float) -> None:
         now = self._loop.time()
@@ -161,7 +166,7 @@ class HttpPool:
         self._distrusted_until_s = now + self._distrust_s
         self._distrust_s = min(self._distrust_s * 2, _MAX_DISTRUST_S)
 
-    def _take_idle(self) -> HttpConnection | None:
+    def _take_idle(self) -> HttpClientConnection | None:
         now = self._loop.time()
         reuse_s = self._reuse_s if now < self._distrusted_until_s else math.inf
         while self._idle:
@@ -172,7 +177,7 @@ class HttpPool:
             connection.drop()
         return None
 
-    async def _obtain(self, deadline: float | None) -> HttpConnection:
+    async def _obtain(self, deadline: float | None) -> HttpClientConnection:
         try:
             async with asyncio.timeout_at(deadline):
                 while not self._is_closed:
@@ -195,10 +200,10 @@ class HttpPool:
             with contextlib.suppress(ValueError):
                 self._waiters.remove(waiter)
             if waiter.done() and not waiter.cancelled():
-                self._wake_one()
+                self._wake_next()
             raise
 
-    def _wake_one(self) -> None:
+    def _wake_next(self) -> None:
         """Something became free: let the longest waiting look."""
         while self._waiters:
             waiter = self._waiters.popleft()
@@ -206,14 +211,14 @@ class HttpPool:
                 waiter.set_result(None)
                 return
 
-    async def _open_or_pass(self) -> HttpConnection:
+    async def _open_or_pass(self) -> HttpClientConnection:
         try:
             return await self._connect()
         except BaseException:
-            self._wake_one()  # the place is free for somebody else
+            self._wake_next()  # the place is free for somebody else
             raise
 
-    async def _connect(self) -> HttpConnection:
+    async def _connect(self) -> HttpClientConnection:
         self._check_breaker()
         began_s = self._loop.time()
         self._opening += 1
@@ -249,7 +254,7 @@ class HttpPool:
         self._failure = f"cannot connect to `{self._target.address}`: {reason}"
         self._retry_s = self._loop.time() + self._limits.cooldown_s
 
-    async def _connect_any(self) -> HttpConnection:
+    async def _connect_any(self) -> HttpClientConnection:
         """The first vetted address that answers. Each has its share of the time: none can use up all."""
         addresses = await self._egress.resolve(self._target.host, self._target.port)
         share_s = self._limits.connect_timeout_s / len(addresses)
@@ -259,9 +264,9 @@ class HttpPool:
                     return await self._connect_to(address)
         return await self._connect_to(addresses[-1])
 
-    async def _connect_to(self, address: str) -> HttpConnection:
+    async def _connect_to(self, address: str) -> HttpClientConnection:
         _, connection = await self._loop.create_connection(
-            lambda: HttpConnection(self, self._limits, self._loop),
+            lambda: HttpClientConnection(self, self._limits, self._loop),
             address,
             self._target.port,
             ssl=self._tls,

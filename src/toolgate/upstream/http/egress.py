@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
-from toolgate.policy.patterns import matches_text
+from toolgate.policy.patterns import matches_glob
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -69,7 +69,7 @@ class EgressRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class HttpTarget:
     """A checked URL, in the parts a request needs."""
 
     is_tls: bool
@@ -87,7 +87,7 @@ class Target:
         return f"{host}:{self.port}"
 
 
-def parse_target(url: str) -> Target:
+def parse_target(url: str) -> HttpTarget:
     """An `http` or `https` URL without user information. Raises EgressRefused."""
     if not _PLAIN_URL.fullmatch(url) or "\\" in url:
         raise EgressRefused("the URL holds characters that must be percent-encoded")
@@ -100,7 +100,7 @@ def parse_target(url: str) -> Target:
     host = parts.hostname or ""
     _check_host(host)
     path = parts.path or "/"
-    return Target(
+    return HttpTarget(
         is_tls=parts.scheme == "https",
         host=host,
         port=_DEFAULT_PORTS[parts.scheme] if port is None else port,
@@ -180,7 +180,7 @@ class Egress:
         reason = next((reason for reason in reasons.values() if reason), "a name without any address")
         raise EgressRefused(f"`{host}` is {reason}, which this gateway does not connect to")
 
-    def check_literal(self, target: Target) -> None:
+    def check_literal(self, target: HttpTarget) -> None:
         """What can be said without asking a resolver: refuse a bad address early. Raises EgressRefused."""
         self._check_listed(target.host)
         address = _literal(target.host)
@@ -194,7 +194,7 @@ class Egress:
             return
         address = _literal(host)
         spelled = str(address) if address is not None else host.lower().removesuffix(".")
-        if not any(matches_text(pattern, spelled) for pattern in self._allowed_hosts):
+        if not any(matches_glob(pattern, spelled) for pattern in self._allowed_hosts):
             raise EgressRefused(f"`{host}` is not among the `allowed_upstream_hosts` of this gateway")
 
     def _refusal(self, address: Address) -> str | None:

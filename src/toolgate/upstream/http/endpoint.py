@@ -2,20 +2,30 @@
 
 Nothing of a caller gets in here but `Mcp-*` headers and its trace, and nothing that could end a line gets in
 at all.
+
+From a record to connections to its server: secrets resolved, the address vetted, nothing opened yet.
+
+The same for every transport on HTTP.
 """
 
+import asyncio
 import re
+import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from toolgate import __version__
-from toolgate.model.headers import HEADER_NAME, is_own_header
+from toolgate.model.http import HEADER_NAME, is_reserved_header
 from toolgate.model.protocol import MODERN_VERSION
-from toolgate.model.servers import EMPTY
+from toolgate.model.servers import EMPTY, HttpEndpoint, ServerRecord
 from toolgate.telemetry.spans import TRACE_HEADERS, TRACEPARENT
 from toolgate.upstream.connection.contract import StartFailed
-from toolgate.upstream.http.egress import Target
+from toolgate.upstream.connection.secrets import Secrets
+from toolgate.upstream.http.client_connection import HttpLimits
+from toolgate.upstream.http.connection_pool import HttpPool
+from toolgate.upstream.http.egress import Egress, EgressRefused, HttpTarget, parse_target
+from toolgate.upstream.redaction import credentials_of
 
 _VALUE = re.compile(r"[\t\x20-\x7e]*")
 _POSITION = re.compile(rb"[\x20-\x7e]{1,1024}")
@@ -24,7 +34,7 @@ _MAX_REMEMBERED: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class HttpSession:
     """What a handshake agreed on; `id` is None for a server that keeps none."""
 
     version: str
@@ -52,15 +62,15 @@ def parse_session_id(value: bytes | None) -> bytes | None:
     return value
 
 
-def can_be_position(event_id: bytes) -> bool:
+def is_resumable_id(event_id: bytes) -> bool:
     """Whether a stream can be resumed from this event."""
     return bool(_POSITION.fullmatch(event_id))
 
 
-class Heads:
+class RequestHeads:
     """The heads of one endpoint."""
 
-    def __init__(self, target: Target, own: Mapping[str, str] = EMPTY) -> None:
+    def __init__(self, target: HttpTarget, own: Mapping[str, str] = EMPTY) -> None:
         """`own` are the record's headers, resolved. Raises StartFailed, which never shows a value."""
         _check_own(own)
         agent = {} if "user-agent" in map(str.lower, own) else {"User-Agent": f"toolgate/{__version__}"}
@@ -97,11 +107,11 @@ class Heads:
             self._modern[key] = head
         return head
 
-    def legacy(self, session: Session) -> bytes:
+    def legacy(self, session: HttpSession) -> bytes:
         """For a message within a session."""
         return self._post(_session_headers(session))
 
-    def listen(self, session: Session, *, after: bytes = b"") -> bytes:
+    def listen(self, session: HttpSession, *, after: bytes = b"") -> bytes:
         """For the session's own stream, or the rest of another that broke off at event `after`."""
         position = {"Last-Event-ID": after.decode("ascii")} if after else {}
         return self._head("GET", {"Accept": "text/event-stream", **_session_headers(session), **position})
@@ -114,7 +124,7 @@ class Heads:
         """For a document."""
         return self._head("GET", {"Accept": "application/json"})
 
-    def leave(self, session: Session) -> bytes:
+    def leave(self, session: HttpSession) -> bytes:
         """To end a session."""
         return self._head("DELETE", _session_headers(session))
 
@@ -126,7 +136,7 @@ class Heads:
         return f"{verb} {self._path} HTTP/1.1\r\n".encode("ascii") + self._fixed + _lines(headers)
 
 
-def _session_headers(session: Session) -> dict[str, str]:
+def _session_headers(session: HttpSession) -> dict[str, str]:
     headers = {"MCP-Protocol-Version": session.version}
     if session.id is not None:
         headers["Mcp-Session-Id"] = session.id.decode("ascii")
@@ -141,7 +151,7 @@ def _check_own(headers: Mapping[str, str]) -> None:
     for name in _unfit(headers):
         raise StartFailed(f"header `{name}` cannot be sent: not an HTTP header", fatal=True)
     for name in headers:
-        if is_own_header(name):
+        if is_reserved_header(name):
             raise StartFailed(f"header `{name}` is set by the gateway itself", fatal=True)
 
 
@@ -158,3 +168,64 @@ def _check_mirrored(headers: Mapping[str, str]) -> None:
 def _unfit(headers: Mapping[str, str]) -> Iterable[str]:
     """Names of those that are no header, by their name or their value."""
     return (n for n, value in headers.items() if not (HEADER_NAME.fullmatch(n) and _VALUE.fullmatch(value)))
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedEndpoint:
+    """How one server is reached."""
+
+    url: str
+    """With its references resolved: it may hold a credential."""
+    target: HttpTarget
+    headers: Mapping[str, str]
+    """The record's own, resolved."""
+    credentials: tuple[str, ...]
+    """What in all that must not be shown."""
+    pool: HttpPool
+
+
+class EndpointResolver:
+    """Makes pools of connections to the servers of records."""
+
+    def __init__(
+        self,
+        secrets: Secrets,
+        egress: Egress,
+        *,
+        limits: HttpLimits | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`tls` decides which servers are trusted; without it, the system's authorities do."""
+        self._secrets = secrets
+        self._egress = egress
+        self._limits = limits
+        self._tls = tls
+
+    async def server(self, record: ServerRecord) -> ResolvedEndpoint:
+        """The server of `record`. Raises StartFailed. Whoever asks closes the pool."""
+        if record.http is None:
+            raise StartFailed("its record has no `http` part", fatal=True)
+        return await self.endpoint(record.http)
+
+    async def endpoint(self, endpoint: HttpEndpoint) -> ResolvedEndpoint:
+        """Whatever listens at `endpoint`. Raises StartFailed. Whoever asks closes the pool."""
+        url = self._secrets.expand(endpoint.url)
+        headers = self._secrets.http_headers(endpoint)
+        target = self._vetted(url)
+        credentials = tuple(credentials_of(endpoint, url, headers))
+        pool = HttpPool(target, self._egress, tls=await self._trust(target), limits=self._limits)
+        return ResolvedEndpoint(url, target, headers, credentials, pool)
+
+    def _vetted(self, url: str) -> HttpTarget:
+        try:
+            target = parse_target(url)
+            self._egress.check_literal(target)
+        except EgressRefused as exc:
+            raise StartFailed(str(exc), fatal=True) from exc
+        return target
+
+    async def _trust(self, target: HttpTarget) -> ssl.SSLContext | None:
+        if target.is_tls and self._tls is None:
+            # Reads every authority from disk, which takes longer than the event loop has.
+            self._tls = await asyncio.to_thread(ssl.create_default_context)
+        return self._tls

@@ -1,33 +1,110 @@
-"""Finding out what an HTTP server is: how statuses and headers become evidence for `negotiate`.
+"""What both eras have in common on HTTP.
+
+Finding out what an HTTP server is: how statuses and headers become evidence for `negotiate`.
 
 A status says less than a body, so the body is looked at first. What proves nothing about the era (no
 connection, 401, 5xx) ends the start, and nothing is remembered of it.
 """
 
 import asyncio
-from collections.abc import Iterator
+import math
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
 from toolgate.model.protocol import LEGACY_VERSIONS
-from toolgate.model.tools import Era
-from toolgate.upstream.connection.contract import SHARED_CAPABILITIES, Hello, Params, Reply, StartFailed
-from toolgate.upstream.connection.messages import Incoming, encode_notification, encode_request, reply_of
+from toolgate.model.tools import Revision
+from toolgate.upstream.connection.contract import (
+    SHARED_CAPABILITIES,
+    Acknowledgement,
+    ClientChannel,
+    Params,
+    RpcResponse,
+    ServerInfo,
+    StartFailed,
+)
+from toolgate.upstream.connection.messages import (
+    IncomingMessage,
+    encode_notification,
+    encode_request,
+    parse_response,
+)
 from toolgate.upstream.connection.negotiation import negotiate
-from toolgate.upstream.http.client_connection import Answer, ExchangeFailed, ExchangeTimedOut
+from toolgate.upstream.http.client_connection import ExchangeFailed, ExchangeTimedOut, HttpResponse
 from toolgate.upstream.http.connection_pool import ConnectFailed, HttpPool
-from toolgate.upstream.http.endpoint import Heads, Session, parse_session_id, with_body
-from toolgate.upstream.http.responses import NoResponse, PendingResponse, Rejected, retry_after_s
+from toolgate.upstream.http.endpoint import HttpSession, RequestHeads, parse_session_id, with_body
+from toolgate.upstream.http.responses import PendingResponse, RequestRejected, ResponseMissing, retry_after_s
+
+_ODD_STATUSES: Final = (400, 404, 405, 406, 415)
+_ASK_EVERY_S: Final = 5.0
+_ASK_TIMEOUT_S: Final = 2.0
+
+
+class HttpDialect(Protocol):
+    """How requests are put to a server of one era."""
+
+    async def ask(
+        self,
+        method: str,
+        params: Params,
+        headers: Mapping[str, str],
+        *,
+        timeout_s: float,
+        client: ClientChannel | None,
+    ) -> IncomingMessage:
+        """The response to a request, sent once. Raises what HTTP raises, Rejected and LinkLost."""
+
+    def listen(self) -> None:
+        """Start to hear what the server says unasked, where it announces that it will."""
+
+    def watch(self, uris: frozenset[str]) -> Acknowledgement:
+        """See `Link.watch`."""
+
+    def authorize(self, credential: str) -> None:
+        """Show the server `credential` with every request from now on."""
+
+    async def leave(self) -> None:
+        """Take leave, as well as can be done in a moment. Does not raise."""
+
+
+class ConnectionLost(Exception):
+    """The server is there and no longer what the link took it for: the link is of no use any more."""
+
+
+class RevisionCheck:
+    """Whether a server has changed its era under a link, as one does that another version has replaced.
+
+    Only a status that a server of the era has little use for raises it, and then the server is asked: at
+    most every few seconds, so that calls which are wrong by themselves do not cost it much.
+    """
+
+    def __init__(self, is_as_before: Callable[[float], Awaitable[bool]]) -> None:
+        """`is_as_before` asks the server, until a deadline."""
+        self._is_as_before = is_as_before
+        self._asked_s = -math.inf
+
+    async def check(self, rejected: RequestRejected, deadline: float) -> None:
+        """Raises LinkLost when the server turns out to have changed."""
+        now_s = asyncio.get_running_loop().time()
+        if rejected.status not in _ODD_STATUSES or now_s - self._asked_s < _ASK_EVERY_S:
+            return
+        self._asked_s = now_s
+        try:
+            is_as_before = await self._is_as_before(min(deadline, now_s + _ASK_TIMEOUT_S))
+        except (ConnectFailed, ExchangeFailed, ExchangeTimedOut):
+            return
+        if not is_as_before:
+            raise ConnectionLost("the server no longer speaks the protocol it spoke") from rejected
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class StreamableEndpoint:
     """How one server is reached, the numbers its requests get, and what it is told of our clients."""
 
     pool: HttpPool
-    heads: Heads
+    heads: RequestHeads
     numbers: Iterator[int]
     capabilities: bytes = SHARED_CAPABILITIES
 
@@ -36,10 +113,10 @@ class _Handshake(msgspec.Struct, rename="camel"):
     protocol_version: str = LEGACY_VERSIONS[0]
 
 
-class _Deaf:
+class _NullReceiver:
     """Nothing a server says before it was greeted concerns anybody."""
 
-    def take(self, message: Incoming, request: bytes) -> None:
+    def take(self, message: IncomingMessage, request: bytes) -> None:
         """Drop it."""
 
     def deadline_of(self, _request: bytes, deadline: float, /) -> float:
@@ -47,35 +124,35 @@ class _Deaf:
         return deadline
 
 
-_DEAF: Final = _Deaf()
+_NULL_RECEIVER: Final = _NullReceiver()
 
 
-class Greeting:
+class HttpNegotiation:
     """One negotiation with one server."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: StreamableEndpoint) -> None:
         self._endpoint = endpoint
-        self.session: Session | None = None
+        self.session: HttpSession | None = None
         """What the handshake agreed on, where the server turns out to be legacy."""
 
-    async def hello(self, *, known_era: Era | None) -> Hello:
+    async def hello(self, *, known_era: Revision | None) -> ServerInfo:
         """Raises StartFailed. The caller sets the deadline."""
         return await negotiate(
             self._ask, self._notify, known_era=known_era, capabilities=self._endpoint.capabilities
         )
 
-    async def _ask(self, method: str, params: Params, timeout_s: float) -> Reply:
+    async def _ask(self, method: str, params: Params, timeout_s: float) -> RpcResponse:
         heads = self._endpoint.heads
         head = heads.initialize() if method == "initialize" else heads.modern(method)
         number = next(self._endpoint.numbers)
-        pending = PendingResponse(b"%d" % number, _DEAF)
+        pending = PendingResponse(b"%d" % number, _NULL_RECEIVER)
         try:
             answer = await self._send(head, encode_request(number, method, params), timeout_s, pending)
-            reply = reply_of(pending.take(answer))
-        except Rejected as exc:
-            return evidence(exc)
-        except NoResponse as exc:
-            return _made_up_error(str(exc))
+            reply = parse_response(pending.take(answer))
+        except RequestRejected as exc:
+            return interpret_rejection(exc)
+        except ResponseMissing as exc:
+            return _build_error(str(exc))
         if method == "initialize" and reply.result is not None:
             self.session = _parse_session(reply.result, answer)
         return reply
@@ -91,7 +168,7 @@ class Greeting:
 
     async def _send(
         self, head: bytes, body: bytes, timeout_s: float = 5.0, pending: PendingResponse | None = None
-    ) -> Answer:
+    ) -> HttpResponse:
         deadline = asyncio.get_running_loop().time() + timeout_s
         try:
             # Nothing of a start does anything, so it may meet a connection that the server has closed.
@@ -104,7 +181,7 @@ class Greeting:
             raise StartFailed(str(exc)) from exc
 
 
-def evidence(rejected: Rejected) -> Reply:
+def interpret_rejection(rejected: RequestRejected) -> RpcResponse:
     """What a status other than 200 says about the server; StartFailed when it says nothing."""
     status = rejected.status
     if status in (401, 403):
@@ -116,19 +193,19 @@ def evidence(rejected: Rejected) -> Reply:
         asks = "" if wait_s is None else f", and asks to be left alone for {wait_s} s"
         raise StartFailed(f"it answered with status {status}{asks}", retry_after_s=wait_s)
     if rejected.error is not None:
-        return Reply(error=rejected.error)
-    return _made_up_error(f"status {status}")
+        return RpcResponse(error=rejected.error)
+    return _build_error(f"status {status}")
 
 
-def _made_up_error(message: str) -> Reply:
-    return Reply(error=msgspec.json.encode({"code": 0, "message": message}))
+def _build_error(message: str) -> RpcResponse:
+    return RpcResponse(error=msgspec.json.encode({"code": 0, "message": message}))
 
 
-def _parse_session(result: bytes, answer: Answer) -> Session | None:
+def _parse_session(result: bytes, answer: HttpResponse) -> HttpSession | None:
     try:
         version = msgspec.json.decode(result, type=_Handshake).protocol_version
     except (msgspec.DecodeError, RecursionError):
         return None  # for `negotiate` to refuse
     if version not in LEGACY_VERSIONS:
         return None
-    return Session(version, parse_session_id(answer.headers.get(b"mcp-session-id")))
+    return HttpSession(version, parse_session_id(answer.headers.get(b"mcp-session-id")))

@@ -14,7 +14,7 @@ class EventTooLarge(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class SseEvent:
     """One dispatched event. Never without data: those only move the stream's position."""
 
     data: bytes
@@ -48,7 +48,7 @@ class SseParser:
         self.retry_ms: int | None = None
         """How long the server asks to wait before reconnecting."""
 
-    def feed(self, chunk: bytes) -> list[Event]:
+    def feed(self, chunk: bytes) -> list[SseEvent]:
         """The events that `chunk` completes. Raises EventTooLarge, after which the parser is of no use."""
         if self._skips_newline and chunk:
             # The last chunk ended in CR; a LF that follows belongs to that same line end, one LF only.
@@ -56,7 +56,7 @@ class SseParser:
             chunk = chunk.removeprefix(b"\n")
         lines = chunk.splitlines()
         rest = b"" if chunk.endswith((b"\n", b"\r")) or not lines else lines.pop()
-        events: list[Event] = []
+        events: list[SseEvent] = []
         for line in lines:
             event = self._take_line(self._finish_line(line))
             if event is not None:
@@ -90,7 +90,7 @@ class SseParser:
             rest = rest.removeprefix(_BOM)
         return rest
 
-    def _take_line(self, line: bytes) -> Event | None:
+    def _take_line(self, line: bytes) -> SseEvent | None:
         if not line:
             return self._dispatch()
         if line.startswith(b":"):
@@ -110,9 +110,9 @@ class SseParser:
             self.retry_ms = int(value[:9])
         return None
 
-    def _dispatch(self) -> Event | None:
+    def _dispatch(self) -> SseEvent | None:
         data = bytes(self._data[:-1])
-        event = Event(data, self._type or b"message") if data else None
+        event = SseEvent(data, self._type or b"message") if data else None
         self._data.clear()
         self._type = b""
         return event

@@ -1,12 +1,70 @@
-"""One answer of a model as it comes in: read no faster than it is taken, and given up when it stalls."""
+"""The event stream of a model, taken apart without losing a byte of it. Pure: bytes in, events out.
+
+One answer of a model as it comes in: read no faster than it is taken, and given up when it stalls.
+"""
 
 import asyncio
 from collections import deque
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
-from toolgate.upstream.http.client_connection import Answer, HttpConnection, StreamRefused
-from toolgate.upstream.http.sse import EventTooLarge
-from toolgate.upstream.models.events import DONE, EventReader, ModelEvent
+from toolgate.upstream.http.client_connection import HttpClientConnection, HttpResponse, StreamRefused
+from toolgate.upstream.http.sse import EventTooLarge, SseParser
+
+DONE: Final = b"[DONE]"
+"""The payload by which OpenAI's chat streams end. Nothing that comes after it counts."""
+MAX_EVENT_BYTES: Final = 8 * 1024 * 1024
+
+_LINE_ENDS: Final = (b"\n", b"\r\n", b"\r")
+
+
+class ModelEvent(NamedTuple):
+    """One event, with all that stood before it: `b"".join` of the raws is the stream."""
+
+    raw: bytes
+    data: bytes | None
+    """The payload; None for what has none, such as comments."""
+
+
+class ModelEventReader:
+    """Feed it what the connection delivers."""
+
+    __slots__ = ("_last", "_max_event_bytes", "_parser", "_raw")
+
+    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._max_event_bytes = max_event_bytes
+        self._parser = SseParser(max_event_bytes)
+        self._raw = bytearray()
+        self._last = b"\n"
+        """The newest byte. A stream begins as a line does."""
+
+    def feed(self, chunk: bytes) -> list[ModelEvent]:
+        """The events that `chunk` completes. Raises EventTooLarge, after which the reader is of no use."""
+        events: list[ModelEvent] = []
+        for line in chunk.splitlines(keepends=True):
+            # A LF after a CR is the rest of that line's end, even where they come apart.
+            is_rest = line == b"\n" and self._last == b"\r"
+            is_blank = line in _LINE_ENDS and self._last in _LINE_ENDS and not is_rest
+            self._last = line[-1:]
+            self._raw += line
+            found = self._parser.feed(line)
+            if is_blank:
+                events.append(self._take(found[0].data if found else None))
+        if len(self._raw) > self._max_event_bytes:
+            raise EventTooLarge(f"an event is longer than {self._max_event_bytes} bytes")
+        return events
+
+    def finish(self) -> list[ModelEvent]:
+        """What is left at the end of the stream. Many servers leave out the last blank line."""
+        if not self._raw:
+            return []
+        found = self._parser.feed(b"\n\n\n")  # one may be the rest of a CRLF, one ends a line
+        return [self._take(found[0].data if found else None)]
+
+    def _take(self, data: bytes | None) -> ModelEvent:
+        raw = bytes(self._raw)
+        self._raw.clear()
+        return ModelEvent(raw, data)
+
 
 MAX_WAITING_BYTES: Final = 256 * 1024
 """When more than that waits to be taken, the server is not read on."""
@@ -14,7 +72,7 @@ _MAX_IN_A_ROW: Final = 16
 """After so many that had come already, others have their turn on the loop."""
 
 
-class Inflow:
+class EventIntake:
     """The Sink of one request: bytes come in at one end, events are taken at the other.
 
     Invariant: it is paused only while events wait, so taking them all always lets more come.
@@ -26,15 +84,15 @@ class Inflow:
         self.silence_s = silence_s
         self._deadline_s = deadline_s
         self._heard_s = self._loop.time()
-        self._reader = EventReader()
+        self._reader = ModelEventReader()
         self._events: deque[ModelEvent] = deque()
         self.waiting_bytes = 0
         self._is_paused = False
         self._in_a_row = 0
         """Events taken without waiting for any."""
         self._wake: asyncio.Future[None] | None = None
-        self._connection: HttpConnection
-        self._answer: asyncio.Future[Answer]
+        self._connection: HttpClientConnection
+        self._answer: asyncio.Future[HttpResponse]
         self.has_begun = False
         """Whether what comes is an event stream."""
 
@@ -43,7 +101,7 @@ class Inflow:
         """Whether the time for all of it has passed."""
         return self._loop.time() >= self._deadline_s
 
-    def attach(self, connection: HttpConnection, answer: asyncio.Future[Answer]) -> None:
+    def attach(self, connection: HttpClientConnection, answer: asyncio.Future[HttpResponse]) -> None:
         """What it takes its answer from: the request has been written."""
         self._connection = connection
         self._answer = answer
@@ -66,7 +124,7 @@ class Inflow:
             self._events.append(event)
             self.waiting_bytes += len(event.raw)
             if event.data == DONE:
-                self._reader = EventReader()  # what follows is not looked at
+                self._reader = ModelEventReader()  # what follows is not looked at
                 self._rouse()
                 return True
         if self.waiting_bytes > MAX_WAITING_BYTES and not self._is_paused:
@@ -84,7 +142,7 @@ class Inflow:
 
     # What is taken
 
-    async def begun(self) -> Answer | None:
+    async def begun(self) -> HttpResponse | None:
         """Wait until the answer begins. None: events come; else it is an answer of another kind.
 
         Raises ExchangeFailed and ExchangeTimedOut, here and where events are taken.
@@ -139,7 +197,7 @@ class Inflow:
         finally:
             self._wake = None
 
-    def _on_done(self, answer: asyncio.Future[Answer]) -> None:
+    def _on_done(self, answer: asyncio.Future[HttpResponse]) -> None:
         if not answer.cancelled():
             answer.exception()  # whoever was to take it may have gone at the very moment
         self._rouse()

@@ -14,14 +14,14 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from toolgate.upstream.oauth.tokens import Client, Token
+from toolgate.upstream.oauth.tokens import OAuthClient, OAuthToken
 
 _DIRECTORY_MODE: Final = 0o700
 _DRAFT: Final = ".new"
 _MAX_FILE_BYTES: Final = 256 * 1024
 
 
-class Whose(NamedTuple):
+class LoginKey(NamedTuple):
     """A login: to which server, and of which principal; of none where it serves all callers."""
 
     server_id: str
@@ -54,7 +54,7 @@ class StoredGrant(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return f"<grant for {self.resource} by {self.issuer}>"
 
-    def renewed(self, token: Token) -> "StoredGrant":
+    def renewed(self, token: OAuthToken) -> "StoredGrant":
         """The same with another token; what renews it stays, unless there is another."""
         return msgspec.structs.replace(
             self,
@@ -65,15 +65,15 @@ class StoredGrant(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @property
-    def registered_client(self) -> Client | None:
+    def registered_client(self) -> OAuthClient | None:
         """Whom the gateway registered for this login; None where somebody else did."""
         if self.client_method is None:
             return None
-        return Client(id=self.client_id, secret=self.client_secret, method=self.client_method)
+        return OAuthClient(id=self.client_id, secret=self.client_secret, method=self.client_method)
 
     @property
-    def token(self) -> Token:
-        return Token(
+    def token(self) -> OAuthToken:
+        return OAuthToken(
             access=self.access,
             expires_at_s=self.expires_at_s,
             lifetime_s=self.lifetime_s,
@@ -93,26 +93,26 @@ class GrantFiles:
             with contextlib.suppress(OSError):
                 draft.unlink()  # of a process that was killed while it wrote
 
-    def __iter__(self) -> Iterator[Whose]:
+    def __iter__(self) -> Iterator[LoginKey]:
         """All there are, as of now."""
         return iter(tuple(self._known))
 
-    def get(self, whose: Whose) -> StoredGrant | None:
+    def get(self, whose: LoginKey) -> StoredGrant | None:
         return self._known.get(whose)
 
-    async def put(self, whose: Whose, grant: StoredGrant) -> None:
+    async def put(self, whose: LoginKey, grant: StoredGrant) -> None:
         """Keep it. Raises OSError."""
         self._known[whose] = grant
         await self._follow(whose)
 
-    async def drop(self, whose: Whose) -> StoredGrant | None:
+    async def drop(self, whose: LoginKey) -> StoredGrant | None:
         """Forget it; returns what there was. Raises OSError."""
         grant = self._known.pop(whose, None)
         if grant is not None:
             await self._follow(whose)
         return grant
 
-    async def _follow(self, whose: Whose) -> None:
+    async def _follow(self, whose: LoginKey) -> None:
         """In turn, and by what holds then: one that was dropped while it was written does not come back."""
         async with self._turn:
             grant = self._known.get(whose)
@@ -138,11 +138,11 @@ class GrantFiles:
             raise
 
 
-def _load(directory: Path) -> Iterator[tuple[Whose, StoredGrant]]:
+def _load(directory: Path) -> Iterator[tuple[LoginKey, StoredGrant]]:
     for path in sorted(directory.glob("*.json")):
         with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
             grant = msgspec.json.decode(_read(path), type=StoredGrant)
-            whose = Whose(path.stem.partition("@")[0], grant.owner)
+            whose = LoginKey(path.stem.partition("@")[0], grant.owner)
             # A file under another's name would lend its token to somebody else.
             if whose.file_name == path.name:
                 yield whose, grant

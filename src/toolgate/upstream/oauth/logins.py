@@ -14,14 +14,14 @@ from typing import Final
 from urllib.parse import urlencode
 
 from toolgate.errors import InvalidRequest, ServerBusy, ServerUnavailable, StorageFailed
-from toolgate.model.addresses import is_loopback
+from toolgate.model.http import is_loopback
 from toolgate.model.servers import HttpEndpoint, OAuth, ServerRecord
 from toolgate.upstream.connection.contract import StartFailed
 from toolgate.upstream.http.egress import EgressRefused, parse_target
-from toolgate.upstream.oauth.authorizer import Authorizer, scope_of
-from toolgate.upstream.oauth.grants import GrantFiles, StoredGrant, Whose
-from toolgate.upstream.oauth.metadata import Authority, OAuthFailed, Parties
-from toolgate.upstream.oauth.tokens import Client, Token
+from toolgate.upstream.oauth.authorizer import Authorizer, build_scope
+from toolgate.upstream.oauth.grants import GrantFiles, LoginKey, StoredGrant
+from toolgate.upstream.oauth.metadata import AuthorizationServer, OAuthFailed, TokenParties
+from toolgate.upstream.oauth.tokens import OAuthClient, OAuthToken
 
 LOGIN_S: Final = 600
 MAX_LOGINS: Final = 256
@@ -29,11 +29,11 @@ MAX_LOGINS_EACH: Final = 32
 """Begun and not finished, by all and by one principal. The oldest gives way: beginning again costs little."""
 MAX_BEGINNING_EACH: Final = 4
 """At this very moment, by one principal: each has servers elsewhere asked."""
-IsThere = Callable[[str], bool]
+PrincipalExists = Callable[[str], bool]
 """Whether the principal of this id may come again."""
 Revoke = Callable[[], Awaitable[bool]]
 """Has a token taken back; whether its authorization server says that it did."""
-MAX_WANTED: Final = 256
+MAX_LOGIN_SCOPES: Final = 256
 """Scopes that one login asks for, however often somebody came back for more."""
 OFFLINE: Final = "offline_access"
 """The scope by which some authorization servers give what renews a token (SEP-2207)."""
@@ -41,7 +41,7 @@ _BEGIN_AGAIN: Final = "begin again with `toolgate servers login ID`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
+class PendingLogin:
     """Where somebody agrees, and how the answer is recognised."""
 
     url: str
@@ -60,7 +60,7 @@ class Login:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class LoginCallback:
     """What a browser came back with."""
 
     state: str
@@ -70,18 +70,18 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Pending:
-    whose: Whose
+class _LoginAttempt:
+    whose: LoginKey
     principal: str
     """Who began it; for a login that serves all callers, too."""
-    parties: Parties
-    client: Client
+    parties: TokenParties
+    client: OAuthClient
     scopes: tuple[str, ...]
     redirect_uri: str
     began_s: float
     verifier: str = field(repr=False)
 
-    def earned(self, token: Token) -> StoredGrant:
+    def earned(self, token: OAuthToken) -> StoredGrant:
         """What is kept of it. A secret that an operator named is not."""
         client = self.client
         return StoredGrant(
@@ -103,10 +103,10 @@ class Logins:
         self._authorizer = authorizer
         self._grants = grants
         self._clock_s = clock_s
-        self._pending: dict[str, _Pending] = {}
+        self._pending: dict[str, _LoginAttempt] = {}
         self._beginning: Counter[str] = Counter()
         self._servers: Mapping[str, ServerRecord] | None = None
-        self._is_there: IsThere = lambda _principal_id: True
+        self._is_there: PrincipalExists = lambda _principal_id: True
 
     @property
     def own_url(self) -> str | None:
@@ -115,13 +115,13 @@ class Logins:
 
     async def begin(
         self, record: ServerRecord, *, principal: str, redirect_uri: str, scopes: Collection[str] = ()
-    ) -> Begun:
+    ) -> PendingLogin:
         """For the owner in `record`, or for all callers; with `scopes` beside those of the login before.
 
         Raises InvalidRequest; ServerBusy where `principal` begins too many at this very moment; and
         ServerUnavailable where nobody can be asked.
         """
-        endpoint, oauth = _login_of(record)
+        endpoint, oauth = _require_login(record)
         _check_redirect(redirect_uri)
         if self._beginning[principal] >= MAX_BEGINNING_EACH:
             raise ServerBusy("other logins of yours are being begun", hint="retry in a moment")
@@ -136,23 +136,23 @@ class Logins:
             self._beginning[principal] -= 1
             if not self._beginning[principal]:
                 del self._beginning[principal]
-        whose = Whose(record.server_id, oauth.owner)
+        whose = LoginKey(record.server_id, oauth.owner)
         before = self._grants.get(whose) if scopes else None
-        pending = _Pending(
+        pending = _LoginAttempt(
             whose=whose,
             principal=principal,
             parties=parties,
             client=client,
-            scopes=_wanted(parties, oauth, () if before is None else before.scopes, scopes),
+            scopes=_choose_scopes(parties, oauth, () if before is None else before.scopes, scopes),
             redirect_uri=redirect_uri,
             began_s=self._clock_s(),
             verifier=secrets.token_urlsafe(48),
         )
         state = secrets.token_urlsafe(24)
         self._remember(state, pending)
-        return Begun(url=_url(pending, state), state=state)
+        return PendingLogin(url=_build_authorization_url(pending, state), state=state)
 
-    async def finish(self, whose: Whose, *, principal: str, answer: Answer) -> Login:
+    async def finish(self, whose: LoginKey, *, principal: str, answer: LoginCallback) -> Login:
         """Exchange the code somebody came back with. Raises InvalidRequest and ServerUnavailable."""
         pending = self._take(whose, principal=principal, state=answer.state)
         _check_issuer(pending.parties.authority, answer.issuer)
@@ -174,26 +174,26 @@ class Logins:
         if not self._has_use(whose):
             await self._drop(whose)
             raise InvalidRequest("the server or the key was changed meanwhile", hint=_BEGIN_AGAIN)
-        return _shown(grant)
+        return _describe_grant(grant)
 
-    def of(self, whose: Whose) -> Login | None:
+    def of(self, whose: LoginKey) -> Login | None:
         """Who is logged in to a server."""
         grant = self._grants.get(whose)
-        return None if grant is None else _shown(grant)
+        return None if grant is None else _describe_grant(grant)
 
     async def end(self, record: ServerRecord) -> Revoke | None:
         """Forget the login of the owner in `record`, or that for all; None where there was none.
 
         What is returned gives the token back to its authorization server. Raises StorageFailed.
         """
-        endpoint, oauth = _login_of(record)
-        whose = Whose(record.server_id, oauth.owner)
+        endpoint, oauth = _require_login(record)
+        whose = LoginKey(record.server_id, oauth.owner)
         # Not past a renewal: what it earns would be good for ever, and known to nobody.
         async with self._authorizer.turn(whose):
             grant = await self._drop(whose)
         return None if grant is None else partial(self._authorizer.revoke, grant, endpoint)
 
-    async def tidy(self, servers: Mapping[str, ServerRecord], is_there: IsThere) -> None:
+    async def tidy(self, servers: Mapping[str, ServerRecord], is_there: PrincipalExists) -> None:
         """Forget what nobody may use from now on: the server is gone or another, or the principal is gone.
 
         Waits for no authorization server: a renewal under way finds its login gone. Raises StorageFailed.
@@ -203,7 +203,7 @@ class Logins:
             if not self._has_use(whose):
                 await self._drop(whose)
 
-    def _has_use(self, whose: Whose) -> bool:
+    def _has_use(self, whose: LoginKey) -> bool:
         if self._servers is None:
             return True  # nobody has said yet what there is
         record, grant = self._servers.get(whose.server_id), self._grants.get(whose)
@@ -216,13 +216,13 @@ class Logins:
         except StartFailed:
             return True  # a variable is missing for now: nothing can be said
 
-    async def _drop(self, whose: Whose) -> StoredGrant | None:
+    async def _drop(self, whose: LoginKey) -> StoredGrant | None:
         try:
             return await self._grants.drop(whose)
         except OSError as exc:
             raise StorageFailed(f"the file of a login cannot be removed: {exc.strerror}") from exc
 
-    def _remember(self, state: str, pending: _Pending) -> None:
+    def _remember(self, state: str, pending: _LoginAttempt) -> None:
         oldest_s = self._clock_s() - LOGIN_S
         self._pending = {key: one for key, one in self._pending.items() if one.began_s > oldest_s}
         own = [key for key, one in self._pending.items() if one.principal == pending.principal]
@@ -232,7 +232,7 @@ class Logins:
             del self._pending[next(iter(self._pending))]
         self._pending[state] = pending
 
-    def _take(self, whose: Whose, *, principal: str, state: str) -> _Pending:
+    def _take(self, whose: LoginKey, *, principal: str, state: str) -> _LoginAttempt:
         """What was begun with `state`, once, and only by who began it."""
         pending = self._pending.get(state)
         is_whole = pending is not None and pending.began_s > self._clock_s() - LOGIN_S
@@ -241,7 +241,7 @@ class Logins:
         return self._pending.pop(state)
 
 
-def _login_of(record: ServerRecord) -> tuple[HttpEndpoint, OAuth]:
+def _require_login(record: ServerRecord) -> tuple[HttpEndpoint, OAuth]:
     endpoint = record.http
     if endpoint is None or endpoint.oauth is None or endpoint.oauth.grant != "authorization_code":
         raise InvalidRequest(
@@ -261,17 +261,17 @@ def _check_redirect(redirect_uri: str) -> None:
         raise InvalidRequest("`redirect_uri` must be like `http://127.0.0.1:PORT/callback`")
 
 
-def _wanted(
-    parties: Parties, oauth: OAuth, before: Collection[str], more: Collection[str]
+def _choose_scopes(
+    parties: TokenParties, oauth: OAuth, before: Collection[str], more: Collection[str]
 ) -> tuple[str, ...]:
     """The scopes to ask for: the record's, or else what the server wants; and what was asked for before."""
     scopes = dict.fromkeys((*(oauth.scopes or parties.scopes), *more, *before))
-    wanted = tuple(scopes)[:MAX_WANTED]
+    wanted = tuple(scopes)[:MAX_LOGIN_SCOPES]
     is_renewable = bool(wanted) and OFFLINE in parties.authority.scopes_supported
     return (*wanted, OFFLINE) if is_renewable and OFFLINE not in wanted else wanted
 
 
-def _check_fit(authority: Authority, client_id: str | None) -> None:
+def _check_fit(authority: AuthorizationServer, client_id: str | None) -> None:
     if authority.authorization_endpoint is None:
         raise OAuthFailed("its authorization server has no place to log in")
     if "S256" not in authority.code_challenge_methods_supported:
@@ -281,7 +281,7 @@ def _check_fit(authority: Authority, client_id: str | None) -> None:
         raise OAuthFailed("its authorization server takes no URL as `client_id`: register a client there")
 
 
-def _check_issuer(authority: Authority, issuer: str | None) -> None:
+def _check_issuer(authority: AuthorizationServer, issuer: str | None) -> None:
     """An answer that names its sender must name the one we asked (RFC 9207)."""
     is_missing = issuer is None and authority.authorization_response_iss_parameter_supported
     if is_missing or issuer not in (None, authority.issuer):
@@ -290,7 +290,7 @@ def _check_issuer(authority: Authority, issuer: str | None) -> None:
         )
 
 
-def _url(pending: _Pending, state: str) -> str:
+def _build_authorization_url(pending: _LoginAttempt, state: str) -> str:
     digest = hashlib.sha256(pending.verifier.encode("ascii")).digest()
     asked = {
         "response_type": "code",
@@ -300,11 +300,11 @@ def _url(pending: _Pending, state: str) -> str:
         "code_challenge": base64.urlsafe_b64encode(digest).rstrip(b"=").decode("ascii"),
         "code_challenge_method": "S256",
         "resource": pending.parties.resource,
-        **scope_of(pending.scopes),
+        **build_scope(pending.scopes),
     }
     endpoint = pending.parties.authority.authorization_endpoint or ""
     return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(asked)}"
 
 
-def _shown(grant: StoredGrant) -> Login:
+def _describe_grant(grant: StoredGrant) -> Login:
     return Login(issuer=grant.issuer, expires_at_s=grant.expires_at_s, renews=grant.refresh is not None)

@@ -10,10 +10,10 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 import msgspec
 
-from toolgate.model.addresses import is_loopback
+from toolgate.model.http import is_loopback
 from toolgate.upstream.http.egress import EgressRefused
 from toolgate.upstream.http.fetch import Fetcher, FetchFailed, NoDocument, parse_secure_target
-from toolgate.upstream.oauth.challenges import NO_CHALLENGE, Challenge, parse_scopes
+from toolgate.upstream.http.responses import NO_CHALLENGE, BearerChallenge, parse_scopes
 
 _OF_SERVER: Final = "/.well-known/oauth-protected-resource"
 _OF_ISSUER: Final = ("/.well-known/oauth-authorization-server", "/.well-known/openid-configuration")
@@ -29,7 +29,7 @@ class OAuthFailed(Exception):
         """Asking again is pointless, as long as nobody does something about it."""
 
 
-class Resource(msgspec.Struct, frozen=True, kw_only=True):
+class ProtectedResource(msgspec.Struct, frozen=True, kw_only=True):
     """What a server says about itself."""
 
     resource: str
@@ -37,7 +37,7 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     scopes_supported: tuple[str, ...] = ()
 
 
-class Authority(msgspec.Struct, frozen=True, kw_only=True):
+class AuthorizationServer(msgspec.Struct, frozen=True, kw_only=True):
     """What an authorization server says about itself."""
 
     issuer: str
@@ -53,18 +53,18 @@ class Authority(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Parties:
+class TokenParties:
     """For whom a token is, and who gives it."""
 
     resource: str
-    authority: Authority
+    authority: AuthorizationServer
     scopes: tuple[str, ...] = ()
     """What the server says it wants; of a server's word, see `challenges`."""
 
 
 async def find_parties(
-    fetcher: Fetcher, url: str, issuer: str | None, challenge: Challenge = NO_CHALLENGE
-) -> Parties:
+    fetcher: Fetcher, url: str, issuer: str | None, challenge: BearerChallenge = NO_CHALLENGE
+) -> TokenParties:
     """For the server at `url`, which may have said `challenge`. With `issuer`, no other authorization server
     will do. Raises OAuthFailed.
     """
@@ -79,15 +79,15 @@ async def find_parties(
     if issuer is None:
         issuer = _named_issuer(found)
         _check_named(issuer, by=url, who="it")
-        fetcher = await fetcher.beside(url)
+        fetcher = await fetcher.restrict_for(url)
     elif found is not None and found.authorization_servers and issuer not in found.authorization_servers:
         raise OAuthFailed(f"it does not take tokens of its record's `issuer`, `{_host(issuer)}`")
     resource = _without_query(url) if found is None else found.resource
     scopes = challenge.scopes or parse_scopes(() if found is None else found.scopes_supported)
-    return Parties(resource, await find_authority(fetcher, issuer), scopes)
+    return TokenParties(resource, await find_authority(fetcher, issuer), scopes)
 
 
-async def find_authority(fetcher: Fetcher, issuer: str) -> Authority:
+async def find_authority(fetcher: Fetcher, issuer: str) -> AuthorizationServer:
     """The metadata of the authorization server `issuer`, which must call itself exactly so."""
     for place in _places_of_issuer(issuer):
         try:
@@ -100,7 +100,7 @@ async def find_authority(fetcher: Fetcher, issuer: str) -> Authority:
     raise OAuthFailed(f"there is no metadata of an authorization server at `{_host(issuer)}`")
 
 
-def covers(resource: str, url: str) -> bool:
+def covers_url(resource: str, url: str) -> bool:
     """Whether a token for `resource` may be sent to `url`: the same place, or one below it."""
     inner, outer = _split(url), _split(resource)
     if inner is None or outer is None or _origin(inner) != _origin(outer):
@@ -109,28 +109,28 @@ def covers(resource: str, url: str) -> bool:
     return inner.path == outer.path or inner.path.rstrip("/") == above or inner.path.startswith(f"{above}/")
 
 
-async def _find_resource(fetcher: Fetcher, url: str, named: str | None) -> Resource | None:
+async def _find_resource(fetcher: Fetcher, url: str, named: str | None) -> ProtectedResource | None:
     """The server's own word; None where it says nothing. `named` is where it says that its word is."""
     for place in _places_of_server(url, named):
         try:
             document = await fetcher.get_json(place)
         except NoDocument:
             continue
-        found: Resource = _convert(document, Resource)
-        if not covers(found.resource, url):
+        found: ProtectedResource = _convert(document, ProtectedResource)
+        if not covers_url(found.resource, url):
             raise OAuthFailed("its metadata is about another server than the one of its record")
         return found
     return None
 
 
-def _named_issuer(found: Resource | None) -> str:
+def _named_issuer(found: ProtectedResource | None) -> str:
     if found is None or not found.authorization_servers:
         raise OAuthFailed("it does not say who gives tokens for it: set `oauth.issuer`", is_final=True)
     return found.authorization_servers[0]
 
 
-def _parse_authority(document: Any, issuer: str) -> Authority:
-    authority: Authority = _convert(document, Authority)
+def _parse_authority(document: Any, issuer: str) -> AuthorizationServer:
+    authority: AuthorizationServer = _convert(document, AuthorizationServer)
     if authority.issuer != issuer:
         raise OAuthFailed(f"the authorization server at `{_host(issuer)}` says it is another one")
     places = (

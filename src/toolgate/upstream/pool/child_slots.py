@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
 
-class Holder(Protocol):
+class ChildHolder(Protocol):
     """A connection that may have a child."""
 
     last_used_s: float
@@ -24,7 +24,7 @@ class Holder(Protocol):
         """Close the connection until the next call. Reports back with `begin_closing` and `give_back`."""
 
 
-class ChildPlaces:
+class ChildSlots:
     """The places of one pool. Starts that a call waits for come before those that only list a server."""
 
     def __init__(self, capacity: Callable[[], int], *, on_evict: Callable[[], None]) -> None:
@@ -33,11 +33,11 @@ class ChildPlaces:
         self._taken = 0
         self._closing = 0
         """Of those taken: children that are being ended."""
-        self._holders: set[Holder] = set()
+        self._holders: set[ChildHolder] = set()
         """Connections whose child runs."""
         self._urgent: deque[asyncio.Future[None]] = deque()
         self._patient: deque[asyncio.Future[None]] = deque()
-        self._turns: dict[Holder, asyncio.Future[None]] = {}
+        self._turns: dict[ChildHolder, asyncio.Future[None]] = {}
 
     @property
     def is_wanted(self) -> bool:
@@ -48,7 +48,7 @@ class ChildPlaces:
     def capacity(self) -> int:
         return self._capacity()
 
-    async def take(self, holder: Holder | None, *, is_urgent: bool) -> None:
+    async def take(self, holder: ChildHolder | None, *, is_urgent: bool) -> None:
         """Wait for a place; if there is none, the idle connection that was used longest ago gives up its own.
 
         Every return needs a `give_back`.
@@ -74,18 +74,18 @@ class ChildPlaces:
             if holder is not None:
                 self._turns.pop(holder, None)
 
-    def hurry(self, holder: Holder) -> None:
+    def hurry(self, holder: ChildHolder) -> None:
         """A call waits now for what was only to be listed."""
         turn = self._turns.get(holder)
         if turn is not None and turn in self._patient:
             self._patient.remove(turn)
             self._urgent.append(turn)
 
-    def hold(self, holder: Holder) -> None:
+    def hold(self, holder: ChildHolder) -> None:
         """The child of `holder` runs."""
         self._holders.add(holder)
 
-    def begin_closing(self, holder: Holder) -> None:
+    def begin_closing(self, holder: ChildHolder) -> None:
         """The child of `holder` is being ended; `give_back` follows."""
         self._holders.discard(holder)
         self._closing += 1
@@ -123,12 +123,12 @@ class ChildPlaces:
             wanted -= 1
 
 
-class ChildPlace:
+class ChildSlot:
     """The place of one connection's child. Where connections have none, nothing is counted."""
 
     __slots__ = ("_holder", "_is_closing", "_places", "is_awaited", "waiting_calls")
 
-    def __init__(self, places: ChildPlaces | None, holder: Holder) -> None:
+    def __init__(self, places: ChildSlots | None, holder: ChildHolder) -> None:
         self._places = places
         self._holder = holder
         self._is_closing = False

@@ -20,14 +20,14 @@ from typing import Final, Literal, Self
 
 import msgspec
 
-from toolgate.catalog.definitions import check_list
-from toolgate.catalog.instructions import clean_instructions
-from toolgate.catalog.lists import check_lists, lists_of
-from toolgate.catalog.members import MAX_LISTED
-from toolgate.model.raw import UNREADABLE
+from toolgate.catalog.checks import MAX_DEFINITIONS
+from toolgate.catalog.definitions import check_tools
+from toolgate.catalog.encoding import clean_instructions
+from toolgate.catalog.listings import check_lists, read_lists
+from toolgate.model.json_text import UNREADABLE
 from toolgate.model.servers import ServerRecord
-from toolgate.model.tools import FEATURES, Era, ServerTools
-from toolgate.upstream.background import Background
+from toolgate.model.tools import FEATURES, Revision, ServerTools
+from toolgate.upstream.connection.tasks import BackgroundTasks
 
 MAX_SERVERS: Final = 10_000
 MAX_BYTES: Final = 512 * 1024 * 1024
@@ -65,12 +65,12 @@ class _Content(msgspec.Struct, frozen=True):
     templates: list[msgspec.Raw] = []
     quarantined: dict[str, str] = {}
     features: list[str] = []
-    era: Era | None = None
+    era: Revision | None = None
     instructions: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KeptOffer:
     """What a server offered when it was last listed."""
 
     offer: ServerTools
@@ -78,7 +78,7 @@ class Known:
     """When it was; 0: it never was, and its package's manifest says so."""
 
 
-Declared = Callable[[ServerRecord], Awaitable[Sequence[bytes]]]
+DeclareTools = Callable[[ServerRecord], Awaitable[Sequence[bytes]]]
 """The definitions of a server's tools as its package has them. Never raises."""
 
 
@@ -91,9 +91,9 @@ _decode_index = msgspec.json.Decoder(_Index).decode
 _decode_content = msgspec.json.Decoder(_Content).decode
 
 
-def offer_of(record: ServerRecord, tools: Sequence[bytes]) -> ServerTools:
+def check_declared_tools(record: ServerRecord, tools: Sequence[bytes]) -> ServerTools:
     """What a server offers whose package declares these tools, each checked alone."""
-    good, quarantined = check_list(record.server_id, tools)
+    good, quarantined = check_tools(record.server_id, tools)
     features = frozenset({"tools"})
     return ServerTools(record=record, state="ready", tools=good, quarantined=quarantined, features=features)
 
@@ -125,7 +125,7 @@ class _Pending:
     is_index_due: bool = False
 
 
-class KnownDefinitions:
+class KeptDefinitions:
     """The definitions in `directory`, which is this process's own. Enter it before anything else."""
 
     def __init__(
@@ -144,7 +144,7 @@ class KnownDefinitions:
         self._saved: dict[str, ServerTools] = {}
         """What was saved in this run, so that the same lists are not encoded again."""
         self._pending = _Pending()
-        self._background = Background()
+        self._background = BackgroundTasks()
         self._writing = threading.Lock()
         self._is_failing = False
 
@@ -156,7 +156,7 @@ class KnownDefinitions:
         await self._background.aclose()
         await self.flush()
 
-    def find(self, record: ServerRecord) -> Known | None:
+    def find(self, record: ServerRecord) -> KeptOffer | None:
         """What the server of `record` offered. None: not known, or it would run something else by now."""
         entry = self._entries.get(record.server_id)
         if entry is None or entry.launch != launch_digest(record):
@@ -168,7 +168,7 @@ class KnownDefinitions:
             del self._entries[record.server_id]
             return None
         self._saved[record.server_id] = offer
-        return Known(offer, entry.verified_ms)
+        return KeptOffer(offer, entry.verified_ms)
 
     def _read(self, record: ServerRecord, entry: _Entry) -> ServerTools:
         content = self._pending.contents.get(entry.content)
@@ -178,8 +178,8 @@ class KnownDefinitions:
             raise ValueError(f"`{entry.content}` has other content than its name says")
         kept = _decode_content(content)
         lists = {kind: getattr(kept, kind) for kind in ("tools", "prompts", "resources", "templates")}
-        if any(len(one) > MAX_LISTED for one in lists.values()):
-            raise ValueError(f"`{entry.content}` lists more than {MAX_LISTED} of a kind")
+        if any(len(one) > MAX_DEFINITIONS for one in lists.values()):
+            raise ValueError(f"`{entry.content}` lists more than {MAX_DEFINITIONS} of a kind")
         checked = check_lists(
             record.server_id, **{kind: [bytes(raw) for raw in one] for kind, one in lists.items()}
         )
@@ -253,7 +253,7 @@ def _is_same(saved: ServerTools, offer: ServerTools) -> bool:
     return all(
         mine is its or mine == its
         for mine, its in (
-            *zip(lists_of(saved), lists_of(offer), strict=True),
+            *zip(read_lists(saved), read_lists(offer), strict=True),
             (saved.record.launch, offer.record.launch),
             (saved.features, offer.features),
             (saved.era, offer.era),
@@ -263,7 +263,7 @@ def _is_same(saved: ServerTools, offer: ServerTools) -> bool:
 
 
 def _encode(offer: ServerTools) -> bytes:
-    lists = lists_of(offer)
+    lists = read_lists(offer)
     return msgspec.json.encode(
         _Content(
             tools=[msgspec.Raw(one.raw) for one in lists.tools.values()],

@@ -14,39 +14,43 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from toolgate.errors import CallTimedOut, LoginRequired, ServerBusy, ServerUnavailable
-from toolgate.model.pins import Pin
 from toolgate.model.reports import HealthState
-from toolgate.model.runners import describe_download, runner_of
-from toolgate.model.servers import ServerRecord
-from toolgate.model.tools import Era
+from toolgate.model.servers import ServerRecord, describe_download, find_runner
+from toolgate.model.snapshot import Pin
+from toolgate.model.tools import Revision
 from toolgate.telemetry import Metrics
-from toolgate.upstream.connection.contract import Link, Params, Reply, StartFailed
-from toolgate.upstream.gate import Gate
-from toolgate.upstream.headers import CallHeaders
-from toolgate.upstream.limits import CALL_CEILING_S, PoolLimits
-from toolgate.upstream.pool.child_slots import ChildPlace, ChildPlaces
-from toolgate.upstream.pool.connectors import Openers
-from toolgate.upstream.pool.health import Condition, StderrTail, describe_slow_start
-from toolgate.upstream.pool.kept_definitions import Declared, KnownDefinitions, declare_nothing
+from toolgate.upstream.connection.contract import (
+    CALL_CEILING_S,
+    Params,
+    PoolLimits,
+    RpcResponse,
+    ServerConnection,
+    StartFailed,
+)
+from toolgate.upstream.connection.messages import McpHeaders
+from toolgate.upstream.pool.admission import ServerGate
+from toolgate.upstream.pool.child_slots import ChildSlot, ChildSlots
+from toolgate.upstream.pool.connectors import Connectors
+from toolgate.upstream.pool.discovery import PinCheck
+from toolgate.upstream.pool.health import Condition, RestartBackoff, StderrTail, describe_slow_start
+from toolgate.upstream.pool.kept_definitions import DeclareTools, KeptDefinitions, declare_nothing
 from toolgate.upstream.pool.revisions import RevisionChoice
-from toolgate.upstream.restarts import Restarts
-from toolgate.upstream.vetting import Vetting
 
-Act = Callable[[], Awaitable[None]]
-RUNS: Final = "it runs, and has not answered yet"
+Step = Callable[[], Awaitable[None]]
+RUNNING_HINT: Final = "it runs, and has not answered yet"
 
 _logger: Final = logging.getLogger(__name__)
 
 
-def _unheard(_server_id: str, /) -> None:
+def _ignore_server(_server_id: str, /) -> None:
     """Where nothing depends on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class PoolContext:
     """What all connections of a pool have in common."""
 
-    openers: Openers
+    openers: Connectors
     limits: PoolLimits
     jitter: Callable[[], float]
     on_change: Callable[[str], None]
@@ -55,33 +59,33 @@ class Surroundings:
     tasks: asyncio.TaskGroup
     clock: Callable[[], float]
     pins: Callable[[], Mapping[str, Pin]]
-    places: ChildPlaces | None = None
+    places: ChildSlots | None = None
     """None: children are not counted here."""
-    known: KnownDefinitions | None = None
+    known: KeptDefinitions | None = None
     """None: what servers offer is not kept."""
-    declared: Declared = declare_nothing
-    on_verified: Callable[[str], None] = _unheard
+    declared: DeclareTools = declare_nothing
+    on_verified: Callable[[str], None] = _ignore_server
 
 
 @dataclass(slots=True)
-class Common:
+class SharedServerState:
     """What all connections to one server have in common."""
 
     stderr: StderrTail = field(default_factory=StderrTail)
-    headers: CallHeaders = field(default_factory=CallHeaders)
-    known_era: Era | None = None
+    headers: McpHeaders = field(default_factory=McpHeaders)
+    known_era: Revision | None = None
     refuses_sessions: bool = False
     """A link that asked for a session got a stateless one, since the server was last connected to."""
 
 
-class _Reports:
+class _ConnectionEvents:
     """The listener of one link. What a link reports after it was replaced reaches nobody."""
 
     purpose: Final = "start"
 
-    def __init__(self, connection: "Connection") -> None:
+    def __init__(self, connection: "ManagedConnection") -> None:
         self._connection = connection
-        self.link: Link | None = None
+        self.link: ServerConnection | None = None
         self.closed: str | None = None
 
     @property
@@ -107,14 +111,19 @@ class _Reports:
         self._connection.on_reading()
 
 
-class Connection(ABC):
+class ManagedConnection(ABC):
     """One link to one server, for as long as the server's `launch` stays the same.
 
     What it is for, and so when it opens and closes the link, is said by who derives from it.
     """
 
     def __init__(
-        self, record: ServerRecord, around: Surroundings, *, common: Common, capabilities: bytes | None = None
+        self,
+        record: ServerRecord,
+        around: PoolContext,
+        *,
+        common: SharedServerState,
+        capabilities: bytes | None = None,
     ) -> None:
         """`capabilities` are those of the one client behind the link; None: it is no single client's."""
         self._around = around
@@ -122,13 +131,13 @@ class Connection(ABC):
         self._capabilities = capabilities
         limits = around.limits
         max_wait_s = limits.backoff_max_s if record.transport == "stdio" else limits.reconnect_max_s
-        self._restarts = Restarts(limits, around.jitter, max_wait_s=max_wait_s)
+        self._restarts = RestartBackoff(limits, around.jitter, max_wait_s=max_wait_s)
         self._condition = Condition("idle" if record.enabled else "disabled")
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._is_demanded = False
         """A call waits for a link."""
-        self._place = ChildPlace(around.places if record.transport == "stdio" else None, self)
+        self._place = ChildSlot(around.places if record.transport == "stdio" else None, self)
         # The newest start failed for want of the caller's login.
         self._needs_login = False
         self._start_ended = asyncio.Event()
@@ -139,7 +148,7 @@ class Connection(ABC):
         """What that start is waiting for, where it is known."""
         self._is_slow = False
         """The start that is under way takes longer than callers wait for one."""
-        self._leaving: Link | None = None
+        self._leaving: ServerConnection | None = None
         self._drain_s = 0.0
         self._draining: asyncio.Timeout | None = None
         self._is_stopped = False
@@ -147,13 +156,13 @@ class Connection(ABC):
         self.record = record
         self.common = common
         self.headers = common.headers
-        self._vetting = Vetting(record.server_id)
+        self._vetting = PinCheck(record.server_id)
         # The link that answered the newest call.
-        self._answered_by: Link | None = None
+        self._answered_by: ServerConnection | None = None
         self.revisions: RevisionChoice | None = None
         """How calls choose a revision; None if the server, as far as known, supports one only."""
-        self.gate = Gate(record.server_id, limit=record.budgets.max_concurrency, queue=limits.queue)
-        self.link: Link | None = None
+        self.gate = ServerGate(record.server_id, limit=record.budgets.max_concurrency, queue=limits.queue)
+        self.link: ServerConnection | None = None
         self.timeout_s = 0.0
         self.max_output_bytes = 0
         self.calls = 0
@@ -199,7 +208,7 @@ class Connection(ABC):
         self.max_output_bytes = budgets.max_tool_output_bytes
         self.gate.resize(budgets.max_concurrency)
 
-    async def connected(self, until_s: float) -> Link:
+    async def connected(self, until_s: float) -> ServerConnection:
         """The link, opened if need be. Fails at once while the server is down, else at `until_s`."""
         server_id = self.record.server_id
         while (link := self.link) is None:
@@ -257,7 +266,7 @@ class Connection(ABC):
         self._restarts.forgive()
         self._enter("idle")
 
-    async def listed(self, link: Link, pin: Pin, until_s: float) -> bool:
+    async def listed(self, link: ServerConnection, pin: Pin, until_s: float) -> bool:
         """Returns once the tools of a pinned server were listed by the link and compared.
 
         Says whether that took time. Raises ServerUnavailable or CallTimedOut where it could not be done.
@@ -277,9 +286,9 @@ class Connection(ABC):
 
     def on_reading(self) -> None:
         """The server that is being started runs by now; what a runner had to download is there."""
-        self._awaited = RUNS
+        self._awaited = RUNNING_HINT
         if self._condition.state == "starting":
-            self._enter("starting", hint=RUNS)
+            self._enter("starting", hint=RUNNING_HINT)
 
     def on_lost(self, reason: str) -> None:
         now_s = self._clock()
@@ -291,7 +300,7 @@ class Connection(ABC):
         self._enter("down" if self._restarts.is_exhausted(now_s) else "degraded", error=reason)
         self._wake.set()
 
-    def on_answered(self, link: Link, method: str, params: Params, reply: Reply) -> None:
+    def on_answered(self, link: ServerConnection, method: str, params: Params, reply: RpcResponse) -> None:
         """A call was answered. The link may have ended since."""
         self._answered_by = link
         if self.revisions is not None:
@@ -326,7 +335,7 @@ class Connection(ABC):
                 self.on_lost(f"internal error: {exc!r}")
 
     @abstractmethod
-    def _next(self) -> tuple[float, Act]:
+    def _next(self) -> tuple[float, Step]:
         """What to do next, and the loop time at which."""
 
     async def _sleep(self, until_s: float) -> None:
@@ -346,7 +355,7 @@ class Connection(ABC):
                 self._place.on_unused()
 
     async def _open(self) -> None:
-        reports = _Reports(self)
+        reports = _ConnectionEvents(self)
         openers = self._around.openers
         try:
             async with openers.slot(self.record.transport):
@@ -369,7 +378,7 @@ class Connection(ABC):
 
         So one that crashes again and again is down all the while.
         """
-        runner = runner_of(self.record)
+        runner = find_runner(self.record)
         self._awaited = "" if runner is None else describe_download(runner)
         self._started_s = self._clock()
         self._restarts.on_start(self._started_s)
@@ -388,7 +397,7 @@ class Connection(ABC):
             self._enter("starting", hint=self._awaited)
         self._announce_start_ended()
 
-    def _on_started(self, link: Link) -> None:
+    def _on_started(self, link: ServerConnection) -> None:
         self._known_era = link.hello.era
         self.last_used_s = self._clock()
         self._enter("connected")
@@ -426,12 +435,12 @@ class Connection(ABC):
         return self.record.server_id in self._around.pins()
 
     @property
-    def _known_era(self) -> Era | None:
+    def _known_era(self) -> Revision | None:
         """What to try first."""
         return self.common.known_era
 
     @_known_era.setter
-    def _known_era(self, era: Era | None) -> None:
+    def _known_era(self, era: Revision | None) -> None:
         self.common.known_era = era
 
     def _enter(self, state: HealthState, *, error: str = "", hint: str = "") -> None:
@@ -448,7 +457,7 @@ class Connection(ABC):
             self._place.begin_closing()
             self._around.tasks.create_task(self._close(link))
 
-    async def _close(self, link: Link) -> None:
+    async def _close(self, link: ServerConnection) -> None:
         try:
             await link.aclose()
         except Exception:

@@ -19,53 +19,52 @@ from typing import Final, NamedTuple, Self
 import msgspec
 
 from toolgate.errors import NotFound, OutputTooLarge, ServerUnavailable, ToolgateError, UnknownTool
-from toolgate.model.pins import Pin
 from toolgate.model.reports import HealthState
 from toolgate.model.servers import EMPTY, ServerRecord, Transport
-from toolgate.model.tools import Era, ServerTools, ToolDefinition
+from toolgate.model.snapshot import Pin
+from toolgate.model.tools import Revision, ServerTools, ToolDefinition
 from toolgate.telemetry import Metrics
-from toolgate.telemetry.spans import Tracing
+from toolgate.telemetry.spans import Tracer
 from toolgate.upstream.connection.contract import (
+    DEFAULT_LIMITS,
     NO_CAPABILITIES,
-    ClientSide,
-    Link,
-    Opener,
+    Acknowledgement,
+    ClientChannel,
+    Connector,
     Params,
-    Reply,
+    PoolLimits,
+    RpcResponse,
+    ServerConnection,
     SessionReplaced,
-    Told,
 )
-from toolgate.upstream.gate import AskedOutside
-from toolgate.upstream.limits import DEFAULT_LIMITS, PoolLimits
-from toolgate.upstream.pool.admission import NodeSlots
-from toolgate.upstream.pool.child_slots import ChildPlaces
-from toolgate.upstream.pool.connectors import Openers
+from toolgate.upstream.pool.admission import NodeSlots, YieldingClient
+from toolgate.upstream.pool.child_slots import ChildSlots
+from toolgate.upstream.pool.connectors import Connectors, TrialReport, try_server
 from toolgate.upstream.pool.health import ServerHealth
-from toolgate.upstream.pool.kept_definitions import Declared, KnownDefinitions, declare_nothing
-from toolgate.upstream.pool.managed_connection import Connection, Surroundings
+from toolgate.upstream.pool.kept_definitions import DeclareTools, KeptDefinitions, declare_nothing
+from toolgate.upstream.pool.managed_connection import ManagedConnection, PoolContext
 from toolgate.upstream.pool.result_cap import cap_result
-from toolgate.upstream.pool.sessions import SessionLinks
-from toolgate.upstream.pool.supervisor import Supervisor
-from toolgate.upstream.trial import TrialReport, try_server
+from toolgate.upstream.pool.sessions import DedicatedConnections
+from toolgate.upstream.pool.supervisor import ServerSupervisor
 
-STARTS_A_TURN: Final = 20
+STARTS_PER_ITERATION: Final = 20
 
 _logger: Final = logging.getLogger(__name__)
 
 
-def _unheard(_server_id: str, _uri: str) -> None:
+def _ignore_update(_server_id: str, _uri: str) -> None:
     """For a pool that nobody watches resources through."""
 
 
-def _unawaited(_server_id: str, /) -> None:
+def _ignore_verified(_server_id: str, /) -> None:
     """For a pool whose lists are not compared with anything."""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ServerResponse(msgspec.Struct, frozen=True):
     """What a server answered, and in which era's terms."""
 
-    reply: Reply
-    era: Era
+    reply: RpcResponse
+    era: Revision
 
 
 class CallOrigin(NamedTuple):
@@ -83,7 +82,7 @@ NO_ORIGIN: Final = CallOrigin()
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class PoolLoad:
     """How a node's servers fare, and the calls at each."""
 
     states: Mapping[str, HealthState]
@@ -92,14 +91,14 @@ class Load:
     queued: Mapping[str, int] = field(default_factory=dict)
 
 
-class Lazy(NamedTuple):
+class LazyStart(NamedTuple):
     """What lets a pool start servers late and end them early."""
 
-    known: KnownDefinitions | None = None
+    known: KeptDefinitions | None = None
     """What servers offered in earlier runs. None: each is connected at once, to be listed."""
-    declared: Declared = declare_nothing
+    declared: DeclareTools = declare_nothing
     """What packages say of their servers' tools, for servers that never ran."""
-    on_verified: Callable[[str], None] = _unawaited
+    on_verified: Callable[[str], None] = _ignore_verified
     """Told the id of a server that has listed, for the first time in this run, what was known of it."""
     max_children: Callable[[], int] = lambda: sys.maxsize
     """How many children there may be at once."""
@@ -112,11 +111,11 @@ class Pool:
 
     def __init__(
         self,
-        openers: Mapping[Transport, Opener],
+        openers: Mapping[Transport, Connector],
         *,
         on_change: Callable[[str], None],
         limits: PoolLimits = DEFAULT_LIMITS,
-        on_updated: Callable[[str, str], None] = _unheard,
+        on_updated: Callable[[str, str], None] = _ignore_update,
         metrics: Metrics | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
@@ -126,7 +125,7 @@ class Pool:
         and the URI of a watched resource that changed.
         """
         self._limits = limits
-        self._openers = Openers(openers, limits)
+        self._openers = Connectors(openers, limits)
         self._jitter = jitter
         self._on_change = on_change
         self._on_updated = on_updated
@@ -134,23 +133,23 @@ class Pool:
         self.slots = NodeSlots(limits.max_calls)
         """The node's cap on calls in flight at all servers together."""
         self._tasks = asyncio.TaskGroup()
-        self._servers: dict[str, Supervisor] = {}
-        self._leaving: list[Supervisor] = []
-        self._unstarted: list[Supervisor] = []
-        self._sessions: list[SessionLinks] = []
+        self._servers: dict[str, ServerSupervisor] = {}
+        self._leaving: list[ServerSupervisor] = []
+        self._unstarted: list[ServerSupervisor] = []
+        self._sessions: list[DedicatedConnections] = []
         """Of the servers that have any."""
         self._watched: dict[str, frozenset[str]] = {}
         self._pins: Mapping[str, Pin] = {}
-        self.lazy = Lazy()
+        self.lazy = LazyStart()
         """What lets servers start late and end early. To be set before the pool is entered."""
-        self.tracing: Tracing | None = None
+        self.tracing: Tracer | None = None
         """What calls are spans of: a server behind a URL gets the current one in its headers."""
 
     async def __aenter__(self) -> Self:
         self._clock = asyncio.get_running_loop().time
         await self._tasks.__aenter__()
-        self._places = ChildPlaces(self.lazy.max_children, on_evict=self._metrics.on_evicted)
-        self._around = Surroundings(
+        self._places = ChildSlots(self.lazy.max_children, on_evict=self._metrics.on_evicted)
+        self._around = PoolContext(
             openers=self._openers,
             limits=self._limits,
             jitter=self._jitter,
@@ -202,7 +201,7 @@ class Pool:
 
     def _reconcile(self, server_id: str, record: ServerRecord) -> None:
         server = self._servers.get(server_id)
-        if server is not None and _connection(server.record) == _connection(record):
+        if server is not None and _launch_key(server.record) == _launch_key(record):
             if server.record != record:
                 server.replace_record(record)
             return
@@ -213,19 +212,19 @@ class Pool:
         is_new = server is None or server.record.launch == record.launch
         kept = self.lazy.known
         known = kept.find(record) if kept is not None and record.enabled and is_new else None
-        self._servers[server_id] = server = Supervisor(record, self._around, before=before, known=known)
+        self._servers[server_id] = server = ServerSupervisor(record, self._around, before=before, known=known)
         server.watch(self._watched.get(server_id, frozenset()))
         self._unstarted.append(server)
 
     def _start_some(self) -> None:
         """A few in each turn of the loop: thousands at once would keep everybody else waiting."""
-        for server in self._unstarted[:STARTS_A_TURN]:
+        for server in self._unstarted[:STARTS_PER_ITERATION]:
             server.start()
-        del self._unstarted[:STARTS_A_TURN]
+        del self._unstarted[:STARTS_PER_ITERATION]
         if self._unstarted:
             asyncio.get_running_loop().call_soon(self._start_some)
 
-    def _retire(self, server: Supervisor, *, drain_s: float) -> None:
+    def _retire(self, server: ServerSupervisor, *, drain_s: float) -> None:
         server.stop(drain_s=drain_s)
         self._leaving.append(server)
 
@@ -255,10 +254,10 @@ class Pool:
     def health(self) -> Mapping[str, ServerHealth]:
         return {server_id: server.health() for server_id, server in self._servers.items()}
 
-    def load(self) -> Load:
+    def load(self) -> PoolLoad:
         """What servers keep busy. Cheap, for gauges."""
         links = (one.link for server in self._servers.values() for one in server.connections)
-        return Load(
+        return PoolLoad(
             states={server_id: server.state for server_id, server in self._servers.items()},
             children=sum(link is not None and link.pid is not None for link in links),
             in_flight={server_id: server.in_flight for server_id, server in self._servers.items()},
@@ -302,14 +301,14 @@ class Pool:
         params: Params,
         *,
         tool: ToolDefinition | None = None,
-        client: ClientSide | None = None,
+        client: ClientChannel | None = None,
         origin: CallOrigin = NO_ORIGIN,
-    ) -> Answer:
+    ) -> ServerResponse:
         """Ask a server, within its budgets. Queueing and connecting count against the call's own time."""
         server = self._serving(server_id, origin.session, client, method, params)
         clock, slots, principal_id = self._clock, self.slots, origin.principal_id
         until_s = clock() + server.timeout_s
-        asked: AskedOutside | None = None
+        asked: YieldingClient | None = None
         has_waited = not slots.try_take(principal_id)
         if has_waited:
             await slots.take(principal_id, until_s)
@@ -328,7 +327,7 @@ class Pool:
             headers = self._headers(server, link, method, tool, params)
             # Only servers of the handshake era ask in the middle of a call.
             if era == "legacy" and client is not None and client.capabilities != NO_CAPABILITIES:
-                client = asked = AskedOutside(client, gate, slots, principal_id)
+                client = asked = YieldingClient(client, gate, slots, principal_id)
             try:
                 reply = await link.request(
                     method, params, timeout_s=until_s - clock(), headers=headers, client=client
@@ -346,12 +345,12 @@ class Pool:
             self._release(principal_id)
         server.on_answered(link, method, params, reply)
         if reply.size > server.max_output_bytes:
-            reply = Reply(result=_capped(method, reply.result or b"", server.max_output_bytes))
-        return Answer(reply, era)
+            reply = RpcResponse(result=_cap_response(method, reply.result or b"", server.max_output_bytes))
+        return ServerResponse(reply, era)
 
     def _serving_again(
-        self, server_id: str, method: str, params: Params, client: ClientSide | None, origin: CallOrigin, /
-    ) -> Connection:
+        self, server_id: str, method: str, params: Params, client: ClientChannel | None, origin: CallOrigin, /
+    ) -> ManagedConnection:
         """The connection for a call that waited for a slot of the node: its server may have been replaced."""
         try:
             return self._serving(server_id, origin.session, client, method, params)
@@ -365,8 +364,8 @@ class Pool:
         self._places.evict()
 
     async def _admit(
-        self, server: Connection, tool: ToolDefinition | None, principal_id: str, until_s: float, /
-    ) -> Link:
+        self, server: ManagedConnection, tool: ToolDefinition | None, principal_id: str, until_s: float, /
+    ) -> ServerConnection:
         """Wait until the server has room and is connected, without the node's slot; then for one again.
 
         So a slow server uses up slots at itself only, and no two calls can wait for each other. Returns with
@@ -388,14 +387,22 @@ class Pool:
         return server.link or link
 
     def _headers(
-        self, server: Connection, link: Link, method: str, tool: ToolDefinition | None, params: Params, /
+        self,
+        server: ManagedConnection,
+        link: ServerConnection,
+        method: str,
+        tool: ToolDefinition | None,
+        params: Params,
+        /,
     ) -> Mapping[str, str]:
         headers = EMPTY if link.hello.era == "legacy" else server.headers.of(method, tool, params)
         if self.tracing is None:
             return headers
-        return {**headers, **_handed_on(self.tracing, server, link)}
+        return {**headers, **_build_trace_headers(self.tracing, server, link)}
 
-    async def _vet(self, server: Connection, link: Link, tool: ToolDefinition, until_s: float, /) -> bool:
+    async def _vet(
+        self, server: ManagedConnection, link: ServerConnection, tool: ToolDefinition, until_s: float, /
+    ) -> bool:
         """Whether the call of a tool had to wait for a list: of its server, or of `link` if that has a pin.
 
         Raises UnknownTool for a call that was let in before its tool turned out to have changed.
@@ -430,7 +437,7 @@ class Pool:
         for sessions in self._sessions:
             sessions.end_all(principal_id)
 
-    def watch(self, server_id: str, uris: frozenset[str]) -> Told:
+    def watch(self, server_id: str, uris: frozenset[str]) -> Acknowledgement:
         """Hear from a server when one of these resources changes, and no other.
 
         It is remembered, also for a server that is not there yet, until there is nothing more to watch.
@@ -443,8 +450,8 @@ class Pool:
         return None if server is None else server.watch(uris)
 
     def _serving(
-        self, server_id: str, session: str, client: ClientSide | None, method: str, params: Params, /
-    ) -> Connection:
+        self, server_id: str, session: str, client: ClientChannel | None, method: str, params: Params, /
+    ) -> ManagedConnection:
         try:
             server = self._servers[server_id]
         except KeyError:
@@ -452,7 +459,9 @@ class Pool:
         return server.serving(session, client, method, params)
 
 
-async def _send_again(send: Callable[..., Awaitable[Reply]], origin: CallOrigin, timeout_s: float) -> Reply:
+async def _send_again(
+    send: Callable[..., Awaitable[RpcResponse]], origin: CallOrigin, timeout_s: float
+) -> RpcResponse:
     """Send a call once more that its server refused unread, because it had ended the session."""
     if origin.recheck is not None:
         origin.recheck()
@@ -462,7 +471,9 @@ async def _send_again(send: Callable[..., Awaitable[Reply]], origin: CallOrigin,
         raise ServerUnavailable("the server ends its sessions again and again; nothing was sent") from exc
 
 
-def _handed_on(tracing: Tracing, server: Connection, link: Link) -> Mapping[str, str]:
+def _build_trace_headers(
+    tracing: Tracer, server: ManagedConnection, link: ServerConnection
+) -> Mapping[str, str]:
     """The headers by which a server goes on with the current span, which is told how that is reached."""
     span = tracing.current
     span.note("mcp.protocol.version", link.hello.version)
@@ -475,11 +486,11 @@ def _is_upgrade(before: ServerRecord, after: ServerRecord) -> bool:
     return None not in (before.package, after.package) and before.enabled and after.enabled
 
 
-def _connection(record: ServerRecord) -> tuple[object, ...]:
+def _launch_key(record: ServerRecord) -> tuple[object, ...]:
     return (record.enabled, record.launch)
 
 
-def _capped(method: str, result: bytes, max_bytes: int) -> bytes:
+def _cap_response(method: str, result: bytes, max_bytes: int) -> bytes:
     # Only the result of a tool has a form that says it was cut.
     if method != "tools/call":
         raise OutputTooLarge(f"the answer to `{method}` has {len(result)} bytes, more than {max_bytes}")

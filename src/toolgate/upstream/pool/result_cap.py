@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from toolgate.errors import OutputTooLarge
-from toolgate.model.raw import Members, decode_members
+from toolgate.model.json_text import Members, decode_members
 
 TRUNCATED_KEY: Final = "toolgate/truncated"
 CUT_MARK: Final = "\n[toolgate: cut here]"
@@ -52,7 +52,7 @@ def cap_result(result: bytes, max_bytes: int) -> bytes:
     kept = _smallest(others, max(room // 2, room - sum(map(_cost, blocks))))
     room -= sum(_cost_of(name, raw) for name, raw in kept.items())
     fitting, left_out = _fit(blocks, room)
-    fitting.append(_note(result, max_bytes, _missing(others.keys() - kept.keys(), left_out)))
+    fitting.append(_note(result, max_bytes, _describe_missing(others.keys() - kept.keys(), left_out)))
     if "_meta" in kept:
         fixed["_meta"] = msgspec.Raw(_encode({**decode_members(kept.pop("_meta")), **mark}))
     return _encode({**fixed, **kept, "content": fitting})
@@ -123,7 +123,7 @@ def _shorten(block: msgspec.Raw, room: int) -> msgspec.Raw | None:
     except msgspec.DecodeError:
         members = {}
     is_text = bytes(members.get("type", b"")) == b'"text"' and bytes(members.get("text", b""))[:1] == b'"'
-    shorter = _cut(members, room) if is_text else _stand_in(members, len(block))
+    shorter = _cut(members, room) if is_text else _build_placeholder(members, len(block))
     return shorter if shorter is not None and _cost(shorter) <= room else None
 
 
@@ -151,21 +151,21 @@ def _prefix(escaped: bytes, max_bytes: int) -> str:
     return ""
 
 
-def _stand_in(members: Members, size: int) -> msgspec.Raw:
-    kind = _shown(members, "type") or "a block"
-    media = _shown(members, "mimeType")
+def _build_placeholder(members: Members, size: int) -> msgspec.Raw:
+    kind = _read_text(members, "type") or "a block"
+    media = _read_text(members, "mimeType")
     what = f"{kind} ({media})" if media else kind
     return _text_block(f"[toolgate: left out: {what}, {size} bytes]")
 
 
-def _shown(members: Members, name: str) -> str:
+def _read_text(members: Members, name: str) -> str:
     try:
         return _decode_text(members[name])[:_MAX_SHOWN]
     except (KeyError, msgspec.DecodeError):
         return ""
 
 
-def _missing(names: Iterable[str], blocks: int) -> str:
+def _describe_missing(names: Iterable[str], blocks: int) -> str:
     others = set(names)
     parts = ["structuredContent"] if "structuredContent" in others else []
     others.discard("structuredContent")

@@ -10,9 +10,9 @@ call on: the failed call is never sent again, because its tool may have done som
 import logging
 from typing import Final
 
-from toolgate.model.raw import UNREADABLE
-from toolgate.model.tools import Era
-from toolgate.upstream.connection.contract import NO_CAPABILITIES, ClientSide, Params, Reply
+from toolgate.model.json_text import UNREADABLE
+from toolgate.model.tools import Revision
+from toolgate.upstream.connection.contract import NO_CAPABILITIES, ClientChannel, Params, RpcResponse
 from toolgate.upstream.connection.messages import parse_error
 
 MAX_LEARNED: Final = 1_000
@@ -27,7 +27,7 @@ available")."""
 _INVALID_RESULT: Final = "Handler returned an invalid result"
 """What the Python SDK 2.x says when a tool returns `input_required` in a session. The TypeScript SDK
 translates such a result itself."""
-_OF_A_ROUND: Final = ("inputResponses", "requestState")
+_ROUND_PARAMS: Final = ("inputResponses", "requestState")
 
 _log: Final = logging.getLogger(__name__)
 
@@ -39,27 +39,27 @@ class RevisionChoice:
 
     def __init__(self, server_id: str) -> None:
         self._server_id = server_id
-        self._learned: dict[tuple[str, bytes], Era] = {}
+        self._learned: dict[tuple[str, bytes], Revision] = {}
 
-    def needs_session(self, client: ClientSide | None, method: str, params: Params) -> bool:
+    def needs_session(self, client: ClientChannel | None, method: str, params: Params) -> bool:
         """Whether a call belongs on the session-based connection."""
         if client is None or client.capabilities == NO_CAPABILITIES:
             return False  # it cannot be asked anything, so either connection is as good
-        if not client.has_session and any(name in params for name in _OF_A_ROUND):
+        if not client.has_session and any(name in params for name in _ROUND_PARAMS):
             return False  # the next round of what began on the stateless connection
         if self._learned:
-            learned = self._learned.get(_subject(method, params))
+            learned = self._learned.get(_identify_subject(method, params))
             if learned is not None:
                 return learned == "legacy"
         return client.has_session
 
-    def learn(self, method: str, params: Params, era: Era, reply: Reply) -> None:
+    def learn(self, method: str, params: Params, era: Revision, reply: RpcResponse) -> None:
         """Remember what a call needs whose result says that `era` was the wrong revision."""
         if reply.size > MAX_EXAMINED_BYTES or not _is_wrong_revision(era, reply):
             return
-        needed: Era = "legacy" if era == "modern" else "modern"
+        needed: Revision = "legacy" if era == "modern" else "modern"
         if len(self._learned) < MAX_LEARNED:
-            self._learned[_subject(method, params)] = needed
+            self._learned[_identify_subject(method, params)] = needed
             kind = "session-based" if needed == "legacy" else "stateless"
             _log.info(
                 "server `%s`: a `%s` failed because it needs a %s connection; its next call uses one",
@@ -73,19 +73,19 @@ class RevisionChoice:
         self._learned.clear()
 
 
-def _subject(method: str, params: Params) -> tuple[str, bytes]:
+def _identify_subject(method: str, params: Params) -> tuple[str, bytes]:
     """What is called: the name of a tool or prompt, or the URI of a resource."""
     return method, bytes(params.get("name") or params.get("uri") or b"")
 
 
-def _is_wrong_revision(era: Era, reply: Reply) -> bool:
+def _is_wrong_revision(era: Revision, reply: RpcResponse) -> bool:
     if era == "modern":
         said = reply.error if reply.error is not None else _tool_error(reply)
         return any(words in said for words in _NO_BACK_CHANNEL)
     return reply.error is not None and parse_error(reply.error).message == _INVALID_RESULT
 
 
-def _tool_error(reply: Reply) -> bytes:
+def _tool_error(reply: RpcResponse) -> bytes:
     """The content of a tool's result that is an error; empty for any other result."""
     try:
         members = reply.members or {}

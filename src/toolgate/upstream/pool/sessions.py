@@ -1,4 +1,10 @@
-"""Servers that keep callers apart: each session, or each principal, has a link that nobody else's calls use.
+"""The session-based connection to a server whose own connection is stateless, for calls that need one.
+
+It is opened by the first such call, and its calls count against the same concurrency. The server's own
+connection lists for both. A server that refuses a session, or cannot open one now, is called on its own
+connection instead.
+
+Servers that keep callers apart: each session, or each principal, has a link that nobody else's calls use.
 
 A link is opened by the first call of its owner. A session's tells the server what that session's client can
 do; a principal's shows the server that principal's own login. It ends with its owner, with the server's
@@ -9,22 +15,120 @@ server knew of the session is lost with it.
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final, NamedTuple, Protocol
 
 from toolgate.errors import CallTimedOut, LoginRequired, ServerBusy, ServerUnavailable
 from toolgate.model.reports import HealthState
 from toolgate.model.servers import ServerRecord
-from toolgate.model.tools import Era
-from toolgate.upstream.connection.contract import NO_CAPABILITIES, ClientSide, Link
-from toolgate.upstream.pool.managed_connection import Act, Common, Connection, Surroundings
+from toolgate.model.tools import Revision
+from toolgate.upstream.connection.contract import (
+    NO_CAPABILITIES,
+    ClientChannel,
+    Params,
+    RpcResponse,
+    ServerConnection,
+    StartFailed,
+)
+from toolgate.upstream.pool.admission import ServerGate
+from toolgate.upstream.pool.managed_connection import ManagedConnection, PoolContext, SharedServerState, Step
+from toolgate.upstream.pool.revisions import RevisionChoice
 
-INTRODUCTION_S: Final = 5.0
+
+class StatelessServer(Protocol):
+    """The server whose own connection is stateless."""
+
+    record: ServerRecord
+    common: SharedServerState
+    gate: ServerGate
+    revisions: RevisionChoice | None
+
+    @property
+    def needs_list(self) -> bool:
+        """As `Connection.needs_list`."""
+
+    async def verified(self, until_s: float) -> None:
+        """As `Connection.verified`."""
+
+    async def connected(self, until_s: float) -> ServerConnection:
+        """Its own connection."""
+
+    def on_notification(self, method: str, params: bytes) -> None:
+        """The server says something that belongs to no call."""
+
+    def on_answered(self, link: ServerConnection, method: str, params: Params, reply: RpcResponse) -> None:
+        """A call was answered on its own connection."""
+
+    def on_session_refused(self, reason: str) -> None:
+        """The server does not do sessions after all."""
+
+
+class SessionBasedConnection(ManagedConnection):
+    """Shared by all calls that need a session-based connection to one server."""
+
+    def __init__(self, server: StatelessServer, around: PoolContext) -> None:
+        record = _require_session(server.record)
+        common = SharedServerState(stderr=server.common.stderr, headers=server.common.headers)
+        super().__init__(record, around, common=common)
+        self._server = server
+        self.gate = server.gate
+        self.revisions = server.revisions
+
+    @property
+    def needs_list(self) -> bool:
+        return self._server.needs_list
+
+    async def verified(self, until_s: float) -> None:
+        await self._server.verified(until_s)
+
+    def replace_record(self, record: ServerRecord) -> None:
+        super().replace_record(_require_session(record))
+
+    def on_notification(self, method: str, params: bytes) -> None:
+        self._server.on_notification(method, params)
+
+    async def connected(self, until_s: float) -> ServerConnection:
+        """The session-based link; the server's own one where it has none to give."""
+        with suppress(ServerUnavailable):
+            return await super().connected(until_s)
+        return await self._server.connected(until_s)
+
+    def on_answered(self, link: ServerConnection, method: str, params: Params, reply: RpcResponse) -> None:
+        if link.hello.era == "legacy":
+            super().on_answered(link, method, params, reply)
+        else:  # says nothing of sessions: the backoff of those stays
+            self._server.on_answered(link, method, params, reply)
+
+    def _next(self) -> tuple[float, Step]:
+        if self.link is None:
+            return self._restarts.not_before_s if self._is_demanded else float("inf"), self._start
+        timeout_s = self.record.idle_timeout_s
+        return self._idle_s(timeout_s) if timeout_s > 0 else float("inf"), self._rest
+
+    @property
+    def is_evictable(self) -> bool:
+        return self.link is not None and self.gate.is_idle
+
+    async def _rest(self) -> None:
+        self.evict()
+
+    def _on_start_failed(self, failure: StartFailed) -> None:
+        super()._on_start_failed(failure)
+        if failure.fatal:
+            self._server.on_session_refused(str(failure))
+
+
+def _require_session(record: ServerRecord) -> ServerRecord:
+    return replace(record, protocol="session")
+
+
+ROOTS_WAIT_S: Final = 5.0
 """How long the first call of a session waits at most until its server knows the roots of its client."""
 SHARE: Final = 10
 """The last fifth of a server's sessions is for principals that hold less than this part of all."""
 
 
-class Owner(NamedTuple):
+class CallerKey(NamedTuple):
     """Whose a link is. A part is empty where the server does not tell callers apart by it."""
 
     session: str = ""
@@ -33,11 +137,11 @@ class Owner(NamedTuple):
     """Whether the clients behind it are session-based. A principal may have clients of both kinds."""
 
 
-class Server(Protocol):
+class DedicatedServer(Protocol):
     """The server whose links these are."""
 
     record: ServerRecord
-    common: Common
+    common: SharedServerState
 
     @property
     def needs_list(self) -> bool:
@@ -56,20 +160,20 @@ class Server(Protocol):
         """A caller's link was lost, or could not be opened."""
 
 
-class SessionLink(Connection):
+class DedicatedConnection(ManagedConnection):
     """The link of one session or principal to one server."""
 
     def __init__(
         self,
-        server: Server,
-        around: Surroundings,
+        server: DedicatedServer,
+        around: PoolContext,
         *,
-        owner: Owner,
+        owner: CallerKey,
         principal_id: str,
         capabilities: bytes | None,
         on_idle: Callable[[], None],
     ) -> None:
-        record = _owned(server.record, owner)
+        record = _own_record(server.record, owner)
         super().__init__(record, around, common=server.common, capabilities=capabilities)
         self._server = server
         self._owner = owner
@@ -77,18 +181,18 @@ class SessionLink(Connection):
         """Who opened it."""
         self._on_idle = on_idle
         self._introducing = asyncio.Lock()
-        self.newcomer: ClientSide | None = None
+        self.newcomer: ClientChannel | None = None
         """The client of the call that opens the link."""
         self._asks_for_session = owner.has_session and record.protocol == "auto"
         """A server that supports both revisions is spoken to in the one of its client."""
 
     @property
-    def _known_era(self) -> Era | None:
+    def _known_era(self) -> Revision | None:
         asks = self._asks_for_session and not self.common.refuses_sessions
         return "legacy" if asks else self.common.known_era
 
     @_known_era.setter
-    def _known_era(self, era: Era | None) -> None:
+    def _known_era(self, era: Revision | None) -> None:
         if not self._asks_for_session:
             self.common.known_era = era
         elif era == "modern":
@@ -102,9 +206,9 @@ class SessionLink(Connection):
         await self._server.verified(until_s)
 
     def replace_record(self, record: ServerRecord) -> None:
-        super().replace_record(_owned(record, self._owner))
+        super().replace_record(_own_record(record, self._owner))
 
-    async def connected(self, until_s: float) -> Link:
+    async def connected(self, until_s: float) -> ServerConnection:
         link = await super().connected(until_s)
         async with self._introducing:
             client, self.newcomer = self.newcomer, None
@@ -112,19 +216,19 @@ class SessionLink(Connection):
                 await self._introduce(link, client, until_s)
         return link
 
-    async def _introduce(self, link: Link, client: ClientSide, until_s: float) -> None:
+    async def _introduce(self, link: ServerConnection, client: ClientChannel, until_s: float) -> None:
         """Let a server that asks for roots when it starts have them before the first call.
 
         It has asked by the time it answers a ping, which ends once its questions are answered.
         """
-        timeout_s = min(until_s - self._clock(), INTRODUCTION_S)
+        timeout_s = min(until_s - self._clock(), ROOTS_WAIT_S)
         with suppress(CallTimedOut, ServerUnavailable):
             await link.request("ping", {}, timeout_s=timeout_s, client=client)
 
     def on_notification(self, method: str, params: bytes) -> None:
         self._server.on_notification(method, params)
 
-    def _next(self) -> tuple[float, Act]:
+    def _next(self) -> tuple[float, Step]:
         if self.link is None and self._is_demanded:
             return self._restarts.not_before_s, self._start
         return self._idle_s(self.record.idle_timeout_s or self._around.limits.session_idle_s), self._expire
@@ -132,7 +236,7 @@ class SessionLink(Connection):
     async def _expire(self) -> None:
         self._on_idle()
 
-    def _on_started(self, link: Link) -> None:
+    def _on_started(self, link: ServerConnection) -> None:
         super()._on_started(link)
         self._server.on_session_opened()
 
@@ -143,18 +247,18 @@ class SessionLink(Connection):
             self._server.on_session_failed(error)
 
 
-class SessionLinks:
+class DedicatedConnections:
     """The links of all sessions, or all principals, to one server."""
 
-    def __init__(self, server: Server, around: Surroundings) -> None:
+    def __init__(self, server: DedicatedServer, around: PoolContext) -> None:
         self._server = server
         self._around = around
-        self._links: dict[Owner, SessionLink] = {}
+        self._links: dict[CallerKey, DedicatedConnection] = {}
         self._ended_calls = 0
         self._is_per_session = server.record.sharing == "per_session"
         self._is_per_principal = server.record.is_per_principal
 
-    def __iter__(self) -> Iterator[SessionLink]:
+    def __iter__(self) -> Iterator[DedicatedConnection]:
         return iter(self._links.values())
 
     @property
@@ -171,7 +275,7 @@ class SessionLinks:
     def calls(self) -> int:
         return self._ended_calls + sum(link.calls for link in self)
 
-    def of(self, session: str, client: ClientSide | None) -> SessionLink:
+    def of(self, session: str, client: ClientChannel | None) -> DedicatedConnection:
         """The link for a call of `client` in `session`, to be opened if there is none yet.
 
         Requests without a session are one session among themselves. Raises ServerBusy; and LoginRequired
@@ -185,15 +289,15 @@ class SessionLinks:
             link.newcomer = client
         return link
 
-    def _owner(self, session: str, client: ClientSide | None) -> Owner:
+    def _owner(self, session: str, client: ClientChannel | None) -> CallerKey:
         has_session = client is not None and client.has_session
         if not self._is_per_principal:
-            return Owner(session, has_session=has_session)
+            return CallerKey(session, has_session=has_session)
         if client is None or not client.principal_id:
             raise LoginRequired(f"server `{self._server.record.server_id}` is used on behalf of its callers")
-        return Owner(session if self._is_per_session else "", client.principal_id, has_session)
+        return CallerKey(session if self._is_per_session else "", client.principal_id, has_session)
 
-    def _add(self, owner: Owner, client: ClientSide | None) -> SessionLink:
+    def _add(self, owner: CallerKey, client: ClientChannel | None) -> DedicatedConnection:
         principal_id = "" if client is None else client.principal_id
         count = len(self._links)
         if not self._has_room_for(principal_id):
@@ -202,7 +306,7 @@ class SessionLinks:
                 f"server `{server_id}` serves {count} {owners} on this node and takes no more",
                 hint="close sessions that are done, or retry in a few minutes",
             )
-        link = self._links[owner] = SessionLink(
+        link = self._links[owner] = DedicatedConnection(
             self._server,
             self._around,
             owner=owner,
@@ -219,7 +323,7 @@ class SessionLinks:
         held = sum(link.principal_id == principal_id for link in self)
         return count < most and (count * 5 < most * 4 or held * SHARE < most)
 
-    def _capabilities(self, client: ClientSide | None) -> bytes | None:
+    def _capabilities(self, client: ClientChannel | None) -> bytes | None:
         """Those of the one client behind a link; None: a principal may have several."""
         if not self._is_per_session:
             return None
@@ -229,7 +333,7 @@ class SessionLinks:
         """Close the link of `session`, if it has one."""
         if self._is_per_session:
             for has_session in (True, False):
-                self._end(Owner(session, has_session=has_session))
+                self._end(CallerKey(session, has_session=has_session))
             if self._is_per_principal:
                 self._end_those(lambda owner: owner.session == session)
 
@@ -237,11 +341,11 @@ class SessionLinks:
         """Close the links of a principal; those that are no principal's own, where it is empty."""
         self._end_those(lambda owner: owner.principal_id == principal_id)
 
-    def _end_those(self, are_meant: Callable[[Owner], bool]) -> None:
+    def _end_those(self, are_meant: Callable[[CallerKey], bool]) -> None:
         for owner in tuple(filter(are_meant, self._links)):
             self._end(owner)
 
-    def _end(self, owner: Owner) -> None:
+    def _end(self, owner: CallerKey) -> None:
         link = self._links.pop(owner, None)
         if link is not None:
             self._ended_calls += link.calls
@@ -257,10 +361,10 @@ class SessionLinks:
             link.stop(drain_s=drain_s)
 
 
-def _has_roots(client: ClientSide) -> bool:
+def _has_roots(client: ClientChannel) -> bool:
     """Whether it can be asked for them while its call runs."""
     return client.has_session and b'"roots"' in client.capabilities
 
 
-def _owned(record: ServerRecord, owner: Owner) -> ServerRecord:
+def _own_record(record: ServerRecord, owner: CallerKey) -> ServerRecord:
     return record.owned_by(owner.principal_id) if owner.principal_id else record

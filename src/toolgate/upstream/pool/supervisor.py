@@ -10,59 +10,65 @@ from typing import Final, Literal
 import msgspec
 
 from toolgate.errors import ServerUnavailable
-from toolgate.model.pins import Pin
+from toolgate.model.json_text import UNREADABLE
 from toolgate.model.protocol import LIST_CHANGED, UPDATED
-from toolgate.model.raw import UNREADABLE
 from toolgate.model.reports import HealthState
 from toolgate.model.servers import ServerRecord
+from toolgate.model.snapshot import Pin
 from toolgate.model.tools import ListKind, ServerTools
-from toolgate.upstream.connection.contract import ClientSide, Link, Params, StartFailed, Told
-from toolgate.upstream.gate import Gate
-from toolgate.upstream.lists import FORMS, ListFailed, Read, read_list
-from toolgate.upstream.pool.discovery import Discovery
+from toolgate.upstream.connection.contract import (
+    Acknowledgement,
+    ClientChannel,
+    Params,
+    ServerConnection,
+    StartFailed,
+)
+from toolgate.upstream.pool.admission import ServerGate
+from toolgate.upstream.pool.discovery import FORMS, ListFailed, ListResult, ServerDiscovery, read_list
 from toolgate.upstream.pool.health import ServerHealth, wall_ms
-from toolgate.upstream.pool.kept_definitions import Known, offer_of
-from toolgate.upstream.pool.managed_connection import Act, Common, Connection, Surroundings
+from toolgate.upstream.pool.kept_definitions import KeptOffer, check_declared_tools
+from toolgate.upstream.pool.managed_connection import ManagedConnection, PoolContext, SharedServerState, Step
 from toolgate.upstream.pool.revisions import RevisionChoice
-from toolgate.upstream.pool.sessions import SessionLinks
-from toolgate.upstream.session_based import SessionBasedConnection
+from toolgate.upstream.pool.sessions import DedicatedConnections, SessionBasedConnection
 
-CHANGED: Final[Mapping[str, tuple[ListKind, ...]]] = {
+CHANGED_LISTS: Final[Mapping[str, tuple[ListKind, ...]]] = {
     method: tuple(kind for kind, form in FORMS.items() if form.feature == feature)
     for feature, method in LIST_CHANGED.items()
 }
 """Which lists are no longer what they were when a server says so."""
 
-Reading = asyncio.Task[Read | ListFailed]
+ListTask = asyncio.Task[ListResult | ListFailed]
 
 _logger: Final = logging.getLogger(__name__)
 
 
-class _Updated(msgspec.Struct):
+class _ResourceUpdate(msgspec.Struct):
     uri: str
 
 
-_decode_updated = msgspec.json.Decoder(_Updated).decode
+_decode_updated = msgspec.json.Decoder(_ResourceUpdate).decode
 
 
-class Supervisor(Connection):
+class ServerSupervisor(ManagedConnection):
     """One server under supervision. Where sessions or principals have links of their own, it only lists."""
 
     def __init__(
         self,
         record: ServerRecord,
-        around: Surroundings,
+        around: PoolContext,
         *,
         before: ServerTools | None = None,
-        known: Known | None = None,
+        known: KeptOffer | None = None,
     ) -> None:
         """`before` is what an earlier version of the server offered.
 
         `known` is what it offered in an earlier run: it is connected by the first call.
         """
-        super().__init__(record, around, common=Common(known_era=known.offer.era if known else None))
+        super().__init__(
+            record, around, common=SharedServerState(known_era=known.offer.era if known else None)
+        )
         offer = None if known is None else known.offer
-        self._discovery = Discovery(record, around.limits, around.jitter, before=before, known=offer)
+        self._discovery = ServerDiscovery(record, around.limits, around.jitter, before=before, known=offer)
         self.is_unverified = known is not None or before is not None
         """What it offers is from an earlier run or version, and it was not listed since."""
         self.verified_ms = 0 if known is None else known.verified_ms
@@ -71,7 +77,7 @@ class Supervisor(Connection):
         self._may_be_declared = known is None and before is None and record.package is not None
         self._watched: frozenset[str] = frozenset()
         self._refreshes: list[asyncio.Future[None]] = []
-        self._listed_by: Link | None = None
+        self._listed_by: ServerConnection | None = None
         """The newest link by which the tools were listed."""
         self._session = 0
         """Counts the sessions of all links: a list that began in one says nothing of the next."""
@@ -85,10 +91,10 @@ class Supervisor(Connection):
         """The first attempt to list its tools has ended, well or not; or what they were is known."""
         if known is not None:
             self.attempted.set()
-        self.sessions: SessionLinks | None = None
+        self.sessions: DedicatedConnections | None = None
         """None where all callers share the one link; nor has a disabled server any."""
         if record.enabled and (record.sharing == "per_session" or record.is_per_principal):
-            self.sessions = SessionLinks(self, around)
+            self.sessions = DedicatedConnections(self, around)
         self._session_based: SessionBasedConnection | None = None
 
     # What the pool asks
@@ -117,7 +123,7 @@ class Supervisor(Connection):
             self._session_based.stop(drain_s=drain_s)
         self.attempted.set()
         self._announce_list_ended()
-        _end(self._take_refreshes())
+        _resolve_all(self._take_refreshes())
 
     def replace_record(self, record: ServerRecord) -> None:
         """Another record with the same launch: its budgets hold for new calls, its rules from now on."""
@@ -132,7 +138,9 @@ class Supervisor(Connection):
             self._restarts.forgive()
             self._discovery.ask(self._clock())
 
-    def serving(self, session: str, client: ClientSide | None, method: str, params: Params) -> Connection:
+    def serving(
+        self, session: str, client: ClientChannel | None, method: str, params: Params
+    ) -> ManagedConnection:
         """The connection for a call. The one place that knows who shares one."""
         if self.sessions is not None:
             return self.sessions.of(session, client)
@@ -146,7 +154,7 @@ class Supervisor(Connection):
             self._wake.set()
         return self._session_based
 
-    def watch(self, uris: frozenset[str]) -> Told:
+    def watch(self, uris: frozenset[str]) -> Acknowledgement:
         """Hear of changes to these resources, now and after every reconnect."""
         if uris == self._watched:
             return None
@@ -184,12 +192,12 @@ class Supervisor(Connection):
         """Returns once the tools were listed on a connection of this run. Raises as `connected`, `listed`."""
         await self._listed(await self.connected(until_s), until_s)
 
-    async def listed(self, link: Link, pin: Pin, until_s: float) -> bool:
+    async def listed(self, link: ServerConnection, pin: Pin, until_s: float) -> bool:
         """As `Connection.listed`; those are told of the list who have to know."""
         del pin
         return await self._listed(link, until_s)
 
-    async def _listed(self, link: Link, until_s: float) -> bool:
+    async def _listed(self, link: ServerConnection, until_s: float) -> bool:
         if self._listed_by is link:
             return False
         with suppress(TimeoutError):
@@ -221,7 +229,7 @@ class Supervisor(Connection):
         return super()._has_answered or (self.link is not None and self._listed_by is self.link)
 
     @property
-    def connections(self) -> Collection[Connection]:
+    def connections(self) -> Collection[ManagedConnection]:
         """All to this server: its own, and those of sessions."""
         if self._session_based is not None:
             return (self, self._session_based)
@@ -238,7 +246,7 @@ class Supervisor(Connection):
         return sum(gate.queued for gate in self._gates)
 
     @property
-    def _gates(self) -> Collection[Gate]:
+    def _gates(self) -> Collection[ServerGate]:
         return (self.gate,) if self.sessions is None else (self.gate, *(one.gate for one in self.sessions))
 
     @property
@@ -272,7 +280,7 @@ class Supervisor(Connection):
     def on_notification(self, method: str, params: bytes) -> None:
         if method == UPDATED:
             self._on_updated(params)
-        elif kinds := CHANGED.get(method):
+        elif kinds := CHANGED_LISTS.get(method):
             for kind in kinds:
                 self._discovery.on_list_changed(kind, self._clock())
             self._wake.set()
@@ -300,7 +308,7 @@ class Supervisor(Connection):
 
     # The task
 
-    def _next(self) -> tuple[float, Act]:
+    def _next(self) -> tuple[float, Step]:
         if self._may_be_declared:
             return 0.0, self._recall_declared
         if self.link is None:
@@ -317,7 +325,7 @@ class Supervisor(Connection):
         """Take over what the package says of a server that never ran here, as far as it was approved."""
         self._may_be_declared, pin = False, self._around.pins().get(self.record.server_id)
         raws = () if pin is None else await self._around.declared(self.record)
-        offer = await asyncio.to_thread(offer_of, self.record, raws)
+        offer = await asyncio.to_thread(check_declared_tools, self.record, raws)
         if pin is None or not offer.tools or self._refreshes:  # a refresh lists the server itself
             return
         self.is_unverified = True
@@ -333,7 +341,7 @@ class Supervisor(Connection):
         """Whether it is to be connected though nobody calls."""
         return self.record.prewarm or bool(self._watched)
 
-    def _on_started(self, link: Link) -> None:
+    def _on_started(self, link: ServerConnection) -> None:
         self._discovery.on_connected(link.hello, self._clock())
         # `server/discover` names stateless revisions only: a call finds out whether there are sessions.
         self.common.refuses_sessions = False
@@ -355,14 +363,14 @@ class Supervisor(Connection):
         )
         self._show()
         self.attempted.set()
-        _end(self._take_refreshes())
+        _resolve_all(self._take_refreshes())
 
     def _on_slow_start(self) -> None:
         super()._on_slow_start()
         awaited = f": {self._awaited}" if self._awaited else ""
         _logger.info("server `%s` is still starting%s", self.record.server_id, awaited)
         self._noted = self._noted or "starting"
-        _end(self._take_refreshes())
+        _resolve_all(self._take_refreshes())
 
     async def _list(self) -> None:
         """Read the lists that are due, at once; each is shown without waiting long for the others."""
@@ -370,7 +378,7 @@ class Supervisor(Connection):
         assert link is not None  # `_next` lists only where there is a link
         refreshes, session = self._take_refreshes(), self._session
         self._is_listing = True
-        readings: dict[Reading, ListKind] = {
+        readings: dict[ListTask, ListKind] = {
             self._around.tasks.create_task(self._read(kind, link)): kind
             for kind in self._discovery.begin(self._clock())
         }
@@ -384,10 +392,10 @@ class Supervisor(Connection):
             for reading in readings:
                 reading.cancel()
             self._is_listing = False
-            _end(refreshes)
+            _resolve_all(refreshes)
             self._place.settle()
 
-    async def _read(self, kind: ListKind, link: Link) -> Read | ListFailed:
+    async def _read(self, kind: ListKind, link: ServerConnection) -> ListResult | ListFailed:
         server_id = self.record.server_id
         try:
             return await read_list(kind, server_id, link, timeout_s=self._around.limits.list_timeout_s)
@@ -399,7 +407,11 @@ class Supervisor(Connection):
             return ListFailed(f"internal error: {exc!r}")
 
     def _on_ended(
-        self, done: Iterable[Reading], readings: Mapping[Reading, ListKind], link: Link, session: int
+        self,
+        done: Iterable[ListTask],
+        readings: Mapping[ListTask, ListKind],
+        link: ServerConnection,
+        session: int,
     ) -> None:
         now_s, was_unverified = self._clock(), self.is_unverified
         for reading in done:
@@ -417,7 +429,7 @@ class Supervisor(Connection):
         if session == self._session and any(readings[reading] == "tools" for reading in done):
             self._announce_list_ended()
 
-    def _on_listed(self, kind: ListKind, link: Link | None) -> None:
+    def _on_listed(self, kind: ListKind, link: ServerConnection | None) -> None:
         if kind != "tools":
             return
         self._listed_by = link
@@ -494,7 +506,7 @@ class Supervisor(Connection):
         return refreshes
 
 
-def _end(refreshes: Iterable[asyncio.Future[None]]) -> None:
+def _resolve_all(refreshes: Iterable[asyncio.Future[None]]) -> None:
     for ended in refreshes:
         if not ended.done():
             ended.set_result(None)

@@ -10,35 +10,32 @@ from contextlib import suppress
 from typing import Final
 
 from toolgate.errors import CallTimedOut, ServerUnavailable
-from toolgate.model.raw import UNREADABLE
-from toolgate.model.runners import start_timeout_of
-from toolgate.model.servers import EMPTY, ServerRecord, StdioLaunch
-from toolgate.model.tools import Era
-from toolgate.upstream.background import Background
-from toolgate.upstream.child import Child
+from toolgate.model.json_text import UNREADABLE
+from toolgate.model.servers import EMPTY, ServerRecord, StdioLaunch, choose_start_timeout
+from toolgate.model.tools import Revision
 from toolgate.upstream.connection import messages
 from toolgate.upstream.connection.contract import (
     MAX_MESSAGE_BYTES,
     SHARED_CAPABILITIES,
     START_TIMEOUT_S,
-    ClientSide,
-    Hello,
-    LinkListener,
+    Acknowledgement,
+    ClientChannel,
+    ConnectionListener,
     Params,
     Purpose,
-    Reply,
+    RpcResponse,
+    ServerInfo,
     StartFailed,
-    Told,
 )
 from toolgate.upstream.connection.negotiation import negotiate
 from toolgate.upstream.connection.relay import Relay
 from toolgate.upstream.connection.secrets import Secrets
-from toolgate.upstream.connection.subscriptions import Orders, orders_on_one_stream
-from toolgate.upstream.connection.tasks import Unanswered
-from toolgate.upstream.lines import LineSplitter, LineTooLong
+from toolgate.upstream.connection.subscriptions import ServerSubscriptions, subscribe_on_one_stream
+from toolgate.upstream.connection.tasks import BackgroundTasks, PendingRequests
 from toolgate.upstream.redaction import Redactor, credentials_of_child
-from toolgate.upstream.stdio.children import Warden
-from toolgate.upstream.stdio.start_failures import FailedStart, cause_of
+from toolgate.upstream.stdio.children import Child, Warden
+from toolgate.upstream.stdio.pipes import LineSplitter, LineTooLong
+from toolgate.upstream.stdio.start_failures import StartDiagnosis, find_cause
 
 MAX_NOISE_BYTES: Final = 1024 * 1024
 MAX_NOISE_LINES: Final = 10_000
@@ -55,25 +52,25 @@ _DELIVER_TIMEOUT_S: Final = 10.0
 _LINE_ENDS_TO_SPACES: Final = bytes.maketrans(b"\r\n", b"  ")
 
 
-class StdioLink:
-    """A connection to one child. `StdioOpener` makes it, and opens it once it knows what the child speaks."""
+class StdioConnection:
+    """A connection to one child. `StdioConnector` opens it once it knows which revision the child speaks."""
 
-    hello: Hello
-    _orders: Orders
+    hello: ServerInfo
+    _orders: ServerSubscriptions
     pid: int | None = None
 
-    def __init__(self, server_id: str, listener: LinkListener, redactor: Redactor) -> None:
+    def __init__(self, server_id: str, listener: ConnectionListener, redactor: Redactor) -> None:
         self._loop = asyncio.get_running_loop()
         self._redactor = redactor
         self._server_id = server_id
         self._listener = listener
         self._child: Child | None = None
-        self._background = Background()
+        self._background = BackgroundTasks()
         self._relay = Relay(
             listener, redactor, background=self._background, tell=self._write, deliver=self._deliver
         )
         self._last_id = 0
-        self._unanswered = Unanswered(self._relay.deadline_of)
+        self._unanswered = PendingRequests(self._relay.deadline_of)
         self._lines = LineSplitter(MAX_MESSAGE_BYTES)
         self._noise_bytes = 0
         self._noise_lines = 0
@@ -91,12 +88,12 @@ class StdioLink:
         self._child = child
         self.pid = child.pid
 
-    async def open(self, hello: Hello) -> None:
+    async def open(self, hello: ServerInfo) -> None:
         """From now on it is a link: requests carry the envelope of their era, and the listener is told."""
         self.hello = self._redactor.hello(hello)
         self.is_open = True
         self._relay.era = hello.era
-        self._orders = orders_on_one_stream(hello, self.exchange, self._background)
+        self._orders = subscribe_on_one_stream(hello, self.exchange, self._background)
         self._orders.watch(frozenset())
         await asyncio.sleep(0)  # what the server is to tell, it hears before anything else
 
@@ -114,16 +111,16 @@ class StdioLink:
         *,
         timeout_s: float,
         headers: Mapping[str, str] = EMPTY,
-        client: ClientSide | None = None,
-    ) -> Reply:
+        client: ClientChannel | None = None,
+    ) -> RpcResponse:
         del headers  # HTTP's
         if client is not None and self._orders.is_quieter_than(client.log_level):
             await self._orders.set_level(client.log_level)
         return self._redactor.reply(await self.exchange(method, params, timeout_s, client))
 
     async def exchange(
-        self, method: str, params: Params, timeout_s: float, client: ClientSide | None = None
-    ) -> Reply:
+        self, method: str, params: Params, timeout_s: float, client: ClientChannel | None = None
+    ) -> RpcResponse:
         """Ask; before it is open, with exactly these params. Raises as `Link.request` does."""
         child = self._child
         if child is not None and not child.stdin.has_room.is_set():
@@ -136,11 +133,11 @@ class StdioLink:
         if self.is_open:
             params = self._relay.enter(key, params, client=client, deadline=deadline, timeout_s=timeout_s)
         answer = self._unanswered.add(key, deadline, lambda: self._late(method, timeout_s))
-        child.stdin.write(_line(messages.encode_request(number, method, params)))
+        child.stdin.write(_encode_line(messages.encode_request(number, method, params)))
         try:
             reply = await answer
             if method == "ping":
-                await self._relay.settled(key)  # see `SessionLink`
+                await self._relay.settled(key)  # see `DedicatedConnection`
         except (CallTimedOut, asyncio.CancelledError):
             self._withdraw(key)
             raise
@@ -164,7 +161,7 @@ class StdioLink:
     async def notify(self, method: str, params: Params) -> None:
         self._write(messages.encode_notification(method, params))
 
-    def watch(self, uris: frozenset[str]) -> Told:
+    def watch(self, uris: frozenset[str]) -> Acknowledgement:
         return self._orders.watch(uris)
 
     async def aclose(self) -> None:
@@ -213,18 +210,18 @@ class StdioLink:
     @property
     def end(self) -> str:
         """Why it is over, with the cause that the child wrote down; for operators, not for callers."""
-        cause = cause_of(self.stderr)
+        cause = find_cause(self.stderr)
         return f"{self._end}: {cause}" if cause else self._end
 
     @property
     def stderr(self) -> str:
         return self._stderr_tail.decode(errors="replace")
 
-    def _on_message(self, message: messages.Incoming, line: bytes | bytearray) -> None:
+    def _on_message(self, message: messages.IncomingMessage, line: bytes | bytearray) -> None:
         if message.method:
             self._on_server_message(message, line)
         elif message.id and message.is_response:
-            reply = messages.reply_of(message) if messages.is_utf8(line) else messages.NOT_UTF8
+            reply = messages.parse_response(message) if messages.is_utf8(line) else messages.NOT_UTF8
             if not self._unanswered.answer(bytes(message.id), reply):
                 self.dropped_answers += 1
         else:
@@ -232,7 +229,7 @@ class StdioLink:
             return
         self._noise_bytes = self._noise_lines = 0
 
-    def _on_server_message(self, message: messages.Incoming, line: bytes | bytearray) -> None:
+    def _on_server_message(self, message: messages.IncomingMessage, line: bytes | bytearray) -> None:
         if not messages.is_utf8(line):
             self.dropped_lines += 1
         elif message.id or self.is_open:
@@ -240,7 +237,7 @@ class StdioLink:
 
     def _on_unreadable(self, line: bytes | bytearray) -> None:
         """An answer we cannot carry (half a character, NaN) fails its call now, and not at its deadline."""
-        answered = messages.guess_answered(line) if len(line) <= MAX_NOISE_BYTES else b""
+        answered = messages.guess_response_id(line) if len(line) <= MAX_NOISE_BYTES else b""
         if not self._unanswered.answer(answered, messages.NOT_JSON):
             self._on_noise(line)
 
@@ -283,7 +280,7 @@ class StdioLink:
     def _write(self, message: bytes) -> None:
         """Send what nobody waits for, unless the child has stopped reading: then it is dropped."""
         if self._child is not None and self._child.stdin.has_room.is_set():
-            self._child.stdin.write(_line(message))
+            self._child.stdin.write(_encode_line(message))
 
     def _fault(self, how: str) -> None:
         """The child breaks the rules: end it. One that is being stopped is left its time."""
@@ -305,11 +302,11 @@ class StdioLink:
         return ServerUnavailable(f"server `{self._server_id}` {self._end or 'takes no input'}; {outcome}")
 
 
-def _unheard(_record: ServerRecord, _purpose: Purpose, /) -> None:
+def _ignore_spawn(_record: ServerRecord, _purpose: Purpose, /) -> None:
     """Where nobody wants to know."""
 
 
-class StdioOpener:
+class StdioConnector:
     """Starts the child of a record and finds out what it speaks."""
 
     def __init__(
@@ -317,7 +314,7 @@ class StdioOpener:
         warden: Warden,
         secrets: Secrets,
         *,
-        on_spawn: Callable[[ServerRecord, Purpose], None] = _unheard,
+        on_spawn: Callable[[ServerRecord, Purpose], None] = _ignore_spawn,
         start_timeout_s: float = START_TIMEOUT_S,
     ) -> None:
         """`on_spawn` is told before each process is started: of which server, and what for."""
@@ -331,20 +328,20 @@ class StdioOpener:
     async def __call__(
         self,
         record: ServerRecord,
-        listener: LinkListener,
+        listener: ConnectionListener,
         *,
-        known_era: Era | None,
+        known_era: Revision | None,
         capabilities: bytes = SHARED_CAPABILITIES,
-    ) -> StdioLink:
+    ) -> StdioConnection:
         launch = record.stdio
         if launch is None:
             raise StartFailed("its record does not say what to start", fatal=True)
         env = self._secrets.child_environment(launch)
-        link = StdioLink(record.server_id, listener, Redactor(credentials_of_child(launch, env)))
-        era: Era | None = "legacy" if known_era is None and record.server_id in self._shy else known_era
-        timeout_s = start_timeout_of(record, self._start_timeout_s)
+        link = StdioConnection(record.server_id, listener, Redactor(credentials_of_child(launch, env)))
+        era: Revision | None = "legacy" if known_era is None and record.server_id in self._shy else known_era
+        timeout_s = choose_start_timeout(record, self._start_timeout_s)
 
-        async def ask(method: str, params: Params, _timeout_s: float) -> Reply:
+        async def ask(method: str, params: Params, _timeout_s: float) -> RpcResponse:
             return await link.exchange(method, params, timeout_s)
 
         try:
@@ -358,12 +355,12 @@ class StdioOpener:
             raise StartFailed(
                 f"it did not get through its start within {timeout_s:g} s",
                 state="list_timeout",
-                hint=_failed(record, link, env).hint,
+                hint=_diagnose_start(record, link, env).hint,
             ) from exc
         except ServerUnavailable as exc:
             # One that never read the probe did not die of it.
             self._shy = self._shy ^ {record.server_id} if link.has_read else self._shy
-            raise StartFailed(f"it {link.end}", hint=_failed(record, link, env).hint) from exc
+            raise StartFailed(f"it {link.end}", hint=_diagnose_start(record, link, env).hint) from exc
         finally:
             if not link.is_open:
                 await link.discard()
@@ -371,7 +368,12 @@ class StdioOpener:
         return link
 
     async def _spawn(
-        self, link: StdioLink, launch: StdioLaunch, env: Mapping[str, str], announce: Callable[[], None], /
+        self,
+        link: StdioConnection,
+        launch: StdioLaunch,
+        env: Mapping[str, str],
+        announce: Callable[[], None],
+        /,
     ) -> None:
         expand = self._secrets.expand
         argv = [expand(launch.command), *map(expand, launch.args)]
@@ -382,11 +384,11 @@ class StdioOpener:
         link.attach(child)
 
 
-def _failed(record: ServerRecord, link: StdioLink, env: Mapping[str, str]) -> FailedStart:
-    return FailedStart(record=record, stderr=link.stderr, environment=env, has_read=link.has_read)
+def _diagnose_start(record: ServerRecord, link: StdioConnection, env: Mapping[str, str]) -> StartDiagnosis:
+    return StartDiagnosis(record=record, stderr=link.stderr, environment=env, has_read=link.has_read)
 
 
-def _line(message: bytes) -> bytes:
+def _encode_line(message: bytes) -> bytes:
     """`message` on one line. JSON has line ends only between its tokens, where a space will do."""
     if b"\n" in message or b"\r" in message:
         message = message.translate(_LINE_ENDS_TO_SPACES)

@@ -1,4 +1,6 @@
-"""The node's ends of a child's pipes: reading without end, writing without blocking, nothing unbounded.
+"""A byte stream cut into lines of bounded length. Pure: what does not fit is refused, never kept.
+
+The node's ends of a child's pipes: reading without end, writing without blocking, nothing unbounded.
 
 Plain descriptors under `add_reader` and `add_writer`, not transports: uvloop's pipe transports close their
 descriptor twice, and the second close may hit one that another thread has opened in between.
@@ -13,13 +15,49 @@ import termios
 from collections.abc import Callable
 from typing import Final
 
+
+class LineTooLong(Exception):
+    """More bytes without a line end than a line may have."""
+
+
+class LineSplitter:
+    """Takes chunks as they come, gives whole lines without their end.
+
+    The beginning of a line is kept in one buffer that grows: a list of pieces would cost 8 bytes for each
+    byte of a child that writes one at a time. The buffer itself becomes the line, and is not used again.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._begun = bytearray()
+
+    def feed(self, chunk: bytes) -> list[bytes | bytearray]:
+        """The lines that `chunk` completes. Raises LineTooLong, and then keeps nothing of the line."""
+        lines: list[bytes | bytearray] = chunk.split(b"\n")  # type: ignore[assignment]
+        rest = lines.pop()
+        if len(chunk) > self._max_bytes and any(len(line) > self._max_bytes for line in lines):
+            raise LineTooLong
+        if self._begun and lines:
+            self._keep(lines[0])
+            lines[0], self._begun = self._begun, bytearray()
+        if rest:
+            self._keep(rest)
+        return lines
+
+    def _keep(self, part: bytes | bytearray) -> None:
+        if len(self._begun) + len(part) > self._max_bytes:
+            self._begun = bytearray()
+            raise LineTooLong
+        self._begun += part
+
+
 CHUNK_BYTES: Final = 65536
 """One read a turn of the loop, and no more than a pipe holds: a flood cannot starve its neighbours."""
 MAX_PENDING_BYTES: Final = 1024 * 1024
 """Writers wait while more than this is unread; so this and one message is the most that is ever kept."""
 
 
-class Inlet:
+class PipeReader:
     """Reads a descriptor, which it owns, until its end or `close`."""
 
     def __init__(self, fd: int, on_data: Callable[[bytes], None], on_end: Callable[[], None]) -> None:
@@ -63,7 +101,7 @@ class Inlet:
             pass
 
 
-class Outlet:
+class PipeWriter:
     """Writes to a descriptor, which it owns, as fast as the other side reads."""
 
     def __init__(self, fd: int, on_broken: Callable[[], None]) -> None:

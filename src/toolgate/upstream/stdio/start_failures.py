@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from toolgate.model.runners import runner_of
-from toolgate.model.servers import ServerRecord, StdioLaunch
+from toolgate.model.servers import ServerRecord, StdioLaunch, find_runner
 from toolgate.redaction.random_words import random_spans
 from toolgate.redaction.secret_names import looks_secret
 
@@ -52,7 +51,7 @@ _NODE: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FailedStart:
+class StartDiagnosis:
     """One start that failed, as its opener knows it."""
 
     record: ServerRecord
@@ -64,17 +63,17 @@ class FailedStart:
     @property
     def hint(self) -> str:
         """What an operator can do about it."""
-        return self._network_hint() or command_hint(self.record)
+        return self._network_hint() or describe_command(self.record)
 
     def _network_hint(self) -> str:
         where = "where the gateway runs, or in the `env` of the record"
         if _CERTIFICATE.search(self.stderr):
-            name = ca_variable(runner_of(self.record) or "", self.stderr)
+            name = choose_ca_variable(find_runner(self.record) or "", self.stderr)
             if self.environment.get(name):
                 return f"the certificate is not signed by a CA in the file that `{name}` names: check it"
             return f"set `{name}` to the file with your company's CA, {where}"
         # Once it runs, an address that does not answer is the server's own business: its database, its API.
-        if self.has_read or runner_of(self.record) is None or not _NETWORK.search(self.stderr):
+        if self.has_read or find_runner(self.record) is None or not _NETWORK.search(self.stderr):
             return ""
         name = next((name for name in _PROXIES if self.environment.get(name)), "")
         if name:
@@ -82,7 +81,7 @@ class FailedStart:
         return f"packages cannot be downloaded: set `HTTPS_PROXY` if there is a proxy, {where}"
 
 
-def ca_variable(runner: str, stderr: str = "") -> str:
+def choose_ca_variable(runner: str, stderr: str = "") -> str:
     """The variable by which what a runner starts is told of a company's CA."""
     if runner in _NODE or "UNABLE_TO_" in stderr:
         return "NODE_EXTRA_CA_CERTS"
@@ -91,7 +90,7 @@ def ca_variable(runner: str, stderr: str = "") -> str:
     return "REQUESTS_CA_BUNDLE" if "requests.exceptions" in stderr else "SSL_CERT_FILE"
 
 
-def command_hint(record: ServerRecord) -> str:
+def describe_command(record: ServerRecord) -> str:
     """How to see what happens. Not all of the command: arguments may hold what only operators may see."""
     if record.stdio is None:
         return ""
@@ -113,19 +112,21 @@ def _command(launch: StdioLaunch) -> str:
     return " ".join(words) + (" …" if len(words) <= len(launch.args) else "")
 
 
-def cause_of(stderr: str) -> str:
+def find_cause(stderr: str) -> str:
     """The line, or two, that says what went wrong. Empty: nothing was written."""
     lines = [line for raw in _ANSI.sub("", stderr).splitlines() if (line := raw.strip())]
-    cause = _npm_cause(lines) or _uv_cause(lines) or _raised(lines) or _last(lines)
+    cause = (
+        _find_npm_error(lines) or _find_uv_error(lines) or _find_exception(lines) or _find_last_line(lines)
+    )
     return cause if len(cause) <= MAX_CAUSE_CHARS else cause[: MAX_CAUSE_CHARS - 1] + "…"
 
 
-def _npm_cause(lines: Iterable[str]) -> str:
+def _find_npm_error(lines: Iterable[str]) -> str:
     found = (_NPM.fullmatch(line) for line in lines)
     return next((one[0] for one in found if one and not _NPM_FACT.fullmatch(one["said"])), "")
 
 
-def _uv_cause(lines: Sequence[str]) -> str:
+def _find_uv_error(lines: Sequence[str]) -> str:
     """`x message:` with the frames below it, or `error: message` with what caused it."""
     start = next((at for at, line in enumerate(lines) if line.startswith((_CROSS, "error: "))), None)
     if start is None:
@@ -135,7 +136,7 @@ def _uv_cause(lines: Sequence[str]) -> str:
     return " ".join(line for line in told if not line.startswith(("help: ", "hint: ")))
 
 
-def _raised(lines: Sequence[str]) -> str:
+def _find_exception(lines: Sequence[str]) -> str:
     """What Node threw (the first error: others are what it led to), or Python raised (the last one)."""
     errors = [bare for line in lines if _ERROR.fullmatch(bare := _EXCEPTION_FRAME.sub("", line))]
     if not errors:
@@ -144,7 +145,7 @@ def _raised(lines: Sequence[str]) -> str:
     return errors[-1 if is_python else 0]
 
 
-def _last(lines: Sequence[str]) -> str:
+def _find_last_line(lines: Sequence[str]) -> str:
     return next(
         (line for line in reversed(lines) if not _TRAILER.fullmatch(line)), lines[-1] if lines else ""
     )

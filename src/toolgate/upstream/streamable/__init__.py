@@ -4,6 +4,6 @@ What a caller sent to the gateway (its credentials, cookies, headers) does not e
 its own record says, and the message.
 """
 
-from toolgate.upstream.http.streamable import StreamableOpener
+from toolgate.upstream.http.streamable import StreamableConnector
 
-__all__ = ["StreamableOpener"]
+__all__ = ["StreamableConnector"]

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import msgspec
 from pydantic import Field
 
-from toolgate.catalog.encoding import InputNeeded, adapt_result
+from toolgate.catalog.encoding import InputRequired, adapt_result
 from toolgate.catalog.search.find_tools import CALL_TOOL, MAX_NAME_CHARS
 from toolgate.errors import (
     ApprovalDenied,
@@ -32,30 +32,29 @@ from toolgate.errors import (
     ToolgateError,
     UnknownTool,
 )
-from toolgate.gateway.call.tracing import note_answer
-from toolgate.gateway.chat.tool_loop import server_error
+from toolgate.gateway.call.tracing import note_response
+from toolgate.gateway.chat.tool_loop import parse_server_error
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.scope.caller import Trace
 from toolgate.gateway.scope.view import View
-from toolgate.govern.process import Serving
-from toolgate.model.raw import decode_members, encode_raw
-from toolgate.registry.records.server_bodies import Body
-from toolgate.surfaces.http.parsing import check_members_once, parse_json
+from toolgate.govern.process import GatewayProcess
+from toolgate.model.json_text import decode_members, encode_raw
+from toolgate.registry.records.server_bodies import StrictBody
+from toolgate.surfaces.http.parsing import parse_json, reject_duplicate_members
+from toolgate.surfaces.rest.data_plane.scopes import SELECTION, parse_caller
 from toolgate.surfaces.rest.framework.request import parse_model
-from toolgate.surfaces.rest.framework.response import Answer
-from toolgate.surfaces.rest.framework.routing import Call, Endpoint, Intake
-from toolgate.surfaces.rest.selection import SELECTION, parse_caller
-from toolgate.surfaces.rest.shapes import Shown
-from toolgate.telemetry.spans import trace_id_of
+from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse
+from toolgate.surfaces.rest.framework.routing import BodySpec, RestCall, RestEndpoint
+from toolgate.telemetry.spans import read_trace_id
 from toolgate.upstream.connection.messages import is_tool_error
-from toolgate.upstream.pool.pool import Answer as Answered
+from toolgate.upstream.pool.pool import ServerResponse as Answered
 
-DOOR: Final = "rest"
+AUDIT_DOOR: Final = "rest"
 """What the audit calls this door."""
 _NO_ARGUMENTS: Final = msgspec.Raw(b"{}")
 
 
-class CallSent(Body):
+class CallSent(StrictBody):
     """One call of a tool."""
 
     name: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
@@ -64,7 +63,7 @@ class CallSent(Body):
     """What fits the tool's `inputSchema`."""
 
 
-class CallAnswer(Shown, frozen=True, kw_only=True):
+class CallAnswer(ResponseShape, frozen=True, kw_only=True):
     """What the tool said."""
 
     result: dict[str, Any]
@@ -76,42 +75,42 @@ class CallAnswer(Shown, frozen=True, kw_only=True):
     """By which the audit knows the call."""
 
 
-class Wanted(NamedTuple):
+class ToolCallBody(NamedTuple):
     """A call as it was sent."""
 
     name: str
     arguments: msgspec.Raw
 
 
-async def call_tool(serving: Serving, call: Call[Wanted]) -> Answer:
+async def call_tool(serving: GatewayProcess, call: RestCall[ToolCallBody]) -> RestResponse:
     """Call one tool, as the MCP door would for the same selection.
 
     Policy, pins and budgets are those of every door, and whoever goes away cancels the call. Nobody can be
     asked anything meanwhile. What answers to no name of the selection is unknown, whatever the reason.
     """
     clock = asyncio.get_running_loop().time
-    view = await _view(serving.gateway, call)
+    view = await _resolve_view(serving.gateway, call)
     began_s = clock()
-    answered = await _call(serving.gateway, view, call)
+    answered = await _call_gateway(serving.gateway, view, call)
     took_ms = round((clock() - began_s) * 1e3)
-    return Answer(_show(answered, took_ms, call.request_id))
+    return RestResponse(_show(answered, took_ms, call.request_id))
 
 
-async def _view(gateway: Gateway, call: Call[Wanted]) -> View:
+async def _resolve_view(gateway: Gateway, call: RestCall[ToolCallBody]) -> View:
     caller = parse_caller(call.caller, call.query)
     try:
-        return await gateway.settled_view(caller, for_call=True)
+        return await gateway.wait_for_view(caller, for_call=True)
     except PolicyDenied as exc:
         task_id = caller.effective_task_id
         gateway.record_refused(call.caller, exc, trace=_trace(gateway, call), task_id=task_id)
         raise
 
 
-def _trace(gateway: Gateway, call: Call[Wanted]) -> Trace:
-    return Trace(DOOR, request_id=call.request_id, trace_id=trace_id_of(gateway.tracing))
+def _trace(gateway: Gateway, call: RestCall[ToolCallBody]) -> Trace:
+    return Trace(AUDIT_DOOR, request_id=call.request_id, trace_id=read_trace_id(gateway.tracing))
 
 
-async def _call(gateway: Gateway, view: View, call: Call[Wanted]) -> Answered:
+async def _call_gateway(gateway: Gateway, view: View, call: RestCall[ToolCallBody]) -> Answered:
     name, arguments = call.body
     if view.found is not None and name in view.found:
         # Listed to whoever asks here, and called by what finds it.
@@ -120,7 +119,7 @@ async def _call(gateway: Gateway, view: View, call: Call[Wanted]) -> Answered:
     tracing = gateway.tracing
     answered = await gateway.call(view, name, {"arguments": arguments}, trace=_trace(gateway, call))
     if tracing is not None:
-        note_answer(tracing.current, answered, is_tool=True)
+        note_response(tracing.current, answered, is_tool=True)
     return answered
 
 
@@ -128,10 +127,10 @@ def _show(answered: Answered, took_ms: int, request_id: str) -> Mapping[str, Any
     """`CallAnswer`, with the result as its server wrote it."""
     members = answered.reply.members
     if members is None:
-        raise _refused(answered.reply.error)
+        raise _server_error(answered.reply.error)
     try:
         result = adapt_result(members, upstream=answered.era, client="legacy")
-    except InputNeeded as exc:
+    except InputRequired as exc:
         raise InputNotGiven("the tool wants to ask its user something, and nobody here can answer") from exc
     return {
         "result": msgspec.Raw(result),
@@ -141,22 +140,22 @@ def _show(answered: Answered, took_ms: int, request_id: str) -> Mapping[str, Any
     }
 
 
-def _refused(raw: bytes | None) -> ToolgateError:
+def _server_error(raw: bytes | None) -> ToolgateError:
     """What a server says of a call that it did not make."""
-    error = server_error(raw)
+    error = parse_server_error(raw)
     return (InvalidArguments if error.code == InvalidArguments.code else ServerRefused)(error.message)
 
 
-def _parse_wanted(body: bytes) -> Wanted:
+def _parse_call_body(body: bytes) -> ToolCallBody:
     """The body of a call. It is passed on, so nothing in it may be read in two ways."""
     whole = parse_json(body)
-    check_members_once(body, whole)
+    reject_duplicate_members(body, whole)
     sent = parse_model(CallSent, whole)
-    return Wanted(sent.name, decode_members(body).get("arguments", _NO_ARGUMENTS))
+    return ToolCallBody(sent.name, decode_members(body).get("arguments", _NO_ARGUMENTS))
 
 
-ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
-    Endpoint(
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
+    RestEndpoint(
         method="POST",
         path="/api/v1/mcp/call",
         role="agent",
@@ -164,7 +163,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         handler=call_tool,
         is_traced=True,
         query=SELECTION,
-        body=Intake(CallSent, _parse_wanted, is_raw=True),
+        body=BodySpec(CallSent, _parse_call_body, is_raw=True),
         answer=CallAnswer,
         errors=(
             NotFound,

@@ -4,22 +4,27 @@ from collections.abc import Iterator
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from toolgate.catalog.clients import PROGRAMS, Assistant, Door, describe_selection, warn_of_length
-from toolgate.govern.process import Serving
-from toolgate.model.addresses import is_loopback
+from toolgate.catalog.clients import (
+    CLIENT_PROGRAMS,
+    ClientKind,
+    GatewayEndpoint,
+    describe_selection,
+    warn_about_length,
+)
+from toolgate.govern.process import GatewayProcess
+from toolgate.model.http import is_loopback
+from toolgate.surfaces.rest.data_plane.scopes import SELECTION, format_selected_url, parse_caller
 from toolgate.surfaces.rest.framework.request import parse_choice
-from toolgate.surfaces.rest.framework.response import Answer
-from toolgate.surfaces.rest.framework.routing import Call, Endpoint, Parameter
-from toolgate.surfaces.rest.selection import SELECTION, parse_caller, selected_url
-from toolgate.surfaces.rest.shapes import Shown
+from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse
+from toolgate.surfaces.rest.framework.routing import Parameter, RestCall, RestEndpoint
 
 _PLATFORMS: Final = ("linux", "darwin")
 
 
-class AssistantShown(Shown, frozen=True, kw_only=True):
+class AssistantShown(ResponseShape, frozen=True, kw_only=True):
     """How one program is told."""
 
-    id: Assistant
+    id: ClientKind
     title: str
     file: str | None
     """Where the document goes, or what it is merged into; `~` is the home directory. Null: its settings."""
@@ -31,7 +36,7 @@ class AssistantShown(Shown, frozen=True, kw_only=True):
     """What to do then."""
 
 
-class ConnectAnswer(Shown, frozen=True, kw_only=True):
+class ConnectAnswer(ResponseShape, frozen=True, kw_only=True):
     """How each client is told about `url`."""
 
     url: str
@@ -42,30 +47,30 @@ class ConnectAnswer(Shown, frozen=True, kw_only=True):
     clients: list[AssistantShown]
 
 
-async def show_connections(serving: Serving, call: Call[None]) -> Answer:
+async def show_client_setup(serving: GatewayProcess, call: RestCall[None]) -> RestResponse:
     """What to paste into each client, so that it has the selected tools."""
     caller = parse_caller(call.caller, call.query)
-    url = selected_url(serving, call, caller)
-    door = Door(name=caller.task_id or "toolgate", url=url, needs_key=_needs_key(call, url))
+    url = format_selected_url(serving, call, caller)
+    door = GatewayEndpoint(name=caller.task_id or "toolgate", url=url, needs_key=_needs_key(call, url))
     platform = parse_choice(call.query, "platform", _PLATFORMS) or _PLATFORMS[0]
-    return Answer(
+    return RestResponse(
         ConnectAnswer(
             url=url,
             note=describe_selection(call.query),
-            warnings=list(filter(None, [warn_of_length(url)])),
+            warnings=list(filter(None, [warn_about_length(url)])),
             clients=list(_show_clients(door, platform)),
         )
     )
 
 
-def _needs_key(call: Call[None], url: str) -> bool:
+def _needs_key(call: RestCall[None], url: str) -> bool:
     if "needs_key" in call.query:
         return call.flag("needs_key")
     return call.authorization is not None or not is_loopback(urlsplit(url).hostname or "")
 
 
-def _show_clients(door: Door, platform: str) -> Iterator[AssistantShown]:
-    for name, program in PROGRAMS.items():
+def _show_clients(door: GatewayEndpoint, platform: str) -> Iterator[AssistantShown]:
+    for name, program in CLIENT_PROGRAMS.items():
         below_home = program.file_below_home(platform)
         yield AssistantShown(
             id=name,
@@ -77,13 +82,13 @@ def _show_clients(door: Door, platform: str) -> Iterator[AssistantShown]:
         )
 
 
-ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
-    Endpoint(
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
+    RestEndpoint(
         method="GET",
         path="/api/v1/mcp/connect",
         role="agent",
         summary="Show how to connect a client",
-        handler=show_connections,
+        handler=show_client_setup,
         query=(
             *SELECTION,
             Parameter(

@@ -7,11 +7,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from toolgate.errors import InvalidRecord, NotFound
-from toolgate.gateway.discovery import WELL_KNOWN
-from toolgate.govern.process import Serving
-from toolgate.surfaces.rest.framework.response import Answer
-from toolgate.surfaces.rest.framework.routing import ANYONE, Call, Endpoint
-from toolgate.surfaces.rest.shapes import MetadataAnswer
+from toolgate.gateway.auth.issuer import WELL_KNOWN
+from toolgate.govern.process import GatewayProcess
+from toolgate.surfaces.rest.framework.response import MetadataAnswer, RestResponse
+from toolgate.surfaces.rest.framework.routing import ANYONE, RestCall, RestEndpoint
 
 PATHS: Final = (
     "",
@@ -20,23 +19,23 @@ PATHS: Final = (
 """What has metadata of its own: the gateway, and every kind of path of the MCP door."""
 
 
-def _shows(path: str) -> Callable[[Serving, Call[None]], Awaitable[Answer]]:
-    async def show_metadata(serving: Serving, call: Call[None]) -> Answer:
+def _metadata_handler(path: str) -> Callable[[GatewayProcess, RestCall[None]], Awaitable[RestResponse]]:
+    async def show_metadata(serving: GatewayProcess, call: RestCall[None]) -> RestResponse:
         """Which issuer's tokens are taken here. Not found where the gateway knows only its own keys."""
         if serving.discovery is None:
             raise NotFound("this gateway takes no tokens", hint="call it with one of its own keys")
-        return Answer(serving.discovery.metadata(call.base_url, path.format_map(call.ids)))
+        return RestResponse(serving.discovery.metadata(call.base_url, path.format_map(call.ids)))
 
     return show_metadata
 
 
-ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = tuple(
-    Endpoint(
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = tuple(
+    RestEndpoint(
         method="GET",
         path=WELL_KNOWN + path,
         role=ANYONE,
         summary=f"Where tokens come from {path}".strip(),
-        handler=_shows(path),
+        handler=_metadata_handler(path),
         answer=MetadataAnswer,
         errors=(NotFound, InvalidRecord) if "{" in path else (NotFound,),
     )

@@ -1,17 +1,17 @@
 """The shapes of what is said about policy: what matches nothing, who sees what and why."""
 
 from toolgate.gateway.scope.caller import Mode
-from toolgate.model.quotas import BudgetName, HolderKind
+from toolgate.model.quotas import HolderKind, QuotaName
 from toolgate.model.reports import HealthState
 from toolgate.model.revisions import Kind
 from toolgate.model.tasks import RolloutBy, Side
 from toolgate.model.tools import ToolDefinition
 from toolgate.policy.lint import FindingCode
-from toolgate.policy.scope import Decision, Demand, Layer, Reason, Refusal, RefusalCode
-from toolgate.surfaces.rest.shapes import Revision, Shown
+from toolgate.policy.scope import ApprovalRequirement, Decision, Layer, Reason, Refusal, RefusalCode
+from toolgate.surfaces.rest.framework.response import ResponseShape, Revision
 
 
-class RefusalShown(Shown, frozen=True, kw_only=True):
+class RefusalShown(ResponseShape, frozen=True, kw_only=True):
     """Why a scope is turned down as a whole."""
 
     code: RefusalCode
@@ -26,7 +26,7 @@ def show_refusal(refusal: Refusal | None) -> RefusalShown | None:
     return RefusalShown(code=refusal.code, message=refusal.message, hint=refusal.hint)
 
 
-class FindingShown(Shown, frozen=True, kw_only=True):
+class FindingShown(ResponseShape, frozen=True, kw_only=True):
     """A rule that does not do what its author must have meant."""
 
     code: FindingCode
@@ -41,7 +41,7 @@ class FindingShown(Shown, frozen=True, kw_only=True):
     message: str
 
 
-class LintAnswer(Shown, frozen=True, kw_only=True):
+class LintAnswer(ResponseShape, frozen=True, kw_only=True):
     """Rules that match nothing, and the like."""
 
     revision: Revision
@@ -50,7 +50,7 @@ class LintAnswer(Shown, frozen=True, kw_only=True):
     """Rules that may match something of a server that has not listed its tools."""
 
 
-class TaskOverview(Shown, frozen=True, kw_only=True):
+class TaskOverview(ResponseShape, frozen=True, kw_only=True):
     """What one task sees."""
 
     task_id: str
@@ -63,7 +63,7 @@ class TaskOverview(Shown, frozen=True, kw_only=True):
     warnings: list[str]
 
 
-class OverviewAnswer(Shown, frozen=True, kw_only=True):
+class OverviewAnswer(ResponseShape, frozen=True, kw_only=True):
     """All tasks, and what there is to see."""
 
     revision: Revision
@@ -72,7 +72,7 @@ class OverviewAnswer(Shown, frozen=True, kw_only=True):
     tasks: list[TaskOverview]
 
 
-class ServerSeen(Shown, frozen=True, kw_only=True):
+class ServerSeen(ResponseShape, frozen=True, kw_only=True):
     """A server the caller can reach."""
 
     server_id: str
@@ -83,7 +83,7 @@ class ServerSeen(Shown, frozen=True, kw_only=True):
     tags: list[str]
 
 
-class ServersSeen(Shown, frozen=True, kw_only=True):
+class ServersSeen(ResponseShape, frozen=True, kw_only=True):
     """The servers the caller can reach, and no others."""
 
     revision: Revision
@@ -92,7 +92,7 @@ class ServersSeen(Shown, frozen=True, kw_only=True):
     """Where the next page begins; null: there is none."""
 
 
-class ReachSeen(Shown, frozen=True, kw_only=True):
+class ReachSeen(ResponseShape, frozen=True, kw_only=True):
     """How the servers fare that the caller can reach."""
 
     revision: Revision
@@ -103,7 +103,7 @@ class ReachSeen(Shown, frozen=True, kw_only=True):
     """Server id to its state."""
 
 
-class ScopeSeen(Shown, frozen=True, kw_only=True):
+class ScopeSeen(ResponseShape, frozen=True, kw_only=True):
     """The effective scope of a caller at `url`."""
 
     revision: Revision
@@ -133,7 +133,7 @@ class ScopeSeen(Shown, frozen=True, kw_only=True):
     """`find`: the MCP door shows three tools there that find and call these."""
 
 
-class ToolSeen(Shown, frozen=True, kw_only=True):
+class ToolSeen(ResponseShape, frozen=True, kw_only=True):
     """A tool the caller can call."""
 
     name: str
@@ -147,7 +147,7 @@ class ToolSeen(Shown, frozen=True, kw_only=True):
     """The rule that lets it through."""
 
 
-class ToolsSeen(Shown, frozen=True, kw_only=True):
+class ToolsSeen(ResponseShape, frozen=True, kw_only=True):
     """Exactly what the MCP door lists, or has found, under `url`."""
 
     revision: Revision
@@ -163,7 +163,7 @@ class ToolsSeen(Shown, frozen=True, kw_only=True):
     """`find`: the MCP door shows three tools there that find and call these."""
 
 
-class ShadowShown(Shown, frozen=True, kw_only=True):
+class ShadowShown(ResponseShape, frozen=True, kw_only=True):
     """What would deny something, were the policy of the task enforced."""
 
     layer: Layer
@@ -171,7 +171,7 @@ class ShadowShown(Shown, frozen=True, kw_only=True):
     rule: str
 
 
-class DecisionShown(Shown, frozen=True, kw_only=True):
+class DecisionShown(ResponseShape, frozen=True, kw_only=True):
     """One yes or no, by the layer and rule that made it."""
 
     server_id: str
@@ -195,7 +195,7 @@ class DecisionShown(Shown, frozen=True, kw_only=True):
 
 
 def show_decision(
-    decision: Decision, tool: ToolDefinition | None = None, demand: Demand | None = None
+    decision: Decision, tool: ToolDefinition | None = None, demand: ApprovalRequirement | None = None
 ) -> DecisionShown:
     """A decision as answers hold it, with the price of what it is about, and who must agree to calls."""
     return DecisionShown(
@@ -217,17 +217,17 @@ def show_decision(
     )
 
 
-class BudgetShown(Shown, frozen=True, kw_only=True):
+class BudgetShown(ResponseShape, frozen=True, kw_only=True):
     """A budget over time that applies."""
 
     layer: HolderKind
     holder_id: str
     """The key or the task, whose calls all share it."""
-    budget: BudgetName
+    budget: QuotaName
     limit: int
 
 
-class ProfileSeen(Shown, frozen=True, kw_only=True):
+class ProfileSeen(ResponseShape, frozen=True, kw_only=True):
     """The version of a profile that took part in a decision."""
 
     profile_id: str
@@ -239,7 +239,7 @@ class ProfileSeen(Shown, frozen=True, kw_only=True):
     by: RolloutBy
 
 
-class VersionActivity(Shown, frozen=True, kw_only=True):
+class VersionActivity(ResponseShape, frozen=True, kw_only=True):
     """The calls under one version of a profile."""
 
     version: int
@@ -258,7 +258,7 @@ class VersionActivity(Shown, frozen=True, kw_only=True):
     """Both within 5 %."""
 
 
-class VersionsAnswer(Shown, frozen=True, kw_only=True):
+class VersionsAnswer(ResponseShape, frozen=True, kw_only=True):
     """The versions of a profile compared by the calls that each decided."""
 
     profile_id: str
@@ -269,7 +269,7 @@ class VersionsAnswer(Shown, frozen=True, kw_only=True):
     versions: list[VersionActivity]
 
 
-class ExplainAnswer(Shown, frozen=True, kw_only=True):
+class ExplainAnswer(ResponseShape, frozen=True, kw_only=True):
     """Every decision about a scope."""
 
     revision: Revision

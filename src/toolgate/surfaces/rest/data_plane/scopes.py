@@ -1,4 +1,6 @@
-"""What a caller sees and why: the read side of every scope, for agents within their own alone.
+"""The selection in a query: whose scope an endpoint speaks of, and the URL of the MCP door that has it.
+
+What a caller sees and why: the read side of every scope, for agents within their own alone.
 
 An agent learns of what it may call and of nothing else: to it, a hidden server answers like one that
 does not exist. The other roles read the whole registry anyway.
@@ -12,22 +14,22 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, get_args
 
-from toolgate.catalog.naming import door_name
+from toolgate.catalog.naming import join_tool_name
 from toolgate.errors import Forbidden, NotFound, PolicyDenied, TooManyTools
-from toolgate.gateway.auth.identity import principal_of
+from toolgate.gateway.auth.identity import principal_of, reaches
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.roles import reaches
 from toolgate.gateway.scope.caller import Caller
-from toolgate.gateway.scope.explain import explain_to, may_show, visible_decisions, visible_servers
+from toolgate.gateway.scope.explain import can_show_server, explain_for, visible_decisions, visible_servers
 from toolgate.gateway.scope.resources import decide_unlisted
-from toolgate.govern.process import Serving
+from toolgate.govern.process import GatewayProcess
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of, parse_server_id, parse_task_id
 from toolgate.model.principals import Principal
 from toolgate.model.tasks import Side
 from toolgate.model.tools import ToolDefinition
-from toolgate.policy.allowances import limits_of
-from toolgate.policy.offers import Registered, is_unlisted, registered
-from toolgate.policy.scope import Decision, Demand, Scope
+from toolgate.policy.admission import list_limits
+from toolgate.policy.rules import RegistryTotals, count_registered, is_unlisted
+from toolgate.policy.scope import ApprovalRequirement, Decision, Scope
+from toolgate.surfaces.http.selection import format_mcp_url, parse_mode, parse_selection
 from toolgate.surfaces.rest.data_plane.policy_shapes import (
     BudgetShown,
     DecisionShown,
@@ -44,47 +46,74 @@ from toolgate.surfaces.rest.data_plane.policy_shapes import (
 )
 from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
 from toolgate.surfaces.rest.framework.request import parse_choice
-from toolgate.surfaces.rest.framework.response import Answer
-from toolgate.surfaces.rest.framework.routing import Call, Endpoint, Parameter
-from toolgate.surfaces.rest.selection import SELECTION, parse_caller, selected_url
+from toolgate.surfaces.rest.framework.response import RestResponse
+from toolgate.surfaces.rest.framework.routing import Parameter, RestCall, RestEndpoint
+
+SELECTION: Final = (
+    Parameter("task", "The task to look through. Without it, the key's own, or none."),
+    Parameter("servers", "Only these servers: ids, separated by commas."),
+    Parameter(
+        "tools",
+        "Only these tools: `server.tool`, patterns or effects such as `@read_only`, separated by commas.",
+    ),
+    Parameter("profile", "Only what this profile selects."),
+    Parameter("mode", "`list`, or `find`: as where tools are found and not listed."),
+)
 
 
-async def list_servers(serving: Serving, call: Call[None]) -> Answer:
+def parse_caller(principal: Principal, query: Mapping[str, str]) -> Caller:
+    """The caller the query speaks of, read as the MCP door reads it. Or InvalidRequest."""
+    task_id, request = parse_selection(query)
+    return Caller(principal, task_id, request, mode=parse_mode(query))
+
+
+def format_selected_url(serving: GatewayProcess, call: RestCall[Any], caller: Caller) -> str:
+    """Where the MCP door has the scope that the query of `call` selects."""
+    names = ("servers", "tools", "profile", "mode")
+    selection = {name: call.query[name] for name in names if name in call.query}
+    return format_mcp_url(serving.door_url() or call.base_url, caller.task_id, selection)
+
+
+async def list_servers(serving: GatewayProcess, call: RestCall[None]) -> RestResponse:
     """The servers the caller can call tools of, or could once they are listed; and no others."""
     page = parse_page(call.query)
     revision = serving.gateway.snapshot.revision
-    servers, next_cursor = page.cut(_see_servers(serving.gateway, call.caller), lambda one: one.server_id)
-    return Answer(ServersSeen(revision=revision, servers=list(servers), next_cursor=next_cursor))
+    servers, next_cursor = page.cut(
+        _list_reachable_servers(serving.gateway, call.caller), lambda one: one.server_id
+    )
+    return RestResponse(ServersSeen(revision=revision, servers=list(servers), next_cursor=next_cursor))
 
 
-async def read_server(serving: Serving, call: Call[None]) -> Answer:
+async def read_server(serving: GatewayProcess, call: RestCall[None]) -> RestResponse:
     """One of the servers the caller can reach. Any other answers like one that does not exist."""
     server_id = call.ids["server_id"]
-    for server in _see_servers(serving.gateway, call.caller):
+    for server in _list_reachable_servers(serving.gateway, call.caller):
         if server.server_id == server_id:
-            return Answer(server)
+            return RestResponse(server)
     raise NotFound(f"no server `{server_id}`", hint="list those you can reach")
 
 
-async def show_reach(serving: Serving, call: Call[None]) -> Answer:
+async def show_reach(serving: GatewayProcess, call: RestCall[None]) -> RestResponse:
     """The state of the servers the caller can reach, and whether what is served here is current."""
-    return Answer(
+    return RestResponse(
         ReachSeen(
             revision=serving.gateway.snapshot.revision,
             degraded=serving.standing().is_degraded,
-            servers={one.server_id: one.state for one in _see_servers(serving.gateway, call.caller)},
+            servers={
+                one.server_id: one.state for one in _list_reachable_servers(serving.gateway, call.caller)
+            },
         )
     )
 
 
 def can_reach(gateway: Gateway, principal: Principal, server_id: str) -> bool:
     """Whether a server is there, for this caller."""
-    return server_id in reachable(gateway, principal)
+    return server_id in count_reachable_tools(gateway, principal)
 
 
-def _see_servers(gateway: Gateway, principal: Principal) -> list[ServerSeen]:
+def _list_reachable_servers(gateway: Gateway, principal: Principal) -> list[ServerSeen]:
     """Sorted by id."""
-    tools = reachable(gateway, principal)
+    tools = count_reachable_tools(gateway, principal)
     health, snapshot = gateway.servers.health(), gateway.snapshot
     return [
         ServerSeen(
@@ -99,16 +128,18 @@ def _see_servers(gateway: Gateway, principal: Principal) -> list[ServerSeen]:
     ]
 
 
-def reachable(gateway: Gateway, principal: Principal) -> Mapping[str, int]:
+def count_reachable_tools(gateway: Gateway, principal: Principal) -> Mapping[str, int]:
     """Server id to the number of its tools that are in one of the caller's scopes."""
-    seen, servers = _admitted(gateway, principal)
+    seen, servers = _admitted_refs(gateway, principal)
     counts = Counter(ref.server_id for ref in seen if not kind_of(ref.name))
     named = {ref.server_id for ref in seen}
-    named |= {server_id for server_id in servers - named if may_show(gateway.snapshot, principal, server_id)}
+    named |= {
+        server_id for server_id in servers - named if can_show_server(gateway.snapshot, principal, server_id)
+    }
     return {server_id: counts[server_id] for server_id in named}
 
 
-def _admitted(gateway: Gateway, principal: Principal) -> tuple[set[ToolRef], set[str]]:
+def _admitted_refs(gateway: Gateway, principal: Principal) -> tuple[set[ToolRef], set[str]]:
     """What is in one of the caller's scopes, and the servers that no layer excludes from all of them."""
     seen: set[ToolRef] = set()
     servers: set[str] = set()
@@ -123,12 +154,12 @@ def _admitted(gateway: Gateway, principal: Principal) -> tuple[set[ToolRef], set
     return seen, servers
 
 
-def _full_set(gateway: Gateway, principal: Principal) -> Registered:
+def _unnarrowed_set(gateway: Gateway, principal: Principal) -> RegistryTotals:
     """What there is without any narrowing: all that is registered, or for an agent all that it could have."""
     if reaches(principal.role, "viewer"):
-        return registered(gateway.snapshot)
-    tools = [ref for ref in _admitted(gateway, principal)[0] if not kind_of(ref.name)]
-    return Registered(len(tools), sum(_price(gateway, ref) for ref in tools))
+        return count_registered(gateway.snapshot)
+    tools = [ref for ref in _admitted_refs(gateway, principal)[0] if not kind_of(ref.name)]
+    return RegistryTotals(len(tools), sum(_price(gateway, ref) for ref in tools))
 
 
 def _price(gateway: Gateway, ref: ToolRef) -> int:
@@ -136,22 +167,24 @@ def _price(gateway: Gateway, ref: ToolRef) -> int:
     return gateway.snapshot.servers[ref.server_id].tools[ref.name].tokens
 
 
-async def show_scope(serving: Serving, call: Call[None]) -> Answer:
+async def show_scope(serving: GatewayProcess, call: RestCall[None]) -> RestResponse:
     """What the caller gets at a URL, or why the request for it is turned down."""
     gateway, caller = serving.gateway, parse_caller(call.caller, call.query)
     scope = gateway.scope(caller)
-    full = _full_set(gateway, call.caller)
-    return Answer(
+    full = _unnarrowed_set(gateway, call.caller)
+    return RestResponse(
         ScopeSeen(
             revision=gateway.snapshot.revision,
-            url=selected_url(serving, call, caller),
+            url=format_selected_url(serving, call, caller),
             task_id=caller.effective_task_id,
             servers=visible_servers(gateway.snapshot, call.caller, scope),
-            tools=[door_name(ref) for ref in scope.tools],
-            prompts=[door_name(ToolRef(ref.server_id, ref.name[len(PROMPT) :])) for ref in scope.prompts],
+            tools=[join_tool_name(ref) for ref in scope.tools],
+            prompts=[
+                join_tool_name(ToolRef(ref.server_id, ref.name[len(PROMPT) :])) for ref in scope.prompts
+            ],
             resources=sorted({ref.name[len(RESOURCE) :] for ref in (*scope.resources, *scope.templates)}),
             tokens=scope.tokens,
-            prices={door_name(ref): _price(gateway, ref) for ref in scope.tools},
+            prices={join_tool_name(ref): _price(gateway, ref) for ref in scope.tools},
             shadowed=sorted(map(str, scope.shadowed)) if reaches(call.caller.role, "viewer") else [],
             registered_tools=full.tools,
             registered_tokens=full.tokens,
@@ -162,14 +195,14 @@ async def show_scope(serving: Serving, call: Call[None]) -> Answer:
     )
 
 
-async def list_tools(serving: Serving, call: Call[None]) -> Answer:
+async def list_tools(serving: GatewayProcess, call: RestCall[None]) -> RestResponse:
     """The tools of a URL, exactly as the MCP door lists them there, or has them found."""
     caller = parse_caller(call.caller, call.query)
-    view = await serving.gateway.settled_view(caller)
+    view = await serving.gateway.wait_for_view(caller)
     serving.gateway.offers.offered(view, "rest")
     scope = view.scope
-    full = _full_set(serving.gateway, call.caller)
-    return Answer(
+    full = _unnarrowed_set(serving.gateway, call.caller)
+    return RestResponse(
         ToolsSeen(
             revision=view.revision,
             tools=[
@@ -187,29 +220,29 @@ async def list_tools(serving: Serving, call: Call[None]) -> Answer:
             tokens=scope.tokens,
             registered_tools=full.tools,
             registered_tokens=full.tokens,
-            warnings=[*view.warnings, *_unlisted(serving.gateway, call.caller, scope)],
-            url=selected_url(serving, call, caller),
+            warnings=[*view.warnings, *_warn_of_unlisted(serving.gateway, call.caller, scope)],
+            url=format_selected_url(serving, call, caller),
             mode=caller.mode_of(scope),
         )
     )
 
 
-def _unlisted(gateway: Gateway, principal: Principal, scope: Scope) -> list[str]:
+def _warn_of_unlisted(gateway: Gateway, principal: Principal, scope: Scope) -> list[str]:
     """Why the list may not be whole: servers of the scope that have not told what they have."""
     snapshot = gateway.snapshot
     return [
         f"`{server_id}` has not told its tools yet: `toolgate servers list` says how it fares"
         for server_id in sorted(snapshot.servers.keys() & set(scope.servers))
-        if is_unlisted(snapshot.servers[server_id]) and may_show(snapshot, principal, server_id)
+        if is_unlisted(snapshot.servers[server_id]) and can_show_server(snapshot, principal, server_id)
     ]
 
 
-async def explain_scope(serving: Serving, call: Call[None]) -> Answer:
+async def explain_scope(serving: GatewayProcess, call: RestCall[None]) -> RestResponse:
     """Everything there is, in or out, by which layer and rule. An agent is told of its own tools alone."""
     gateway, query = serving.gateway, call.query
     if "server" in query:
         parse_server_id(query["server"])
-    caller = parse_caller(_subject(gateway, call.caller, query.get("key")), query)
+    caller = parse_caller(_explained_principal(gateway, call.caller, query.get("key")), query)
     # Of ten thousand tools it takes a tenth of a second, in which others want to be served.
     unverified = frozenset(gateway.servers.unverified)
     explained = partial(_explain, gateway, caller, asker=call.caller, unverified=unverified)
@@ -219,7 +252,7 @@ async def explain_scope(serving: Serving, call: Call[None]) -> Answer:
         # The dot may be part of the tool's own name.
         whole = await asyncio.to_thread(explained, query)
         answer = whole if whole.tools or not answer.servers else answer
-    return Answer(answer)
+    return RestResponse(answer)
 
 
 def _split_tool(gateway: Gateway, query: Mapping[str, str]) -> Mapping[str, str]:
@@ -242,7 +275,7 @@ def _explain(
 ) -> ExplainAnswer:
     snapshot = gateway.snapshot
     revision = snapshot.revision
-    found = explain_to(gateway, asker, caller, side=parse_choice(query, "side", get_args(Side)))
+    found = explain_for(gateway, asker, caller, side=parse_choice(query, "side", get_args(Side)))
     return ExplainAnswer(
         revision=revision,
         refusal=show_refusal(found.scope.refusal),
@@ -251,12 +284,12 @@ def _explain(
         servers=list(_show_decisions(gateway, found.servers, query, {})),
         pending=list(found.pending),
         unverified=[
-            one for one in found.scope.servers if one in unverified and may_show(snapshot, asker, one)
+            one for one in found.scope.servers if one in unverified and can_show_server(snapshot, asker, one)
         ],
         budgets=[
             BudgetShown(layer=one.holder.kind, holder_id=one.holder.id, budget=budget, limit=limit)
             for one in gateway.allowances(caller)
-            for budget, limit in limits_of(one.budgets).items()
+            for budget, limit in list_limits(one.budgets).items()
         ],
         warnings=list(found.scope.warnings),
         profiles=[ProfileSeen(**one._asdict()) for one in found.scope.profiles],
@@ -264,7 +297,7 @@ def _explain(
     )
 
 
-def _subject(gateway: Gateway, principal: Principal, key_id: str | None) -> Principal:
+def _explained_principal(gateway: Gateway, principal: Principal, key_id: str | None) -> Principal:
     """Whose scope is explained: the caller's own, or, for an administrator, that of any key."""
     if key_id is None:
         return principal
@@ -280,7 +313,7 @@ def _show_decisions(
     gateway: Gateway,
     decisions: tuple[Decision, ...],
     query: Mapping[str, str],
-    approvals: Mapping[ToolRef, Demand],
+    approvals: Mapping[ToolRef, ApprovalRequirement],
     /,
 ) -> Iterator[DecisionShown]:
     for one in decisions:
@@ -312,8 +345,8 @@ def _show_unlisted(
             yield show_decision(replace(one, tool=name))
 
 
-ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
-    Endpoint(
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
+    RestEndpoint(
         method="GET",
         path="/api/v1/mcp/servers",
         role="agent",
@@ -322,7 +355,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         query=PAGING,
         answer=ServersSeen,
     ),
-    Endpoint(
+    RestEndpoint(
         method="GET",
         path="/api/v1/mcp/servers/{server_id}",
         role="agent",
@@ -331,7 +364,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         answer=ServerSeen,
         errors=(NotFound,),
     ),
-    Endpoint(
+    RestEndpoint(
         method="GET",
         path="/api/v1/mcp/health",
         role="agent",
@@ -339,7 +372,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         handler=show_reach,
         answer=ReachSeen,
     ),
-    Endpoint(
+    RestEndpoint(
         method="GET",
         path="/api/v1/mcp/scope",
         role="agent",
@@ -349,7 +382,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         answer=ScopeSeen,
         errors=(NotFound,),
     ),
-    Endpoint(
+    RestEndpoint(
         method="GET",
         path="/api/v1/mcp/tools",
         role="agent",
@@ -359,7 +392,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         answer=ToolsSeen,
         errors=(NotFound, PolicyDenied, TooManyTools),
     ),
-    Endpoint(
+    RestEndpoint(
         method="GET",
         path="/api/v1/mcp/explain",
         role="agent",

@@ -6,19 +6,18 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from toolgate import __version__
-from toolgate.gateway.roles import reaches
-from toolgate.govern.process import Serving, Trouble
-from toolgate.surfaces.rest.framework.response import Answer
-from toolgate.surfaces.rest.framework.routing import ANYONE, Call, Endpoint
-from toolgate.surfaces.rest.shapes import HealthAnswer, ReadyAnswer, ReasonGiven
+from toolgate.gateway.auth.identity import reaches
+from toolgate.govern.process import GatewayProcess, ReadinessCondition
+from toolgate.surfaces.rest.framework.response import HealthAnswer, ReadyAnswer, ReasonGiven, RestResponse
+from toolgate.surfaces.rest.framework.routing import ANYONE, RestCall, RestEndpoint
 from toolgate.telemetry import CONTENT_TYPE
 
 
-async def show_health(serving: Serving, call: Call[None]) -> Answer:
+async def show_health(serving: GatewayProcess, call: RestCall[None]) -> RestResponse:
     """Answers as long as the process lives. Needs no key, and without one says nothing of servers."""
     standing = serving.troubles()
     may_count = call.principal is not None and reaches(call.principal.role, "viewer")
-    return Answer(
+    return RestResponse(
         HealthAnswer(
             status="degraded" if standing.is_degraded else "ok",
             reasons=_reasons(standing.troubles),
@@ -30,14 +29,14 @@ async def show_health(serving: Serving, call: Call[None]) -> Answer:
     )
 
 
-async def show_readiness(serving: Serving, _call: Call[None]) -> Answer:
+async def show_readiness(serving: GatewayProcess, _call: RestCall[None]) -> RestResponse:
     """Whether calls can be sent here. If not, the code of each reason is one they would be refused with.
 
     A process that is about to end takes no new connection, and so answers nothing.
     """
     standing = serving.troubles()
     blocking = [one for one in standing.troubles if one.blocks]
-    return Answer(
+    return RestResponse(
         ReadyAnswer(
             status="ready" if standing.is_ready else "not_ready",
             reasons=_reasons(blocking),
@@ -48,18 +47,18 @@ async def show_readiness(serving: Serving, _call: Call[None]) -> Answer:
     )
 
 
-def _reasons(troubles: Iterable[Trouble]) -> list[ReasonGiven]:
+def _reasons(troubles: Iterable[ReadinessCondition]) -> list[ReasonGiven]:
     return [ReasonGiven(code=one.code, hint=one.hint) for one in troubles]
 
 
-async def show_metrics(serving: Serving, _call: Call[None]) -> Answer:
+async def show_metrics(serving: GatewayProcess, _call: RestCall[None]) -> RestResponse:
     """The metrics of this node, as Prometheus reads them."""
     # In a thread: the text of thousands of tools takes longer than the loop may stand still.
-    return Answer(await asyncio.to_thread(serving.gateway.metrics.capture()))
+    return RestResponse(await asyncio.to_thread(serving.gateway.metrics.capture()))
 
 
-ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
-    Endpoint(
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
+    RestEndpoint(
         method="GET",
         path="/healthz",
         role=ANYONE,
@@ -67,7 +66,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         handler=show_health,
         answer=HealthAnswer,
     ),
-    Endpoint(
+    RestEndpoint(
         method="GET",
         path="/readyz",
         role=ANYONE,
@@ -76,7 +75,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         answer=ReadyAnswer,
         statuses=(200, 503),
     ),
-    Endpoint(
+    RestEndpoint(
         method="GET",
         path="/metrics",
         role="viewer",

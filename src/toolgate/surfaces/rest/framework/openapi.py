@@ -27,11 +27,9 @@ from toolgate.errors import (
     UnsupportedMedia,
 )
 from toolgate.errors.wires import WIRE
-from toolgate.surfaces.rest.forms import FORM
-from toolgate.surfaces.rest.framework.response import JSON, Shape
-from toolgate.surfaces.rest.framework.routing import ANYONE, Endpoint, Intake, Parameter
-from toolgate.surfaces.rest.freshness import MIN_REVISION
-from toolgate.surfaces.rest.shapes import ErrorAnswer
+from toolgate.surfaces.rest.framework.request import FORM, MIN_REVISION
+from toolgate.surfaces.rest.framework.response import JSON, ErrorAnswer, Shape
+from toolgate.surfaces.rest.framework.routing import ANYONE, BodySpec, Parameter, RestEndpoint
 
 Json = dict[str, Any]
 
@@ -68,7 +66,7 @@ _MIN_REVISION: Final = Parameter(
 )
 
 
-def describe(endpoints: Sequence[Endpoint[Any]]) -> Json:
+def describe_api(endpoints: Sequence[RestEndpoint[Any]]) -> Json:
     """The document of `endpoints`."""
     paths: dict[str, Json] = defaultdict(dict)
     for endpoint in endpoints:
@@ -91,7 +89,7 @@ def describe(endpoints: Sequence[Endpoint[Any]]) -> Json:
     }
 
 
-def documented_errors(endpoint: Endpoint[Any]) -> Iterator[type[ToolgateError]]:
+def list_errors(endpoint: RestEndpoint[Any]) -> Iterator[type[ToolgateError]]:
     """Every error the endpoint may answer with: those of the checks before its handler, then its own."""
     yield from (Unauthenticated, TooManyAttempts, IssuerUnavailable)
     yield InvalidRequest
@@ -109,14 +107,14 @@ def documented_errors(endpoint: Endpoint[Any]) -> Iterator[type[ToolgateError]]:
     yield ToolgateError
 
 
-def _operation(endpoint: Endpoint[Any]) -> Json:
+def _operation(endpoint: RestEndpoint[Any]) -> Json:
     operation: Json = {
         "operationId": re.sub(r"[^a-z]+", "-", endpoint.summary.lower()),
         "summary": endpoint.summary,
-        "description": f"{inspect.getdoc(endpoint.handler)}\n\n{_who(endpoint)}",
+        "description": f"{inspect.getdoc(endpoint.handler)}\n\n{_describe_role(endpoint)}",
         "security": [] if endpoint.role is ANYONE else [{"key": []}],
         "parameters": [*_path_parameters(endpoint), *_query_parameters(endpoint), *_headers(endpoint)],
-        "responses": {**_successes(endpoint), **_failures(endpoint)},
+        "responses": {**_success_responses(endpoint), **_error_responses(endpoint)},
     }
     if endpoint.body is not None:
         operation["requestBody"] = {
@@ -131,16 +129,16 @@ def _content(model: type[BaseModel] | None) -> Json:
     return {} if model is None else {"schema": _ref(model)}
 
 
-def _form(body: Intake[Any]) -> Json:
+def _form(body: BodySpec[Any]) -> Json:
     """The same body as a form: see the description of the endpoint."""
-    return {} if body.from_form is None else {FORM: {"schema": {"type": "object"}}}
+    return {} if body.parse_form_fields is None else {FORM: {"schema": {"type": "object"}}}
 
 
-def _who(endpoint: Endpoint[Any]) -> str:
+def _describe_role(endpoint: RestEndpoint[Any]) -> str:
     return "For anyone." if endpoint.role is ANYONE else f"For the role `{endpoint.role}` and those above it."
 
 
-def _path_parameters(endpoint: Endpoint[Any]) -> Iterator[Json]:
+def _path_parameters(endpoint: RestEndpoint[Any]) -> Iterator[Json]:
     for name in _PATH_PARAMETER.findall(endpoint.path):
         yield {
             "name": name,
@@ -151,7 +149,7 @@ def _path_parameters(endpoint: Endpoint[Any]) -> Iterator[Json]:
         }
 
 
-def _query_parameters(endpoint: Endpoint[Any]) -> Iterator[Json]:
+def _query_parameters(endpoint: RestEndpoint[Any]) -> Iterator[Json]:
     for one in endpoint.query:
         yield {
             "name": one.name,
@@ -161,7 +159,7 @@ def _query_parameters(endpoint: Endpoint[Any]) -> Iterator[Json]:
         }
 
 
-def _headers(endpoint: Endpoint[Any]) -> Iterator[Json]:
+def _headers(endpoint: RestEndpoint[Any]) -> Iterator[Json]:
     for one in (*endpoint.headers, *((_MIN_REVISION,) if endpoint.method == "GET" else ())):
         yield {
             "name": one.name,
@@ -184,7 +182,7 @@ def _headers(endpoint: Endpoint[Any]) -> Iterator[Json]:
         }
 
 
-def _successes(endpoint: Endpoint[Any]) -> Json:
+def _success_responses(endpoint: RestEndpoint[Any]) -> Json:
     schema = {} if isinstance(endpoint.answer, str) else _ref(endpoint.answer)
     content = {media_type: {"schema": schema} for media_type in (endpoint.media_type, *endpoint.also)}
     return {
@@ -193,20 +191,20 @@ def _successes(endpoint: Endpoint[Any]) -> Json:
     }
 
 
-def _failures(endpoint: Endpoint[Any]) -> Json:
+def _error_responses(endpoint: RestEndpoint[Any]) -> Json:
     codes: dict[int, set[str]] = defaultdict(set)
-    for error in documented_errors(endpoint):
+    for error in list_errors(endpoint):
         codes[WIRE[error.code].http].add(f"`{error.code}`")
     return {
         str(status): {
             "description": ", ".join(sorted(names)),
-            "content": {JSON: {"schema": _failure(endpoint, status)}},
+            "content": {JSON: {"schema": _error_schema(endpoint, status)}},
         }
         for status, names in sorted(codes.items())
     }
 
 
-def _failure(endpoint: Endpoint[Any], status: int) -> Json:
+def _error_schema(endpoint: RestEndpoint[Any], status: int) -> Json:
     """The shape of an error, or that of the answer itself where it may come with the same status."""
     error = _ref(ErrorAnswer)
     if status not in endpoint.statuses or isinstance(endpoint.answer, str):
@@ -214,7 +212,7 @@ def _failure(endpoint: Endpoint[Any], status: int) -> Json:
     return {"anyOf": [_ref(endpoint.answer), error]}
 
 
-def _schemas(endpoints: Iterable[Endpoint[Any]]) -> Json:
+def _schemas(endpoints: Iterable[RestEndpoint[Any]]) -> Json:
     shapes: set[type[object]] = {ErrorAnswer}
     shapes |= {one.body.model for one in endpoints if one.body is not None and one.body.model is not None}
     shapes |= {part for one in endpoints if not isinstance(one.answer, str) for part in _parts(one.answer)}

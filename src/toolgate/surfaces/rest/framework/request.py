@@ -2,17 +2,30 @@
 
 Strict throughout: what could be read in two ways is refused, because one of them might be the wrong
 one. No message repeats a value of a body, which may be a secret.
+
+`multipart/form-data` (RFC 7578), read strictly and within the bounds of a request body.
+
+Readers that have seen a revision elsewhere: they wait for it here, or are told; never shown an older.
 """
 
+import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 
-from toolgate.errors import BodyTooLarge, CallCancelled, InvalidRecord, InvalidRequest, UnsupportedMedia
+from toolgate.errors import (
+    BodyTooLarge,
+    CallCancelled,
+    InvalidRecord,
+    InvalidRequest,
+    RevisionNotReached,
+    UnsupportedMedia,
+)
+from toolgate.gateway.gateway import Gateway
 from toolgate.model.names import parse_sha256, parse_version
 from toolgate.registry.records.codec import ID_PARSERS
 from toolgate.surfaces.rest.framework.response import JSON
@@ -34,7 +47,7 @@ def check_path(path: str) -> None:
         raise InvalidRequest("the path holds characters that cannot be seen")
 
 
-def _parse_part(text: str) -> str:
+def _parse_part_number(text: str) -> str:
     """The number of a part, spelled in one way. Or InvalidRecord."""
     if not _NUMBER.fullmatch(text):
         raise InvalidRecord(f"`{text[:40]}` is not the number of a part", hint="parts count from 1")
@@ -45,7 +58,7 @@ PATH_PARSERS: Final[Mapping[str, Callable[[str], str]]] = {
     **ID_PARSERS,
     "version": parse_version,
     "sha256": parse_sha256,
-    "part": _parse_part,
+    "part": _parse_part_number,
     # Words of the catalog: a wrong one is not found, with a hint at a similar one.
     "category": str,
     "package": str,
@@ -61,7 +74,7 @@ PATH_PARSERS: Final[Mapping[str, Callable[[str], str]]] = {
 """What may stand in a path, by its name there."""
 
 
-def parse_path(values: Mapping[str, str]) -> Mapping[str, str]:
+def parse_path_ids(values: Mapping[str, str]) -> Mapping[str, str]:
     """The ids in the path, or InvalidRecord."""
     return {name: PATH_PARSERS[name](value) for name, value in values.items()}
 
@@ -83,7 +96,7 @@ def parse_precondition(headers: Headers) -> int | None:
     return int(tag[1])
 
 
-def parse_headers(headers: Headers, names: Sequence[str]) -> Mapping[str, str]:
+def parse_plain_headers(headers: Headers, names: Sequence[str]) -> Mapping[str, str]:
     """Those of the named headers that were sent, each once and as plain text. Or InvalidRequest."""
     sent = {name: headers.getlist(name) for name in names}
     for name, values in sent.items():
@@ -111,11 +124,11 @@ def parse_choice(query: Mapping[str, str], name: str, among: Sequence[Choice]) -
     """Which of a few the query names, None where it names none, or InvalidRequest with what is allowed."""
     found = next((one for one in among if one == query.get(name)), None)
     if found is None and name in query:
-        raise InvalidRequest(f"`{name}` must be one of {listed(among)}")
+        raise InvalidRequest(f"`{name}` must be one of {join_quoted(among)}")
     return found
 
 
-def listed(names: Iterable[str]) -> str:
+def join_quoted(names: Iterable[str]) -> str:
     """Names as messages and documents have them."""
     return ", ".join(f"`{one}`" for one in names)
 
@@ -175,4 +188,87 @@ def parse_model(model: type[Model], value: Any) -> Model:
         first = problems[0]
         raise InvalidRequest(
             f"`{ascii(first['field'][:80])[1:-1]}`: {first['problem']}", data={"problems": problems}
+        ) from None
+
+
+FORM: Final = "multipart/form-data"
+MAX_PARTS: Final = 64
+MAX_PART_HEADERS: Final = 4_096
+
+_BOUNDARY: Final = re.compile(
+    r""";\s*boundary=(?:"([^"\r\n]{1,70})"|([^\s";,]{1,70}))\s*(?:;|\Z)""", re.IGNORECASE
+)
+_DISPOSITION: Final = re.compile(
+    r"^content-disposition:\s*form-data[ \t]*(;[^\r\n]*)", re.IGNORECASE | re.MULTILINE
+)
+_NAME: Final = re.compile(r';\s*name="([^"\r\n]{1,128})"', re.IGNORECASE)
+_ENCODING: Final = re.compile(r"^content-transfer-encoding:", re.IGNORECASE | re.MULTILINE)
+
+
+class FormField(NamedTuple):
+    """One part of a form."""
+
+    name: str
+    text: str
+
+
+def is_form(content_type: str | None) -> bool:
+    """Whether a request declares a multipart form."""
+    return content_type is not None and content_type.partition(";")[0].strip().lower() == FORM
+
+
+def parse_form(content_type: str, body: bytes) -> list[FormField]:
+    """The parts in order, or InvalidRequest. Each is UTF-8 text; file names are not looked at."""
+    found = _BOUNDARY.search(content_type)
+    if found is None:
+        raise _invalid_form("the content type has no boundary")
+    boundary = (found[1] or found[2]).encode("latin-1", "replace")
+    _, *parts = (b"\r\n" + body).split(b"\r\n--" + boundary)
+    if not parts or not parts[-1].startswith(b"--"):
+        raise _invalid_form("the last boundary is missing")
+    if len(parts) > MAX_PARTS + 1:
+        raise _invalid_form(f"it has more than {MAX_PARTS} parts")
+    return [_parse_form_part(part) for part in parts[:-1]]
+
+
+def _parse_form_part(part: bytes) -> FormField:
+    head, blank, content = part.partition(b"\r\n\r\n")
+    if not head.startswith(b"\r\n") or not blank or len(head) > MAX_PART_HEADERS:
+        raise _invalid_form("a part has no headers, or too long ones")
+    headers = head.decode("utf-8", "replace").replace("\r\n", "\n").strip()
+    disposition = _DISPOSITION.search(headers)
+    name = _NAME.search(disposition[1]) if disposition else None
+    if name is None or _ENCODING.search(headers):
+        raise _invalid_form("a part has no name, or is encoded")
+    try:
+        return FormField(name[1], content.decode("utf-8-sig"))
+    except UnicodeDecodeError as exc:
+        raise _invalid_form(f"part `{ascii(name[1][:80])[1:-1]}` is not UTF-8 text") from exc
+
+
+def _invalid_form(problem: str) -> InvalidRequest:
+    return InvalidRequest(f"invalid multipart form: {problem}", hint="send it as `curl --form` does")
+
+
+MIN_REVISION: Final = "Toolgate-Min-Revision"
+SERVED_REVISION: Final = "Toolgate-Revision"
+"""On answers: nothing in them is older than this revision."""
+MAX_REVISION_WAIT_S: Final = 2.0
+
+
+async def await_revision(gateway: Gateway, headers: Headers) -> None:
+    """Return once the revision that `headers` ask for is served, or raise RevisionNotReached.
+
+    What is served follows the store, so whoever reads the store itself reads nothing older either.
+    """
+    sent = parse_plain_headers(headers, [MIN_REVISION])
+    if not sent:
+        return
+    revision = parse_number(MIN_REVISION, sent[MIN_REVISION])
+    try:
+        async with asyncio.timeout(MAX_REVISION_WAIT_S):
+            await gateway.reached(revision)
+    except TimeoutError:
+        raise RevisionNotReached(
+            f"revision {revision} is not served here yet", data={"revision": gateway.snapshot.revision}
         ) from None

@@ -1,18 +1,124 @@
-"""How this surface answers: JSON, the headers every answer carries, and the one translation of errors."""
+"""What all shapes have in common, and those that belong to no part in particular.
+
+Requests are pydantic models, as strict as the registry's, for there bytes come in. Answers are plain values,
+from which the document takes names, types and descriptions.
+
+How this surface answers: JSON, the headers every answer carries, and the one translation of errors.
+"""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import cache
 from types import UnionType
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
+from msgspec import NODEFAULT
+from msgspec.structs import fields
+from pydantic import ConfigDict, Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from toolgate.errors import MethodNotAllowed, ToolgateError
+from toolgate.model.reports import HealthState
 from toolgate.model.servers import EMPTY
-from toolgate.surfaces.rest.shapes import Shown
+from toolgate.registry.records.server_bodies import StrictBody
+
+Revision = Annotated[int, Field(ge=0)]
+
+
+class ResponseShape(msgspec.Struct, frozen=True):
+    """What all answers have in common. Not dataclasses: to make those took a tenth of each start."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return handler.generate_schema(_as_dataclass(cls))
+
+
+@cache
+def _as_dataclass(shape: type[ResponseShape]) -> type[object]:
+    """`shape` as a dataclass at the same place: of those, what makes the document knows the fields."""
+    copied = ("__annotations__", "__doc__", "__firstlineno__", "__module__", "__qualname__")
+    members = {name: value for name, value in vars(shape).items() if name in copied}
+    own = [one for one in fields(shape) if one.name in members.get("__annotations__", ())]
+    members |= {one.name: field(default=one.default) for one in own if one.default is not NODEFAULT}
+    members |= {
+        one.name: field(default_factory=one.default_factory)
+        for one in own
+        if one.default_factory is not NODEFAULT
+    }
+    members["__pydantic_config__"] = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    parents = tuple(_as_dataclass(one) for one in shape.__bases__ if one is not ResponseShape)
+    return dataclass(kw_only=True)(type(shape.__name__, parents, members))
+
+
+class ErrorDetail(ResponseShape, frozen=True, kw_only=True):
+    """A failure. Programs act on the code, people on the rest."""
+
+    code: str
+    """Stable."""
+    message: str
+    """What happened."""
+    hint: str
+    """What to do next."""
+    data: dict[str, Any] | None = None
+    """More about it, where there is more."""
+
+
+class ErrorAnswer(ResponseShape, frozen=True, kw_only=True):
+    """The one shape of every error."""
+
+    error: ErrorDetail
+
+
+class MetadataAnswer(ResponseShape, frozen=True, kw_only=True):
+    """Where tokens come from (RFC 9728)."""
+
+    resource: str
+    """What the metadata is of; tokens are for it."""
+    authorization_servers: list[str]
+    bearer_methods_supported: list[str]
+    resource_name: str
+
+
+class ReasonGiven(ResponseShape, frozen=True, kw_only=True):
+    """Why something is not as it should be."""
+
+    code: str
+    """One of the error codes, or `audit_unwritable`."""
+    hint: str
+    """What to do."""
+
+
+class HealthAnswer(ResponseShape, frozen=True, kw_only=True):
+    """Whether the gateway serves, and what."""
+
+    status: Literal["ok", "degraded"]
+    """`degraded`: it goes on as far as it can. `/readyz` says whether calls can be sent to it."""
+    reasons: list[ReasonGiven]
+    """Why it is degraded."""
+    version: str
+    revision: Revision
+    """The registry revision served."""
+    uptime_s: float
+    servers: dict[HealthState, int] | None = None
+    """How many servers are in each state that any is in: for the role `viewer` and above."""
+
+
+class ReadyAnswer(ResponseShape, frozen=True, kw_only=True):
+    """Whether the gateway answers every caller as its policy says."""
+
+    status: Literal["ready", "not_ready"]
+    reasons: list[ReasonGiven]
+    """Why it is not."""
+    revision: Revision
+
+
+class NoBody(StrictBody):
+    """Nothing, or an empty object."""
+
 
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
@@ -25,7 +131,7 @@ Events: TypeAlias = AsyncGenerator[bytes, None]
 """Server-sent events, each with its end."""
 
 
-class Stream(NamedTuple):
+class ResponseStream(NamedTuple):
     """An answer that goes on. It has begun, so whoever sends it closes it in any case."""
 
     first: bytes
@@ -44,19 +150,19 @@ _UNBUFFERED: Final[Mapping[str, str]] = {"cache-control": "no-store, no-transfor
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RestResponse:
     """What a handler answers with: a value or plain data to be encoded, finished bytes, or a stream."""
 
-    body: Mapping[str, Any] | Shown | bytes | Stream
+    body: Mapping[str, Any] | ResponseShape | bytes | ResponseStream
     status: int = 200
     revision: int | None = None
     """Of the record answered with; becomes its ETag."""
     headers: Mapping[str, str] = field(default_factory=lambda: EMPTY)
 
 
-def encode_answer(answer: Answer, media_type: str = JSON) -> Response:
+def encode_response(answer: RestResponse, media_type: str = JSON) -> Response:
     """The answer as it goes out."""
-    if isinstance(answer.body, Stream):
+    if isinstance(answer.body, ResponseStream):
         headers = {**_HARDENING, **_UNBUFFERED, "content-type": media_type, **answer.headers}
         return _StreamResponse(answer.body, headers)
     body = answer.body if isinstance(answer.body, bytes) else msgspec.json.encode(answer.body)
@@ -72,7 +178,7 @@ def encode_answer(answer: Answer, media_type: str = JSON) -> Response:
 class _StreamResponse(Response):
     """An answer that goes on. Whoever goes away cancels it: the listener sees to that."""
 
-    def __init__(self, stream: Stream, headers: Mapping[str, str]) -> None:
+    def __init__(self, stream: ResponseStream, headers: Mapping[str, str]) -> None:
         super().__init__(headers=headers)
         del self.headers["content-length"]
         self._stream = stream
@@ -91,4 +197,4 @@ def encode_error(exc: ToolgateError, headers: Mapping[str, str] = EMPTY) -> Resp
     """A failure as it goes out."""
     if isinstance(exc, MethodNotAllowed):
         headers = {**headers, "allow": ", ".join(exc.data["allowed"])}
-    return encode_answer(Answer({"error": exc.detail}, exc.wire.http, headers=headers))
+    return encode_response(RestResponse({"error": exc.detail}, exc.wire.http, headers=headers))

@@ -1,4 +1,6 @@
-"""The route table: what an endpoint is, and the one way every request takes to its handler.
+"""Finding what a path leads to, by its segments: regular expressions would slow every start and request.
+
+The route table: what an endpoint is, and the one way every request takes to its handler.
 
 Role, ids, query, precondition, content type, size and JSON are checked here and nowhere else, so a
 new endpoint cannot forget them; routes and OpenAPI document both come from the table.
@@ -7,11 +9,11 @@ new endpoint cannot forget them; routes and OpenAPI document both come from the 
 import logging
 import secrets
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel
 from starlette.requests import Request
@@ -26,23 +28,26 @@ from toolgate.errors import (
     ToolgateError,
     UnsupportedMedia,
 )
-from toolgate.gateway.auth.identity import Identities
-from toolgate.gateway.roles import reaches
-from toolgate.govern.process import Serving
+from toolgate.gateway.auth.identity import Identities, reaches
+from toolgate.govern.process import GatewayProcess
 from toolgate.model.principals import Principal, Role
 from toolgate.model.servers import EMPTY
 from toolgate.surfaces.http.asgi import IS_FROM_OTHER_ORIGIN
-from toolgate.surfaces.http.endpoint import refusal_headers
-from toolgate.surfaces.http.parsing import parse_aside, parse_json, parse_query
-from toolgate.surfaces.http.tracing import served
-from toolgate.surfaces.rest.forms import FORM, FormField, is_form, parse_form
+from toolgate.surfaces.http.endpoint import error_headers, trace_request
+from toolgate.surfaces.http.parsing import parse_json, parse_off_loop, parse_query
 from toolgate.surfaces.rest.framework.request import (
+    FORM,
+    SERVED_REVISION,
+    FormField,
+    await_revision,
     check_path,
-    parse_headers,
+    is_form,
+    parse_form,
     parse_model,
     parse_number,
     parse_object,
-    parse_path,
+    parse_path_ids,
+    parse_plain_headers,
     parse_precondition,
     read_body,
 )
@@ -50,15 +55,66 @@ from toolgate.surfaces.rest.framework.response import (
     JSON,
     OCTETS,
     WASM,
-    Answer,
+    NoBody,
+    RestResponse,
     Shape,
-    encode_answer,
     encode_error,
+    encode_response,
 )
-from toolgate.surfaces.rest.freshness import SERVED, await_revision
-from toolgate.surfaces.rest.paths import Paths
-from toolgate.surfaces.rest.shapes import NoBody
 from toolgate.telemetry.spans import TRACE_HEADERS
+
+
+class _PathEntry(Protocol):
+    """What stands under one path of the table."""
+
+    @property
+    def methods(self) -> Collection[str]:
+        """Those it answers to."""
+
+
+P = TypeVar("P", bound=_PathEntry)
+
+
+class PathTable(Generic[P]):
+    """Everything by its path, in which `{name}` stands for any one segment that is not empty."""
+
+    def __init__(self, placed: Mapping[str, P]) -> None:
+        self._by_length: dict[int, list[tuple[list[str], P]]] = defaultdict(list)
+        for template, one in placed.items():
+            parts = template.split("/")
+            self._by_length[len(parts)].append((parts, one))
+        for rows in self._by_length.values():
+            rows.sort(key=lambda row: [_is_id(part) for part in row[0]])  # words before ids
+
+    def find(self, path: str, method: str) -> tuple[P, Mapping[str, str]] | None:
+        """What stands under `path`, and the ids in it.
+
+        A path where an id could stand in another, as `/servers/import` could be a server, has its own methods
+        alone: to any other method, it is the other's id.
+        """
+        parts = path.split("/")
+        found = [
+            (one, ids)
+            for template, one in self._by_length.get(len(parts), ())
+            if (ids := _ids_in(zip(template, parts, strict=True))) is not None
+        ]
+        return next((row for row in found if method in row[0].methods), found[-1] if found else None)
+
+
+def _is_id(part: str) -> bool:
+    return part.startswith("{")
+
+
+def _ids_in(pairs: Iterable[tuple[str, str]]) -> Mapping[str, str] | None:
+    """The ids by their names; None where the path is another."""
+    ids = {}
+    for wanted, part in pairs:
+        if _is_id(wanted) and part:
+            ids[wanted[1:-1]] = part
+        elif wanted != part:
+            return None
+    return ids
+
 
 Method = Literal["GET", "POST", "PUT", "DELETE"]
 B = TypeVar("B")
@@ -84,13 +140,13 @@ class Parameter:
     """
 
 
-PLAN: Final = Parameter(
+PLAN_HEADER: Final = Parameter(
     "Toolgate-Plan", "The id of the plan that showed the change: refuse any other effect."
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Intake(Generic[B]):
+class BodySpec(Generic[B]):
     """A request body: the model that documents it, and how it becomes what the handler gets."""
 
     model: type[BaseModel] | None
@@ -100,29 +156,29 @@ class Intake(Generic[B]):
     media_type: str = JSON
     is_raw: bool = False
     """`parse` gets the bytes of the JSON, and makes sure itself that they are some."""
-    from_form: Callable[[Sequence[FormField]], Mapping[str, Any]] | None = None
+    parse_form_fields: Callable[[Sequence[FormField]], Mapping[str, Any]] | None = None
     """The JSON value that a multipart form stands for. None: the endpoint takes no forms."""
 
 
-def checked(model: type[Model]) -> Intake[Model]:
+def validate_as(model: type[Model]) -> BodySpec[Model]:
     """A body that is checked by its model."""
-    return Intake(model, partial(parse_model, model))
+    return BodySpec(model, partial(parse_model, model))
 
 
-def unchecked(model: type[BaseModel], *, may_be_empty: bool = False) -> Intake[Mapping[str, Any]]:
+def accept_as(model: type[BaseModel], *, may_be_empty: bool = False) -> BodySpec[Mapping[str, Any]]:
     """A body shaped like `model`, which the registry checks when it is stored."""
-    return Intake(model, parse_object, may_be_empty=may_be_empty)
+    return BodySpec(model, parse_object, may_be_empty=may_be_empty)
 
 
-NOTHING: Final = Intake(NoBody, partial(parse_model, NoBody), may_be_empty=True)
+NO_BODY: Final = BodySpec(NoBody, partial(parse_model, NoBody), may_be_empty=True)
 """The body of an action that needs none."""
-BYTES: Final[Intake[bytes]] = Intake(None, bytes, media_type=OCTETS)
+OCTETS_BODY: Final[BodySpec[bytes]] = BodySpec(None, bytes, media_type=OCTETS)
 """A body that is carried as it is."""
-MODULE: Final[Intake[bytes]] = Intake(None, bytes, media_type=WASM)
+WASM_BODY: Final[BodySpec[bytes]] = BodySpec(None, bytes, media_type=WASM)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call(Generic[B]):
+class RestCall(Generic[B]):
     """A request that passed every check of its endpoint."""
 
     principal: Principal | None
@@ -148,7 +204,7 @@ class Call(Generic[B]):
 
     @property
     def plan_id(self) -> str | None:
-        return self.headers.get(PLAN.name)
+        return self.headers.get(PLAN_HEADER.name)
 
     def number(self, name: str) -> int | None:
         """A number of the query, None where it is not there, or InvalidRequest."""
@@ -163,22 +219,22 @@ class Call(Generic[B]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint(Generic[B]):
+class RestEndpoint(Generic[B]):
     """One row of the table. Its handler parses nothing, catches nothing: one call, one answer."""
 
     method: Method
     path: str
     role: Role | None
     summary: str
-    handler: Callable[[Any, Call[B]], Awaitable[Answer]]
-    """Gets the parts it is for: `Serving` on every process, `Control` on those that govern. Its docstring is
+    handler: Callable[[Any, RestCall[B]], Awaitable[RestResponse]]
+    """Gets what it is for: `GatewayProcess` always, `Control` where records are governed. Its docstring is
     the description in the document.
     """
     answer: Shape | str
     """The shape of the body it answers with, or the media type of what is not JSON."""
     also: tuple[str, ...] = ()
     """Other media types that it answers with, where it is asked to; its handler sets the header."""
-    body: Intake[B] | None = None
+    body: BodySpec[B] | None = None
     query: tuple[Parameter, ...] = ()
     headers: tuple[Parameter, ...] = ()
     statuses: tuple[int, ...] = (200,)
@@ -195,18 +251,18 @@ class Endpoint(Generic[B]):
         return self.answer if isinstance(self.answer, str) else JSON
 
 
-def make_router(
-    endpoints: Sequence[Endpoint[Any]],
-    control: Serving,
+def build_router(
+    endpoints: Sequence[RestEndpoint[Any]],
+    control: GatewayProcess,
     *,
     elsewhere: str = SEE_DOCUMENT,
 ) -> ASGIApp:
     """The routes of the table, and one answer for every other path, with a hint where to look instead."""
-    by_path: dict[str, list[Endpoint[Any]]] = defaultdict(list)
+    by_path: dict[str, list[RestEndpoint[Any]]] = defaultdict(list)
     for endpoint in endpoints:
         by_path[endpoint.path].append(endpoint)
-    paths = Paths({path: _Path(control, found) for path, found in by_path.items()})
-    nowhere: tuple[_Path, Mapping[str, str]] = _Path(control, (), elsewhere), EMPTY
+    paths = PathTable({path: _PathEndpoints(control, found) for path, found in by_path.items()})
+    nowhere: tuple[_PathEndpoints, Mapping[str, str]] = _PathEndpoints(control, (), elsewhere), EMPTY
 
     async def route(scope: Scope, receive: Receive, send: Send) -> None:
         found, scope["path_params"] = paths.find(scope["path"], scope["method"]) or nowhere
@@ -215,13 +271,15 @@ def make_router(
     return route
 
 
-class _Path:
+class _PathEndpoints:
     """All endpoints of one path, as an ASGI application; with none of them, the path of nothing."""
 
-    def __init__(self, control: Serving, endpoints: Iterable[Endpoint[Any]], elsewhere: str = "") -> None:
-        self._elsewhere = elsewhere
+    def __init__(
+        self, control: GatewayProcess, endpoints: Iterable[RestEndpoint[Any]], elsewhere: str = ""
+    ) -> None:
+        self._not_found_hint = elsewhere
         self._control = control
-        self._by_method: Mapping[str, Endpoint[Any]] = {one.method: one for one in endpoints}
+        self._by_method: Mapping[str, RestEndpoint[Any]] = {one.method: one for one in endpoints}
         self.methods = frozenset(self._by_method) | ({"HEAD"} if "GET" in self._by_method else set())
         self._is_open = any(one.role is ANYONE for one in self._by_method.values())
 
@@ -249,33 +307,33 @@ class _Path:
             return encode_error(ToolgateError("the request failed inside the gateway"))
 
     def _traced(
-        self, endpoint: Endpoint[Any], call: Call[Any], request: Request
+        self, endpoint: RestEndpoint[Any], call: RestCall[Any], request: Request
     ) -> AbstractContextManager[None]:
         tracing = self._control.gateway.tracing
         if not endpoint.is_traced or tracing is None:
             return nullcontext()
         notes = {"toolgate.door": "rest", "toolgate.principal": call.caller.id}
         carried = {name: value for name, value in request.headers.items() if name in TRACE_HEADERS}
-        return served(tracing, carried, verb=endpoint.method, route=endpoint.path, notes=notes)
+        return trace_request(tracing, carried, verb=endpoint.method, route=endpoint.path, notes=notes)
 
     def _refusal_headers(self, request: Request, exc: ToolgateError) -> Mapping[str, str]:
         discovery = self._control.discovery
-        url = None if discovery is None else discovery.metadata_url(_called_url(request), "")
-        return refusal_headers(exc, has_credential="authorization" in request.headers, metadata_url=url)
+        url = None if discovery is None else discovery.metadata_url(_read_base_url(request), "")
+        return error_headers(exc, has_credential="authorization" in request.headers, metadata_url=url)
 
-    async def _answer(self, endpoint: Endpoint[Any], call: Call[Any], request: Request) -> Response:
+    async def _answer(self, endpoint: RestEndpoint[Any], call: RestCall[Any], request: Request) -> Response:
         gateway = self._control.gateway
         if endpoint.method == "GET":
             await await_revision(gateway, request.headers)
         served = gateway.snapshot.revision
-        response = encode_answer(await endpoint.handler(self._control, call), endpoint.media_type)
+        response = encode_response(await endpoint.handler(self._control, call), endpoint.media_type)
         if endpoint.role is not ANYONE:
-            response.headers[SERVED] = str(served)
+            response.headers[SERVED_REVISION] = str(served)
         return response
 
-    def _endpoint(self, method: str) -> Endpoint[Any]:
+    def _endpoint(self, method: str) -> RestEndpoint[Any]:
         if not self._by_method:
-            raise NotFound("nothing is found under this path", hint=self._elsewhere)
+            raise NotFound("nothing is found under this path", hint=self._not_found_hint)
         endpoint = self._by_method.get("GET" if method == "HEAD" else method)
         if endpoint is None:
             raise MethodNotAllowed(
@@ -284,7 +342,7 @@ class _Path:
         return endpoint
 
 
-def _called_url(request: Request) -> str:
+def _read_base_url(request: Request) -> str:
     return f"{request.scope.get('scheme', 'http')}://{request.headers.get('host', 'localhost')}"
 
 
@@ -302,53 +360,53 @@ async def _authenticate(identities: Identities, request: Request, *, is_open: bo
 
 
 async def _parse_call(
-    endpoint: Endpoint[B], request: Request, principal: Principal | None, *, request_id: str
-) -> Call[B]:
+    endpoint: RestEndpoint[B], request: Request, principal: Principal | None, *, request_id: str
+) -> RestCall[B]:
     _check_role(endpoint, principal)
-    ids = parse_path(request.path_params)
+    ids = parse_path_ids(request.path_params)
     query = parse_query(request.scope["query_string"], {one.name for one in endpoint.query})
     if_revision = parse_precondition(request.headers) if endpoint.is_conditional else None
-    headers = parse_headers(request.headers, [one.name for one in endpoint.headers])
-    return Call(
+    headers = parse_plain_headers(request.headers, [one.name for one in endpoint.headers])
+    return RestCall(
         principal=principal,
         authorization=request.headers.get("authorization"),
         ids=ids,
         query=query,
         headers=headers,
         if_revision=if_revision,
-        base_url=_called_url(request),
+        base_url=_read_base_url(request),
         request_id=request_id,
         body=await _parse_body(endpoint.body, request),
     )
 
 
-async def _parse_body(intake: Intake[B] | None, request: Request) -> Any:
+async def _parse_body(intake: BodySpec[B] | None, request: Request) -> Any:
     if intake is None:
         return None
-    if intake.from_form is not None and is_form(request.headers.get("content-type")):
-        return await _parse_form_body(intake, intake.from_form, request)
+    if intake.parse_form_fields is not None and is_form(request.headers.get("content-type")):
+        return await _parse_form_body(intake, intake.parse_form_fields, request)
     sent = await read_body(request, media_type=intake.media_type, may_be_empty=intake.may_be_empty)
     if intake.model is None:
         return intake.parse(sent)
-    return await parse_aside(intake.parse if intake.is_raw else _parsing(intake), sent)
+    return await parse_off_loop(intake.parse if intake.is_raw else _parsing(intake), sent)
 
 
 async def _parse_form_body(
-    intake: Intake[B], from_form: Callable[[Sequence[FormField]], Mapping[str, Any]], request: Request
+    intake: BodySpec[B], from_form: Callable[[Sequence[FormField]], Mapping[str, Any]], request: Request
 ) -> B:
     if "origin" in request.headers:
         # A foreign page can send a form without asking first (CSRF). Programs send no Origin.
         raise UnsupportedMedia("web pages may not send forms", hint=f"send `Content-Type: {JSON}`")
     content_type = request.headers["content-type"]
     sent = await read_body(request, media_type=FORM, may_be_empty=False)
-    return await parse_aside(lambda body: intake.parse(from_form(parse_form(content_type, body))), sent)
+    return await parse_off_loop(lambda body: intake.parse(from_form(parse_form(content_type, body))), sent)
 
 
-def _parsing(intake: Intake[B]) -> Callable[[bytes], B]:
+def _parsing(intake: BodySpec[B]) -> Callable[[bytes], B]:
     return lambda body: intake.parse(parse_json(body))
 
 
-def _check_role(endpoint: Endpoint[Any], principal: Principal | None) -> None:
+def _check_role(endpoint: RestEndpoint[Any], principal: Principal | None) -> None:
     if endpoint.role is ANYONE:
         return
     if principal is None or not reaches(principal.role, endpoint.role):

@@ -8,16 +8,16 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from toolgate.errors import ToolgateError
-from toolgate.gateway.auth.identity import has_lapsed
+from toolgate.gateway.auth.identity import credential_lapsed
 from toolgate.govern.control import Control
 from toolgate.surfaces.rest.framework.request import parse_number
-from toolgate.surfaces.rest.framework.response import Answer, Events, Stream
-from toolgate.surfaces.rest.framework.routing import Call, Parameter
+from toolgate.surfaces.rest.framework.response import Events, ResponseStream, RestResponse
+from toolgate.surfaces.rest.framework.routing import Parameter, RestCall
 
 T = TypeVar("T")
 
 HEARTBEAT_S: Final = 15.0
-LAST_ID: Final = Parameter(
+LAST_EVENT_ID: Final = Parameter(
     "Last-Event-ID",
     "The id of the last event that was got: go on after it, whatever `since` says.",
     form="number",
@@ -25,46 +25,46 @@ LAST_ID: Final = Parameter(
 _KEEP_ALIVE: Final = b": keep-alive\n\n"
 
 
-def parse_last_id(call: Call[Any]) -> int | None:
-    """What `LAST_ID` says; None where it was not sent. Or InvalidRequest."""
-    last = call.headers.get(LAST_ID.name)
-    return None if last is None else parse_number(LAST_ID.name, last)
+def parse_last_event_id(call: RestCall[Any]) -> int | None:
+    """What `LAST_EVENT_ID` says; None where it was not sent. Or InvalidRequest."""
+    last = call.headers.get(LAST_EVENT_ID.name)
+    return None if last is None else parse_number(LAST_EVENT_ID.name, last)
 
 
-def encode_event(event: str, data: Any, event_id: int | None = None) -> bytes:
+def encode_named_event(event: str, data: Any, event_id: int | None = None) -> bytes:
     """One event, with its end."""
     named = b"" if event_id is None else b"id: %d\n" % event_id
     return b"%bevent: %b\ndata: %b\n\n" % (named, event.encode(), msgspec.json.encode(data))
 
 
-async def stream_answer(
+async def stream_response(
     control: Control,
-    call: Call[Any],
+    call: RestCall[Any],
     news: AbstractAsyncContextManager[AsyncIterator[T]],
     *,
     first: bytes,
     tell: Callable[[T], bytes],
-) -> Answer:
+) -> RestResponse:
     """`first`, then what `tell` makes of each piece of `news`; at last, where it cannot go on, `error`.
 
     What `tell` makes nothing of is passed over. The stream has begun when this returns: one that cannot be
     had is refused like any other request.
     """
-    events = _events(control, call, news, first=first, tell=tell)
-    return Answer(Stream(await anext(events), events))
+    events = _stream_events(control, call, news, first=first, tell=tell)
+    return RestResponse(ResponseStream(await anext(events), events))
 
 
-async def _events(
+async def _stream_events(
     control: Control,
-    call: Call[Any],
+    call: RestCall[Any],
     news: AbstractAsyncContextManager[AsyncIterator[T]],
     *,
     first: bytes,
     tell: Callable[[T], bytes],
 ) -> Events:
     with control.watches.admit(call.caller) as watch:
-        lapse = partial(watch.end, has_lapsed())
-        with control.identities.until_lapsed(call.authorization, lapse):
+        lapse = partial(watch.end, credential_lapsed())
+        with control.identities.hold_credential(call.authorization, lapse):
             async with news as pieces:
                 yield first
                 try:
@@ -78,4 +78,4 @@ async def _events(
                 except ToolgateError as exc:
                     watch.end(exc)
         if watch.reason is not None:
-            yield encode_event("error", watch.reason.detail)
+            yield encode_named_event("error", watch.reason.detail)

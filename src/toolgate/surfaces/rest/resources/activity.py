@@ -2,22 +2,21 @@
 
 from typing import Any, Final
 
-from toolgate.audit.queries import Filter
-from toolgate.audit.tokens import DAY_MS
+from toolgate.audit.index.statements import DAY_MS
+from toolgate.audit.index.tables import EventFilter
 from toolgate.errors import InvalidRequest, NotFound
-from toolgate.govern.audit import MAX_BUCKETS, Span, read_activity
+from toolgate.govern.audit import MAX_BUCKETS, ActivityQuery, read_activity
 from toolgate.govern.control import Control
-from toolgate.surfaces.rest.audit import parse_equals
 from toolgate.surfaces.rest.framework.request import parse_count
-from toolgate.surfaces.rest.framework.response import Answer
-from toolgate.surfaces.rest.framework.routing import Call, Endpoint, Parameter
-from toolgate.surfaces.rest.resources.audit import ActivityAnswer, show_activity
+from toolgate.surfaces.rest.framework.response import RestResponse
+from toolgate.surfaces.rest.framework.routing import Parameter, RestCall, RestEndpoint
+from toolgate.surfaces.rest.resources.audit import ActivityAnswer, parse_exact_filters, show_activity
 
 BUCKETS: Final = 60
 _MAX_MS: Final = 10**15
 
 
-async def show_activity_of(control: Control, call: Call[None]) -> Answer:
+async def read_activity_counts(control: Control, call: RestCall[None]) -> RestResponse:
     """How many calls there were, how they went, what was slow and what was denied.
 
     Without `since`, of the last day. Counts are of the events that are kept.
@@ -29,19 +28,22 @@ async def show_activity_of(control: Control, call: Call[None]) -> Answer:
     buckets = parse_count(call.query, "buckets", unless=BUCKETS, most=MAX_BUCKETS)
     if not since_ms < until_ms <= _MAX_MS:
         raise InvalidRequest("`since` must be before `until`", hint="both are times in unix milliseconds")
-    span = Span(
-        asked=Filter(equals=parse_equals(call)), since_ms=since_ms, until_ms=until_ms, buckets=buckets
+    span = ActivityQuery(
+        asked=EventFilter(equals=parse_exact_filters(call)),
+        since_ms=since_ms,
+        until_ms=until_ms,
+        buckets=buckets,
     )
-    return Answer(show_activity(await read_activity(control, span)))
+    return RestResponse(show_activity(await read_activity(control, span)))
 
 
-ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
-    Endpoint(
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
+    RestEndpoint(
         method="GET",
         path="/admin/api/activity",
         role="viewer",
         summary="Count the calls",
-        handler=show_activity_of,
+        handler=read_activity_counts,
         query=(
             Parameter("since", "From this time on, in unix milliseconds.", form="number"),
             Parameter("until", "Up to this time, in unix milliseconds. Without it, now.", form="number"),

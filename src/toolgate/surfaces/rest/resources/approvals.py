@@ -1,63 +1,151 @@
-"""The calls that wait for a person: who asks for what, and the decision."""
+"""Approvals of calls as this surface takes and shows them.
 
-from typing import Any, Final, get_args
+The calls that wait for a person: who asks for what, and the decision.
+"""
+
+from typing import Annotated, Any, Final, get_args
+
+import msgspec
+from pydantic import Field
 
 from toolgate.errors import Conflict, InvalidRequest, NotFound, Unauthenticated
-from toolgate.govern.approval_webhook import SIGNATURE, DecisionBody
-from toolgate.govern.approvals import decide, find_approval, list_approvals
+from toolgate.govern.approval_webhook import SIGNATURE, ApprovalDecision, DecisionBody
+from toolgate.govern.approvals import decide_approval, find_approval, list_approvals
 from toolgate.govern.control import Control
-from toolgate.govern.decisions import Decided
-from toolgate.model.approvals import ApprovalState
+from toolgate.model.approvals import MAX_REASON, ApprovalState, CallApproval
+from toolgate.registry.records.server_bodies import StrictBody
 from toolgate.surfaces.http.parsing import parse_json
-from toolgate.surfaces.rest.approval_shapes import (
-    ApprovalsAnswer,
-    ApprovalShown,
-    ApproveSent,
-    DenySent,
-    show_approval,
-)
 from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
-from toolgate.surfaces.rest.framework.request import listed, parse_choice, parse_model
-from toolgate.surfaces.rest.framework.response import Answer
-from toolgate.surfaces.rest.framework.routing import ANYONE, Call, Endpoint, Intake, Parameter, checked
+from toolgate.surfaces.rest.framework.request import join_quoted, parse_choice, parse_model
+from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse
+from toolgate.surfaces.rest.framework.routing import (
+    ANYONE,
+    BodySpec,
+    Parameter,
+    RestCall,
+    RestEndpoint,
+    validate_as,
+)
+
+
+class ApproveSent(StrictBody):
+    """An approval."""
+
+    reason: Annotated[str, Field(max_length=MAX_REASON)] = ""
+    """For whoever reads the audit."""
+
+
+class DenySent(StrictBody):
+    """A denial."""
+
+    reason: Annotated[str, Field(max_length=MAX_REASON)]
+    """Told to whoever asked."""
+
+
+class ApprovalShown(ResponseShape, frozen=True, kw_only=True):
+    """A call that somebody was asked to agree to."""
+
+    approval_id: str
+    state: ApprovalState
+    """`expired`: nobody decided in time, or the call was not made in time. `used`: the call was made."""
+    principal: str
+    """Who calls."""
+    task_id: str | None
+    session: str | None
+    door: str
+    server_id: str
+    tool: str
+    arguments: dict[str, Any]
+    """Secrets are masked, and what is too long is cut, visibly."""
+    arguments_digest: str
+    """SHA-256 of the arguments in canonical JSON: no others may be sent."""
+    definition: str
+    """Digest of the tool's definition: of no other may it be."""
+    why: str
+    """The rule that asks for it."""
+    created_ms: int
+    expires_ms: int
+    """Until then somebody may decide, or, once it is approved, the call may be made."""
+    decided_by: str | None
+    decided_ms: int | None
+    reason: str | None
+    used_ms: int | None
+
+
+class ApprovalsAnswer(ResponseShape, frozen=True, kw_only=True):
+    """A page of them, the newest first."""
+
+    approvals: list[ApprovalShown]
+    next_cursor: str | None = None
+    """For the page after this one, where there is one."""
+
+
+def show_approval(approval: CallApproval) -> ApprovalShown:
+    """All of it."""
+    asked, is_decided = approval.question, approval.decided_ms is not None
+    return ApprovalShown(
+        approval_id=approval.approval_id,
+        state=approval.state,
+        principal=asked.principal,
+        task_id=asked.task_id or None,
+        session=asked.session or None,
+        door=asked.door,
+        server_id=asked.server_id,
+        tool=asked.tool,
+        arguments=msgspec.json.decode(asked.arguments, type=dict[str, Any]),
+        arguments_digest=asked.arguments_digest,
+        definition=asked.definition,
+        why=asked.why,
+        created_ms=approval.created_ms,
+        expires_ms=approval.expires_ms,
+        decided_by=approval.decided_by if is_decided else None,
+        decided_ms=approval.decided_ms,
+        reason=approval.reason if is_decided else None,
+        used_ms=approval.used_ms,
+    )
+
 
 _ALL: Final = "/admin/api/approvals"
 _ONE: Final = f"{_ALL}/{{approval_id}}"
 _STATES: Final[tuple[ApprovalState, ...]] = get_args(ApprovalState)
-STATE: Final = Parameter("state", f"Only those in this state: {listed(_STATES)}.")
+STATE: Final = Parameter("state", f"Only those in this state: {join_quoted(_STATES)}.")
 
 
-async def show_approvals(control: Control, call: Call[None]) -> Answer:
+async def show_approvals(control: Control, call: RestCall[None]) -> RestResponse:
     """The newest first: those that wait, and what became of others."""
     page, state = parse_page(call.query), parse_choice(call.query, "state", _STATES)
     found = await list_approvals(
         control, call.caller, state=state, before=page.after or None, limit=page.limit + 1
     )
     shown, more = page.first(found, lambda one: one.approval_id)
-    return Answer(ApprovalsAnswer(approvals=[show_approval(one) for one in shown], next_cursor=more))
+    return RestResponse(ApprovalsAnswer(approvals=[show_approval(one) for one in shown], next_cursor=more))
 
 
-async def read_approval(control: Control, call: Call[None]) -> Answer:
+async def read_approval(control: Control, call: RestCall[None]) -> RestResponse:
     """What is asked, and how it stands."""
-    return Answer(show_approval(await find_approval(control, call.caller, call.ids["approval_id"])))
+    return RestResponse(show_approval(await find_approval(control, call.caller, call.ids["approval_id"])))
 
 
-async def approve(control: Control, call: Call[ApproveSent]) -> Answer:
+async def approve(control: Control, call: RestCall[ApproveSent]) -> RestResponse:
     """Let the call be made, once, by whoever asked. Nobody approves a call of its own.
 
     The local administrator may: whoever is on this machine could change the policy as well.
     """
-    decided = Decided(is_approved=True, reason=call.body.reason)
-    return Answer(show_approval(await decide(control, call.caller, call.ids["approval_id"], decided)))
+    decided = ApprovalDecision(is_approved=True, reason=call.body.reason)
+    return RestResponse(
+        show_approval(await decide_approval(control, call.caller, call.ids["approval_id"], decided))
+    )
 
 
-async def deny(control: Control, call: Call[DenySent]) -> Answer:
+async def deny(control: Control, call: RestCall[DenySent]) -> RestResponse:
     """Refuse the call. Whoever asked is told the reason when it calls again, and may ask anew after that."""
-    decided = Decided(is_approved=False, reason=call.body.reason)
-    return Answer(show_approval(await decide(control, call.caller, call.ids["approval_id"], decided)))
+    decided = ApprovalDecision(is_approved=False, reason=call.body.reason)
+    return RestResponse(
+        show_approval(await decide_approval(control, call.caller, call.ids["approval_id"], decided))
+    )
 
 
-async def decide_from_webhook(control: Control, call: Call[bytes]) -> Answer:
+async def decide_from_webhook(control: Control, call: RestCall[bytes]) -> RestResponse:
     """What the receiver of the webhook says later on: for whoever can sign it, without a key.
 
     `Toolgate-Signature` is made as in the request that told of the question, over this body, within the last
@@ -71,15 +159,17 @@ async def decide_from_webhook(control: Control, call: Call[bytes]) -> Answer:
         raise InvalidRequest(
             "`approval_id` is not the one in the path: what is signed must say what it is of"
         )
-    return Answer(show_approval(await webhook.decide(approval_id, sent)))
+    return RestResponse(show_approval(await webhook.decide(approval_id, sent)))
 
 
-_APPROVE: Final[Intake[ApproveSent]] = Intake(ApproveSent, checked(ApproveSent).parse, may_be_empty=True)
+_APPROVE_BODY: Final[BodySpec[ApproveSent]] = BodySpec(
+    ApproveSent, validate_as(ApproveSent).parse, may_be_empty=True
+)
 # Its signature is over the very bytes, and nothing is said of them before that is checked.
-_SIGNED: Final[Intake[bytes]] = Intake(DecisionBody, bytes, is_raw=True)
+_SIGNED_BODY: Final[BodySpec[bytes]] = BodySpec(DecisionBody, bytes, is_raw=True)
 
-ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
-    Endpoint(
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
+    RestEndpoint(
         method="GET",
         path=_ALL,
         role="viewer",
@@ -88,7 +178,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         query=(STATE, *PAGING),
         answer=ApprovalsAnswer,
     ),
-    Endpoint(
+    RestEndpoint(
         method="GET",
         path=_ONE,
         role="viewer",
@@ -97,33 +187,33 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         answer=ApprovalShown,
         errors=(NotFound,),
     ),
-    Endpoint(
+    RestEndpoint(
         method="POST",
         path=f"{_ONE}/approve",
         role="publisher",
         summary="Approve a call",
         handler=approve,
-        body=_APPROVE,
+        body=_APPROVE_BODY,
         answer=ApprovalShown,
         errors=(NotFound, Conflict),
     ),
-    Endpoint(
+    RestEndpoint(
         method="POST",
         path=f"{_ONE}/deny",
         role="publisher",
         summary="Deny a call",
         handler=deny,
-        body=checked(DenySent),
+        body=validate_as(DenySent),
         answer=ApprovalShown,
         errors=(NotFound, Conflict),
     ),
-    Endpoint(
+    RestEndpoint(
         method="POST",
         path=f"{_ONE}/decision",
         role=ANYONE,
         summary="Decide on a call, as the receiver of the webhook",
         handler=decide_from_webhook,
-        body=_SIGNED,
+        body=_SIGNED_BODY,
         headers=(Parameter(SIGNATURE, '`t=<seconds>,v1=<HMAC-SHA256 of "<seconds>.<body>", in hex>`.'),),
         answer=ApprovalShown,
         errors=(Unauthenticated, NotFound, Conflict),

@@ -1,16 +1,34 @@
-"""What happened, as this surface shows it: one flat shape for events of every type, and counts of calls."""
+"""What happened, as this surface shows it: one flat shape for events of every type, and counts of calls.
 
-from typing import Any, Final
+What happened: pages of events, one event's story, and the live tail. For those who may see everything.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any, Final, get_args
 
 import msgspec
 
 from toolgate.audit.events import AppliedFilter, Outcome, ScopeOffered
 from toolgate.audit.index.activity import Activity
-from toolgate.audit.queries import EventType, KeptEvent
-from toolgate.surfaces.rest.shapes import Shown
+from toolgate.audit.index.tables import MAX_KEY_CHARS, EventFilter, EventPosition, EventType, IndexedEvent
+from toolgate.errors import InvalidRequest, NotFound, SessionLimit
+from toolgate.govern.audit import PAGE, EventTail, index_of, read_event
+from toolgate.govern.control import Control
+from toolgate.surfaces.rest.framework.paging import MAX_PAGE, parse_page
+from toolgate.surfaces.rest.framework.request import join_quoted, parse_choice
+from toolgate.surfaces.rest.framework.response import EVENTS, ResponseShape, RestResponse
+from toolgate.surfaces.rest.framework.routing import Parameter, RestCall, RestEndpoint
+from toolgate.surfaces.rest.framework.streams import (
+    LAST_EVENT_ID,
+    encode_named_event,
+    parse_last_event_id,
+    stream_response,
+)
 
 
-class ExclusionShown(Shown, frozen=True, kw_only=True):
+class ExclusionShown(ResponseShape, frozen=True, kw_only=True):
     """A server, or something it has, that a scope excludes."""
 
     server_id: str
@@ -21,7 +39,7 @@ class ExclusionShown(Shown, frozen=True, kw_only=True):
     rule: str
 
 
-class FilterShown(Shown, frozen=True, kw_only=True):
+class FilterShown(ResponseShape, frozen=True, kw_only=True):
     """An allowlist, or a denylist, that a layer applies to all servers of a scope."""
 
     layer: str
@@ -31,7 +49,7 @@ class FilterShown(Shown, frozen=True, kw_only=True):
     is_deny: bool
 
 
-class AuditShown(Shown, frozen=True, kw_only=True):
+class AuditShown(ResponseShape, frozen=True, kw_only=True):
     """One event. What its type does not have, and what is empty, is null."""
 
     event_id: str
@@ -125,7 +143,7 @@ class AuditShown(Shown, frozen=True, kw_only=True):
     """The versions of profiles that decided, like `code-review@4`, separated by spaces."""
 
 
-class AuditAnswer(Shown, frozen=True, kw_only=True):
+class AuditAnswer(ResponseShape, frozen=True, kw_only=True):
     """A page of events, the newest first."""
 
     events: list[AuditShown]
@@ -133,7 +151,7 @@ class AuditAnswer(Shown, frozen=True, kw_only=True):
     """For the page after this one, where there is one."""
 
 
-class AuditStoryAnswer(Shown, frozen=True, kw_only=True):
+class AuditStoryAnswer(ResponseShape, frozen=True, kw_only=True):
     """One event, and what happened around it."""
 
     event: AuditShown
@@ -147,7 +165,7 @@ COLUMNS: Final = AuditShown.__struct_fields__
 _NOTHING: Final[dict[str, Any]] = dict.fromkeys(COLUMNS)
 
 
-def show_event(kept: KeptEvent) -> AuditShown:
+def show_event(kept: IndexedEvent) -> AuditShown:
     """One event."""
     event = kept.event
     members = {name: value for name in event.__struct_fields__ if (value := getattr(event, name)) != ""}
@@ -186,7 +204,7 @@ def _show_arguments(raw: msgspec.Raw) -> dict[str, Any] | None:
         return {"…": bytes(raw).decode(errors="replace")}
 
 
-class ActivityBucket(Shown, frozen=True, kw_only=True):
+class ActivityBucket(ResponseShape, frozen=True, kw_only=True):
     """One span of time."""
 
     at_ms: int
@@ -199,7 +217,7 @@ class ActivityBucket(Shown, frozen=True, kw_only=True):
     """Calls that were not admitted."""
 
 
-class ServerActivity(Shown, frozen=True, kw_only=True):
+class ServerActivity(ResponseShape, frozen=True, kw_only=True):
     """The calls of one server."""
 
     server_id: str
@@ -212,7 +230,7 @@ class ServerActivity(Shown, frozen=True, kw_only=True):
     """When it was last called."""
 
 
-class ToolActivity(Shown, frozen=True, kw_only=True):
+class ToolActivity(ResponseShape, frozen=True, kw_only=True):
     """The calls of one tool."""
 
     server_id: str
@@ -223,7 +241,7 @@ class ToolActivity(Shown, frozen=True, kw_only=True):
     p95_ms: float
 
 
-class DenialCount(Shown, frozen=True, kw_only=True):
+class DenialCount(ResponseShape, frozen=True, kw_only=True):
     """How often something was denied for one reason."""
 
     code: str
@@ -232,14 +250,14 @@ class DenialCount(Shown, frozen=True, kw_only=True):
     count: int
 
 
-class CallerActivity(Shown, frozen=True, kw_only=True):
+class CallerActivity(ResponseShape, frozen=True, kw_only=True):
     """The calls of one principal."""
 
     principal: str
     calls: int
 
 
-class ActivityAnswer(Shown, frozen=True, kw_only=True):
+class ActivityAnswer(ResponseShape, frozen=True, kw_only=True):
     """Calls over time, and by whom and what."""
 
     since_ms: int
@@ -271,3 +289,149 @@ def show_activity(found: Activity) -> ActivityAnswer:
         ],
         callers=[CallerActivity(**one._asdict()) for one in found.callers],
     )
+
+
+_COLUMNS: Final = {
+    "type": "type",
+    "outcome": "outcome",
+    "door": "door",
+    "principal": "principal",
+    "task": "task_id",
+    "server": "server_id",
+    "tool": "tool",
+    "code": "code",
+    "session": "session",
+    "request": "request_id",
+    "node": "node",
+    "profile": "profile",
+}
+"""Parameter to what it is compared with."""
+_CHOICES: Final = {"type": get_args(EventType), "outcome": get_args(Outcome)}
+_PLACE = re.compile(r"([0-9]{1,15})\.([0-9]{1,18})")
+
+
+FILTERS: Final = (
+    Parameter("type", f"Only events of this type: {join_quoted(get_args(EventType))}."),
+    Parameter("outcome", f"Only calls that ended so: {join_quoted(get_args(Outcome))}."),
+    Parameter("door", "Only calls through this door: `mcp`, `chat`, `responses`, `hostcall`, `rest`."),
+    Parameter("principal", "Only events of this principal."),
+    Parameter("task", "Only events of this task."),
+    Parameter("server", "Only events of this server."),
+    Parameter(
+        "tool",
+        "Only events of this tool, without its server's name. Unknown ones: as they were called.",
+    ),
+    Parameter("code", "Only events with this error code. Empty: those without one, as with all of these."),
+    Parameter("session", "Only events of this session or run."),
+    Parameter("request", "Only events of this request."),
+    Parameter("node", "Only events of this node. Empty: those of the process that governs."),
+    Parameter("profile", "Only calls and scopes that this version of a profile decided: `desk@2`."),
+    Parameter("since", "Only events from this time on, in unix milliseconds.", form="number"),
+    Parameter("until", "Only events before this time, in unix milliseconds.", form="number"),
+)
+_PAGING: Final = (
+    Parameter("limit", f"How many at most: 1 to {MAX_PAGE}, {PAGE} unless said otherwise.", form="number"),
+    Parameter("cursor", "The `next_cursor` of the page before."),
+)
+
+
+def parse_filter(call: RestCall[None]) -> EventFilter:
+    """Which events a query asks for, or InvalidRequest with what is allowed."""
+    since_ms, until_ms = call.number("since"), call.number("until")
+    if since_ms is not None and until_ms is not None and since_ms > until_ms:
+        raise InvalidRequest("`since` is after `until`")
+    return EventFilter(equals=parse_exact_filters(call), since_ms=since_ms, until_ms=until_ms)
+
+
+def parse_exact_filters(call: RestCall[None]) -> Mapping[str, str]:
+    """What of events a query names, by column, or InvalidRequest with what is allowed."""
+    equals = {column: call.query[name] for name, column in _COLUMNS.items() if name in call.query}
+    for name, among in _CHOICES.items():
+        parse_choice(call.query, name, among)
+    if any(len(value) > MAX_KEY_CHARS for value in equals.values()):
+        raise InvalidRequest(f"nothing is looked up by more than {MAX_KEY_CHARS} characters")
+    return equals
+
+
+async def list_events(control: Control, call: RestCall[None]) -> RestResponse:
+    """The newest events first: calls, denials, offered scopes, changes, refused credentials, runs,
+    approvals, processes.
+
+    Each filter narrows. Of nodes, what they have told so far is shown, in its place by time.
+    """
+    page = parse_page({"limit": str(PAGE), **call.query})
+    before = _parse_place(page.after) if page.after else None
+    found = await index_of(control).page(parse_filter(call), before=before, limit=page.limit + 1)
+    shown, more = page.first(found, _format_place)
+    return RestResponse(AuditAnswer(events=[show_event(one) for one in shown], next_cursor=more))
+
+
+def _format_place(event: IndexedEvent) -> str:
+    return "{}.{}".format(*event.place)
+
+
+def _parse_place(name: str) -> EventPosition:
+    found = _PLACE.fullmatch(name)
+    if found is None:
+        raise InvalidRequest("the cursor is not one of this gateway's", hint="begin without one")
+    return EventPosition(int(found[1]), int(found[2]))
+
+
+async def show_story(control: Control, call: RestCall[None]) -> RestResponse:
+    """One event whole, and around it the others of its session, run, request or approval, in order."""
+    story = await read_event(control, call.ids["event_id"])
+    return RestResponse(
+        AuditStoryAnswer(event=show_event(story.event), around=list(map(show_event, story.around)))
+    )
+
+
+async def follow_events(control: Control, call: RestCall[None]) -> RestResponse:
+    """Events as they come in, with the filters of the list.
+
+    First comes `start`; then `event` for each, whose id is its place in the order of arrival: who goes on
+    from the last id it got misses nothing. `error` is the last event of a stream that cannot go on.
+    """
+    asked, index = parse_filter(call), index_of(control)
+    last = parse_last_event_id(call)
+    after = await index.newest() if last is None else last
+    tail = nullcontext(EventTail(index, asked, after=after))
+    first = encode_named_event("start", {}, after)
+    return await stream_response(control, call, tail, first=first, tell=_encode_events)
+
+
+def _encode_events(new: Sequence[IndexedEvent]) -> bytes:
+    return b"".join(encode_named_event("event", show_event(kept), kept.position) for kept in new)
+
+
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
+    RestEndpoint(
+        method="GET",
+        path="/admin/api/audit",
+        role="viewer",
+        summary="List what happened",
+        handler=list_events,
+        query=(*FILTERS, *_PAGING),
+        answer=AuditAnswer,
+        errors=(NotFound,),
+    ),
+    RestEndpoint(
+        method="GET",
+        path="/admin/api/audit/events",
+        role="viewer",
+        summary="Follow what happens",
+        handler=follow_events,
+        query=FILTERS,
+        headers=(LAST_EVENT_ID,),
+        answer=EVENTS,
+        errors=(NotFound, SessionLimit),
+    ),
+    RestEndpoint(
+        method="GET",
+        path="/admin/api/audit/{event_id}",
+        role="viewer",
+        summary="Read one event and its story",
+        handler=show_story,
+        answer=AuditStoryAnswer,
+        errors=(NotFound,),
+    ),
+)

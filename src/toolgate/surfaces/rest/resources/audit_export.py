@@ -12,16 +12,15 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from toolgate.audit.queries import KeptEvent
+from toolgate.audit.index.tables import IndexedEvent
 from toolgate.errors import NotFound
 from toolgate.govern.audit import MAX_EXPORT, export_pages
 from toolgate.govern.control import Control
-from toolgate.model.visible import encode_json
-from toolgate.surfaces.rest.audit import FILTERS, parse_filter
+from toolgate.model.json_text import encode_json
 from toolgate.surfaces.rest.framework.request import parse_choice
-from toolgate.surfaces.rest.framework.response import Answer, Events, Stream
-from toolgate.surfaces.rest.framework.routing import Call, Endpoint, Parameter
-from toolgate.surfaces.rest.resources.audit import COLUMNS, AuditShown, show_event
+from toolgate.surfaces.rest.framework.response import Events, ResponseStream, RestResponse
+from toolgate.surfaces.rest.framework.routing import Parameter, RestCall, RestEndpoint
+from toolgate.surfaces.rest.resources.audit import COLUMNS, FILTERS, AuditShown, parse_filter, show_event
 
 CSV: Final = "text/csv; charset=utf-8"
 JSON_LINES: Final = "application/jsonl"
@@ -29,7 +28,7 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
 """What a cell must not begin with: a spreadsheet would compute it."""
 
 
-class Format(NamedTuple):
+class ExportFormat(NamedTuple):
     """How events are written down."""
 
     name: str
@@ -42,7 +41,7 @@ class Format(NamedTuple):
 
 def encode_csv(events: Sequence[AuditShown]) -> bytes:
     """Rows, of which no spreadsheet computes a cell."""
-    return _csv([_cell(getattr(event, name)) for name in COLUMNS] for event in events)
+    return _csv([_escape_cell(getattr(event, name)) for name in COLUMNS] for event in events)
 
 
 def _csv(rows: Iterable[Sequence[Any]]) -> bytes:
@@ -51,7 +50,7 @@ def _csv(rows: Iterable[Sequence[Any]]) -> bytes:
     return text.getvalue().encode()
 
 
-def _cell(value: Any) -> Any:
+def _escape_cell(value: Any) -> Any:
     if isinstance(value, dict | list):
         return encode_json(msgspec.to_builtins(value))
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
@@ -59,37 +58,37 @@ def _cell(value: Any) -> Any:
 
 def encode_lines(events: Sequence[AuditShown]) -> bytes:
     """One object a line, without what a terminal or an editor would act upon."""
-    return "".join(f"{encode_json(_present(event))}\n" for event in events).encode()
+    return "".join(f"{encode_json(_drop_nulls(event))}\n" for event in events).encode()
 
 
-def _present(event: AuditShown) -> dict[str, Any]:
+def _drop_nulls(event: AuditShown) -> dict[str, Any]:
     return {name: value for name, value in msgspec.to_builtins(event).items() if value is not None}
 
 
 _STOPPED: Final = f"stopped after {MAX_EXPORT} events: for those before them, set `until` to the last `at_ms`"
-FORMATS: Final[Mapping[str, Format]] = {
-    "csv": Format("audit.csv", CSV, _csv([COLUMNS]), encode_csv, _csv([[_STOPPED]])),
-    "jsonl": Format(
+FORMATS: Final[Mapping[str, ExportFormat]] = {
+    "csv": ExportFormat("audit.csv", CSV, _csv([COLUMNS]), encode_csv, _csv([[_STOPPED]])),
+    "jsonl": ExportFormat(
         "audit.jsonl", JSON_LINES, b"", encode_lines, f"{encode_json({'stopped': _STOPPED})}\n".encode()
     ),
 }
 
 
-async def export_events(control: Control, call: Call[None]) -> Answer:
+async def export_events(control: Control, call: RestCall[None]) -> RestResponse:
     """The events of these filters as a file, the newest first, 100,000 at most.
 
     Where it stops at that, the last line says so: set `until` to the last `at_ms` for those before them.
     """
     chosen = FORMATS[parse_choice(call.query, "format", tuple(FORMATS)) or "jsonl"]
-    events = _encoded(export_pages(control, parse_filter(call), most=MAX_EXPORT), chosen)
+    events = _encode_pages(export_pages(control, parse_filter(call), most=MAX_EXPORT), chosen)
     disposition = f'attachment; filename="{chosen.name}"'
-    return Answer(
-        Stream(await anext(events), events),
+    return RestResponse(
+        ResponseStream(await anext(events), events),
         headers={"content-type": chosen.media_type, "content-disposition": disposition},
     )
 
 
-async def _encoded(pages: AsyncGenerator[Sequence[KeptEvent], None], chosen: Format) -> Events:
+async def _encode_pages(pages: AsyncGenerator[Sequence[IndexedEvent], None], chosen: ExportFormat) -> Events:
     """The first piece holds the first page: what cannot be exported is refused like any other request."""
     head, count = chosen.head, 0
     async with aclosing(pages):
@@ -100,8 +99,8 @@ async def _encoded(pages: AsyncGenerator[Sequence[KeptEvent], None], chosen: For
         yield chosen.foot
 
 
-ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
-    Endpoint(
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
+    RestEndpoint(
         method="GET",
         path="/admin/api/audit/export",
         role="viewer",

@@ -3,15 +3,14 @@
 from typing import Any, Final
 
 from toolgate.errors import NotFound, StorageFailed
-from toolgate.govern.changes.commit import note
-from toolgate.govern.changes.permissions import check_boundless
+from toolgate.govern.changes.commit import audit_change
+from toolgate.govern.changes.permissions import check_unbounded
 from toolgate.govern.control import Control
-from toolgate.surfaces.rest.framework.response import Answer
-from toolgate.surfaces.rest.framework.routing import NOTHING, Call, Endpoint
-from toolgate.surfaces.rest.shapes import NoBody, Revision, Shown
+from toolgate.surfaces.rest.framework.response import NoBody, ResponseShape, RestResponse, Revision
+from toolgate.surfaces.rest.framework.routing import NO_BODY, RestCall, RestEndpoint
 
 
-class BackupAnswer(Shown, frozen=True, kw_only=True):
+class BackupAnswer(ResponseShape, frozen=True, kw_only=True):
     """A copy that was written."""
 
     path: str
@@ -21,48 +20,48 @@ class BackupAnswer(Shown, frozen=True, kw_only=True):
     records: int
 
 
-async def make_backup(control: Control, call: Call[NoBody]) -> Answer:
+async def make_backup(control: Control, call: RestCall[NoBody]) -> RestResponse:
     """Write everything the registry holds into a new file in the gateway's data directory.
 
     The file can be read by its owner only: it holds the hashes of keys and what records hold of secrets.
     """
-    check_boundless(call.caller, "a backup holds all there is")
+    check_unbounded(call.caller, "a backup holds all there is")
     if control.backup_dir is None:
         raise NotFound("this process keeps no files", hint="copy the database itself with `toolgate export`")
     name = f"backup-{control.clock_ms()}-{control.store.revision}.jsonl"
     path = control.backup_dir.resolve() / name
     done = await control.store.export(path)
-    note(control, call.caller, operation="backup", kind="registry", record_id=name)
-    return Answer(BackupAnswer(path=str(path), revision=done.revision, records=done.records), 201)
+    audit_change(control, call.caller, operation="backup", kind="registry", record_id=name)
+    return RestResponse(BackupAnswer(path=str(path), revision=done.revision, records=done.records), 201)
 
 
-class DataDirectoryAnswer(Shown, frozen=True, kw_only=True):
+class DataDirectoryAnswer(ResponseShape, frozen=True, kw_only=True):
     """Where the gateway keeps its data."""
 
     path: str
     """On the gateway's own machine."""
 
 
-async def show_data_directory(control: Control, _call: Call[None]) -> Answer:
+async def show_data_directory(control: Control, _call: RestCall[None]) -> RestResponse:
     """The directory that holds the audit log, packages and, without a database, the registry."""
     if control.backup_dir is None:
         raise NotFound("this process keeps no files")
-    return Answer(DataDirectoryAnswer(path=str(control.backup_dir.resolve())))
+    return RestResponse(DataDirectoryAnswer(path=str(control.backup_dir.resolve())))
 
 
-ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
-    Endpoint(
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
+    RestEndpoint(
         method="POST",
         path="/admin/api/backup",
         role="admin",
         summary="Write a backup",
         handler=make_backup,
-        body=NOTHING,
+        body=NO_BODY,
         answer=BackupAnswer,
         statuses=(201,),
         errors=(NotFound, StorageFailed),
     ),
-    Endpoint(
+    RestEndpoint(
         method="GET",
         path="/admin/api/data-directory",
         role="admin",

@@ -1,4 +1,6 @@
-"""The catalog over REST: browsing by category and package, search, and going through it as a whole.
+"""The shapes of the catalog. Their members have the names that those who browse it have always used.
+
+The catalog over REST: browsing by category and package, search, and going through it as a whole.
 
 What follows `/api/catalog/` is `search` or the id of a category, and nothing else; a package always has
 `/tools` behind it. So a category and a package may have the same name.
@@ -8,82 +10,228 @@ from typing import Any, Final
 
 import msgspec
 
-from toolgate.catalog.quality import Quality
+from toolgate.catalog.rows import RowQuality
 from toolgate.errors import InvalidRequest, NotFound, StorageFailed
-from toolgate.govern.backfill import MAX_BATCH, backfill
 from toolgate.govern.catalog import (
+    MAX_BATCH,
     MAX_FOUND,
     CatalogPackage,
-    Wanted,
+    CatalogQuery,
+    PackageQuality,
+    backfill_catalog,
     category_of,
+    find_visible,
     keeper_of,
     list_categories,
     list_packages,
     read_package,
-    search,
-    visible,
+    read_quality,
+    search_catalog,
 )
-from toolgate.govern.catalog_quality import PackageQuality, view_quality
-from toolgate.govern.changes.permissions import check_boundless
+from toolgate.govern.changes.permissions import check_unbounded
 from toolgate.govern.control import Control
-from toolgate.model.packages import CatalogRow
-from toolgate.surfaces.rest.catalog_shapes import (
-    BackfillAnswer,
-    CatalogPackagesAnswer,
-    CatalogPackageShown,
-    CatalogQualityAnswer,
-    CatalogSearchAnswer,
-    CatalogToolsAnswer,
-    CategoriesAnswer,
-    CategoryShown,
-    PackageQualityShown,
-    QualityShown,
-)
+from toolgate.model.packages import CatalogRow, SchemaVersion, Source
 from toolgate.surfaces.rest.framework.paging import MAX_PAGE, PAGING, encode_cursor, parse_page
-from toolgate.surfaces.rest.framework.response import Answer
-from toolgate.surfaces.rest.framework.routing import NOTHING, Call, Endpoint, Parameter
+from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse
+from toolgate.surfaces.rest.framework.routing import NO_BODY, Parameter, RestCall, RestEndpoint
+
+
+class CategoryShown(ResponseShape, frozen=True, kw_only=True):
+    """One heading, with what you can see under it."""
+
+    id: str
+    """As it stands in a path: its name, but for the few that could be misread there."""
+    name: str
+    """For people. Packages without a category are `uncategorized`."""
+    packageCount: int  # noqa: N815, as callers know it
+    toolCount: int  # noqa: N815
+
+
+class CategoriesAnswer(ResponseShape, frozen=True, kw_only=True):
+    """The categories that hold something you can see."""
+
+    categories: list[CategoryShown]
+    next_cursor: str | None
+    """For the next page. Null: this is the last."""
+
+
+class CatalogPackageShown(ResponseShape, frozen=True, kw_only=True):
+    """One package, or one server that runs from none."""
+
+    id: str
+    """Before the dot in the full names of its tools; also the id of its server."""
+    name: str
+    description: str
+    toolCount: int  # noqa: N815
+    """How many of its tools you can see. 0: none are known yet."""
+    tokens: int
+    """About what the definitions of these tools cost a model."""
+    tags: list[str]
+    version: str | None
+    """Of the package that is installed. Null: the server runs from none."""
+    source: Source
+    """How far its tools are known."""
+
+
+class CatalogPackagesAnswer(ResponseShape, frozen=True, kw_only=True):
+    """The packages of a category."""
+
+    packages: list[CatalogPackageShown]
+    next_cursor: str | None
+
+
+class CatalogToolShown(ResponseShape, frozen=True, kw_only=True):
+    """One tool. Schemas are as its server or its manifest wrote them."""
+
+    name: str
+    """As its server calls it. `*`: none of its tools are known yet."""
+    fullName: str  # noqa: N815
+    """As `?tools=` and the `tools` of a skill name it."""
+    description: str
+    inputSchema: dict[str, Any]  # noqa: N815
+    category: str
+    tags: list[str]
+    readOnly: bool  # noqa: N815
+    """It says of itself that it changes nothing."""
+    source: Source
+    """Known as its package declares it (`manifest`), as its server lists it (`discovered`), by name and
+    description alone (`summary`), or not at all (`legacy`).
+    """
+    schemaVersion: SchemaVersion  # noqa: N815
+    """Of the manifest."""
+    digest: str
+    """Of the definition, as a pin has it. Empty where only a summary is known."""
+    tokens: int
+    """About what the definition costs a model."""
+    title: str = ""
+    """Left out where there is none, as are the next two."""
+    outputSchema: dict[str, Any] | None = None  # noqa: N815
+    annotations: dict[str, Any] | None = None
+
+
+class CatalogToolsAnswer(ResponseShape, frozen=True, kw_only=True):
+    """The tools of a package."""
+
+    tools: list[CatalogToolShown]
+    next_cursor: str | None
+
+
+class ToolFound(CatalogToolShown, frozen=True, kw_only=True):
+    """One tool that was found, and where it is."""
+
+    serverId: str  # noqa: N815
+    serverName: str  # noqa: N815
+
+
+class CatalogSearchAnswer(ResponseShape, frozen=True, kw_only=True):
+    """What was found, the best first."""
+
+    tools: list[ToolFound]
+    total: int
+    """How many were found, on all pages together. Of very many only the best can be looked at."""
+    next_cursor: str | None
+    indexed: bool
+    """False for some seconds after a start: tools are still being indexed, and a later search finds more."""
+
+
+class QualityShown(ResponseShape, frozen=True, kw_only=True):
+    """Rows of the catalog, by where they come from and by what they have."""
+
+    rows: int
+    manifest: int
+    """Rows with the full definition of a manifest."""
+    discovered: int
+    """Rows with the full definition that the running server lists."""
+    summary: int
+    """Rows with a name and a description alone."""
+    legacy: int
+    """Packages whose tools are not known."""
+    with_schema: int
+    with_description: int
+
+
+class PackageQualityShown(QualityShown, frozen=True, kw_only=True):
+    """The same of one package, or of one server that runs from none."""
+
+    id: str
+    name: str
+    hidden: int
+    """Rows that callers do not see, because the fallback has ended."""
+
+
+class CatalogQualityAnswer(ResponseShape, frozen=True, kw_only=True):
+    """How well the catalog knows its tools. For an agent: the tools that it sees."""
+
+    total: QualityShown
+    full_percent: float
+    """Rows with full definitions (`manifest` and `discovered`), in percent, rounded down."""
+    summary_fallback: float | None
+    """The setting: the percentage from which the fallback is off. Null: it stays. For an agent, null."""
+    fallback_ended: bool
+    """Whether rows from `summary` and `legacy` are hidden."""
+    dependent: int
+    """Packages that have such rows."""
+    packages: list[PackageQualityShown]
+    next_cursor: str | None
+
+
+class BackfillAnswer(ResponseShape, frozen=True, kw_only=True):
+    """How far a run through the catalog has come."""
+
+    done: int
+    """Packages gone through, those of earlier batches included."""
+    total: int
+    changed: int
+    """Packages whose rows were made or made anew in this batch."""
+    failed: dict[str, str]
+    """Package to why its rows could not be made. The gateway tries again by itself."""
+    next_cursor: str | None
+    """For the next batch. Null: the run is over."""
+
 
 MAX_QUERY_CHARS: Final = 1_024
 FOUND: Final = 20
 BATCH: Final = 20
 
 
-async def show_categories(control: Control, call: Call[None]) -> Answer:
+async def show_categories(control: Control, call: RestCall[None]) -> RestResponse:
     """Every category with something in it that the caller can reach, and how much.
 
     The `id` is what stands in a path. It is the name, but `~` is written `~0` there and `/` `~1`, and the
     category `search` is `~search`.
     """
-    found = list_categories(await visible(control, call.caller))
+    found = list_categories(await find_visible(control, call.caller))
     page, next_cursor = parse_page(call.query).cut(found, lambda one: one.id)
     shown = [
         CategoryShown(id=one.id, name=one.name, packageCount=one.packages, toolCount=one.tools)
         for one in page
     ]
-    return Answer(CategoriesAnswer(categories=shown, next_cursor=next_cursor))
+    return RestResponse(CategoriesAnswer(categories=shown, next_cursor=next_cursor))
 
 
-async def show_category(control: Control, call: Call[None]) -> Answer:
+async def show_category(control: Control, call: RestCall[None]) -> RestResponse:
     """The packages of a category, and the servers without one, as far as the caller can reach them."""
-    found = list_packages(control, await visible(control, call.caller), call.ids["category"])
+    found = list_packages(control, await find_visible(control, call.caller), call.ids["category"])
     page, next_cursor = parse_page(call.query).cut(found, lambda one: one.package_id)
-    return Answer(CatalogPackagesAnswer(packages=list(map(_show_package, page)), next_cursor=next_cursor))
+    return RestResponse(
+        CatalogPackagesAnswer(packages=list(map(_show_package, page)), next_cursor=next_cursor)
+    )
 
 
-async def show_tools(control: Control, call: Call[None]) -> Answer:
+async def show_tools(control: Control, call: RestCall[None]) -> RestResponse:
     """The tools of a package that the caller can reach, with their whole schemas."""
-    package = read_package(control, await visible(control, call.caller), call.ids["package"])
+    package = read_package(control, await find_visible(control, call.caller), call.ids["package"])
     page = parse_page(call.query)
-    rows, next_cursor = page.cut(package.rows, lambda row: row.tool_name, bytes_of=_bytes)
-    return Answer({"tools": list(map(_show_tool, rows)), "next_cursor": next_cursor})
+    rows, next_cursor = page.cut(package.rows, lambda row: row.tool_name, bytes_of=_measure_row)
+    return RestResponse({"tools": list(map(_show_tool, rows)), "next_cursor": next_cursor})
 
 
-async def search_tools(control: Control, call: Call[None]) -> Answer:
+async def search_tools(control: Control, call: RestCall[None]) -> RestResponse:
     """Tools that suit the words, among those that the caller can reach; without words, all by name."""
     query = call.query
     if len(query.get("q", "")) > MAX_QUERY_CHARS:
         raise InvalidRequest(f"`q` is longer than {MAX_QUERY_CHARS} characters", hint="say it in fewer words")
-    wanted = Wanted(
+    wanted = CatalogQuery(
         query=query.get("q", "").strip(),
         category=query.get("category", ""),
         tag=query.get("tag", ""),
@@ -91,27 +239,29 @@ async def search_tools(control: Control, call: Call[None]) -> Answer:
         is_read_only=call.flag("readOnly"),
     )
     page = parse_page({"limit": str(FOUND), **query})
-    found = await search(control, await visible(control, call.caller), wanted)
+    found = await search_catalog(control, await find_visible(control, call.caller), wanted)
     # By place: a ranking has no other order.
     placed = list(enumerate(found))
-    cut, next_cursor = page.cut(placed, lambda one: f"{one[0]:08}", bytes_of=lambda one: _bytes(one[1]))
+    cut, next_cursor = page.cut(placed, lambda one: f"{one[0]:08}", bytes_of=lambda one: _measure_row(one[1]))
     tools = [
         {**_show_tool(row), "serverId": row.package_id, "serverName": row.package_name} for _, row in cut
     ]
     is_indexed = keeper_of(control).is_indexed
-    return Answer({"tools": tools, "total": len(found), "next_cursor": next_cursor, "indexed": is_indexed})
+    return RestResponse(
+        {"tools": tools, "total": len(found), "next_cursor": next_cursor, "indexed": is_indexed}
+    )
 
 
-async def show_quality(control: Control, call: Call[None]) -> Answer:
+async def show_quality(control: Control, call: RestCall[None]) -> RestResponse:
     """How many rows of the catalog have full definitions, and which packages depend on the summary fallback.
 
     Viewers, publishers and administrators see the whole catalog, hidden rows included. An agent sees the
     quality of the rows that it can see.
     """
-    view = await view_quality(control, call.caller)
+    view = await read_quality(control, call.caller)
     listed = view.dependent if call.flag("dependent") else view.packages
     page, next_cursor = parse_page(call.query).cut(listed, lambda one: one.package_id)
-    return Answer(
+    return RestResponse(
         CatalogQualityAnswer(
             total=QualityShown(**_count_rows(view.total)),
             full_percent=view.total.full_percent,
@@ -133,20 +283,20 @@ def _show_quality(package: PackageQuality, *, is_hidden: bool) -> PackageQuality
     )
 
 
-def _count_rows(quality: Quality) -> dict[str, int]:
+def _count_rows(quality: RowQuality) -> dict[str, int]:
     return {name: getattr(quality, name) for name in QualityShown.__struct_fields__}
 
 
-async def run_backfill(control: Control, call: Call[Any]) -> Answer:
+async def run_backfill(control: Control, call: RestCall[Any]) -> RestResponse:
     """Make the rows of the next packages, as far as they are not made of what there is.
 
     Begin without a cursor, and go on with the one of the answer until it is null. A run that was cut off is
     taken up by beginning again: what is done is passed over.
     """
-    check_boundless(call.caller, "the catalog is for all callers")
+    check_unbounded(call.caller, "the catalog is for all callers")
     page = parse_page({"limit": str(BATCH), **call.query})
-    done = await backfill(control, after=page.after, limit=min(page.limit, MAX_BATCH))
-    return Answer(
+    done = await backfill_catalog(control, after=page.after, limit=min(page.limit, MAX_BATCH))
+    return RestResponse(
         BackfillAnswer(
             done=done.done,
             total=done.total,
@@ -195,7 +345,7 @@ def _show_tool(row: CatalogRow) -> dict[str, Any]:
     return tool
 
 
-def _bytes(row: CatalogRow) -> int:
+def _measure_row(row: CatalogRow) -> int:
     return len(row.input_schema) + len(row.output_schema or b"") + len(row.description)
 
 
@@ -209,8 +359,8 @@ _SEARCH: Final = (
     Parameter("cursor", f"The `next_cursor` of the page before. At most {MAX_FOUND} can be looked at."),
 )
 
-ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
-    Endpoint(
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
+    RestEndpoint(
         method="GET",
         path="/api/catalog",
         role="agent",
@@ -220,7 +370,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         answer=CategoriesAnswer,
         errors=(NotFound,),
     ),
-    Endpoint(
+    RestEndpoint(
         method="GET",
         path="/api/catalog/search",
         role="agent",
@@ -230,7 +380,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         answer=CatalogSearchAnswer,
         errors=(NotFound,),
     ),
-    Endpoint(
+    RestEndpoint(
         method="GET",
         path="/api/catalog/{category}",
         role="agent",
@@ -240,7 +390,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         answer=CatalogPackagesAnswer,
         errors=(NotFound,),
     ),
-    Endpoint(
+    RestEndpoint(
         method="GET",
         path="/api/catalog/{package}/tools",
         role="agent",
@@ -250,7 +400,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         answer=CatalogToolsAnswer,
         errors=(NotFound,),
     ),
-    Endpoint(
+    RestEndpoint(
         method="GET",
         path="/api/v1/catalog/quality",
         role="agent",
@@ -263,13 +413,13 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         answer=CatalogQualityAnswer,
         errors=(NotFound,),
     ),
-    Endpoint(
+    RestEndpoint(
         method="POST",
         path="/admin/api/catalog/backfill",
         role="admin",
         summary="Fill the catalog",
         handler=run_backfill,
-        body=NOTHING,
+        body=NO_BODY,
         query=(
             Parameter(
                 "limit", f"Packages in this batch: 1 to {MAX_BATCH}, {BATCH} unless said.", form="number"

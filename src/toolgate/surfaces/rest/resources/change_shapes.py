@@ -7,15 +7,15 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, model_validator
 
 from toolgate.govern.changes.impact import ChangePlan
-from toolgate.govern.changes.pending import Edit
+from toolgate.govern.changes.pending import RecordEdit
 from toolgate.model.revisions import Kind
 from toolgate.model.revisions import Operation as Written
 from toolgate.policy.plan import TaskChange
-from toolgate.registry.records.diff import FieldDiff, Operation, diff_fields
-from toolgate.registry.records.fields import refuse
-from toolgate.registry.records.server_bodies import Body
+from toolgate.registry.records.diff import DiffOperation, FieldDiff, diff_fields
+from toolgate.registry.records.fields import field_error
+from toolgate.registry.records.server_bodies import StrictBody
 from toolgate.surfaces.rest.data_plane.policy_shapes import RefusalShown, show_refusal
-from toolgate.surfaces.rest.shapes import Revision, Shown
+from toolgate.surfaces.rest.framework.response import ResponseShape, Revision
 
 MAX_CHANGES: Final = 5_000
 
@@ -25,7 +25,7 @@ RecordSent = Annotated[
 ]
 
 
-class ChangeSent(Body):
+class ChangeSent(StrictBody):
     """One record as it shall be."""
 
     kind: ChangedKind
@@ -34,7 +34,7 @@ class ChangeSent(Body):
     body: RecordSent
 
 
-class ChangeSetSent(Body):
+class ChangeSetSent(StrictBody):
     """Records as they shall be, all of them or none. What is so already is no change."""
 
     changes: Annotated[list[ChangeSent], Field(max_length=MAX_CHANGES)]
@@ -45,7 +45,7 @@ class ChangeSetSent(Body):
 
     @model_validator(mode="after")
     def _each_once(self) -> "ChangeSetSent":
-        _check_each_once(self.changes)
+        _reject_duplicates(self.changes)
         return self
 
 
@@ -56,7 +56,7 @@ class ApplySent(ChangeSetSent):
     """The id of the plan that showed them: refuse any other effect."""
 
 
-class PlanSent(Body):
+class PlanSent(StrictBody):
     """Changes to look at: one record (`kind`, `id`, and `body` or `revision`), or a set of them."""
 
     kind: ChangedKind | None = None
@@ -77,24 +77,24 @@ class PlanSent(Body):
         is_one = sent == {"kind", "id", what} and None not in (self.kind, self.id)
         is_set = self.changes is not None and sent <= {"changes", "prune"}
         if not (is_one or is_set):
-            raise refuse("send `kind`, `id`, and `body` or `revision`; or `changes` and `prune`")
-        _check_each_once(self.changes or [])
+            raise field_error("send `kind`, `id`, and `body` or `revision`; or `changes` and `prune`")
+        _reject_duplicates(self.changes or [])
         return self
 
 
-def _check_each_once(changes: list[ChangeSent]) -> None:
+def _reject_duplicates(changes: list[ChangeSent]) -> None:
     if len({(one.kind, one.id) for one in changes}) < len(changes):
-        raise refuse("`changes` names a record twice")
+        raise field_error("`changes` names a record twice")
 
 
-class RollbackSent(Body):
+class RollbackSent(StrictBody):
     """Where to go back to."""
 
     revision: Annotated[int, Field(ge=0)]
     """Of the registry: the record becomes what it was then."""
 
 
-class FieldShown(Shown, frozen=True, kw_only=True):
+class FieldShown(ResponseShape, frozen=True, kw_only=True):
     """One field of a record. A secret is masked on both sides."""
 
     field: str
@@ -107,32 +107,32 @@ def show_fields(fields: Iterable[FieldDiff]) -> list[FieldShown]:
     return [FieldShown(field=one.field, before=one.before, after=one.after) for one in fields]
 
 
-class ChangeShown(Shown, frozen=True, kw_only=True):
+class ChangeShown(ResponseShape, frozen=True, kw_only=True):
     """One record that was, or would be, changed."""
 
-    operation: Operation
+    operation: DiffOperation
     kind: Kind
     id: str
     fields: list[FieldShown]
 
 
-def show_edits(edits: Iterable[Edit]) -> list[ChangeShown]:
+def show_edits(edits: Iterable[RecordEdit]) -> list[ChangeShown]:
     """Changes as answers hold them, sorted by kind and id."""
     found = sorted(
-        (edit for edit in edits if edit.has_effect), key=lambda edit: (edit.draft.kind, edit.draft.id)
+        (edit for edit in edits if edit.has_effect), key=lambda edit: (edit.change.kind, edit.change.id)
     )
     return [
         ChangeShown(
             operation="added" if edit.before is None else "removed" if edit.body is None else "changed",
-            kind=edit.draft.kind,
-            id=edit.draft.id,
-            fields=show_fields(diff_fields(edit.draft.kind, edit.body_before, edit.body)),
+            kind=edit.change.kind,
+            id=edit.change.id,
+            fields=show_fields(diff_fields(edit.change.kind, edit.body_before, edit.body)),
         )
         for edit in found
     ]
 
 
-class TaskPlan(Shown, frozen=True, kw_only=True):
+class TaskPlan(ResponseShape, frozen=True, kw_only=True):
     """What a change does to one task, or, with null, to callers without one. Tools are `server/tool`."""
 
     task_id: str | None
@@ -151,7 +151,7 @@ class TaskPlan(Shown, frozen=True, kw_only=True):
     several entries."""
 
 
-class PlanAnswer(Shown, frozen=True, kw_only=True):
+class PlanAnswer(ResponseShape, frozen=True, kw_only=True):
     """What changes would do to each task. Nothing has been changed."""
 
     id: str
@@ -194,7 +194,7 @@ def _show_task(change: TaskChange) -> TaskPlan:
     )
 
 
-class ApplyAnswer(Shown, frozen=True, kw_only=True):
+class ApplyAnswer(ResponseShape, frozen=True, kw_only=True):
     """What was changed, in one transaction. Nothing, where everything was so already."""
 
     revision: Revision
@@ -202,7 +202,7 @@ class ApplyAnswer(Shown, frozen=True, kw_only=True):
     warnings: list[str]
 
 
-class EntryShown(Shown, frozen=True, kw_only=True):
+class EntryShown(ResponseShape, frozen=True, kw_only=True):
     """One change of a record, without its secrets."""
 
     revision: Revision
@@ -213,7 +213,7 @@ class EntryShown(Shown, frozen=True, kw_only=True):
     fields: list[FieldShown]
 
 
-class HistoryAnswer(Shown, frozen=True, kw_only=True):
+class HistoryAnswer(ResponseShape, frozen=True, kw_only=True):
     """The changes of a record, newest first, as far as the log reaches."""
 
     revision: Revision
@@ -221,7 +221,7 @@ class HistoryAnswer(Shown, frozen=True, kw_only=True):
     entries: list[EntryShown]
 
 
-class DiffAnswer(Shown, frozen=True, kw_only=True):
+class DiffAnswer(ResponseShape, frozen=True, kw_only=True):
     """How a record differs between two revisions of the registry."""
 
     revision: Revision

@@ -5,18 +5,18 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from toolgate.errors import Compacted, InvalidRecord, NotFound
-from toolgate.govern.bounds import find_within
-from toolgate.govern.changes.commit import check_drafts, commit_drafts, warn_of_edits
-from toolgate.govern.changes.history import draft_rollback
+from toolgate.govern.changes.commit import check_changes, collect_warnings, commit_changes
+from toolgate.govern.changes.history import build_rollback
 from toolgate.govern.changes.impact import plan_edits
-from toolgate.govern.changes.pending import Draft
-from toolgate.govern.changes.workloads import kept_modules, warn_of_modules
+from toolgate.govern.changes.pending import PendingChange
+from toolgate.govern.changes.permissions import find_record_within
+from toolgate.govern.changes.workloads import list_needed_modules, warn_of_missing_modules
 from toolgate.govern.control import Control
 from toolgate.model.principals import Principal
 from toolgate.registry.records.codec import parse_id
 from toolgate.registry.records.transaction import RecordKey
-from toolgate.surfaces.rest.framework.response import Answer
-from toolgate.surfaces.rest.framework.routing import PLAN, Call, Endpoint, checked
+from toolgate.surfaces.rest.framework.response import RestResponse
+from toolgate.surfaces.rest.framework.routing import PLAN_HEADER, RestCall, RestEndpoint, validate_as
 from toolgate.surfaces.rest.resources.change_shapes import (
     ApplyAnswer,
     ApplySent,
@@ -29,76 +29,76 @@ from toolgate.surfaces.rest.resources.change_shapes import (
 from toolgate.surfaces.rest.resources.collection import WRITE_ERRORS
 
 
-async def plan_changes(control: Control, call: Call[PlanSent]) -> Answer:
+async def plan_changes(control: Control, call: RestCall[PlanSent]) -> RestResponse:
     """What changes of records would do to each task: written, taken back or, with a null body, deleted.
 
     Nothing is changed. A change that names its plan is made as that showed it, or not at all.
     """
     served = control.gateway.snapshot
-    drafts = await _parse_plan(control, call.caller, call.body)
-    edits, listing = await check_drafts(control, call.caller, drafts, prune=call.body.prune)
+    drafts = await _parse_plan_drafts(control, call.caller, call.body)
+    edits, listing = await check_changes(control, call.caller, drafts, prune=call.body.prune)
     plan = await plan_edits(control, edits)
     warnings = [
-        *warn_of_modules(edits, await kept_modules(control, edits)),
-        *await warn_of_edits(served, edits),
+        *warn_of_missing_modules(edits, await list_needed_modules(control, edits)),
+        *await collect_warnings(served, edits),
     ]
-    return Answer(await show_plan(plan, revision=listing.revision, warnings=warnings))
+    return RestResponse(await show_plan(plan, revision=listing.revision, warnings=warnings))
 
 
-async def _parse_plan(control: Control, actor: Principal, sent: PlanSent) -> list[Draft]:
+async def _parse_plan_drafts(control: Control, actor: Principal, sent: PlanSent) -> list[PendingChange]:
     if sent.changes is not None:
-        return _declare(sent.changes)
+        return _parse_drafts(sent.changes)
     assert sent.kind is not None
     assert sent.id is not None
     record_id = parse_id(sent.kind, sent.id)
     if sent.revision is not None:
         key = RecordKey(sent.kind, record_id)
-        return [await draft_rollback(control, actor, key, revision=sent.revision, if_revision=None)]
+        return [await build_rollback(control, actor, key, revision=sent.revision, if_revision=None)]
     if sent.body is None:
-        await find_within(control, actor, sent.kind, record_id)
-    return [Draft(kind=sent.kind, id=record_id, sent=sent.body)]
+        await find_record_within(control, actor, sent.kind, record_id)
+    return [PendingChange(kind=sent.kind, id=record_id, sent=sent.body)]
 
 
-async def apply_changes(control: Control, call: Call[ApplySent]) -> Answer:
+async def apply_changes(control: Control, call: RestCall[ApplySent]) -> RestResponse:
     """Make records what they shall be: all of them or none, and nothing where everything is so already."""
     sent = call.body
-    done = await commit_drafts(
+    done = await commit_changes(
         control,
         call.caller,
-        _declare(sent.changes),
+        _parse_drafts(sent.changes),
         plan_id=sent.plan if sent.plan is not None else call.plan_id,
         prune=sent.prune,
     )
     changes = await asyncio.to_thread(show_edits, done.edits)
-    return Answer(ApplyAnswer(revision=done.revision, changes=changes, warnings=done.warnings))
+    return RestResponse(ApplyAnswer(revision=done.revision, changes=changes, warnings=done.warnings))
 
 
-def _declare(changes: Iterable[ChangeSent]) -> list[Draft]:
+def _parse_drafts(changes: Iterable[ChangeSent]) -> list[PendingChange]:
     return [
-        Draft(kind=one.kind, id=parse_id(one.kind, one.id), sent=one.body, is_declared=True)
+        PendingChange(kind=one.kind, id=parse_id(one.kind, one.id), sent=one.body, is_declared=True)
         for one in changes
     ]
 
 
-ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
-    Endpoint(
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
+    RestEndpoint(
         method="POST",
         path="/admin/api/plan",
         role="viewer",
         summary="Show what changes would do",
         handler=plan_changes,
-        body=checked(PlanSent),
+        body=validate_as(PlanSent),
         answer=PlanAnswer,
         errors=(InvalidRecord, NotFound, Compacted),
     ),
-    Endpoint(
+    RestEndpoint(
         method="POST",
         path="/admin/api/apply",
         role="publisher",
         summary="Make several changes at once",
         handler=apply_changes,
-        body=checked(ApplySent),
-        headers=(PLAN,),
+        body=validate_as(ApplySent),
+        headers=(PLAN_HEADER,),
         answer=ApplyAnswer,
         errors=WRITE_ERRORS,
     ),

@@ -1,28 +1,82 @@
-"""Chat upstreams: their records, and a look at whether one answers."""
+"""The shapes around chat upstreams. What one is, the registry alone decides; here stands what REST adds.
+
+Chat upstreams: their records, and a look at whether one answers.
+"""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from pydantic import Field, create_model
 
 from toolgate.errors import InvalidRecord, NotFound, PlanOutdated, PlanRequired
-from toolgate.govern.changes.commit import note
+from toolgate.govern.changes.commit import audit_change
 from toolgate.govern.control import Control
 from toolgate.model.chat import ChatUpstream
-from toolgate.policy.patterns import matches_text
+from toolgate.policy.patterns import matches_glob
 from toolgate.redaction.records import redact_text
-from toolgate.surfaces.rest.chat_shapes import (
-    MAX_MODELS,
-    ChatTrialAnswer,
-    ChatUpstreamList,
-    ChatUpstreamSent,
-    ChatUpstreamShown,
-    ChatUpstreamWritten,
-)
-from toolgate.surfaces.rest.framework.response import Answer
-from toolgate.surfaces.rest.framework.routing import PLAN, Call, Endpoint, unchecked
-from toolgate.surfaces.rest.resources.collection import Collection, collection_endpoints
-from toolgate.surfaces.rest.resources.trials import record_to_try
+from toolgate.registry.records.chat_bodies import ChatUpstreamBody
+from toolgate.registry.records.fields import UpstreamId
+from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse, Revision
+from toolgate.surfaces.rest.framework.routing import PLAN_HEADER, RestCall, RestEndpoint, accept_as
+from toolgate.surfaces.rest.resources.collection import RecordCollection, collection_endpoints
+from toolgate.surfaces.rest.resources.record_shapes import ID, Digest, Ignored, NextCursor
+from toolgate.surfaces.rest.resources.trials import resolve_trial_record
 
-CHAT_UPSTREAMS: Final = Collection(
+MAX_MODELS: Final = 1_000
+"""Shown of those that an upstream lists."""
+
+
+class ChatUpstreamShown(ChatUpstreamBody):
+    """A chat upstream, with secrets masked."""
+
+    revision: Revision
+
+
+ChatUpstreamSent = create_model(
+    "ChatUpstreamSent",
+    __base__=ChatUpstreamBody,
+    __doc__="A chat upstream to be stored.",
+    upstream_id=(Annotated[UpstreamId | None, ID], None),
+    revision=(Ignored, None),
+)
+
+
+class ChatUpstreamList(ResponseShape, frozen=True, kw_only=True):
+    """A page of the chat upstreams, at one revision."""
+
+    revision: Revision
+    digest: Digest = ""
+    chat_upstreams: list[ChatUpstreamShown]
+    next_cursor: NextCursor
+
+
+class ChatUpstreamWritten(ResponseShape, frozen=True, kw_only=True):
+    """A chat upstream as it is stored now."""
+
+    revision: Revision
+    chat_upstream: ChatUpstreamShown
+    warnings: list[str]
+    """What is amiss with it."""
+
+
+class ChatTrialAnswer(ResponseShape, frozen=True, kw_only=True):
+    """What came of asking a chat upstream for its models once, beside the connections in use."""
+
+    ok: bool
+    took_ms: Annotated[int, Field(ge=0)]
+    found: Annotated[int, Field(ge=0)]
+    """How many models it lists."""
+    admitted: list[str]
+    """Those of them that callers get: its patterns admit them."""
+    others: list[str]
+    """Those that callers do not get."""
+    error: str
+    """What went wrong; empty: nothing did."""
+    hint: str
+    """What to do about it."""
+
+
+CHAT_UPSTREAMS: Final = RecordCollection(
     kind="chat_upstream",
     path="/admin/api/chat-upstreams",
     sent=ChatUpstreamSent,
@@ -32,22 +86,22 @@ CHAT_UPSTREAMS: Final = Collection(
 )
 
 
-async def try_upstream(control: Control, call: Call[Mapping[str, Any]]) -> Answer:
+async def try_upstream(control: Control, call: RestCall[Mapping[str, Any]]) -> RestResponse:
     """Ask a chat upstream once for its models, beside the connections in use; no model is asked anything.
 
     It is the saved one; or, where a record is sent, that one, which must be fit to be saved and is not. The
     process that answers asks, which may see another network and other secrets than the nodes do.
     """
     upstream_id = call.ids["upstream_id"]
-    record = await record_to_try(control, call, "chat_upstream", upstream_id)
+    record = await resolve_trial_record(control, call, "chat_upstream", upstream_id)
     assert isinstance(record, ChatUpstream)
     if control.try_models is None:
         raise NotFound("no chat upstream can be tried from this process", hint="try it from `toolgate up`")
-    note(control, call.caller, operation="test", kind="chat_upstream", record_id=upstream_id)
+    audit_change(control, call.caller, operation="test", kind="chat_upstream", record_id=upstream_id)
     trial = await control.try_models(record)
     names = sorted(set(trial.models))
-    admitted = [name for name in names if any(matches_text(one, name) for one in record.models)]
-    return Answer(
+    admitted = [name for name in names if any(matches_glob(one, name) for one in record.models)]
+    return RestResponse(
         ChatTrialAnswer(
             ok=not trial.error,
             took_ms=trial.took_ms,
@@ -60,16 +114,16 @@ async def try_upstream(control: Control, call: Call[Mapping[str, Any]]) -> Answe
     )
 
 
-ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
     *collection_endpoints(CHAT_UPSTREAMS),
-    Endpoint(
+    RestEndpoint(
         method="POST",
         path=f"{CHAT_UPSTREAMS.path}/{{upstream_id}}/test",
         role="admin",
         summary="Try a chat upstream",
         handler=try_upstream,
-        body=unchecked(ChatUpstreamSent, may_be_empty=True),
-        headers=(PLAN,),
+        body=accept_as(ChatUpstreamSent, may_be_empty=True),
+        headers=(PLAN_HEADER,),
         answer=ChatTrialAnswer,
         errors=(NotFound, InvalidRecord, PlanRequired, PlanOutdated),
     ),

@@ -8,18 +8,23 @@ from typing import Annotated, Any, Final
 from pydantic import Field, JsonValue
 
 from toolgate.errors import InvalidRecord, InvalidRequest
-from toolgate.govern.changes.commit import check_drafts, commit_drafts, sift_drafts, warn_of_edits
+from toolgate.govern.changes.commit import (
+    check_changes,
+    collect_warnings,
+    commit_changes,
+    select_valid_changes,
+)
 from toolgate.govern.changes.impact import plan_edits
-from toolgate.govern.changes.pending import Draft, Edit
+from toolgate.govern.changes.pending import PendingChange, RecordEdit
 from toolgate.govern.control import Control
 from toolgate.model.servers import ServerRecord
-from toolgate.registry.interchange.imports import Format, Imports, parse_imports
+from toolgate.registry.interchange.imports import ImportFormat, ImportResult, parse_imports
 from toolgate.registry.records.codec import parse_id
 from toolgate.registry.records.fields import Patterns, ServerId
-from toolgate.registry.records.server_bodies import Body
-from toolgate.surfaces.rest.forms import FormField
-from toolgate.surfaces.rest.framework.response import Answer
-from toolgate.surfaces.rest.framework.routing import PLAN, Call, Endpoint, checked
+from toolgate.registry.records.server_bodies import StrictBody
+from toolgate.surfaces.rest.framework.request import FormField
+from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse, Revision
+from toolgate.surfaces.rest.framework.routing import PLAN_HEADER, RestCall, RestEndpoint, validate_as
 from toolgate.surfaces.rest.resources.change_shapes import (
     MAX_CHANGES,
     ChangeShown,
@@ -29,7 +34,6 @@ from toolgate.surfaces.rest.resources.change_shapes import (
 )
 from toolgate.surfaces.rest.resources.collection import WRITE_ERRORS
 from toolgate.surfaces.rest.resources.servers import SERVERS
-from toolgate.surfaces.rest.shapes import Revision, Shown
 
 _MAX_NAMED: Final = 8
 """Servers named in a warning, which is read in a terminal."""
@@ -38,12 +42,12 @@ _FORM_FLAGGED: Final = ("skip_invalid", "dry_run")
 _FORM_FLAGS: Final = {"true": True, "false": False}
 
 
-class ImportSent(Body):
+class ImportSent(StrictBody):
     """Definitions of servers, as another program keeps them."""
 
     content: dict[str, JsonValue] | list[JsonValue] | str
     """The file: JSON as it is, or as text, which may hold comments; or TOML, or a catalog's YAML, as text."""
-    format: Format = "auto"
+    format: ImportFormat = "auto"
     """`mcpServers` (Claude, Cursor, VS Code), `server.json` (the official registry), `docker` (a catalog of
     Docker's MCP gateway), `registry` (our own)."""
     allowed_tools: Patterns = Field(default_factory=list)
@@ -56,7 +60,7 @@ class ImportSent(Body):
     """Say what would change, and change nothing."""
 
 
-class SkippedShown(Shown, frozen=True, kw_only=True):
+class SkippedShown(ResponseShape, frozen=True, kw_only=True):
     """A definition that no record could be made of, or whose record could not be stored."""
 
     name: str
@@ -64,7 +68,7 @@ class SkippedShown(Shown, frozen=True, kw_only=True):
     reason: str
 
 
-class ImportAnswer(Shown, frozen=True, kw_only=True):
+class ImportAnswer(ResponseShape, frozen=True, kw_only=True):
     """What became of the definitions."""
 
     revision: Revision
@@ -79,7 +83,7 @@ class ImportAnswer(Shown, frozen=True, kw_only=True):
     """Of a dry run: what it would do to each task."""
 
 
-async def import_servers(control: Control, call: Call[ImportSent]) -> Answer:
+async def import_servers(control: Control, call: RestCall[ImportSent]) -> RestResponse:
     """Store the servers that a file of another program defines. What is allowed of a known one stays so.
 
     The file may also be uploaded as `multipart/form-data`: the part `file`, and the other members as parts of
@@ -89,16 +93,16 @@ async def import_servers(control: Control, call: Call[ImportSent]) -> Answer:
     found = await asyncio.to_thread(parse_imports, sent.content, sent.format)
     if len(found.bodies) > MAX_CHANGES:
         raise InvalidRecord(f"the file defines more than {MAX_CHANGES} servers")
-    drafts = await _wanted(control, call, found)
+    drafts = await _select_drafts(control, call, found)
     if not sent.dry_run:
-        done = await commit_drafts(control, call.caller, drafts, plan_id=call.plan_id)
+        done = await commit_changes(control, call.caller, drafts, plan_id=call.plan_id)
         shown = await asyncio.to_thread(show_edits, done.edits)
         warnings = [*done.warnings, *_warn_of_denied(done.edits)]
-        return Answer(_answer(found, done.revision, shown, warnings=warnings))
-    edits, listing = await check_drafts(control, call.caller, drafts)
-    warnings = [*await warn_of_edits(served, edits), *_warn_of_denied(edits)]
+        return RestResponse(_show_import(found, done.revision, shown, warnings=warnings))
+    edits, listing = await check_changes(control, call.caller, drafts)
+    warnings = [*await collect_warnings(served, edits), *_warn_of_denied(edits)]
     plan = await show_plan(await plan_edits(control, edits), revision=listing.revision, warnings=warnings)
-    return Answer(_answer(found, listing.revision, plan.changes, warnings=warnings, effect=plan))
+    return RestResponse(_show_import(found, listing.revision, plan.changes, warnings=warnings, effect=plan))
 
 
 def _read_form(parts: Sequence[FormField]) -> dict[str, Any]:
@@ -117,7 +121,9 @@ def _read_form(parts: Sequence[FormField]) -> dict[str, Any]:
     return sent
 
 
-async def _wanted(control: Control, call: Call[ImportSent], found: Imports) -> list[Draft]:
+async def _select_drafts(
+    control: Control, call: RestCall[ImportSent], found: ImportResult
+) -> list[PendingChange]:
     """What of the file is to be stored. What cannot be joins what was skipped, where that was asked for."""
     sent = call.body
     drafts = [_draft(body, sent.allowed_tools) for body in found.bodies]
@@ -125,24 +131,24 @@ async def _wanted(control: Control, call: Call[ImportSent], found: Imports) -> l
         wanted = set(sent.only)
         drafts = [draft for draft in drafts if draft.id in wanted]
     if sent.skip_invalid:
-        drafts, wrong = await sift_drafts(control, call.caller, drafts)
+        drafts, wrong = await select_valid_changes(control, call.caller, drafts)
         found.skipped.update(wrong)
     return drafts
 
 
-def _draft(body: Mapping[str, Any], allowed: list[str]) -> Draft:
+def _draft(body: Mapping[str, Any], allowed: list[str]) -> PendingChange:
     server_id = parse_id("server", body["server_id"])
     sent = dict(body)
     if allowed:
         sent["allowed_tools"] = allowed
     # What is allowed now is looked up when the draft is checked, in the turn that commits it.
-    return Draft(kind="server", id=server_id, sent=sent, is_declared=True, keeping=("allowed_tools",))
+    return PendingChange(kind="server", id=server_id, sent=sent, is_declared=True, keeping=("allowed_tools",))
 
 
-def _warn_of_denied(edits: Sequence[Edit]) -> Iterator[str]:
+def _warn_of_denied(edits: Sequence[RecordEdit]) -> Iterator[str]:
     """The files of other programs allow nothing, so a server that was only imported offers nothing."""
     denied = [
-        f"`{edit.draft.id}`"
+        f"`{edit.change.id}`"
         for edit in edits
         if isinstance(edit.record, ServerRecord) and not edit.record.allowed_tools
     ]
@@ -151,8 +157,8 @@ def _warn_of_denied(edits: Sequence[Edit]) -> Iterator[str]:
         yield f"no tool is allowed yet of {shown}: import again with `--allow '*'`, or set `allowed_tools`"
 
 
-def _answer(
-    found: Imports,
+def _show_import(
+    found: ImportResult,
     revision: int,
     changes: list[ChangeShown],
     *,
@@ -170,15 +176,15 @@ def _answer(
     )
 
 
-ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
-    Endpoint(
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
+    RestEndpoint(
         method="POST",
         path=f"{SERVERS.path}/import",
         role="admin",
         summary="Import servers of another program",
         handler=import_servers,
-        body=replace(checked(ImportSent), from_form=_read_form),
-        headers=(PLAN,),
+        body=replace(validate_as(ImportSent), parse_form_fields=_read_form),
+        headers=(PLAN_HEADER,),
         answer=ImportAnswer,
         errors=WRITE_ERRORS,
     ),

@@ -10,21 +10,20 @@ from toolgate.govern.integrations import (
     list_choices,
     list_integrations,
     reset_integration,
-    switch_integration,
+    set_integration,
 )
 from toolgate.model.principals import IntegrationState
-from toolgate.registry.records.server_bodies import Body
+from toolgate.registry.records.server_bodies import StrictBody
 from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
-from toolgate.surfaces.rest.framework.response import Answer
-from toolgate.surfaces.rest.framework.routing import Call, Endpoint, checked
+from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse, Revision
+from toolgate.surfaces.rest.framework.routing import RestCall, RestEndpoint, validate_as
 from toolgate.surfaces.rest.resources.record_shapes import Deleted, NextCursor
-from toolgate.surfaces.rest.shapes import Revision, Shown
 
 _OWN: Final = "/api/v1/me/integrations"
 _ALL: Final = "/admin/api/integrations"
 
 
-class IntegrationSent(Body):
+class IntegrationSent(StrictBody):
     """How much of a server the caller wants to have."""
 
     state: IntegrationState
@@ -32,7 +31,7 @@ class IntegrationSent(Body):
     its prompts and resources. `off`: nothing."""
 
 
-class IntegrationShown(Shown, frozen=True, kw_only=True):
+class IntegrationShown(ResponseShape, frozen=True, kw_only=True):
     """A server within the caller's ceiling, and how much of it the caller has switched on."""
 
     server_id: str
@@ -55,7 +54,7 @@ class IntegrationSwitched(IntegrationShown, frozen=True, kw_only=True):
     """From this revision of the registry on, every node decides by it."""
 
 
-class IntegrationsAnswer(Shown, frozen=True, kw_only=True):
+class IntegrationsAnswer(ResponseShape, frozen=True, kw_only=True):
     """A page of them, sorted by server."""
 
     revision: Revision
@@ -65,7 +64,7 @@ class IntegrationsAnswer(Shown, frozen=True, kw_only=True):
     next_cursor: NextCursor
 
 
-class ChoiceShown(Shown, frozen=True, kw_only=True):
+class ChoiceShown(ResponseShape, frozen=True, kw_only=True):
     """What one caller has chosen."""
 
     choice_id: str
@@ -76,44 +75,46 @@ class ChoiceShown(Shown, frozen=True, kw_only=True):
     updated_at_ms: int
 
 
-class ChoicesAnswer(Shown, frozen=True, kw_only=True):
+class ChoicesAnswer(ResponseShape, frozen=True, kw_only=True):
     """A page of them, sorted by id."""
 
     choices: list[ChoiceShown]
     next_cursor: NextCursor
 
 
-async def show_integrations(control: Control, call: Call[None]) -> Answer:
+async def show_integrations(control: Control, call: RestCall[None]) -> RestResponse:
     """Every server within your key's ceiling, and how much of it you have switched on."""
     revision = control.gateway.snapshot.revision
     found = await list_integrations(control, call.caller)
     shown, more = parse_page(call.query).cut(found, lambda one: one.server_id)
-    return Answer(
+    return RestResponse(
         IntegrationsAnswer(
             revision=revision,
             default=call.caller.integrations,
-            integrations=[IntegrationShown(**_fields(one)) for one in shown],
+            integrations=[IntegrationShown(**_integration_members(one)) for one in shown],
             next_cursor=more,
         )
     )
 
 
-async def switch(control: Control, call: Call[IntegrationSent]) -> Answer:
+async def put_integration(control: Control, call: RestCall[IntegrationSent]) -> RestResponse:
     """Switch a server on or off for yourself: in every session, chat and run with your key, from now on.
 
     It only narrows. A server that your key does not reach answers like one that does not exist.
     """
-    found, revision = await switch_integration(control, call.caller, call.ids["server_id"], call.body.state)
-    return Answer(IntegrationSwitched(**_fields(found), revision=revision), revision=revision)
+    found, revision = await set_integration(control, call.caller, call.ids["server_id"], call.body.state)
+    return RestResponse(
+        IntegrationSwitched(**_integration_members(found), revision=revision), revision=revision
+    )
 
 
-async def reset(control: Control, call: Call[None]) -> Answer:
+async def unset_integration(control: Control, call: RestCall[None]) -> RestResponse:
     """Have of a server what your key gives before you choose."""
     revision = await reset_integration(control, call.caller, call.ids["server_id"])
-    return Answer(Deleted(revision=revision, warnings=[]))
+    return RestResponse(Deleted(revision=revision, warnings=[]))
 
 
-async def show_choices(control: Control, call: Call[None]) -> Answer:
+async def show_choices(control: Control, call: RestCall[None]) -> RestResponse:
     """What all callers have chosen for themselves."""
     shown, more = parse_page(call.query).cut(await list_choices(control, call.caller), lambda one: one.id)
     choices = [
@@ -126,16 +127,16 @@ async def show_choices(control: Control, call: Call[None]) -> Answer:
         )
         for one in shown
     ]
-    return Answer(ChoicesAnswer(choices=choices, next_cursor=more))
+    return RestResponse(ChoicesAnswer(choices=choices, next_cursor=more))
 
 
-async def forget(control: Control, call: Call[None]) -> Answer:
+async def reset_choices(control: Control, call: RestCall[None]) -> RestResponse:
     """Reset all that one caller has chosen: it has what its key gives before it chooses."""
     revision = await forget_choice(control, call.caller, call.ids["choice_id"])
-    return Answer(Deleted(revision=revision, warnings=[]))
+    return RestResponse(Deleted(revision=revision, warnings=[]))
 
 
-def _fields(one: Integration) -> dict[str, Any]:
+def _integration_members(one: Integration) -> dict[str, Any]:
     return {
         "server_id": one.server_id,
         "display_name": one.display_name,
@@ -147,8 +148,8 @@ def _fields(one: Integration) -> dict[str, Any]:
     }
 
 
-ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
-    Endpoint(
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
+    RestEndpoint(
         method="GET",
         path=_OWN,
         role="agent",
@@ -157,26 +158,26 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         query=PAGING,
         answer=IntegrationsAnswer,
     ),
-    Endpoint(
+    RestEndpoint(
         method="PUT",
         path=f"{_OWN}/{{server_id}}",
         role="agent",
         summary="Switch an integration on or off for yourself",
-        handler=switch,
-        body=checked(IntegrationSent),
+        handler=put_integration,
+        body=validate_as(IntegrationSent),
         answer=IntegrationSwitched,
         errors=(InvalidRecord, NotFound, Conflict, TooManyAttempts, StorageFailed),
     ),
-    Endpoint(
+    RestEndpoint(
         method="DELETE",
         path=f"{_OWN}/{{server_id}}",
         role="agent",
         summary="Reset an integration to the default of your key",
-        handler=reset,
+        handler=unset_integration,
         answer=Deleted,
         errors=(NotFound, Conflict, TooManyAttempts, StorageFailed),
     ),
-    Endpoint(
+    RestEndpoint(
         method="GET",
         path=_ALL,
         role="admin",
@@ -185,12 +186,12 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         query=PAGING,
         answer=ChoicesAnswer,
     ),
-    Endpoint(
+    RestEndpoint(
         method="DELETE",
         path=f"{_ALL}/{{choice_id}}",
         role="admin",
         summary="Reset the integrations of a caller",
-        handler=forget,
+        handler=reset_choices,
         answer=Deleted,
         errors=(NotFound, Conflict, StorageFailed),
     ),

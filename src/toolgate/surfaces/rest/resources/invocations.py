@@ -1,17 +1,25 @@
-"""Running tasks: begin a run, wait for it or not, look at it, follow it, end it.
+"""Invocations as this surface takes and shows them.
+
+Running tasks: begin a run, wait for it or not, look at it, follow it, end it.
 
 Whoever waits for a run and goes away ends it, for nobody would read what comes out of it; unless it gave a
 key by which it can ask again.
 """
 
 import asyncio
+import base64
+import binascii
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
+
+import msgspec
+from pydantic import Field
 
 from toolgate.errors import (
     BodyTooLarge,
     Conflict,
+    InvalidRequest,
     NotFound,
     NoWorkload,
     QueueFull,
@@ -20,28 +28,232 @@ from toolgate.errors import (
 )
 from toolgate.govern.control import Control
 from toolgate.govern.invocations import (
-    await_end,
     cancel_invocation,
+    enqueue_invocation,
     find_invocation,
-    invoke,
     list_invocations,
+    wait_for_end,
 )
-from toolgate.model.invocations import ENDED, Invocation, InvocationState, LogLine
-from toolgate.registry.invocations.contract import Mark
+from toolgate.model.invocations import (
+    ENDED,
+    MAX_INPUT_BYTES,
+    EndedBy,
+    Invocation,
+    InvocationResult,
+    InvocationState,
+    LogLevel,
+    LogLine,
+    LogStream,
+)
+from toolgate.registry.invocations.contract import InvocationProgress
+from toolgate.registry.records.server_bodies import StrictBody
 from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
-from toolgate.surfaces.rest.framework.response import EVENTS, Answer
-from toolgate.surfaces.rest.framework.routing import NOTHING, Call, Endpoint, Parameter, checked
-from toolgate.surfaces.rest.framework.streams import LAST_ID, encode_event, parse_last_id, stream_answer
-from toolgate.surfaces.rest.invocation_shapes import (
-    InvocationsAnswer,
-    InvocationSent,
-    InvocationShown,
-    LinesAnswer,
-    show_invocation,
-    show_line,
-    summarize,
+from toolgate.surfaces.rest.framework.response import EVENTS, NoBody, ResponseShape, RestResponse, Revision
+from toolgate.surfaces.rest.framework.routing import NO_BODY, Parameter, RestCall, RestEndpoint, validate_as
+from toolgate.surfaces.rest.framework.streams import (
+    LAST_EVENT_ID,
+    encode_named_event,
+    parse_last_event_id,
+    stream_response,
 )
-from toolgate.surfaces.rest.shapes import NoBody
+
+MAX_WAIT_S: Final = 300
+
+
+class InvocationSent(StrictBody):
+    """What a run is begun with."""
+
+    input: str | None = None
+    """Its standard input, as text. Of this and `input_base64`, at most one."""
+    input_base64: str | None = None
+    """Its standard input, as bytes."""
+    mode: Literal["sync", "async"] = "sync"
+    """`sync`: answer when it has ended. `async`: answer at once."""
+    wait_s: Annotated[int, Field(ge=0, le=MAX_WAIT_S)] = MAX_WAIT_S
+    """How long a `sync` answer may take. What has not ended by then goes on."""
+
+    @property
+    def input_bytes(self) -> bytes:
+        """Raises InvalidRequest, BodyTooLarge."""
+        if self.input is not None and self.input_base64 is not None:
+            raise InvalidRequest("of `input` and `input_base64`, one is enough")
+        found = (self.input or "").encode() if self.input_base64 is None else _decode(self.input_base64)
+        if len(found) > MAX_INPUT_BYTES:
+            raise BodyTooLarge(f"the input is larger than {MAX_INPUT_BYTES} bytes")
+        return found
+
+
+def _decode(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise InvalidRequest("`input_base64` is not base64") from None
+
+
+class UsageShown(ResponseShape, frozen=True, kw_only=True):
+    """What a run took."""
+
+    fuel: int
+    """Instructions, about."""
+    wall_ms: int
+    memory_bytes: int
+    hostcalls: int
+    tool_calls: int
+    model_asks: int
+
+
+class CallShown(ResponseShape, frozen=True, kw_only=True):
+    """A call of a tool that a run, or a model it asked, has made."""
+
+    server_id: str
+    tool: str
+    code: str
+    """Of its failure; empty where it went well."""
+    ms: int
+
+
+class EndingShown(ResponseShape, frozen=True, kw_only=True):
+    """How a run ended."""
+
+    ended_by: EndedBy
+    exit_code: int | None
+    """Where the guest itself ended."""
+    message: str
+    """Of any other end: what happened, and what to do."""
+    stdout: str | None
+    stdout_base64: str | None
+    """Where it is not UTF-8, and `stdout` is null."""
+    stderr: str | None
+    stderr_base64: str | None
+    is_truncated: bool
+    """Some of its output was dropped, because it was more than `limits.max_output_bytes`."""
+    usage: UsageShown
+    calls: list[CallShown] = msgspec.field(default_factory=list)
+    """The first of them; `usage.tool_calls` counts all."""
+
+
+class InvocationSummary(ResponseShape, frozen=True, kw_only=True):
+    """One invocation, without what came out of it."""
+
+    invocation_id: str
+    task_id: str
+    principal: str
+    """Whose it is."""
+    state: InvocationState
+    revision: Revision
+    """Of the registry when it was made."""
+    created_ms: int
+    started_ms: int | None
+    ended_ms: int | None
+    attempt: int
+    """How often a node has taken it."""
+    retries: int
+    """How often it may be begun again, where its node is lost."""
+    is_cancel_asked: bool
+    ended_by: EndedBy | None
+    exit_code: int | None
+
+
+class InvocationShown(InvocationSummary, frozen=True, kw_only=True):
+    """One invocation with all there is of it."""
+
+    ending: EndingShown | None
+    """Null until it has ended."""
+
+
+class InvocationsAnswer(ResponseShape, frozen=True, kw_only=True):
+    """A page of them, the newest first."""
+
+    invocations: list[InvocationSummary]
+    next_cursor: str | None = None
+    """For the page after this one, where there is one."""
+
+
+class LineShown(ResponseShape, frozen=True, kw_only=True):
+    """One line that a guest wrote."""
+
+    seq: int
+    at_ms: int
+    stream: LogStream
+    level: LogLevel
+    text: str
+
+
+class LinesAnswer(ResponseShape, frozen=True, kw_only=True):
+    """Lines of a log, the oldest first."""
+
+    state: InvocationState
+    """Of the invocation, from before its lines were read: once it has ended and none comes, that was all."""
+    lines: list[LineShown]
+
+
+def summarize(invocation: Invocation) -> InvocationSummary:
+    """As in a list."""
+    ending = invocation.ending
+    return InvocationSummary(
+        invocation_id=invocation.invocation_id,
+        task_id=invocation.task_id,
+        principal=invocation.principal.id,
+        state=invocation.state,
+        revision=invocation.revision,
+        created_ms=invocation.created_ms,
+        started_ms=invocation.started_ms,
+        ended_ms=invocation.ended_ms,
+        attempt=invocation.attempt,
+        retries=invocation.retries,
+        is_cancel_asked=invocation.is_cancel_asked,
+        ended_by=None if ending is None else ending.ended_by,
+        exit_code=None if ending is None else ending.exit_code,
+    )
+
+
+def show_invocation(invocation: Invocation) -> InvocationShown:
+    """All of it."""
+    summary = summarize(invocation)
+    members = {name: getattr(summary, name) for name in InvocationSummary.__struct_fields__}
+    ending = invocation.ending
+    return InvocationShown(**members, ending=None if ending is None else _show_ending(ending))
+
+
+def _show_ending(ending: InvocationResult) -> EndingShown:
+    stdout, stdout_base64 = _text_or_base64(ending.stdout)
+    stderr, stderr_base64 = _text_or_base64(ending.stderr)
+    usage = ending.usage
+    return EndingShown(
+        ended_by=ending.ended_by,
+        exit_code=ending.exit_code,
+        message=ending.message,
+        stdout=stdout,
+        stdout_base64=stdout_base64,
+        stderr=stderr,
+        stderr_base64=stderr_base64,
+        is_truncated=ending.is_truncated,
+        usage=UsageShown(
+            fuel=usage.fuel,
+            wall_ms=usage.wall_ms,
+            memory_bytes=usage.memory_bytes,
+            hostcalls=usage.hostcalls,
+            tool_calls=usage.tool_calls,
+            model_asks=usage.model_asks,
+        ),
+        calls=[
+            CallShown(server_id=one.server_id, tool=one.tool, code=one.code, ms=one.ms)
+            for one in ending.calls
+        ],
+    )
+
+
+def _text_or_base64(data: bytes) -> tuple[str | None, str | None]:
+    try:
+        return data.decode(), None
+    except UnicodeDecodeError:
+        return None, base64.b64encode(data).decode()
+
+
+def show_line(line: LogLine) -> LineShown:
+    """One line."""
+    return LineShown(seq=line.seq, at_ms=line.at_ms, stream=line.stream, level=line.level, text=line.text)
+
 
 PAGE_OF_LINES: Final = 1_000
 CANCEL_S: Final = 5.0
@@ -53,7 +265,7 @@ _ALL: Final = "/api/v1/tasks/{task_id}/invocations"
 _ONE: Final = f"{_ALL}/{{invocation_id}}"
 
 
-async def begin_invocation(control: Control, call: Call[InvocationSent]) -> Answer:
+async def start_invocation(control: Control, call: RestCall[InvocationSent]) -> RestResponse:
     """Run the task's workload as the caller, under the task's policy.
 
     200: it has ended, well or not. 202: it is queued or runs, and `Location` says where it is found. Whoever
@@ -61,18 +273,20 @@ async def begin_invocation(control: Control, call: Call[InvocationSent]) -> Answ
     """
     key, sent = call.headers.get(IDEMPOTENCY_KEY.name), call.body
     task_id = call.ids["task_id"]
-    made = await invoke(control, call.caller, task_id, given=sent.input_bytes, idempotency_key=key)
+    made = await enqueue_invocation(
+        control, call.caller, task_id, given=sent.input_bytes, idempotency_key=key
+    )
     found = made.invocation
     if sent.mode == "sync":
-        found = await _awaited(control, found, sent.wait_s, is_kept=key is not None)
+        found = await _await_or_cancel(control, found, sent.wait_s, is_kept=key is not None)
     shown, has_ended = show_invocation(found), found.state in ENDED
     location = f"/api/v1/tasks/{task_id}/invocations/{found.invocation_id}"
-    return Answer(shown, 200 if has_ended else 202, headers={"location": location})
+    return RestResponse(shown, 200 if has_ended else 202, headers={"location": location})
 
 
-async def _awaited(control: Control, made: Invocation, wait_s: int, *, is_kept: bool) -> Invocation:
+async def _await_or_cancel(control: Control, made: Invocation, wait_s: int, *, is_kept: bool) -> Invocation:
     try:
-        return await await_end(control, made.invocation_id, within_s=wait_s) or made
+        return await wait_for_end(control, made.invocation_id, within_s=wait_s) or made
     except asyncio.CancelledError:
         if not is_kept:
             with suppress(ToolgateError, TimeoutError):
@@ -81,54 +295,54 @@ async def _awaited(control: Control, made: Invocation, wait_s: int, *, is_kept: 
         raise
 
 
-async def show_invocations(control: Control, call: Call[None]) -> Answer:
+async def show_invocations(control: Control, call: RestCall[None]) -> RestResponse:
     """The caller's invocations of the task, the newest first; to the role `viewer`, everybody's."""
     page = parse_page(call.query)
     found = await list_invocations(
         control, call.caller, call.ids["task_id"], before=page.after or None, limit=page.limit + 1
     )
     shown, more = page.first(found, lambda one: one.invocation_id)
-    return Answer(InvocationsAnswer(invocations=[summarize(one) for one in shown], next_cursor=more))
+    return RestResponse(InvocationsAnswer(invocations=[summarize(one) for one in shown], next_cursor=more))
 
 
-async def read_invocation(control: Control, call: Call[None]) -> Answer:
+async def read_invocation(control: Control, call: RestCall[None]) -> RestResponse:
     """How it stands, and once it has ended, what came out of it."""
-    return Answer(show_invocation(await _find(control, call)))
+    return RestResponse(show_invocation(await _find(control, call)))
 
 
-async def read_lines(control: Control, call: Call[None]) -> Answer:
+async def read_lines(control: Control, call: RestCall[None]) -> RestResponse:
     """What the guest has written and logged so far, or after the line `after`, up to a thousand lines."""
     found = await _find(control, call)
     lines = await control.store.invocations.lines(
         found.invocation_id, after=call.number("after") or 0, limit=PAGE_OF_LINES
     )
-    return Answer(LinesAnswer(state=found.state, lines=[show_line(one) for one in lines]))
+    return RestResponse(LinesAnswer(state=found.state, lines=[show_line(one) for one in lines]))
 
 
-async def cancel(control: Control, call: Call[NoBody]) -> Answer:
+async def cancel_run(control: Control, call: RestCall[NoBody]) -> RestResponse:
     """End one that waits; have one ended that runs. Those of others need the role `admin`."""
     found = await cancel_invocation(control, call.caller, call.ids["task_id"], call.ids["invocation_id"])
-    return Answer(show_invocation(found))
+    return RestResponse(show_invocation(found))
 
 
-async def follow_invocation(control: Control, call: Call[None]) -> Answer:
+async def follow_invocation(control: Control, call: RestCall[None]) -> RestResponse:
     """What the guest writes and logs, as it comes, until the run has ended.
 
     `state` says how it stands, from the first event on; `line`, whose id is its `seq`, is one line; `end` is
     the last event, with the whole invocation. `error` is the last event of a stream that cannot go on.
     """
-    last = parse_last_id(call)
+    last = parse_last_event_id(call)
     after = call.number("after") or 0 if last is None else last
     found = await _find(control, call)
-    news = nullcontext(_News(control, found, after=after))
-    return await stream_answer(control, call, news, first=_tell_state(found), tell=_tell)
+    news = nullcontext(_InvocationFeed(control, found, after=after))
+    return await stream_response(control, call, news, first=_encode_state(found), tell=_encode_update)
 
 
-async def _find(control: Control, call: Call[None]) -> Invocation:
+async def _find(control: Control, call: RestCall[None]) -> Invocation:
     return await find_invocation(control, call.caller, call.ids["task_id"], call.ids["invocation_id"])
 
 
-class _New(NamedTuple):
+class _InvocationUpdate(NamedTuple):
     """What has happened since the last look."""
 
     invocation: Invocation
@@ -137,72 +351,72 @@ class _New(NamedTuple):
     is_last: bool
 
 
-class _News:
+class _InvocationFeed:
     """Looks at an invocation whenever it has moved. A wait that is cut off loses nothing."""
 
     def __init__(self, control: Control, found: Invocation, *, after: int) -> None:
         self._control = control
         self._id = found.invocation_id
-        self._stands: tuple[InvocationState, int] = (found.state, found.attempt)
+        self._last_state: tuple[InvocationState, int] = (found.state, found.attempt)
         self._after = after
-        self._mark: Mark | None = None
+        self._mark: InvocationProgress | None = None
         self._is_over = False
 
-    def __aiter__(self) -> "_News":
+    def __aiter__(self) -> "_InvocationFeed":
         return self
 
-    async def __anext__(self) -> _New:
+    async def __anext__(self) -> _InvocationUpdate:
         invocations = self._control.store.invocations
         while not self._is_over:
-            mark = await self._control.marks.moved(invocations, self._id, self._mark)
+            mark = await self._control.marks.wait_for_change(invocations, self._id, self._mark)
             # Its state before its lines: of one that has ended, these are all.
             found = await invocations.get(self._id)
             if mark is None or found is None:
                 break
             lines = await invocations.lines(self._id, after=self._after, limit=PAGE_OF_LINES)
             is_whole = len(lines) < PAGE_OF_LINES
-            new = _New(
+            new = _InvocationUpdate(
                 found,
-                is_changed=(found.state, found.attempt) != self._stands,
+                is_changed=(found.state, found.attempt) != self._last_state,
                 lines=lines,
                 is_last=is_whole and found.state in ENDED,
             )
             self._mark = mark if is_whole else None  # there is more: looked at again at once
-            self._stands, self._is_over = (found.state, found.attempt), new.is_last
+            self._last_state, self._is_over = (found.state, found.attempt), new.is_last
             self._after = lines[-1].seq if lines else self._after
             return new
         raise StopAsyncIteration
 
 
-def _tell(new: _New) -> bytes:
+def _encode_update(new: _InvocationUpdate) -> bytes:
     told = []
     found = new.invocation
     if new.is_changed and found.state not in ENDED:
-        told.append(_tell_state(found))
-    told += [encode_event("line", show_line(line), line.seq) for line in new.lines]
+        told.append(_encode_state(found))
+    told += [encode_named_event("line", show_line(line), line.seq) for line in new.lines]
     if new.is_last:
-        told.append(encode_event("end", show_invocation(found)))
+        told.append(encode_named_event("end", show_invocation(found)))
     return b"".join(told)
 
 
-def _tell_state(found: Invocation) -> bytes:
-    return encode_event("state", {"state": found.state, "attempt": found.attempt})
+def _encode_state(found: Invocation) -> bytes:
+    return encode_named_event("state", {"state": found.state, "attempt": found.attempt})
 
 
-ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
-    Endpoint(
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
+    RestEndpoint(
         method="POST",
         path=_ALL,
         role="agent",
         summary="Run a task",
-        handler=begin_invocation,
-        body=checked(InvocationSent),
+        handler=start_invocation,
+        body=validate_as(InvocationSent),
         headers=(IDEMPOTENCY_KEY,),
         answer=InvocationShown,
         statuses=(200, 202),
         errors=(NotFound, NoWorkload, Conflict, QueueFull, BodyTooLarge),
     ),
-    Endpoint(
+    RestEndpoint(
         method="GET",
         path=_ALL,
         role="agent",
@@ -212,7 +426,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         answer=InvocationsAnswer,
         errors=(NotFound,),
     ),
-    Endpoint(
+    RestEndpoint(
         method="GET",
         path=_ONE,
         role="agent",
@@ -221,7 +435,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         answer=InvocationShown,
         errors=(NotFound,),
     ),
-    Endpoint(
+    RestEndpoint(
         method="GET",
         path=f"{_ONE}/logs",
         role="agent",
@@ -231,24 +445,24 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         answer=LinesAnswer,
         errors=(NotFound,),
     ),
-    Endpoint(
+    RestEndpoint(
         method="GET",
         path=f"{_ONE}/events",
         role="agent",
         summary="Follow a run",
         handler=follow_invocation,
         query=(Parameter("after", "Only lines after the one with this `seq`.", form="number"),),
-        headers=(LAST_ID,),
+        headers=(LAST_EVENT_ID,),
         answer=EVENTS,
         errors=(NotFound, SessionLimit),
     ),
-    Endpoint(
+    RestEndpoint(
         method="POST",
         path=f"{_ONE}/cancel",
         role="agent",
         summary="Cancel a run",
-        handler=cancel,
-        body=NOTHING,
+        handler=cancel_run,
+        body=NO_BODY,
         answer=InvocationShown,
         errors=(NotFound,),
     ),

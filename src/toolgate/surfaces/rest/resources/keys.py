@@ -6,67 +6,66 @@ from typing import Any, Final
 
 from toolgate.errors import Conflict, InvalidRecord, NotFound, StorageFailed
 from toolgate.gateway.auth.identity import hash_key
-from toolgate.govern.bounds import find_within
-from toolgate.govern.changes.commit import commit_drafts, put_record
-from toolgate.govern.changes.pending import Draft
+from toolgate.govern.changes.commit import commit_changes, put_record
+from toolgate.govern.changes.pending import PendingChange
+from toolgate.govern.changes.permissions import find_record_within
 from toolgate.govern.changes.records import show_record
 from toolgate.govern.control import Control
-from toolgate.registry.records.policy_bodies import TimeBudgetsBody
+from toolgate.registry.records.policy_bodies import QuotasBody
 from toolgate.surfaces.rest.framework.paging import PAGING
-from toolgate.surfaces.rest.framework.response import Answer
-from toolgate.surfaces.rest.framework.routing import Call, Endpoint, checked
-from toolgate.surfaces.rest.histories import Past, history_endpoint
-from toolgate.surfaces.rest.resources.collection import Collection
+from toolgate.surfaces.rest.framework.response import RestResponse
+from toolgate.surfaces.rest.framework.routing import RestCall, RestEndpoint, validate_as
+from toolgate.surfaces.rest.resources.collection import RecordCollection, RecordHistory, history_endpoint
 from toolgate.surfaces.rest.resources.record_shapes import Deleted, KeyList, KeyMade, KeySent, KeyShown
 
-PREFIX: Final = "tg_"
+KEY_PREFIX: Final = "tg_"
 SECRET_BYTES: Final = 32
 """43 characters in the URL-safe alphabet: nothing to guess, so one round of hashing is enough."""
 
-KEYS: Final = Collection(
+KEYS: Final = RecordCollection(
     kind="key", path="/admin/api/keys", sent=KeySent, shown=KeyShown, listed=KeyList, written=KeyMade
 )
 _ONE: Final = f"{KEYS.path}/{{key_id}}"
 
 
-async def make_key(control: Control, call: Call[KeySent]) -> Answer:
+async def make_key(control: Control, call: RestCall[KeySent]) -> RestResponse:
     """Make a key. The answer holds its secret, which is not stored and cannot be shown again."""
     sent = call.body
-    secret = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
+    secret = KEY_PREFIX + secrets.token_urlsafe(SECRET_BYTES)
     body = {**sent.model_dump(exclude_none=True), "sha256": hash_key(secret)}
-    key = _with_budgets(body, sent.budgets)
-    draft = Draft(kind="key", id=sent.key_id, sent=key, if_revision=0)
+    key = _set_budgets(body, sent.budgets)
+    draft = PendingChange(kind="key", id=sent.key_id, sent=key, if_revision=0)
     made = await put_record(control, call.caller, draft)
     shown = {**show_record(made.stored), "secret": secret, "warnings": made.warnings}
-    return Answer(shown, 201, revision=made.stored.revision)
+    return RestResponse(shown, 201, revision=made.stored.revision)
 
 
-async def set_budgets(control: Control, call: Call[TimeBudgetsBody]) -> Answer:
+async def set_budgets(control: Control, call: RestCall[QuotasBody]) -> RestResponse:
     """Replace what a key may use over time; budgets left out are taken away. What is used stays used."""
-    stored = await find_within(control, call.caller, "key", call.ids["key_id"])
-    key = _with_budgets(stored.body, call.body)
+    stored = await find_record_within(control, call.caller, "key", call.ids["key_id"])
+    key = _set_budgets(stored.body, call.body)
     if_revision = stored.revision if call.if_revision is None else call.if_revision
-    draft = Draft(kind="key", id=stored.id, sent=key, if_revision=if_revision)
+    draft = PendingChange(kind="key", id=stored.id, sent=key, if_revision=if_revision)
     written = await put_record(control, call.caller, draft)
-    return Answer(show_record(written.stored), revision=written.stored.revision)
+    return RestResponse(show_record(written.stored), revision=written.stored.revision)
 
 
-async def revoke_key(control: Control, call: Call[None]) -> Answer:
+async def revoke_key(control: Control, call: RestCall[None]) -> RestResponse:
     """Delete a key. The next request that shows it is refused, whatever session it belongs to."""
-    draft = Draft(kind="key", id=call.ids["key_id"], sent=None, if_revision=call.if_revision)
-    done = await commit_drafts(control, call.caller, [draft])
-    return Answer(Deleted(revision=done.revision, warnings=done.warnings))
+    draft = PendingChange(kind="key", id=call.ids["key_id"], sent=None, if_revision=call.if_revision)
+    done = await commit_changes(control, call.caller, [draft])
+    return RestResponse(Deleted(revision=done.revision, warnings=done.warnings))
 
 
-def _with_budgets(body: Mapping[str, Any], budgets: TimeBudgetsBody | None) -> dict[str, Any]:
+def _set_budgets(body: Mapping[str, Any], budgets: QuotasBody | None) -> dict[str, Any]:
     """A key that has none says nothing of them."""
     others = {name: value for name, value in body.items() if name != "budgets"}
     given = {} if budgets is None else budgets.model_dump(exclude_none=True)
     return {**others, "budgets": given} if given else others
 
 
-ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
-    Endpoint(
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
+    RestEndpoint(
         method="GET",
         path=KEYS.path,
         role="viewer",
@@ -75,18 +74,18 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         query=PAGING,
         answer=KEYS.listed,
     ),
-    Endpoint(
+    RestEndpoint(
         method="POST",
         path=KEYS.path,
         role="admin",
         summary="Make a key",
         handler=make_key,
-        body=checked(KeySent),
+        body=validate_as(KeySent),
         answer=KEYS.written,
         statuses=(201,),
         errors=(InvalidRecord, Conflict, StorageFailed),
     ),
-    Endpoint(
+    RestEndpoint(
         method="GET",
         path=_ONE,
         role="viewer",
@@ -95,18 +94,18 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         answer=KEYS.shown,
         errors=(NotFound,),
     ),
-    Endpoint(
+    RestEndpoint(
         method="PUT",
         path=f"{_ONE}/budgets",
         role="admin",
         summary="Set what a key may use over time",
         handler=set_budgets,
-        body=checked(TimeBudgetsBody),
+        body=validate_as(QuotasBody),
         answer=KEYS.shown,
         errors=(InvalidRecord, NotFound, Conflict, StorageFailed),
         is_conditional=True,
     ),
-    Endpoint(
+    RestEndpoint(
         method="DELETE",
         path=_ONE,
         role="admin",
@@ -116,5 +115,5 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         errors=(NotFound, Conflict, StorageFailed),
         is_conditional=True,
     ),
-    history_endpoint(Past("key"), _ONE),
+    history_endpoint(RecordHistory("key"), _ONE),
 )

@@ -1,18 +1,35 @@
-"""The shapes of what was used and what was not: lessons for tasks, and grants nobody uses."""
+"""The shapes of what was used and what was not: lessons for tasks, and grants nobody uses.
 
+What tasks and keys use, held against what they may: the least policy of a task, and grants nobody uses.
+"""
+
+from collections.abc import Sequence
 from typing import Any, Final
 
-from toolgate.govern.least_privilege import Learned
-from toolgate.govern.unused import HolderGrant, IdleServer
-from toolgate.model.quotas import HolderKind
-from toolgate.surfaces.rest.resources.change_shapes import PlanAnswer
-from toolgate.surfaces.rest.shapes import Revision, Shown
+from toolgate.audit.index.statements import DAY_MS
+from toolgate.errors import InvalidRecord, InvalidRequest, NotFound
+from toolgate.govern.control import Control
+from toolgate.govern.least_privilege import (
+    HolderGrant,
+    IdleServer,
+    TaskLesson,
+    find_holders,
+    find_idle_servers,
+    learn_task,
+    read_usage,
+    weigh_holders,
+)
+from toolgate.model.quotas import HolderKind, QuotaHolder
+from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
+from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse, Revision
+from toolgate.surfaces.rest.framework.routing import Parameter, RestCall, RestEndpoint
+from toolgate.surfaces.rest.resources.change_shapes import PlanAnswer, show_plan
 
 MAX_NAMED: Final = 100
 """Unused tools of one holder that are named where others are asked about, too."""
 
 
-class KeptShown(Shown, frozen=True, kw_only=True):
+class KeptShown(ResponseShape, frozen=True, kw_only=True):
     """Something that was used and stays."""
 
     server_id: str
@@ -24,7 +41,7 @@ class KeptShown(Shown, frozen=True, kw_only=True):
     """The rules of the task would deny it as they are: it was used while they were not enforced."""
 
 
-class UnusedShown(Shown, frozen=True, kw_only=True):
+class UnusedShown(ResponseShape, frozen=True, kw_only=True):
     """Something that is granted and was not used."""
 
     server_id: str
@@ -36,7 +53,7 @@ class UnusedShown(Shown, frozen=True, kw_only=True):
     """About what its definition costs a model in each list."""
 
 
-class LearnAnswer(Shown, frozen=True, kw_only=True):
+class LearnAnswer(ResponseShape, frozen=True, kw_only=True):
     """The least policy by what a task used, and what it would do. Nothing has been changed."""
 
     task_id: str
@@ -55,9 +72,9 @@ class LearnAnswer(Shown, frozen=True, kw_only=True):
     warnings: list[str]
 
 
-def show_learned(task_id: str, found: Learned, plan: PlanAnswer) -> LearnAnswer:
+def show_learned(task_id: str, found: TaskLesson, plan: PlanAnswer) -> LearnAnswer:
     """A lesson as answers hold it."""
-    anew = set(found.lesson.anew)
+    anew = set(found.lesson.newly_allowed)
     return LearnAnswer(
         task_id=task_id,
         since_ms=found.since_ms,
@@ -86,7 +103,7 @@ def show_learned(task_id: str, found: Learned, plan: PlanAnswer) -> LearnAnswer:
     )
 
 
-class HolderShown(Shown, frozen=True, kw_only=True):
+class HolderShown(ResponseShape, frozen=True, kw_only=True):
     """What a task grants, or a key lets through at most, and what is not used of it."""
 
     kind: HolderKind
@@ -104,7 +121,7 @@ class HolderShown(Shown, frozen=True, kw_only=True):
     """The first of those, by server and name; all of them where one task or key is asked about."""
 
 
-class IdleServerShown(Shown, frozen=True, kw_only=True):
+class IdleServerShown(ResponseShape, frozen=True, kw_only=True):
     """A server that nobody used since."""
 
     server_id: str
@@ -112,7 +129,7 @@ class IdleServerShown(Shown, frozen=True, kw_only=True):
     """Null: never, as far as the audit reaches back."""
 
 
-class UnusedAnswer(Shown, frozen=True, kw_only=True):
+class UnusedAnswer(ResponseShape, frozen=True, kw_only=True):
     """Grants nobody uses, by task and key."""
 
     revision: Revision
@@ -151,3 +168,108 @@ def show_holder(found: HolderGrant, *, most: int | None) -> HolderShown:
 def show_server(found: IdleServer) -> IdleServerShown:
     """A server as answers hold it."""
     return IdleServerShown(server_id=found.server_id, last_used_ms=found.last_ms)
+
+
+LEARN_DAYS: Final = 7
+UNUSED_DAYS: Final = 30
+MAX_SERVERS: Final = 1_000
+
+
+async def learn_policy(control: Control, call: RestCall[None]) -> RestResponse:
+    """The least policy that would have let through all that was used of the task, and what it would do.
+
+    Nothing is changed: apply `record` with the id of the plan. Calls that were denied do not count, nor do
+    those of other tasks, nor those of callers without one. Where the task is not enforced, what its rules
+    would have denied counts. Refused where nothing was used, unless `deny_all` asks for that.
+    """
+    task_id = call.ids["task_id"]
+    found = await learn_task(
+        control,
+        call.caller,
+        task_id,
+        since_ms=_parse_since(control, call, LEARN_DAYS),
+        may_be_empty=call.flag("deny_all"),
+    )
+    plan = await show_plan(found.plan, revision=found.revision, warnings=list(found.plan_warnings))
+    return RestResponse(show_learned(task_id, found, plan))
+
+
+async def list_unused(control: Control, call: RestCall[None]) -> RestResponse:
+    """What each task grants, and each key lets through at most, that nobody used since.
+
+    Sorted by kind and id, page by page. Servers that nobody used at all stand on the first page.
+    """
+    page, snapshot = parse_page(call.query), control.gateway.snapshot
+    task_id, key_id = call.query.get("task"), call.query.get("key")
+    holders = _filter_kind(find_holders(snapshot, task_id=task_id, key_id=key_id), call.query.get("kind"))
+    shown, next_cursor = page.cut(holders, str)
+    uses = await read_usage(control, since_ms=_parse_since(control, call, UNUSED_DAYS))
+    is_one = task_id is not None or key_id is not None
+    most = None if is_one else MAX_NAMED
+    servers = [] if is_one or page.after else find_idle_servers(snapshot, uses)[:MAX_SERVERS]
+    return RestResponse(
+        UnusedAnswer(
+            revision=snapshot.revision,
+            since_ms=uses.since_ms,
+            audit_begins_ms=uses.begins_ms,
+            holders=[show_holder(one, most=most) for one in await weigh_holders(snapshot, shown, uses)],
+            servers=[show_server(one) for one in servers],
+            warnings=list(uses.warnings),
+            next_cursor=next_cursor,
+        )
+    )
+
+
+def _filter_kind(holders: Sequence[QuotaHolder], kind: str | None) -> Sequence[QuotaHolder]:
+    if kind not in (None, "task", "key"):
+        raise InvalidRequest("`kind` is neither `task` nor `key`")
+    return [one for one in holders if kind in (None, one.kind)]
+
+
+def _parse_since(control: Control, call: RestCall[None], days: int) -> int:
+    now_ms, since_ms = control.clock_ms(), call.number("since")
+    since_ms = now_ms - days * DAY_MS if since_ms is None else since_ms
+    if since_ms >= now_ms:
+        raise InvalidRequest("`since` is not before now", hint="it is a time in unix milliseconds")
+    return since_ms
+
+
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
+    RestEndpoint(
+        method="GET",
+        path="/admin/api/tasks/{task_id}/learn",
+        role="viewer",
+        summary="Work out the least policy of a task",
+        handler=learn_policy,
+        query=(
+            Parameter(
+                "since",
+                f"What was used from this time on, in unix ms. Without it, of {LEARN_DAYS} days.",
+                form="number",
+            ),
+            Parameter("deny_all", "Also where nothing was used, so that nothing would be left.", form="flag"),
+        ),
+        answer=LearnAnswer,
+        errors=(InvalidRecord, NotFound),
+    ),
+    RestEndpoint(
+        method="GET",
+        path="/admin/api/unused",
+        role="viewer",
+        summary="Show grants nobody uses",
+        handler=list_unused,
+        query=(
+            *PAGING,
+            Parameter(
+                "since",
+                f"Not used from this time on, in unix ms. Without it, of {UNUSED_DAYS} days.",
+                form="number",
+            ),
+            Parameter("kind", "Only those of `task`, or of `key`."),
+            Parameter("task", "Only this task, with all its unused tools."),
+            Parameter("key", "Only this key, with all its unused tools."),
+        ),
+        answer=UnusedAnswer,
+        errors=(NotFound,),
+    ),
+)

@@ -7,17 +7,17 @@ agent, a server it cannot reach answers like one that does not exist.
 from typing import Any, Final
 
 from toolgate.errors import Forbidden, InvalidRequest, NotFound, ServerBusy, ServerUnavailable, StorageFailed
-from toolgate.gateway.roles import reaches
-from toolgate.govern.bounds import acts_on_server
-from toolgate.govern.changes.commit import note
+from toolgate.gateway.auth.identity import reaches
+from toolgate.govern.changes.commit import audit_change
+from toolgate.govern.changes.permissions import may_act_on_server
 from toolgate.govern.changes.records import find_record
 from toolgate.govern.control import Control
 from toolgate.model.principals import Principal
 from toolgate.model.servers import ServerRecord
 from toolgate.registry.records.codec import parse_server
 from toolgate.surfaces.rest.data_plane.scopes import can_reach
-from toolgate.surfaces.rest.framework.response import Answer
-from toolgate.surfaces.rest.framework.routing import ANYONE, Call, Endpoint, Parameter, checked
+from toolgate.surfaces.rest.framework.response import RestResponse
+from toolgate.surfaces.rest.framework.routing import ANYONE, Parameter, RestCall, RestEndpoint, validate_as
 from toolgate.surfaces.rest.resources.record_shapes import (
     ClientShown,
     LoginBegun,
@@ -27,66 +27,66 @@ from toolgate.surfaces.rest.resources.record_shapes import (
     LoginSent,
 )
 from toolgate.upstream.oauth import logins
-from toolgate.upstream.oauth.grants import Whose
+from toolgate.upstream.oauth.grants import LoginKey
 from toolgate.upstream.oauth.logins import LOGIN_S, Logins
-from toolgate.upstream.oauth.registration import CLIENT_DOCUMENT, describe_client
+from toolgate.upstream.oauth.tokens import CLIENT_DOCUMENT, describe_client
 
 _LOGIN: Final = "/api/v1/mcp/servers/{server_id}/login"
 
 
-async def begin_login(control: Control, call: Call[LoginSent]) -> Answer:
+async def begin_login(control: Control, call: RestCall[LoginSent]) -> RestResponse:
     """Where to agree that the gateway may use the server on your behalf: for you, or for all its callers.
 
     For you alone where the server's record has `http.oauth.per_principal`. Its authorization server is asked
     first. The browser comes back to `redirect_uri` with a code.
     """
-    record = await _record(control, call, is_shared=call.body.shared)
+    record = await _find_server(control, call, is_shared=call.body.shared)
     sent = call.body
-    begun = await _logins(control).begin(
+    begun = await _find_logins(control).begin(
         record, principal=call.caller.id, redirect_uri=sent.redirect_uri, scopes=sent.scopes
     )
-    return Answer(LoginBegun(authorization_url=begun.url, state=begun.state, expires_in_s=LOGIN_S))
+    return RestResponse(LoginBegun(authorization_url=begun.url, state=begun.state, expires_in_s=LOGIN_S))
 
 
-async def finish_login(control: Control, call: Call[LoginFinishSent]) -> Answer:
+async def finish_login(control: Control, call: RestCall[LoginFinishSent]) -> RestResponse:
     """Hand in what the browser came back with. The server is connected to with the token that it earns."""
     sent = call.body
-    record = await _record(control, call, is_shared=sent.shared)
-    whose = _whose(record)
-    came_back = logins.Answer(state=sent.state, code=sent.code, issuer=sent.iss)
-    login = await _logins(control).finish(whose, principal=call.caller.id, answer=came_back)
-    _note(control, call.caller, "login", whose)
+    record = await _find_server(control, call, is_shared=sent.shared)
+    whose = _login_owner(record)
+    came_back = logins.LoginCallback(state=sent.state, code=sent.code, issuer=sent.iss)
+    login = await _find_logins(control).finish(whose, principal=call.caller.id, answer=came_back)
+    _audit_login(control, call.caller, "login", whose)
     if not whose.owner:
         await control.gateway.servers.refresh(whose.server_id)
-    return Answer(LoginFinished(server_id=whose.server_id, login=login))
+    return RestResponse(LoginFinished(server_id=whose.server_id, login=login))
 
 
-async def end_login(control: Control, call: Call[None]) -> Answer:
+async def end_login(control: Control, call: RestCall[None]) -> RestResponse:
     """Forget the token, have its authorization server take it back, and close connections that show it."""
-    record = await _record(control, call, is_shared=call.flag("shared"))
-    whose = _whose(record)
-    revoke = await _logins(control).end(record)
+    record = await _find_server(control, call, is_shared=call.flag("shared"))
+    whose = _login_owner(record)
+    revoke = await _find_logins(control).end(record)
     if revoke is None:
         who = "you are not" if whose.owner else "nobody is"
         raise NotFound(f"{who} logged in to server `{whose.server_id}`")
-    _note(control, call.caller, "logout", whose)
-    return Answer(LoginEnded(server_id=whose.server_id, revoked=await revoke()))
+    _audit_login(control, call.caller, "logout", whose)
+    return RestResponse(LoginEnded(server_id=whose.server_id, revoked=await revoke()))
 
 
-async def show_client(control: Control, _call: Call[None]) -> Answer:
+async def show_client(control: Control, _call: RestCall[None]) -> RestResponse:
     """Who this gateway is where it asks for tokens: its `client_id` at authorization servers is this URL."""
     url = None if control.logins is None else control.logins.own_url
     if url is None:
         raise NotFound(
             "this gateway is no client that a URL describes", hint="set `public_url` to its `https` URL"
         )
-    return Answer(describe_client(url))
+    return RestResponse(describe_client(url))
 
 
-async def _record(control: Control, call: Call[Any], *, is_shared: bool) -> ServerRecord:
+async def _find_server(control: Control, call: RestCall[Any], *, is_shared: bool) -> ServerRecord:
     """The record, with whom the login is for. Raises NotFound and Forbidden."""
     server_id, caller = call.ids["server_id"], call.caller
-    is_admin = reaches(caller.role, "admin") and acts_on_server(caller, server_id)
+    is_admin = reaches(caller.role, "admin") and may_act_on_server(caller, server_id)
     if not is_admin and not can_reach(control.gateway, caller, server_id):
         raise NotFound(f"no server `{server_id}`", hint="list those you can reach")
     record = parse_server((await find_record(control, "server", server_id)).body, strict=False)
@@ -97,18 +97,18 @@ async def _record(control: Control, call: Call[Any], *, is_shared: bool) -> Serv
     return record
 
 
-def _whose(record: ServerRecord) -> Whose:
+def _login_owner(record: ServerRecord) -> LoginKey:
     oauth = record.http.oauth if record.http is not None else None
-    return Whose(record.server_id, "" if oauth is None else oauth.owner)
+    return LoginKey(record.server_id, "" if oauth is None else oauth.owner)
 
 
-def _note(control: Control, caller: Principal, operation: str, whose: Whose) -> None:
+def _audit_login(control: Control, caller: Principal, operation: str, whose: LoginKey) -> None:
     """For the audit, and for the links that show what was good before."""
-    note(control, caller, operation=operation, kind="server", record_id=whose.server_id)
+    audit_change(control, caller, operation=operation, kind="server", record_id=whose.server_id)
     control.gateway.servers.reconnect(*whose)
 
 
-def _logins(control: Control) -> Logins:
+def _find_logins(control: Control) -> Logins:
     if control.logins is None:
         raise InvalidRequest(
             "nobody can log in here: this process calls no servers",
@@ -117,8 +117,8 @@ def _logins(control: Control) -> Logins:
     return control.logins
 
 
-ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
-    Endpoint(
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
+    RestEndpoint(
         method="GET",
         path=CLIENT_DOCUMENT,
         role=ANYONE,
@@ -127,27 +127,27 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         answer=ClientShown,
         errors=(NotFound,),
     ),
-    Endpoint(
+    RestEndpoint(
         method="POST",
         path=_LOGIN,
         role="agent",
         summary="Begin to log in to a server",
         handler=begin_login,
-        body=checked(LoginSent),
+        body=validate_as(LoginSent),
         answer=LoginBegun,
         errors=(NotFound, ServerBusy, ServerUnavailable),
     ),
-    Endpoint(
+    RestEndpoint(
         method="POST",
         path=f"{_LOGIN}/finish",
         role="agent",
         summary="Finish logging in to a server",
         handler=finish_login,
-        body=checked(LoginFinishSent),
+        body=validate_as(LoginFinishSent),
         answer=LoginFinished,
         errors=(NotFound, ServerUnavailable, StorageFailed),
     ),
-    Endpoint(
+    RestEndpoint(
         method="DELETE",
         path=_LOGIN,
         role="agent",

@@ -6,23 +6,22 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from toolgate.catalog.naming import door_name
+from toolgate.catalog.naming import join_tool_name
 from toolgate.errors import InvalidRecord
 from toolgate.govern.control import Control
 from toolgate.model.names import ToolRef, kind_of
 from toolgate.model.snapshot import Snapshot
-from toolgate.policy.offers import matching
 from toolgate.policy.patterns import MAX_KIND_PATTERN, Patterns, parse_pattern
-from toolgate.registry.records.server_bodies import Body
-from toolgate.surfaces.rest.framework.response import Answer
-from toolgate.surfaces.rest.framework.routing import Call, Endpoint, checked
-from toolgate.surfaces.rest.shapes import Revision, Shown
+from toolgate.policy.rules import find_matching
+from toolgate.registry.records.server_bodies import StrictBody
+from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse, Revision
+from toolgate.surfaces.rest.framework.routing import RestCall, RestEndpoint, validate_as
 
 MAX_PATTERNS: Final = 100
 MAX_SHOWN: Final = 200
 
 
-class MatchSent(Body):
+class MatchSent(StrictBody):
     """Patterns as rules have them."""
 
     patterns: Annotated[
@@ -32,7 +31,7 @@ class MatchSent(Body):
     """Match as a denylist does: `@destructive` then matches every tool that does not rule it out."""
 
 
-class MatchShown(Shown, frozen=True, kw_only=True):
+class MatchShown(ResponseShape, frozen=True, kw_only=True):
     """What one pattern matches."""
 
     pattern: str
@@ -44,27 +43,27 @@ class MatchShown(Shown, frozen=True, kw_only=True):
     """What is wrong with a pattern that is none."""
 
 
-class MatchAnswer(Shown, frozen=True, kw_only=True):
+class MatchAnswer(ResponseShape, frozen=True, kw_only=True):
     """What each pattern matches, in their order."""
 
     revision: Revision
     matches: list[MatchShown]
 
 
-async def match_patterns(control: Control, call: Call[MatchSent]) -> Answer:
+async def match_patterns(control: Control, call: RestCall[MatchSent]) -> RestResponse:
     """What each pattern matches of all that is registered. Nothing is stored."""
     snapshot = control.gateway.snapshot
-    matches = await asyncio.to_thread(_match, snapshot, call.body.patterns, is_deny=call.body.deny)
-    return Answer(MatchAnswer(revision=snapshot.revision, matches=matches))
+    matches = await asyncio.to_thread(_match_all, snapshot, call.body.patterns, is_deny=call.body.deny)
+    return RestResponse(MatchAnswer(revision=snapshot.revision, matches=matches))
 
 
-def _match(snapshot: Snapshot, patterns: Sequence[str], *, is_deny: bool) -> list[MatchShown]:
+def _match_all(snapshot: Snapshot, patterns: Sequence[str], *, is_deny: bool) -> list[MatchShown]:
     return [_match_one(snapshot, pattern, is_deny=is_deny) for pattern in patterns]
 
 
 def _match_one(snapshot: Snapshot, pattern: str, *, is_deny: bool) -> MatchShown:
     try:
-        found = list(matching(snapshot, Patterns.of((parse_pattern(pattern),)), is_deny=is_deny))
+        found = list(find_matching(snapshot, Patterns.of((parse_pattern(pattern),)), is_deny=is_deny))
     except InvalidRecord as exc:
         return MatchShown(pattern=pattern, count=0, tools=[], error=f"{exc}; {exc.hint}")
     shown = [_name(ref) for ref in found[:MAX_SHOWN]]
@@ -73,17 +72,17 @@ def _match_one(snapshot: Snapshot, pattern: str, *, is_deny: bool) -> MatchShown
 
 def _name(ref: ToolRef) -> str:
     kind = kind_of(ref.name)
-    return f"{kind}{ref.server_id}/{ref.name[len(kind) :]}" if kind else door_name(ref)
+    return f"{kind}{ref.server_id}/{ref.name[len(kind) :]}" if kind else join_tool_name(ref)
 
 
-ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
-    Endpoint(
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
+    RestEndpoint(
         method="POST",
         path="/admin/api/match",
         role="viewer",
         summary="See what patterns match",
         handler=match_patterns,
-        body=checked(MatchSent),
+        body=validate_as(MatchSent),
         answer=MatchAnswer,
     ),
 )

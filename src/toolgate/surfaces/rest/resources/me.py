@@ -1,31 +1,103 @@
-"""Who calls, as the gateway knows it, and how a person with a browser becomes somebody.
+"""What is shown of the caller itself, and how a person logs in to the console.
+
+Who calls, as the gateway knows it, and how a person with a browser becomes somebody.
 
 Logging in stores nothing and sets no cookie: the token that it earns is in the answer, and nowhere else.
 """
 
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
 
 from toolgate import __version__
 from toolgate.errors import InvalidRequest, NotFound
 from toolgate.gateway.auth.issuer import OidcLogin
 from toolgate.govern.control import Control
-from toolgate.surfaces.rest.framework.response import Answer
-from toolgate.surfaces.rest.framework.routing import ANYONE, Call, Endpoint, checked
-from toolgate.surfaces.rest.me_shapes import (
-    CeilingShown,
-    CodeSent,
-    LoginShown,
-    MeShown,
-    OidcShown,
-    TokenShown,
-)
+from toolgate.model.principals import Role
+from toolgate.model.tasks import Environment
+from toolgate.registry.records.server_bodies import StrictBody
+from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse, Revision
+from toolgate.surfaces.rest.framework.routing import ANYONE, RestCall, RestEndpoint, validate_as
+
+Text = Annotated[str, Field(min_length=1, max_length=4_096)]
+
+
+class CeilingShown(ResponseShape, frozen=True, kw_only=True):
+    """The most a caller may ever reach. Null does not restrict; an empty list lets nothing pass."""
+
+    tasks: tuple[str, ...] | None
+    """Tasks it may act for."""
+    servers: tuple[str, ...] | None
+    """Servers it may reach."""
+    allow: tuple[str, ...] | None
+    """Patterns of which a tool must match one."""
+    deny: tuple[str, ...]
+    """Patterns of which a tool may match none."""
+
+
+class MeShown(ResponseShape, frozen=True, kw_only=True):
+    """The caller, as the gateway knows it, and the gateway it has reached."""
+
+    principal: str
+    role: Role
+    by: Literal["key", "token", "loopback"]
+    """What proved it. `loopback`: nothing did, and this gateway trusts its own machine."""
+    default_task: str | None
+    """The task of its requests that name none."""
+    ceiling: CeilingShown
+    expires_at_s: float | None
+    """When its key or token ends, in seconds since 1970. Null: not by itself."""
+    version: str
+    """Of Toolgate."""
+    environment: Environment
+    revision: Revision
+    """The registry revision served."""
+    calls_tools: bool
+    """Whether tools can be called here. Else at the nodes."""
+    require_plan: bool
+    """Whether a change of a server, task or profile must name the plan that showed it."""
+
+
+class OidcShown(ResponseShape, frozen=True, kw_only=True):
+    """What a browser needs to send a person to the issuer: authorization code flow, with PKCE (S256)."""
+
+    issuer: str
+    authorization_endpoint: str
+    """Where the issuer asks who it is."""
+    client_id: str
+    scope: str
+
+
+class LoginShown(ResponseShape, frozen=True, kw_only=True):
+    """The ways to log in beside a key."""
+
+    oidc: OidcShown | None
+    """Null: there is none."""
+
+
+class CodeSent(StrictBody):
+    """What the browser came back with from the issuer."""
+
+    code: Text
+    code_verifier: Annotated[str, Field(pattern=r"^[A-Za-z0-9._~-]{43,128}$")]
+    """What the challenge was made of that the browser left with (RFC 7636)."""
+    redirect_uri: Text
+    """Where the issuer sent it back to: `/console/login` of this gateway."""
+
+
+class TokenShown(ResponseShape, frozen=True, kw_only=True):
+    """A token to call this gateway with."""
+
+    token: str
+    expires_in_s: int
+
 
 LOGIN: Final = "/api/v1/login"
-COMES_BACK_TO: Final = "/console/login"
+CONSOLE_LOGIN_PATH: Final = "/console/login"
 """The path of the console that the issuer sends browsers back to."""
 
 
-async def show_me(control: Control, call: Call[None]) -> Answer:
+async def show_me(control: Control, call: RestCall[None]) -> RestResponse:
     """Who you are here, how far you reach, and which gateway this is.
 
     Where the gateway trusts its own machine, it answers without a key.
@@ -33,7 +105,7 @@ async def show_me(control: Control, call: Call[None]) -> Answer:
     caller, ceiling = call.caller, call.caller.ceiling
     credential = control.identities.credential(call.authorization)
     snapshot = control.gateway.snapshot
-    return Answer(
+    return RestResponse(
         MeShown(
             principal=caller.id,
             role=caller.role,
@@ -52,13 +124,13 @@ async def show_me(control: Control, call: Call[None]) -> Answer:
     )
 
 
-async def show_login(control: Control, _call: Call[None]) -> Answer:
+async def show_login(control: Control, _call: RestCall[None]) -> RestResponse:
     """How a person can log in with a browser, beside showing a key."""
     login = control.oidc_login
     if login is None:
-        return Answer(LoginShown(oidc=None))
+        return RestResponse(LoginShown(oidc=None))
     client = login.client
-    return Answer(
+    return RestResponse(
         LoginShown(
             oidc=OidcShown(
                 issuer=client.issuer,
@@ -70,15 +142,15 @@ async def show_login(control: Control, _call: Call[None]) -> Answer:
     )
 
 
-async def log_in(control: Control, call: Call[CodeSent]) -> Answer:
+async def log_in(control: Control, call: RestCall[CodeSent]) -> RestResponse:
     """Exchange the code that the issuer sent the browser back with for a token that is good here."""
-    login, sent = _login(control), call.body
-    _check_came_back_here(control, call)
+    login, sent = _find_login(control), call.body
+    _check_redirect_uri(control, call)
     earned = await login.redeem(sent.code, code_verifier=sent.code_verifier, redirect_uri=sent.redirect_uri)
-    return Answer(TokenShown(token=earned.token, expires_in_s=earned.expires_in_s))
+    return RestResponse(TokenShown(token=earned.token, expires_in_s=earned.expires_in_s))
 
 
-def _login(control: Control) -> OidcLogin:
+def _find_login(control: Control) -> OidcLogin:
     if control.oidc_login is None:
         raise NotFound(
             "nobody can log in here with a browser", hint="set `oidc.client_id`; or call with a key"
@@ -86,20 +158,20 @@ def _login(control: Control) -> OidcLogin:
     return control.oidc_login
 
 
-def _check_came_back_here(control: Control, call: Call[CodeSent]) -> None:
+def _check_redirect_uri(control: Control, call: RestCall[CodeSent]) -> None:
     """The code was sent to this console, by the name it is called by; a proxy may speak TLS for it."""
     own = {call.base_url, call.base_url.replace("http://", "https://", 1)}
     if control.discovery is not None and control.discovery.public_url is not None:
         own.add(control.discovery.public_url.rstrip("/"))
-    if call.body.redirect_uri not in {url + COMES_BACK_TO for url in own}:
+    if call.body.redirect_uri not in {url + CONSOLE_LOGIN_PATH for url in own}:
         raise InvalidRequest(
-            f"`redirect_uri` is not `{COMES_BACK_TO}` of this gateway",
+            f"`redirect_uri` is not `{CONSOLE_LOGIN_PATH}` of this gateway",
             hint="open the console by the URL that `public_url` says",
         )
 
 
-ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
-    Endpoint(
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
+    RestEndpoint(
         method="GET",
         path="/api/v1/me",
         role="agent",
@@ -107,7 +179,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         handler=show_me,
         answer=MeShown,
     ),
-    Endpoint(
+    RestEndpoint(
         method="GET",
         path=LOGIN,
         role=ANYONE,
@@ -115,13 +187,13 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         handler=show_login,
         answer=LoginShown,
     ),
-    Endpoint(
+    RestEndpoint(
         method="POST",
         path=LOGIN,
         role=ANYONE,
         summary="Log in with a browser",
         handler=log_in,
-        body=checked(CodeSent),
+        body=validate_as(CodeSent),
         answer=TokenShown,
         errors=(NotFound,),
     ),

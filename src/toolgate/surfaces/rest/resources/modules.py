@@ -16,8 +16,8 @@ from toolgate.errors import (
     StorageFailed,
 )
 from toolgate.govern.control import Control
-from toolgate.govern.modules import (
-    TakenIn,
+from toolgate.govern.packages import (
+    UploadedModule,
     find_module,
     finish_module,
     list_modules,
@@ -26,24 +26,23 @@ from toolgate.govern.modules import (
 )
 from toolgate.packages.modules import StoredModule
 from toolgate.packages.uploads import MAX_PARTS
-from toolgate.registry.records.server_bodies import Body
-from toolgate.surfaces.rest.framework.response import Answer
-from toolgate.surfaces.rest.framework.routing import MODULE, Call, Endpoint, checked
-from toolgate.surfaces.rest.shapes import Shown
+from toolgate.registry.records.server_bodies import StrictBody
+from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse
+from toolgate.surfaces.rest.framework.routing import WASM_BODY, RestCall, RestEndpoint, validate_as
 
 _MODULES: Final = "/admin/api/modules"
 _ONE: Final = f"{_MODULES}/{{sha256}}"
 _UPLOAD_ERRORS: Final = (InvalidModule, BodyTooLarge, Conflict, QueueFull, SessionLimit, StorageFailed)
 
 
-class ModulePartsSent(Body):
+class ModulePartsSent(StrictBody):
     """The end of an upload in parts."""
 
     parts: Annotated[int, Field(ge=1, le=MAX_PARTS)]
     """How many parts the module was sent in."""
 
 
-class ModuleShown(Shown, frozen=True, kw_only=True):
+class ModuleShown(ResponseShape, frozen=True, kw_only=True):
     """A module that is kept."""
 
     sha256: str
@@ -54,13 +53,13 @@ class ModuleShown(Shown, frozen=True, kw_only=True):
     """Those that run it."""
 
 
-class ModuleList(Shown, frozen=True, kw_only=True):
+class ModuleList(ResponseShape, frozen=True, kw_only=True):
     """All modules."""
 
     modules: list[ModuleShown]
 
 
-class ModuleUploaded(Shown, frozen=True, kw_only=True):
+class ModuleUploaded(ResponseShape, frozen=True, kw_only=True):
     """A module that was found good, and is kept."""
 
     sha256: str
@@ -74,48 +73,48 @@ class ModuleUploaded(Shown, frozen=True, kw_only=True):
     """What is likely not meant, though it can be run."""
 
 
-class ModuleRemoved(Shown, frozen=True, kw_only=True):
+class ModuleRemoved(ResponseShape, frozen=True, kw_only=True):
     """A module that is not kept any more."""
 
     sha256: str
 
 
-async def show_modules(control: Control, _call: Call[None]) -> Answer:
+async def show_modules(control: Control, _call: RestCall[None]) -> RestResponse:
     """All modules, the newest first, with the tasks that run them."""
     modules, users = await list_modules(control)
-    return Answer(ModuleList(modules=[_show(one, users.get(one.sha256, ())) for one in modules]))
+    return RestResponse(ModuleList(modules=[_show(one, users.get(one.sha256, ())) for one in modules]))
 
 
-async def show_module(control: Control, call: Call[None]) -> Answer:
+async def show_module(control: Control, call: RestCall[None]) -> RestResponse:
     """One module, with the tasks that run it."""
     module, users = await find_module(control, call.ids["sha256"])
-    return Answer(_show(module, users))
+    return RestResponse(_show(module, users))
 
 
-async def post_module(control: Control, call: Call[bytes]) -> Answer:
+async def post_module(control: Control, call: RestCall[bytes]) -> RestResponse:
     """Upload a module of at most 4 MiB. A larger one, of up to 32 MiB, is sent part by part.
 
     It is compiled once, and refused where it calls what is not there. The same again is fine.
     """
-    return _answer(await upload_module(control, call.caller, call.body))
+    return _show_upload(await upload_module(control, call.caller, call.body))
 
 
-async def post_parts(control: Control, call: Call[ModulePartsSent]) -> Answer:
+async def post_parts(control: Control, call: RestCall[ModulePartsSent]) -> RestResponse:
     """Put the parts that were sent to `/api/uploads/{sha256}` together, check the module, and keep it."""
-    return _answer(await finish_module(control, call.caller, call.ids["sha256"], parts=call.body.parts))
+    return _show_upload(await finish_module(control, call.caller, call.ids["sha256"], parts=call.body.parts))
 
 
-async def delete_module(control: Control, call: Call[None]) -> Answer:
+async def delete_module(control: Control, call: RestCall[None]) -> RestResponse:
     """Remove a module that no task runs."""
     await remove_module(control, call.caller, call.ids["sha256"])
-    return Answer(ModuleRemoved(sha256=call.ids["sha256"]))
+    return RestResponse(ModuleRemoved(sha256=call.ids["sha256"]))
 
 
 def _show(module: StoredModule, users: Sequence[str]) -> ModuleShown:
     return ModuleShown(sha256=module.sha256, size=module.size, at_ms=module.at_ms, tasks=list(users))
 
 
-def _answer(taken: TakenIn) -> Answer:
+def _show_upload(taken: UploadedModule) -> RestResponse:
     facts = taken.facts
     shown = ModuleUploaded(
         sha256=taken.sha256,
@@ -125,11 +124,11 @@ def _answer(taken: TakenIn) -> Answer:
         is_new=taken.is_new,
         warnings=list(facts.warnings),
     )
-    return Answer(shown, 201 if taken.is_new else 200)
+    return RestResponse(shown, 201 if taken.is_new else 200)
 
 
-ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
-    Endpoint(
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
+    RestEndpoint(
         method="GET",
         path=_MODULES,
         role="viewer",
@@ -138,18 +137,18 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         answer=ModuleList,
         errors=(NotFound,),
     ),
-    Endpoint(
+    RestEndpoint(
         method="POST",
         path=_MODULES,
         role="publisher",
         summary="Upload a module",
         handler=post_module,
-        body=MODULE,
+        body=WASM_BODY,
         answer=ModuleUploaded,
         statuses=(200, 201),
         errors=(InvalidRequest, *_UPLOAD_ERRORS),
     ),
-    Endpoint(
+    RestEndpoint(
         method="GET",
         path=_ONE,
         role="viewer",
@@ -158,18 +157,18 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         answer=ModuleShown,
         errors=(NotFound,),
     ),
-    Endpoint(
+    RestEndpoint(
         method="POST",
         path=_ONE,
         role="publisher",
         summary="Finish the upload of a module",
         handler=post_parts,
-        body=checked(ModulePartsSent),
+        body=validate_as(ModulePartsSent),
         answer=ModuleUploaded,
         statuses=(200, 201),
         errors=_UPLOAD_ERRORS,
     ),
-    Endpoint(
+    RestEndpoint(
         method="DELETE",
         path=_ONE,
         role="admin",

@@ -4,12 +4,11 @@ from typing import Any, Final
 
 from toolgate.govern.control import Control
 from toolgate.model.reports import NodeReport
-from toolgate.surfaces.rest.framework.response import Answer
-from toolgate.surfaces.rest.framework.routing import Call, Endpoint
-from toolgate.surfaces.rest.shapes import Revision, Shown
+from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse, Revision
+from toolgate.surfaces.rest.framework.routing import RestCall, RestEndpoint
 
 
-class NodeShown(Shown, frozen=True, kw_only=True):
+class NodeShown(ResponseShape, frozen=True, kw_only=True):
     """One node, as it reported last."""
 
     node_id: str
@@ -30,7 +29,7 @@ class NodeShown(Shown, frozen=True, kw_only=True):
     """How many servers it knows."""
 
 
-class NodesAnswer(Shown, frozen=True, kw_only=True):
+class NodesAnswer(ResponseShape, frozen=True, kw_only=True):
     """All nodes there are reports of."""
 
     revision: Revision
@@ -38,10 +37,10 @@ class NodesAnswer(Shown, frozen=True, kw_only=True):
     nodes: list[NodeShown]
 
 
-async def list_nodes(control: Control, _call: Call[None]) -> Answer:
+async def list_nodes(control: Control, _call: RestCall[None]) -> RestResponse:
     """Every node with what it serves, how old that is, and whether it is still there."""
     reports = await control.store.reports.list_reports()
-    return Answer(
+    return RestResponse(
         NodesAnswer(revision=control.store.revision, nodes=[_show_node(control, one) for one in reports])
     )
 
@@ -61,8 +60,8 @@ def _show_node(control: Control, report: NodeReport) -> NodeShown:
     )
 
 
-ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
-    Endpoint(
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
+    RestEndpoint(
         method="GET",
         path="/admin/api/nodes",
         role="viewer",

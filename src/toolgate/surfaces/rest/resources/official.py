@@ -1,4 +1,6 @@
-"""The read API of the official MCP registry, over what the caller sees of the catalog.
+"""The shapes of the official MCP registry's read API. Models, for names that no value of Python can have.
+
+The read API of the official MCP registry, over what the caller sees of the catalog.
 
 What a client reads here is how to reach a server through this gateway. How the gateway itself starts or
 reaches it (commands, variables, URLs) is never said, and what the caller cannot reach is not there.
@@ -9,27 +11,100 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
+from pydantic import BaseModel, ConfigDict, Field
+
 from toolgate.errors import InvalidRecord, InvalidRequest, NotFound
-from toolgate.govern.catalog import visible
+from toolgate.govern.catalog import find_visible
 from toolgate.govern.changes.records import find_record, show_record
 from toolgate.govern.control import Control
-from toolgate.govern.visibility import tasks_by_server
-from toolgate.model.addresses import is_loopback
-from toolgate.model.revisions import Stored
-from toolgate.registry.server_json_export import Identity, encode_server_json
+from toolgate.govern.visibility import find_tasks_by_server
+from toolgate.model.http import is_loopback
+from toolgate.model.revisions import StoredRecord
+from toolgate.registry.interchange.server_json import PublishedIdentity, encode_server_json
+from toolgate.registry.records.body import FieldDescriptions
+from toolgate.surfaces.http.selection import format_server_url
 from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
-from toolgate.surfaces.rest.framework.response import JSON, Answer
-from toolgate.surfaces.rest.framework.routing import Call, Endpoint, Parameter
-from toolgate.surfaces.rest.links import server_url
-from toolgate.surfaces.rest.official_shapes import OfficialEntry, OfficialList, OfficialNotFound
+from toolgate.surfaces.rest.framework.response import JSON, RestResponse
+from toolgate.surfaces.rest.framework.routing import Parameter, RestCall, RestEndpoint
 from toolgate.surfaces.rest.resources.servers import SERVERS
+
+
+class _Official(FieldDescriptions, BaseModel):
+    model_config = ConfigDict(extra="forbid", defer_build=True)
+
+
+class OfficialRemote(_Official):
+    """Where a server is reached: at this gateway."""
+
+    type: Literal["streamable-http"]
+    url: str
+    headers: list[dict[str, Any]] | None = None
+    """What a client sends to be let in, as something to fill in."""
+
+
+class OfficialServer(_Official):
+    """A server as `server.json` describes it. How the gateway itself starts or reaches it is not said."""
+
+    schema_url: str = Field(alias="$schema")
+    name: str
+    """The gateway's namespace, a slash, the server's id."""
+    title: str | None = None
+    description: str
+    version: str
+    """Of its package; without one, `0.0.` and the revision at which its record was written."""
+    remotes: list[OfficialRemote]
+
+
+class OfficialMeta(_Official):
+    """What a registry says of an entry."""
+
+    status: Literal["active"]
+    published_at: datetime = Field(alias="publishedAt")
+    updated_at: datetime = Field(alias="updatedAt")
+    is_latest: bool = Field(alias="isLatest")
+
+
+class OfficialMetas(_Official):
+    """What registries say of an entry, by their names."""
+
+    official: OfficialMeta = Field(alias="io.modelcontextprotocol.registry/official")
+
+
+class OfficialEntry(_Official):
+    """One version of a server."""
+
+    server: OfficialServer
+    meta: OfficialMetas = Field(alias="_meta")
+
+
+class OfficialPage(_Official):
+    """Which part of the list this is."""
+
+    next_cursor: str | None = Field(default=None, alias="nextCursor")
+    """Where the next page begins; absent: there is none."""
+    count: int
+    """How many are in this page."""
+
+
+class OfficialList(_Official):
+    """Servers that the caller can reach, and no others."""
+
+    servers: list[OfficialEntry]
+    metadata: OfficialPage
+
+
+class OfficialNotFound(_Official):
+    """Nothing of that name, or nothing that the caller can reach."""
+
+    error: str
+
 
 LOCAL_NAMESPACE: Final = "toolgate.local"
 LATEST: Final = "latest"
-NOT_FOUND: Final = Answer({"error": "Server not found"}, 404)
+NOT_FOUND: Final = RestResponse({"error": "Server not found"}, 404)
 """In the words of the official registry, whatever the reason."""
 
 _HOST = re.compile(r"[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z][a-z0-9-]*")
@@ -42,19 +117,19 @@ _KEY: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _CatalogServer:
     """A server that the caller can reach, with the package it was installed from."""
 
-    record: Stored
-    package: Stored | None
+    record: StoredRecord
+    package: StoredRecord | None
 
     @property
     def updated_at_ms(self) -> int:
         return max(one.updated_at_ms for one in (self.record, self.package) if one is not None)
 
-    def identity(self, namespace: str) -> Identity:
+    def identity(self, namespace: str) -> PublishedIdentity:
         package: Mapping[str, Any] = {} if self.package is None else self.package.body
-        return Identity(
+        return PublishedIdentity(
             name=f"{namespace}/{self.record.id}",
             version=str(package.get("version") or f"0.0.{self.record.revision}"),
             title=str(self.record.body.get("display_name") or package.get("name") or ""),
@@ -62,37 +137,41 @@ class _Found:
         )
 
 
-async def list_official(control: Control, call: Call[None]) -> Answer:
+async def list_official(control: Control, call: RestCall[None]) -> RestResponse:
     """The servers you can reach, as the official registry lists servers: each by its URL at this gateway."""
     page, since_ms = parse_page(call.query), _parse_since(call.query)
-    servers = await _find_all(control, call)
-    namespace = namespace_of(_door(control, call))
+    servers = await _list_servers(control, call)
+    namespace = namespace_of(_base_url(control, call))
     # In a thread: to look at ten thousand takes longer than the loop may stand still.
-    found = await asyncio.to_thread(_narrowed, servers, call.query, namespace=namespace, since_ms=since_ms)
+    found = await asyncio.to_thread(
+        _filter_servers, servers, call.query, namespace=namespace, since_ms=since_ms
+    )
     shown, next_cursor = page.cut(found, lambda one: one.record.id)
-    return await _list(control, call, shown, next_cursor)
+    return await _list_response(control, call, shown, next_cursor)
 
 
-async def list_versions(control: Control, call: Call[None]) -> Answer:
+async def list_versions(control: Control, call: RestCall[None]) -> RestResponse:
     """The one version of a server there is here. One that you cannot reach is not there."""
-    found = await _find(control, call)
-    return NOT_FOUND if found is None else await _list(control, call, [found], None)
+    found = await _find_server(control, call)
+    return NOT_FOUND if found is None else await _list_response(control, call, [found], None)
 
 
-async def read_version(control: Control, call: Call[None]) -> Answer:
+async def read_version(control: Control, call: RestCall[None]) -> RestResponse:
     """A version of a server; `latest` is the one there is."""
-    found = await _find(control, call)
+    found = await _find_server(control, call)
     wanted = call.ids["server_version"]
     if found is None or wanted not in {LATEST, found.identity("").version}:
         return NOT_FOUND
-    return Answer((await _show(control, call, [found]))[0])
+    return RestResponse((await _show_servers(control, call, [found]))[0])
 
 
-async def export_server(control: Control, call: Call[None]) -> Answer:
+async def export_server(control: Control, call: RestCall[None]) -> RestResponse:
     """The record as a `server.json`, to be published elsewhere. What is hidden is left to be filled in."""
     stored = await find_record(control, "server", call.ids["server_id"])
-    found = _Found(record=stored, package=None)
-    return Answer(encode_server_json(found.identity(namespace_of(_door(control, call))), show_record(stored)))
+    found = _CatalogServer(record=stored, package=None)
+    return RestResponse(
+        encode_server_json(found.identity(namespace_of(_base_url(control, call))), show_record(stored))
+    )
 
 
 def namespace_of(url: str) -> str:
@@ -103,9 +182,9 @@ def namespace_of(url: str) -> str:
     return ".".join(reversed(host.split(".")))
 
 
-def _narrowed(
-    servers: Sequence[_Found], query: Mapping[str, str], *, namespace: str, since_ms: float
-) -> list[_Found]:
+def _filter_servers(
+    servers: Sequence[_CatalogServer], query: Mapping[str, str], *, namespace: str, since_ms: float
+) -> list[_CatalogServer]:
     """Those that a query asks for."""
     search, version = query.get("search", "").casefold(), query.get("version", LATEST)
     found = []
@@ -117,55 +196,62 @@ def _narrowed(
     return found
 
 
-async def _find_all(control: Control, call: Call[None]) -> list[_Found]:
+async def _list_servers(control: Control, call: RestCall[None]) -> list[_CatalogServer]:
     """Sorted by id."""
-    within = (await visible(control, call.caller)).packages
+    within = (await find_visible(control, call.caller)).packages
     packages = {one.id: one for one in (await control.store.list("package")).records}
     return [
-        _Found(record=one, package=packages.get(one.id))
+        _CatalogServer(record=one, package=packages.get(one.id))
         for one in (await control.store.list("server")).records
         if one.id in within
     ]
 
 
-async def _find(control: Control, call: Call[None]) -> _Found | None:
+async def _find_server(control: Control, call: RestCall[None]) -> _CatalogServer | None:
     server_id = call.ids["server_name"]
-    if call.ids["namespace"] != namespace_of(_door(control, call)):
+    if call.ids["namespace"] != namespace_of(_base_url(control, call)):
         return None
-    if server_id not in (await visible(control, call.caller)).packages:
+    if server_id not in (await find_visible(control, call.caller)).packages:
         return None
     record = await control.store.get("server", server_id)
     return (
         None
         if record is None
-        else _Found(record=record, package=await control.store.get("package", server_id))
+        else _CatalogServer(record=record, package=await control.store.get("package", server_id))
     )
 
 
-def _door(control: Control, call: Call[None]) -> str:
+def _base_url(control: Control, call: RestCall[None]) -> str:
     return control.door_url() or call.base_url
 
 
-async def _list(
-    control: Control, call: Call[None], servers: Sequence[_Found], next_cursor: str | None
-) -> Answer:
+async def _list_response(
+    control: Control, call: RestCall[None], servers: Sequence[_CatalogServer], next_cursor: str | None
+) -> RestResponse:
     metadata: dict[str, Any] = {} if next_cursor is None else {"nextCursor": next_cursor}
     metadata["count"] = len(servers)
-    return Answer({"servers": await _show(control, call, servers), "metadata": metadata})
+    return RestResponse({"servers": await _show_servers(control, call, servers), "metadata": metadata})
 
 
-async def _show(control: Control, call: Call[None], servers: Sequence[_Found]) -> list[dict[str, Any]]:
+async def _show_servers(
+    control: Control, call: RestCall[None], servers: Sequence[_CatalogServer]
+) -> list[dict[str, Any]]:
     # In a thread: a key may be bound to many tasks.
     ids = {one.record.id for one in servers}
-    tasks = await asyncio.to_thread(tasks_by_server, control.gateway, call.caller, ids)
-    return [_entry(control, call, one, tasks.get(one.record.id)) for one in servers]
+    tasks = await asyncio.to_thread(find_tasks_by_server, control.gateway, call.caller, ids)
+    return [_show_server(control, call, one, tasks.get(one.record.id)) for one in servers]
 
 
-def _entry(control: Control, call: Call[None], found: _Found, task_id: str | None) -> dict[str, Any]:
+def _show_server(
+    control: Control, call: RestCall[None], found: _CatalogServer, task_id: str | None
+) -> dict[str, Any]:
     """`task_id`: the one that a key which is bound to tasks reaches the server in."""
-    door = _door(control, call)
+    door = _base_url(control, call)
     named = None if task_id == call.caller.default_task else task_id
-    remote: dict[str, Any] = {"type": "streamable-http", "url": server_url(door, found.record.id, named)}
+    remote: dict[str, Any] = {
+        "type": "streamable-http",
+        "url": format_server_url(door, found.record.id, named),
+    }
     if call.authorization is not None:
         remote["headers"] = [_KEY]
     at = datetime.fromtimestamp(found.updated_at_ms / 1000, UTC).isoformat(timespec="milliseconds")
@@ -194,8 +280,8 @@ def _parse_since(query: Mapping[str, str]) -> float:
 
 _ONE: Final = "/v0.1/servers/{namespace}/{server_name}/versions"
 
-ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
-    Endpoint(
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
+    RestEndpoint(
         method="GET",
         path="/v0.1/servers",
         role="agent",
@@ -211,7 +297,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         answer=OfficialList,
         errors=(NotFound,),
     ),
-    Endpoint(
+    RestEndpoint(
         method="GET",
         path=_ONE,
         role="agent",
@@ -220,7 +306,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         statuses=(200, 404),
         answer=OfficialList | OfficialNotFound,
     ),
-    Endpoint(
+    RestEndpoint(
         method="GET",
         path=f"{_ONE}/{{server_version}}",
         role="agent",
@@ -229,7 +315,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         statuses=(200, 404),
         answer=OfficialEntry | OfficialNotFound,
     ),
-    Endpoint(
+    RestEndpoint(
         method="GET",
         path=f"{SERVERS.path}/{{server_id}}/server.json",
         role="viewer",

@@ -6,18 +6,18 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from toolgate.catalog.diff import ToolChanges
-from toolgate.govern.package_install import Offered, Prepared, Wanted
+from toolgate.govern.package_install import Installation, InstallRequest, PackageSource
 from toolgate.model.packages import Package, SchemaVersion, Source
-from toolgate.packages.artifacts import StoredVersion
+from toolgate.packages.artifacts import PackageVersion
 from toolgate.packages.manifest import MAX_MANIFEST_BYTES
 from toolgate.packages.uploads import MAX_PARTS
-from toolgate.registry.records.fields import Patterns, Sha256, Version, refuse
-from toolgate.registry.records.server_bodies import Body
+from toolgate.registry.records.fields import Patterns, Sha256, Version, field_error
+from toolgate.registry.records.server_bodies import StrictBody
+from toolgate.surfaces.rest.framework.response import ResponseShape, Revision
 from toolgate.surfaces.rest.resources.change_shapes import ChangeShown, PlanAnswer
-from toolgate.surfaces.rest.shapes import Revision, Shown
 
 
-class UploadSent(Body):
+class UploadSent(StrictBody):
     """The end of an upload."""
 
     parts: Annotated[int, Field(ge=1, le=MAX_PARTS)]
@@ -26,7 +26,7 @@ class UploadSent(Body):
     """Check the archive, and do not keep it."""
 
 
-class InstallSent(Body):
+class InstallSent(StrictBody):
     """Which version to install, and what of it to offer."""
 
     version: Version | None = None
@@ -48,14 +48,14 @@ class InstallSent(Body):
     def _offered_in_whole(self) -> "InstallSent":
         given = {"manifest", "sha256"} & self.model_fields_set
         if given and (len(given) < 2 or not self.dry_run or self.version is not None):
-            raise refuse("`manifest` and `sha256` go together, with `dry_run` and without `version`")
+            raise field_error("`manifest` and `sha256` go together, with `dry_run` and without `version`")
         return self
 
-    def wanted(self, package_id: str, if_revision: int | None) -> Wanted:
+    def wanted(self, package_id: str, if_revision: int | None) -> InstallRequest:
         offered = None
         if self.manifest is not None and self.sha256 is not None:
-            offered = Offered(manifest=self.manifest.encode(), sha256=self.sha256)
-        return Wanted(
+            offered = PackageSource(manifest=self.manifest.encode(), sha256=self.sha256)
+        return InstallRequest(
             package_id=package_id,
             version=self.version,
             allow=self.allowed_tools,
@@ -65,19 +65,19 @@ class InstallSent(Body):
         )
 
 
-class PartAnswer(Shown, frozen=True, kw_only=True):
+class PartAnswer(ResponseShape, frozen=True, kw_only=True):
     """A part that was taken in."""
 
     part: int
 
 
-class PartsAnswer(Shown, frozen=True, kw_only=True):
+class PartsAnswer(ResponseShape, frozen=True, kw_only=True):
     """The parts of an upload that are there already."""
 
     parts: list[int]
 
 
-class UploadAnswer(Shown, frozen=True, kw_only=True):
+class UploadAnswer(ResponseShape, frozen=True, kw_only=True):
     """An archive that was found good."""
 
     package_id: str
@@ -95,7 +95,7 @@ class UploadAnswer(Shown, frozen=True, kw_only=True):
     """False: it was only checked."""
 
 
-class VersionShown(Shown, frozen=True, kw_only=True):
+class VersionShown(ResponseShape, frozen=True, kw_only=True):
     """A version that was uploaded."""
 
     version: str
@@ -106,7 +106,7 @@ class VersionShown(Shown, frozen=True, kw_only=True):
     installed: bool
 
 
-class PackageShown(Shown, frozen=True, kw_only=True):
+class PackageShown(ResponseShape, frozen=True, kw_only=True):
     """A package: what is installed of it, and what was uploaded."""
 
     package_id: str
@@ -129,7 +129,7 @@ class PackageShown(Shown, frozen=True, kw_only=True):
     """Newest first."""
 
 
-class PackageList(Shown, frozen=True, kw_only=True):
+class PackageList(ResponseShape, frozen=True, kw_only=True):
     """Packages, sorted by id."""
 
     revision: Revision
@@ -138,14 +138,14 @@ class PackageList(Shown, frozen=True, kw_only=True):
     next_cursor: str | None
 
 
-class RenamedShown(Shown, frozen=True, kw_only=True):
+class RenamedShown(ResponseShape, frozen=True, kw_only=True):
     """A tool that is the same under another name."""
 
     before: str
     after: str
 
 
-class ToolChangesShown(Shown, frozen=True, kw_only=True):
+class ToolChangesShown(ResponseShape, frozen=True, kw_only=True):
     """How the declared tools differ from those of the version before."""
 
     added: list[str]
@@ -155,7 +155,7 @@ class ToolChangesShown(Shown, frozen=True, kw_only=True):
     """Tool to the lines of a diff."""
 
 
-class InstallAnswer(Shown, frozen=True, kw_only=True):
+class InstallAnswer(ResponseShape, frozen=True, kw_only=True):
     """What installing did or, of a dry run, would do."""
 
     package_id: str
@@ -179,7 +179,7 @@ class InstallAnswer(Shown, frozen=True, kw_only=True):
     """Of a dry run: what each task would notice."""
 
 
-class UninstallAnswer(Shown, frozen=True, kw_only=True):
+class UninstallAnswer(ResponseShape, frozen=True, kw_only=True):
     """What uninstalling did or, of a dry run, would do."""
 
     package_id: str
@@ -192,7 +192,7 @@ class UninstallAnswer(Shown, frozen=True, kw_only=True):
     """Of a dry run: what each task would notice."""
 
 
-class VersionRemoved(Shown, frozen=True, kw_only=True):
+class VersionRemoved(ResponseShape, frozen=True, kw_only=True):
     """An archive that is gone."""
 
     package_id: str
@@ -200,7 +200,7 @@ class VersionRemoved(Shown, frozen=True, kw_only=True):
 
 
 def show_package(
-    package_id: str, package: tuple[Package, int] | None, versions: Sequence[StoredVersion]
+    package_id: str, package: tuple[Package, int] | None, versions: Sequence[PackageVersion]
 ) -> PackageShown:
     """A package as answers hold it: the installed one with its revision, and all that was uploaded."""
     record, revision = package or (None, None)
@@ -231,7 +231,7 @@ def show_package(
 
 
 def show_install(
-    prepared: Prepared,
+    prepared: Installation,
     *,
     revision: int,
     changes: list[ChangeShown],

@@ -15,16 +15,24 @@ from toolgate.govern.packages import (
     install,
     plan_install,
     plan_uninstall,
+    purge_package,
+    remove_version,
     show_manifest,
     uninstall,
 )
-from toolgate.govern.publishing import purge, remove_version
 from toolgate.model.packages import Package
-from toolgate.model.revisions import Stored
-from toolgate.packages.manifest import manifest_schema, parse_manifest
+from toolgate.model.revisions import StoredRecord
+from toolgate.packages.manifest import build_manifest_schema, parse_manifest
 from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
-from toolgate.surfaces.rest.framework.response import JSON, Answer
-from toolgate.surfaces.rest.framework.routing import ANYONE, PLAN, Call, Endpoint, Parameter, checked
+from toolgate.surfaces.rest.framework.response import JSON, RestResponse
+from toolgate.surfaces.rest.framework.routing import (
+    ANYONE,
+    PLAN_HEADER,
+    Parameter,
+    RestCall,
+    RestEndpoint,
+    validate_as,
+)
 from toolgate.surfaces.rest.resources.change_shapes import show_edits, show_plan
 from toolgate.surfaces.rest.resources.collection import WRITE_ERRORS
 from toolgate.surfaces.rest.resources.package_shapes import (
@@ -42,7 +50,7 @@ _PACKAGES: Final = "/api/packages"
 _ONE: Final = f"{_PACKAGES}/{{package_id}}"
 
 
-async def list_packages(control: Control, call: Call[None]) -> Answer:
+async def list_packages(control: Control, call: RestCall[None]) -> RestResponse:
     """What is installed and what was uploaded, sorted by id, page by page."""
     page = parse_page(call.query)
     listing = await control.store.list("package")
@@ -51,11 +59,11 @@ async def list_packages(control: Control, call: Call[None]) -> Answer:
     for version in await artifacts_of(control).versions():
         uploaded[version.package_id].append(version)
     ids, next_cursor = page.cut(sorted(installed.keys() | uploaded.keys()), str)
-    shown = [show_package(one, _parse(installed.get(one)), uploaded[one]) for one in ids]
-    return Answer(PackageList(revision=listing.revision, packages=shown, next_cursor=next_cursor))
+    shown = [show_package(one, _parse_installed(installed.get(one)), uploaded[one]) for one in ids]
+    return RestResponse(PackageList(revision=listing.revision, packages=shown, next_cursor=next_cursor))
 
 
-async def read_package(control: Control, call: Call[None]) -> Answer:
+async def read_package(control: Control, call: RestCall[None]) -> RestResponse:
     """One package: the version that is installed, and all that were uploaded. The ETag is its revision."""
     package_id = call.ids["package_id"]
     stored = await control.store.get("package", package_id)
@@ -63,19 +71,19 @@ async def read_package(control: Control, call: Call[None]) -> Answer:
     if stored is None and not versions:
         raise NotFound(f"there is no package `{package_id}`", hint="`toolgate packages` lists them")
     revision = None if stored is None else stored.revision
-    return Answer(show_package(package_id, _parse(stored), versions), revision=revision)
+    return RestResponse(show_package(package_id, _parse_installed(stored), versions), revision=revision)
 
 
-async def read_manifest(control: Control, call: Call[None]) -> Answer:
+async def read_manifest(control: Control, call: RestCall[None]) -> RestResponse:
     """The manifest of a version that was uploaded, in the form of version 2, whatever form it came in.
 
     Secrets that stand in it are masked.
     """
     content = await artifacts_of(control).manifest(call.ids["package_id"], call.ids["version"])
-    return Answer(await asyncio.to_thread(lambda: show_manifest(parse_manifest(content))))
+    return RestResponse(await asyncio.to_thread(lambda: show_manifest(parse_manifest(content))))
 
 
-async def install_package(control: Control, call: Call[InstallSent]) -> Answer:
+async def install_package(control: Control, call: RestCall[InstallSent]) -> RestResponse:
     """Install a version that was uploaded, or another one in place of what is installed.
 
     That is the approval of exactly what its manifest declares. The records of package, server and pin change
@@ -86,7 +94,7 @@ async def install_package(control: Control, call: Call[InstallSent]) -> Answer:
     if sent.dry_run:
         prepared, planned = await plan_install(control, call.caller, wanted)
         plan = await show_plan(planned.plan, revision=planned.revision, warnings=planned.warnings)
-        return Answer(
+        return RestResponse(
             show_install(
                 prepared,
                 revision=planned.revision,
@@ -98,16 +106,16 @@ async def install_package(control: Control, call: Call[InstallSent]) -> Answer:
     prepared, done = await install(control, call.caller, wanted, plan_id=call.plan_id)
     changes = await asyncio.to_thread(show_edits, done.edits)
     answer = show_install(prepared, revision=done.revision, changes=changes, warnings=done.warnings)
-    return Answer(answer, 201 if prepared.before is None else 200)
+    return RestResponse(answer, 201 if prepared.before is None else 200)
 
 
-async def uninstall_package(control: Control, call: Call[None]) -> Answer:
+async def uninstall_package(control: Control, call: RestCall[None]) -> RestResponse:
     """Remove a package with its server and its pin, together. Archives stay, unless `purge` is set."""
     package_id = call.ids["package_id"]
     if call.flag("dry_run"):
         planned = await plan_uninstall(control, call.caller, package_id)
         plan = await show_plan(planned.plan, revision=planned.revision, warnings=planned.warnings)
-        return Answer(
+        return RestResponse(
             UninstallAnswer(
                 package_id=package_id,
                 revision=planned.revision,
@@ -120,8 +128,8 @@ async def uninstall_package(control: Control, call: Call[None]) -> Answer:
     done = await uninstall(
         control, call.caller, package_id, if_revision=call.if_revision, plan_id=call.plan_id
     )
-    removed = await purge(control, call.caller, package_id) if call.flag("purge") else []
-    return Answer(
+    removed = await purge_package(control, call.caller, package_id) if call.flag("purge") else []
+    return RestResponse(
         UninstallAnswer(
             package_id=package_id,
             revision=done.revision,
@@ -133,30 +141,30 @@ async def uninstall_package(control: Control, call: Call[None]) -> Answer:
     )
 
 
-async def delete_version(control: Control, call: Call[None]) -> Answer:
+async def delete_version(control: Control, call: RestCall[None]) -> RestResponse:
     """Remove the archive of a version that is not installed."""
     package_id, version = call.ids["package_id"], call.ids["version"]
     await remove_version(control, call.caller, package_id, version)
-    return Answer(VersionRemoved(package_id=package_id, version=version))
+    return RestResponse(VersionRemoved(package_id=package_id, version=version))
 
 
-async def read_schema(_control: Control, _call: Call[None]) -> Answer:
+async def read_schema(_control: Control, _call: RestCall[None]) -> RestResponse:
     """The JSON Schema of a manifest, for editors."""
-    return Answer(_schema())
+    return RestResponse(_schema())
 
 
 @cache
 def _schema() -> bytes:
-    return msgspec.json.encode(manifest_schema())
+    return msgspec.json.encode(build_manifest_schema())
 
 
-def _parse(stored: Stored | None) -> tuple[Package, int] | None:
+def _parse_installed(stored: StoredRecord | None) -> tuple[Package, int] | None:
     package = installed_package(stored)
     return None if package is None or stored is None else (package, stored.revision)
 
 
-ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
-    Endpoint(
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
+    RestEndpoint(
         method="GET",
         path=_PACKAGES,
         role="viewer",
@@ -165,7 +173,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         query=PAGING,
         answer=PackageList,
     ),
-    Endpoint(
+    RestEndpoint(
         method="GET",
         path=_ONE,
         role="viewer",
@@ -174,7 +182,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         answer=PackageShown,
         errors=(NotFound,),
     ),
-    Endpoint(
+    RestEndpoint(
         method="DELETE",
         path=_ONE,
         role="admin",
@@ -184,25 +192,25 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
             Parameter("purge", "Also remove every archive of it.", form="flag"),
             Parameter("dry_run", "Say what would change, and change nothing.", form="flag"),
         ),
-        headers=(PLAN,),
+        headers=(PLAN_HEADER,),
         answer=UninstallAnswer,
         errors=(NotFound, *WRITE_ERRORS),
         is_conditional=True,
     ),
-    Endpoint(
+    RestEndpoint(
         method="POST",
         path=f"{_ONE}/install",
         role="admin",
         summary="Install a package",
         handler=install_package,
-        body=checked(InstallSent),
-        headers=(PLAN,),
+        body=validate_as(InstallSent),
+        headers=(PLAN_HEADER,),
         answer=InstallAnswer,
         statuses=(200, 201),
         errors=(NotFound, InvalidRequest, *WRITE_ERRORS),
         is_conditional=True,
     ),
-    Endpoint(
+    RestEndpoint(
         method="GET",
         path=f"{_ONE}/{{version}}/manifest",
         role="viewer",
@@ -211,7 +219,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         answer=JSON,
         errors=(NotFound,),
     ),
-    Endpoint(
+    RestEndpoint(
         method="DELETE",
         path=f"{_ONE}/{{version}}",
         role="admin",
@@ -220,7 +228,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         answer=VersionRemoved,
         errors=(NotFound, Conflict, StorageFailed),
     ),
-    Endpoint(
+    RestEndpoint(
         method="GET",
         path="/api/schemas/manifest.v2.json",
         role=ANYONE,

@@ -6,14 +6,18 @@ from typing import Any, Final
 
 from toolgate.govern.changes.records import show_record
 from toolgate.govern.control import Control
-from toolgate.govern.pin_diffs import ToolDifference, diff_pin, pin_of, waiting_tools
+from toolgate.govern.pin_diffs import ToolDifference, diff_pin, find_unapproved_tools, read_pin
 from toolgate.model.reports import NodeReport
-from toolgate.model.revisions import Stored
-from toolgate.surfaces.rest.framework.response import Answer
-from toolgate.surfaces.rest.framework.routing import Call, Endpoint, Parameter
-from toolgate.surfaces.rest.histories import Past, diff_endpoint
+from toolgate.model.revisions import StoredRecord
+from toolgate.surfaces.rest.framework.response import RestResponse
+from toolgate.surfaces.rest.framework.routing import Parameter, RestCall, RestEndpoint
 from toolgate.surfaces.rest.resources.change_shapes import DiffAnswer
-from toolgate.surfaces.rest.resources.collection import Collection, collection_endpoints
+from toolgate.surfaces.rest.resources.collection import (
+    RecordCollection,
+    RecordHistory,
+    collection_endpoints,
+    diff_endpoint,
+)
 from toolgate.surfaces.rest.resources.record_shapes import (
     PinDiffAnswer,
     PinList,
@@ -25,17 +29,17 @@ from toolgate.surfaces.rest.resources.record_shapes import (
 
 
 def show_pins(
-    control: Control, _reports: Sequence[NodeReport], records: Sequence[Stored]
+    control: Control, _reports: Sequence[NodeReport], records: Sequence[StoredRecord]
 ) -> list[dict[str, Any]]:
     """Pins, each with the tools that wait for approval."""
     servers = control.gateway.snapshot.servers
     return [
-        {**show_record(one), "waiting": waiting_tools(pin_of(control, one), servers.get(one.id))}
+        {**show_record(one), "waiting": find_unapproved_tools(read_pin(control, one), servers.get(one.id))}
         for one in records
     ]
 
 
-PINS: Final = Collection(
+PINS: Final = RecordCollection(
     kind="pin",
     path="/admin/api/pins",
     sent=PinSent,
@@ -44,10 +48,10 @@ PINS: Final = Collection(
     written=PinWritten,
     show=show_pins,
 )
-_PAST: Final = Past("pin")
+_PAST: Final = RecordHistory("pin")
 
 
-async def show_differences(control: Control, call: Call[None]) -> Answer:
+async def show_differences(control: Control, call: RestCall[None]) -> RestResponse:
     """How what the server lists differs from what was approved, tool by tool.
 
     With `since`, how the pin at that revision of the registry differs from the pin at another, or now.
@@ -56,11 +60,11 @@ async def show_differences(control: Control, call: Call[None]) -> Answer:
         return await _PAST.diff(control, call)
     server_id, revision = call.ids["server_id"], control.store.revision
     found = await diff_pin(control, server_id, tool=call.query.get("tool"))
-    shown = [_show(one) for one in found]
-    return Answer(PinDiffAnswer(revision=revision, server_id=server_id, tools=shown))
+    shown = [_show_difference(one) for one in found]
+    return RestResponse(PinDiffAnswer(revision=revision, server_id=server_id, tools=shown))
 
 
-def _show(one: ToolDifference) -> ToolDifferenceShown:
+def _show_difference(one: ToolDifference) -> ToolDifferenceShown:
     return ToolDifferenceShown(
         tool=one.tool,
         state=one.state,
@@ -73,7 +77,7 @@ def _show(one: ToolDifference) -> ToolDifferenceShown:
     )
 
 
-def _endpoints() -> tuple[Endpoint[Any], ...]:
+def _endpoints() -> tuple[RestEndpoint[Any], ...]:
     """As of every collection, but for what differs: of a pin that is above all the definitions."""
     plain = diff_endpoint(_PAST, f"{PINS.path}/{{server_id}}")
     definitions = replace(
@@ -89,4 +93,4 @@ def _endpoints() -> tuple[Endpoint[Any], ...]:
     )
 
 
-ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = _endpoints()
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = _endpoints()

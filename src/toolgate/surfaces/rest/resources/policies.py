@@ -3,10 +3,10 @@
 import asyncio
 from typing import Any, Final
 
-from toolgate.audit.tokens import DAY_MS
+from toolgate.audit.index.statements import DAY_MS
 from toolgate.errors import NotFound
-from toolgate.govern.audit import read_versions
-from toolgate.govern.catalog_quality import find_fallback_rows
+from toolgate.govern.audit import read_version_calls
+from toolgate.govern.catalog import find_fallback_rows
 from toolgate.govern.changes.records import find_record
 from toolgate.govern.control import Control
 from toolgate.govern.literals import find_literals
@@ -15,11 +15,12 @@ from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Profile, Side, Task
 from toolgate.policy.compose import compose
 from toolgate.policy.layers import SessionRequest, parse_task_policy
-from toolgate.policy.limits import Limits
-from toolgate.policy.lint import Finding, lint_all
-from toolgate.policy.offers import registered
-from toolgate.policy.rollouts import both_sides
+from toolgate.policy.lint import LintFinding, lint_all
+from toolgate.policy.rollouts import list_sides
+from toolgate.policy.rules import count_registered
+from toolgate.policy.scope import ScopeLimits
 from toolgate.registry.records.codec import parse_record
+from toolgate.surfaces.http.selection import format_mcp_url
 from toolgate.surfaces.rest.data_plane.policy_shapes import (
     FindingShown,
     LintAnswer,
@@ -29,10 +30,9 @@ from toolgate.surfaces.rest.data_plane.policy_shapes import (
     VersionsAnswer,
     show_refusal,
 )
-from toolgate.surfaces.rest.framework.response import Answer
-from toolgate.surfaces.rest.framework.routing import Call, Endpoint, Parameter
-from toolgate.surfaces.rest.links import mcp_url
-from toolgate.surfaces.rest.resources.collection import Collection, collection_endpoints
+from toolgate.surfaces.rest.framework.response import RestResponse
+from toolgate.surfaces.rest.framework.routing import Parameter, RestCall, RestEndpoint
+from toolgate.surfaces.rest.resources.collection import RecordCollection, collection_endpoints
 from toolgate.surfaces.rest.resources.record_shapes import (
     ProfileList,
     ProfileSent,
@@ -44,7 +44,7 @@ from toolgate.surfaces.rest.resources.record_shapes import (
     TaskWritten,
 )
 
-TASKS: Final = Collection(
+TASKS: Final = RecordCollection(
     kind="task",
     path="/admin/api/tasks",
     sent=TaskSent,
@@ -52,7 +52,7 @@ TASKS: Final = Collection(
     listed=TaskList,
     written=TaskWritten,
 )
-PROFILES: Final = Collection(
+PROFILES: Final = RecordCollection(
     kind="profile",
     path="/admin/api/profiles",
     sent=ProfileSent,
@@ -62,7 +62,7 @@ PROFILES: Final = Collection(
 )
 
 
-async def lint_policy(control: Control, _call: Call[None]) -> Answer:
+async def lint_policy(control: Control, _call: RestCall[None]) -> RestResponse:
     """Rules that match nothing, name what is not there, or cancel out; and literals that may be secrets.
 
     Where the setting `summary_fallback` is on, also packages that lose catalog rows by it.
@@ -72,7 +72,7 @@ async def lint_policy(control: Control, _call: Call[None]) -> Answer:
     linted = await asyncio.to_thread(lint_all, snapshot)
     literals = await asyncio.to_thread(find_literals, snapshot.servers.values())
     hidden = [] if control.keeper is None else find_fallback_rows(control.keeper)
-    return Answer(
+    return RestResponse(
         LintAnswer(
             revision=snapshot.revision,
             findings=[_show_finding(one) for one in (*linted.findings, *literals, *hidden)],
@@ -81,7 +81,7 @@ async def lint_policy(control: Control, _call: Call[None]) -> Answer:
     )
 
 
-def _show_finding(finding: Finding) -> FindingShown:
+def _show_finding(finding: LintFinding) -> FindingShown:
     return FindingShown(
         code=finding.code,
         where=f"{finding.kind} {finding.id}",
@@ -93,9 +93,9 @@ def _show_finding(finding: Finding) -> FindingShown:
     )
 
 
-async def show_overview(control: Control, call: Call[None]) -> Answer:
+async def show_overview(control: Control, call: RestCall[None]) -> RestResponse:
     """What each task sees of what is registered, and the URL to see it at."""
-    return Answer(
+    return RestResponse(
         await asyncio.to_thread(
             _overview,
             control.gateway.snapshot,
@@ -105,9 +105,9 @@ async def show_overview(control: Control, call: Call[None]) -> Answer:
     )
 
 
-def _overview(snapshot: Snapshot, limits: Limits, base_url: str) -> OverviewAnswer:
+def _overview(snapshot: Snapshot, limits: ScopeLimits, base_url: str) -> OverviewAnswer:
     tasks = sorted(snapshot.tasks.values(), key=lambda task: task.task_id)
-    there_are = registered(snapshot)
+    there_are = count_registered(snapshot)
     return OverviewAnswer(
         revision=snapshot.revision,
         registered_tools=there_are.tools,
@@ -116,10 +116,10 @@ def _overview(snapshot: Snapshot, limits: Limits, base_url: str) -> OverviewAnsw
     )
 
 
-def _task_overview(snapshot: Snapshot, limits: Limits, task: Task, base_url: str) -> TaskOverview:
+def _task_overview(snapshot: Snapshot, limits: ScopeLimits, task: Task, base_url: str) -> TaskOverview:
     policy = parse_task_policy(task)
     # While the profile is rolled out by caller, that of the stable version.
-    platform = both_sides(snapshot, policy)[0]
+    platform = list_sides(snapshot, policy)[0]
     scope = compose(platform, Ceiling(), task=policy, request=SessionRequest(), limits=limits)
     return TaskOverview(
         task_id=task.task_id,
@@ -127,13 +127,13 @@ def _task_overview(snapshot: Snapshot, limits: Limits, task: Task, base_url: str
         servers=list(scope.servers),
         tools=len(scope.tools),
         tokens=scope.tokens,
-        url=mcp_url(base_url, task.task_id),
+        url=format_mcp_url(base_url, task.task_id),
         refusal=show_refusal(scope.refusal),
         warnings=list(scope.warnings),
     )
 
 
-async def compare_versions(control: Control, call: Call[None]) -> Answer:
+async def compare_versions(control: Control, call: RestCall[None]) -> RestResponse:
     """Calls, failures, denials and times of a profile, by the version that decided.
 
     Counts are of the audit events that are kept. Without `since`, of the last day.
@@ -144,7 +144,7 @@ async def compare_versions(control: Control, call: Call[None]) -> Answer:
     until_ms = control.clock_ms()
     since_ms = call.number("since")
     since_ms = max(0, until_ms - DAY_MS) if since_ms is None else since_ms
-    found = await read_versions(control, profile, since_ms=since_ms, until_ms=until_ms)
+    found = await read_version_calls(control, profile, since_ms=since_ms, until_ms=until_ms)
     rollout = profile.rollout
     candidate, share = (0, 0) if rollout is None else (rollout.version, rollout.share)
     sides: dict[int, tuple[Side | None, int]] = {
@@ -152,7 +152,7 @@ async def compare_versions(control: Control, call: Call[None]) -> Answer:
         candidate: ("candidate", share),
     }
     none: tuple[Side | None, int] = (None, 0)
-    return Answer(
+    return RestResponse(
         VersionsAnswer(
             profile_id=profile.profile_id,
             by=None if rollout is None else rollout.by,
@@ -167,10 +167,10 @@ async def compare_versions(control: Control, call: Call[None]) -> Answer:
     )
 
 
-ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
     *collection_endpoints(TASKS),
     *collection_endpoints(PROFILES),
-    Endpoint(
+    RestEndpoint(
         method="GET",
         path="/admin/api/profiles/{profile_id}/versions",
         role="viewer",
@@ -180,7 +180,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         answer=VersionsAnswer,
         errors=(NotFound,),
     ),
-    Endpoint(
+    RestEndpoint(
         method="GET",
         path="/admin/api/lint",
         role="viewer",
@@ -188,7 +188,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         handler=lint_policy,
         answer=LintAnswer,
     ),
-    Endpoint(
+    RestEndpoint(
         method="GET",
         path="/admin/api/mcp/tasks-overview",
         role="viewer",

@@ -2,21 +2,20 @@
 
 from typing import Any, Final
 
-from toolgate.govern.budgets import BudgetUse, list_uses
+from toolgate.govern.audit import QuotaUsage, list_quota_usage
 from toolgate.govern.control import Control
-from toolgate.model.quotas import BudgetName, HolderKind
+from toolgate.model.quotas import HolderKind, QuotaName
 from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
-from toolgate.surfaces.rest.framework.response import Answer
-from toolgate.surfaces.rest.framework.routing import Call, Endpoint
-from toolgate.surfaces.rest.shapes import Shown
+from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse
+from toolgate.surfaces.rest.framework.routing import RestCall, RestEndpoint
 
 
-class BudgetUsed(Shown, frozen=True, kw_only=True):
+class BudgetUsed(ResponseShape, frozen=True, kw_only=True):
     """One budget of a key or a task, in the minute or day that it is."""
 
     holder_kind: HolderKind
     holder_id: str
-    budget: BudgetName
+    budget: QuotaName
     limit: int
     used: int
     """Also what nodes were granted and have not used yet, which is little."""
@@ -24,7 +23,7 @@ class BudgetUsed(Shown, frozen=True, kw_only=True):
     """When the next minute or day begins, by UTC."""
 
 
-class BudgetsAnswer(Shown, frozen=True, kw_only=True):
+class BudgetsAnswer(ResponseShape, frozen=True, kw_only=True):
     """A page of them, sorted by holder."""
 
     budgets: list[BudgetUsed]
@@ -32,17 +31,17 @@ class BudgetsAnswer(Shown, frozen=True, kw_only=True):
     """For the page after this one, where there is one."""
 
 
-async def show_budgets(control: Control, call: Call[None]) -> Answer:
+async def list_quotas(control: Control, call: RestCall[None]) -> RestResponse:
     """Every budget over time that a key or a task has, and what is used of it at all nodes together."""
-    uses, more = parse_page(call.query).cut(await list_uses(control), _id_of)
-    return Answer(BudgetsAnswer(budgets=[_show(one) for one in uses], next_cursor=more))
+    uses, more = parse_page(call.query).cut(await list_quota_usage(control), _sort_key)
+    return RestResponse(BudgetsAnswer(budgets=[_show_use(one) for one in uses], next_cursor=more))
 
 
-def _id_of(use: BudgetUse) -> str:
+def _sort_key(use: QuotaUsage) -> str:
     return " ".join((*use.holder, use.budget))  # no id has a space, and it sorts before all they have
 
 
-def _show(use: BudgetUse) -> BudgetUsed:
+def _show_use(use: QuotaUsage) -> BudgetUsed:
     return BudgetUsed(
         holder_kind=use.holder.kind,
         holder_id=use.holder.id,
@@ -53,13 +52,13 @@ def _show(use: BudgetUse) -> BudgetUsed:
     )
 
 
-ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
-    Endpoint(
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
+    RestEndpoint(
         method="GET",
         path="/admin/api/budgets",
         role="viewer",
         summary="Show budgets over time, and what is used of them",
-        handler=show_budgets,
+        handler=list_quotas,
         query=PAGING,
         answer=BudgetsAnswer,
     ),

@@ -8,19 +8,17 @@ from pydantic import Field, JsonValue, create_model
 
 from toolgate.model.principals import IntegrationState, Role
 from toolgate.model.reports import HealthState
-from toolgate.registry.profile_bodies import ProfileBody
 from toolgate.registry.records.fields import Name, OAuthScope, ServerId, Sha256, UnixTime
-from toolgate.registry.records.policy_bodies import CeilingBody, TimeBudgetsBody
-from toolgate.registry.records.server_bodies import Body, PinBody, ServerBody
-from toolgate.registry.task_bodies import TaskBody
-from toolgate.surfaces.rest.shapes import Revision, Shown
+from toolgate.registry.records.policy_bodies import CeilingBody, ProfileBody, QuotasBody, TaskBody
+from toolgate.registry.records.server_bodies import PinBody, ServerBody, StrictBody
+from toolgate.surfaces.rest.framework.response import ResponseShape, Revision
 from toolgate.upstream.oauth.logins import Login
 from toolgate.upstream.pool.health import ServerHealth
 
 # Servers, tasks, profiles: as the registry has them, with the revision that last wrote them.
 
 
-class ServerOnNode(Shown, frozen=True, kw_only=True):
+class ServerOnNode(ResponseShape, frozen=True, kw_only=True):
     """A server as a node reported it last."""
 
     node_id: str
@@ -123,7 +121,7 @@ PinSent = create_model(
 )
 
 
-class ServerList(Shown, frozen=True, kw_only=True):
+class ServerList(ResponseShape, frozen=True, kw_only=True):
     """A page of the servers, at one revision."""
 
     revision: Revision
@@ -132,7 +130,7 @@ class ServerList(Shown, frozen=True, kw_only=True):
     next_cursor: NextCursor
 
 
-class TaskList(Shown, frozen=True, kw_only=True):
+class TaskList(ResponseShape, frozen=True, kw_only=True):
     """A page of the tasks, at one revision."""
 
     revision: Revision
@@ -141,7 +139,7 @@ class TaskList(Shown, frozen=True, kw_only=True):
     next_cursor: NextCursor
 
 
-class ProfileList(Shown, frozen=True, kw_only=True):
+class ProfileList(ResponseShape, frozen=True, kw_only=True):
     """A page of the profiles, at one revision."""
 
     revision: Revision
@@ -150,7 +148,7 @@ class ProfileList(Shown, frozen=True, kw_only=True):
     next_cursor: NextCursor
 
 
-class PinList(Shown, frozen=True, kw_only=True):
+class PinList(ResponseShape, frozen=True, kw_only=True):
     """A page of the pins, at one revision."""
 
     revision: Revision
@@ -159,7 +157,7 @@ class PinList(Shown, frozen=True, kw_only=True):
     next_cursor: NextCursor
 
 
-class Deleted(Shown, frozen=True, kw_only=True):
+class Deleted(ResponseShape, frozen=True, kw_only=True):
     """A record that is gone."""
 
     revision: Revision
@@ -168,7 +166,7 @@ class Deleted(Shown, frozen=True, kw_only=True):
     """What now refers to nothing."""
 
 
-class ServerWritten(Shown, frozen=True, kw_only=True):
+class ServerWritten(ResponseShape, frozen=True, kw_only=True):
     """A server as it is stored now."""
 
     revision: Revision
@@ -177,7 +175,7 @@ class ServerWritten(Shown, frozen=True, kw_only=True):
     """What is amiss with it, and with what names it."""
 
 
-class TaskWritten(Shown, frozen=True, kw_only=True):
+class TaskWritten(ResponseShape, frozen=True, kw_only=True):
     """A task as it is stored now."""
 
     revision: Revision
@@ -186,7 +184,7 @@ class TaskWritten(Shown, frozen=True, kw_only=True):
     """What is amiss with it, and with what names it."""
 
 
-class ProfileWritten(Shown, frozen=True, kw_only=True):
+class ProfileWritten(ResponseShape, frozen=True, kw_only=True):
     """A profile as it is stored now."""
 
     revision: Revision
@@ -195,7 +193,7 @@ class ProfileWritten(Shown, frozen=True, kw_only=True):
     """What is amiss with it, and with what names it."""
 
 
-class PinWritten(Shown, frozen=True, kw_only=True):
+class PinWritten(ResponseShape, frozen=True, kw_only=True):
     """A pin as it is stored now."""
 
     revision: Revision
@@ -204,7 +202,7 @@ class PinWritten(Shown, frozen=True, kw_only=True):
     """What is amiss with it, and with what names it."""
 
 
-class ToolDifferenceShown(Shown, frozen=True, kw_only=True):
+class ToolDifferenceShown(ResponseShape, frozen=True, kw_only=True):
     """A tool of a pinned server that is not, or once was not, as it was approved."""
 
     tool: str
@@ -224,7 +222,7 @@ class ToolDifferenceShown(Shown, frozen=True, kw_only=True):
     there are too many lines: name the tool."""
 
 
-class PinDiffAnswer(Shown, frozen=True, kw_only=True):
+class PinDiffAnswer(ResponseShape, frozen=True, kw_only=True):
     """How what a pinned server lists differs from what was approved."""
 
     revision: Revision
@@ -232,7 +230,7 @@ class PinDiffAnswer(Shown, frozen=True, kw_only=True):
     tools: list[ToolDifferenceShown]
 
 
-class TrialAnswer(Shown, frozen=True, kw_only=True):
+class TrialAnswer(ResponseShape, frozen=True, kw_only=True):
     """What came of connecting to a server once, beside the connection in use."""
 
     ok: bool
@@ -249,7 +247,7 @@ class TrialAnswer(Shown, frozen=True, kw_only=True):
     stderr_tail: str
 
 
-class RefreshAnswer(Shown, frozen=True, kw_only=True):
+class RefreshAnswer(ResponseShape, frozen=True, kw_only=True):
     """A server after its tools were listed again."""
 
     server_id: str
@@ -264,7 +262,7 @@ class RefreshAnswer(Shown, frozen=True, kw_only=True):
 # Logins: a code goes in, and no token comes out.
 
 
-class LoginSent(Body):
+class LoginSent(StrictBody):
     """A login to be begun."""
 
     redirect_uri: Annotated[str, Field(max_length=200)]
@@ -275,7 +273,7 @@ class LoginSent(Body):
     """To ask for, beside those of the login before."""
 
 
-class LoginFinishSent(Body):
+class LoginFinishSent(StrictBody):
     """What the browser came back with."""
 
     state: Annotated[str, Field(max_length=200)]
@@ -286,7 +284,7 @@ class LoginFinishSent(Body):
     """As it was begun."""
 
 
-class ClientShown(Shown, frozen=True, kw_only=True):
+class ClientShown(ResponseShape, frozen=True, kw_only=True):
     """A client's metadata (RFC 7591), under the URL that is its id."""
 
     client_id: str
@@ -299,7 +297,7 @@ class ClientShown(Shown, frozen=True, kw_only=True):
     token_endpoint_auth_method: str
 
 
-class LoginBegun(Shown, frozen=True, kw_only=True):
+class LoginBegun(ResponseShape, frozen=True, kw_only=True):
     """A login that waits for somebody to agree."""
 
     authorization_url: str
@@ -309,14 +307,14 @@ class LoginBegun(Shown, frozen=True, kw_only=True):
     expires_in_s: int
 
 
-class LoginFinished(Shown, frozen=True, kw_only=True):
+class LoginFinished(ResponseShape, frozen=True, kw_only=True):
     """The gateway may use the server."""
 
     server_id: str
     login: Login
 
 
-class LoginEnded(Shown, frozen=True, kw_only=True):
+class LoginEnded(ResponseShape, frozen=True, kw_only=True):
     """The gateway may use the server no more."""
 
     server_id: str
@@ -327,7 +325,7 @@ class LoginEnded(Shown, frozen=True, kw_only=True):
 # Keys: made here, shown once.
 
 
-class KeySent(Body):
+class KeySent(StrictBody):
     """A key to be made. Its secret is chosen by the gateway."""
 
     key_id: Name
@@ -340,7 +338,7 @@ class KeySent(Body):
     """The task of a request that names none."""
     expires_at_s: UnixTime | None = None
     """Unix time after which it proves nothing."""
-    budgets: TimeBudgetsBody | None = None
+    budgets: QuotasBody | None = None
     """What all who use it may use over time, together."""
     integrations: IntegrationState = "on"
     """What its callers have of each server before they choose for themselves: `on` all its tools, `read_only`
@@ -360,7 +358,7 @@ class KeyMade(KeyShown):
     warnings: list[str]
 
 
-class KeyList(Shown, frozen=True, kw_only=True):
+class KeyList(ResponseShape, frozen=True, kw_only=True):
     """A page of the keys, at one revision."""
 
     revision: Revision
@@ -369,7 +367,7 @@ class KeyList(Shown, frozen=True, kw_only=True):
     next_cursor: NextCursor
 
 
-class ReloadAnswer(Shown, frozen=True, kw_only=True):
+class ReloadAnswer(ResponseShape, frozen=True, kw_only=True):
     """What the directory of server files did to the registry, or, in a dry run, would do."""
 
     revision: Revision

@@ -8,10 +8,10 @@ from typing import Any, Final
 from toolgate.govern.changes.records import show_record
 from toolgate.govern.control import Control
 from toolgate.model.reports import NodeReport, ServerReport
-from toolgate.model.revisions import Stored
+from toolgate.model.revisions import StoredRecord
 from toolgate.redaction.records import redact_text
-from toolgate.surfaces.rest.framework.routing import Endpoint, Parameter
-from toolgate.surfaces.rest.resources.collection import Collection, collection_endpoints
+from toolgate.surfaces.rest.framework.routing import Parameter, RestEndpoint
+from toolgate.surfaces.rest.resources.collection import RecordCollection, collection_endpoints
 from toolgate.surfaces.rest.resources.record_shapes import (
     ServerList,
     ServerOnNode,
@@ -19,7 +19,7 @@ from toolgate.surfaces.rest.resources.record_shapes import (
     ServerShown,
     ServerWritten,
 )
-from toolgate.upstream.oauth.grants import Whose
+from toolgate.upstream.oauth.grants import LoginKey
 from toolgate.upstream.pool.health import STDERR_TAIL_BYTES, ServerHealth
 
 LISTED_STDERR_CHARS: Final = 1_024
@@ -27,10 +27,10 @@ LISTED_STDERR_CHARS: Final = 1_024
 
 
 def show_servers(
-    control: Control, reports: Sequence[NodeReport], records: Sequence[Stored]
+    control: Control, reports: Sequence[NodeReport], records: Sequence[StoredRecord]
 ) -> list[dict[str, Any]]:
     """Records with how each server fares here, null where that is not known (yet), and on each node."""
-    on_nodes = _by_server(control, reports)
+    on_nodes = _group_reports(control, reports)
     known = control.gateway.servers.health()
     tail_chars = STDERR_TAIL_BYTES if len(records) == 1 else LISTED_STDERR_CHARS
     return [
@@ -39,13 +39,13 @@ def show_servers(
             "updated_at_ms": stored.updated_at_ms,
             "health": show_health(known[stored.id], tail_chars) if stored.id in known else None,
             "nodes": on_nodes[stored.id],
-            "login": None if control.logins is None else control.logins.of(Whose(stored.id)),
+            "login": None if control.logins is None else control.logins.of(LoginKey(stored.id)),
         }
         for stored in records
     ]
 
 
-def _by_server(control: Control, reports: Sequence[NodeReport]) -> Mapping[str, list[ServerOnNode]]:
+def _group_reports(control: Control, reports: Sequence[NodeReport]) -> Mapping[str, list[ServerOnNode]]:
     """What the nodes that are there say of each server."""
     found: dict[str, list[ServerOnNode]] = defaultdict(list)
     for report in reports:
@@ -78,11 +78,11 @@ def show_health(health: ServerHealth, tail_chars: int = STDERR_TAIL_BYTES) -> Se
     )
 
 
-def _has_tag(query: Mapping[str, str], stored: Stored) -> bool:
+def _has_tag(query: Mapping[str, str], stored: StoredRecord) -> bool:
     return "tag" not in query or query["tag"] in stored.body.get("tags", ())
 
 
-SERVERS: Final = Collection(
+SERVERS: Final = RecordCollection(
     kind="server",
     path="/admin/api/mcp/servers",
     sent=ServerSent,
@@ -91,7 +91,7 @@ SERVERS: Final = Collection(
     written=ServerWritten,
     show=show_servers,
     query=(Parameter("tag", "Only servers with this tag."),),
-    keeps=_has_tag,
+    matches_query=_has_tag,
 )
 
-ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = collection_endpoints(SERVERS)
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = collection_endpoints(SERVERS)

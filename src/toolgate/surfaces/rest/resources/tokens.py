@@ -3,20 +3,19 @@
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from toolgate.audit.tokens import DAY_MS, SUMS, TokenSums
+from toolgate.audit.index.statements import DAY_MS, SUMS, TokenSums
 from toolgate.errors import NotFound
 from toolgate.govern.audit import index_of
 from toolgate.govern.control import Control
 from toolgate.surfaces.rest.framework.request import parse_count
-from toolgate.surfaces.rest.framework.response import Answer
-from toolgate.surfaces.rest.framework.routing import Call, Endpoint, Parameter
-from toolgate.surfaces.rest.shapes import Shown
+from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse
+from toolgate.surfaces.rest.framework.routing import Parameter, RestCall, RestEndpoint
 
 DAYS: Final = 7
 MAX_DAYS: Final = 366
 
 
-class TokensShown(Shown, frozen=True, kw_only=True):
+class TokensShown(ResponseShape, frozen=True, kw_only=True):
     """What lists and results cost, by estimate."""
 
     lists: int
@@ -46,7 +45,7 @@ class TokensOfTask(TokensShown, frozen=True, kw_only=True):
     """Empty: callers without a task."""
 
 
-class TokensAnswer(Shown, frozen=True, kw_only=True):
+class TokensAnswer(ResponseShape, frozen=True, kw_only=True):
     """What some days cost, by day and by task."""
 
     since: str
@@ -60,7 +59,7 @@ class TokensAnswer(Shown, frozen=True, kw_only=True):
     total: TokensShown
 
 
-async def show_tokens(control: Control, call: Call[None]) -> Answer:
+async def show_tokens(control: Control, call: RestCall[None]) -> RestResponse:
     """What lists of tools and results of calls cost models, and what smaller lists have saved.
 
     All are estimates, good for comparing. Nodes tell once a minute, so the newest may be missing.
@@ -70,27 +69,31 @@ async def show_tokens(control: Control, call: Call[None]) -> Answer:
     since = max(0, today - days + 1)
     found = await index_of(control).tokens(since_ms=since * DAY_MS, task_id=call.query.get("task"))
     total = TokenSums(*(sum(getattr(day, name) for day in found.days.values()) for name in SUMS))
-    return Answer(
+    return RestResponse(
         TokensAnswer(
-            since=_date(since),
-            until=_date(today),
-            days=[TokensOfDay(day=_date(day), **_sums(sums)) for day, sums in found.days.items()],
-            tasks=[TokensOfTask(task_id=task_id, **_sums(sums)) for task_id, sums in found.tasks.items()],
-            total=TokensShown(**_sums(total)),
+            since=_format_day(since),
+            until=_format_day(today),
+            days=[
+                TokensOfDay(day=_format_day(day), **_encode_sums(sums)) for day, sums in found.days.items()
+            ],
+            tasks=[
+                TokensOfTask(task_id=task_id, **_encode_sums(sums)) for task_id, sums in found.tasks.items()
+            ],
+            total=TokensShown(**_encode_sums(total)),
         )
     )
 
 
-def _sums(sums: TokenSums) -> dict[str, int]:
+def _encode_sums(sums: TokenSums) -> dict[str, int]:
     return sums._asdict() | {"saved_tokens": sums.full_tokens - sums.definition_tokens}
 
 
-def _date(day: int) -> str:
+def _format_day(day: int) -> str:
     return datetime.fromtimestamp(day * DAY_MS / 1000, UTC).date().isoformat()
 
 
-ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
-    Endpoint(
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
+    RestEndpoint(
         method="GET",
         path="/admin/api/tokens",
         role="viewer",

@@ -1,4 +1,6 @@
-"""Trying a server, listing it again, and a look at what it offers.
+"""The shapes of tools as an administrator looks at them, in and out.
+
+Trying a server, listing it again, and a look at what it offers.
 
 What may not be saved is never started: a record that is only sent along passes every check of saving it
 first, the role and the plan included.
@@ -9,12 +11,11 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from toolgate.catalog.naming import chat_names, door_name
+from toolgate.catalog.naming import join_tool_name, make_chat_names
 from toolgate.errors import InvalidRecord, InvalidRequest, NotFound, PlanOutdated, PlanRequired
-from toolgate.govern.bounds import find_within
-from toolgate.govern.changes.commit import check_saving, note
-from toolgate.govern.changes.pending import Draft
-from toolgate.govern.changes.permissions import check_removal
+from toolgate.govern.changes.commit import audit_change, check_commit
+from toolgate.govern.changes.pending import PendingChange
+from toolgate.govern.changes.permissions import check_removal, find_record_within
 from toolgate.govern.changes.records import find_record
 from toolgate.govern.control import Control
 from toolgate.model.names import ToolRef, kind_of, parse_task_id
@@ -22,35 +23,79 @@ from toolgate.model.principals import Ceiling
 from toolgate.model.revisions import Kind
 from toolgate.model.servers import ServerRecord
 from toolgate.model.snapshot import Snapshot
-from toolgate.model.tools import ServerTools
+from toolgate.model.tools import ListState, ServerTools
 from toolgate.policy.explain import explain
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
-from toolgate.policy.offers import offered_tools
-from toolgate.policy.scope import Decision
+from toolgate.policy.rules import list_tool_names
+from toolgate.policy.scope import Decision, Layer, Reason
 from toolgate.redaction.records import redact_text
 from toolgate.registry.records.codec import Record, parse_record
-from toolgate.surfaces.rest.data_plane.policy_shapes import show_decision
-from toolgate.surfaces.rest.framework.response import Answer
-from toolgate.surfaces.rest.framework.routing import NOTHING, PLAN, Call, Endpoint, Parameter, unchecked
+from toolgate.surfaces.rest.data_plane.policy_shapes import DecisionShown, show_decision
+from toolgate.surfaces.rest.framework.response import NoBody, ResponseShape, RestResponse, Revision
+from toolgate.surfaces.rest.framework.routing import (
+    NO_BODY,
+    PLAN_HEADER,
+    Parameter,
+    RestCall,
+    RestEndpoint,
+    accept_as,
+)
 from toolgate.surfaces.rest.resources.record_shapes import RefreshAnswer, ServerSent, TrialAnswer
 from toolgate.surfaces.rest.resources.servers import SERVERS, show_health
-from toolgate.surfaces.rest.shapes import NoBody
-from toolgate.surfaces.rest.tool_shapes import PreviewAnswer, ToolPreview
+
+
+class ToolPreview(ResponseShape, frozen=True, kw_only=True):
+    """One tool a server lists, and what becomes of it."""
+
+    tool: str
+    """As the server calls it."""
+    name: str
+    """On the MCP door."""
+    chat_name: str
+    """In chat."""
+    description: str
+    digest: str | None
+    """SHA-256 of its definition, as a pin names it. Null: the definition was refused."""
+    tokens: int
+    """About what the definition costs a model."""
+    allowed: bool
+    layer: Layer
+    """The layer that decided."""
+    reason: Reason | None
+    """Null exactly when allowed."""
+    rule: str
+
+
+class PreviewAnswer(ResponseShape, frozen=True, kw_only=True):
+    """All that a server lists, after filtering."""
+
+    revision: Revision
+    server_id: str
+    state: ListState
+    """Of the newest list."""
+    is_stale: bool
+    """The tools are known from an earlier time."""
+    tools: list[ToolPreview]
+    tokens: int
+    """Of those that are allowed."""
+    others: list[DecisionShown]
+    """Its prompts and resources, as rules name them: `prompt:<name>` and `resource:<uri>`."""
+
 
 _ONE: Final = f"{SERVERS.path}/{{server_id}}"
 
 
-async def try_server(control: Control, call: Call[Mapping[str, Any]]) -> Answer:
+async def try_server(control: Control, call: RestCall[Mapping[str, Any]]) -> RestResponse:
     """Connect to a server once, beside the connection in use, and list its tools.
 
     It is the saved one; or, where a record is sent, that one, which must be fit to be saved and is not.
     """
     server_id = call.ids["server_id"]
-    record = await record_to_try(control, call, "server", server_id)
+    record = await resolve_trial_record(control, call, "server", server_id)
     assert isinstance(record, ServerRecord)
-    note(control, call.caller, operation="test", kind="server", record_id=server_id)
+    audit_change(control, call.caller, operation="test", kind="server", record_id=server_id)
     report = await control.gateway.servers.test(record)
-    return Answer(
+    return RestResponse(
         TrialAnswer(
             ok=not report.error,
             connect_ms=report.connect_ms,
@@ -66,19 +111,19 @@ async def try_server(control: Control, call: Call[Mapping[str, Any]]) -> Answer:
     )
 
 
-async def record_to_try(
-    control: Control, call: Call[Mapping[str, Any]], kind: Kind, record_id: str
+async def resolve_trial_record(
+    control: Control, call: RestCall[Mapping[str, Any]], kind: Kind, record_id: str
 ) -> Record | None:
     """The record that was sent, fit to be saved; or, where none was, the saved one."""
     if not call.body:
-        body = (await find_within(control, call.caller, kind, record_id)).body
+        body = (await find_record_within(control, call.caller, kind, record_id)).body
         return parse_record(kind, record_id, body, strict=False)
-    draft = Draft(kind=kind, id=record_id, sent=call.body)
-    (edit,), _ = await check_saving(control, call.caller, [draft], plan_id=call.plan_id)
+    draft = PendingChange(kind=kind, id=record_id, sent=call.body)
+    (edit,), _ = await check_commit(control, call.caller, [draft], plan_id=call.plan_id)
     return edit.record
 
 
-async def refresh_server(control: Control, call: Call[NoBody]) -> Answer:
+async def refresh_server(control: Control, call: RestCall[NoBody]) -> RestResponse:
     """List the tools of the server again now. What came of it stands in its health."""
     server_id = call.ids["server_id"]
     check_removal(call.caller, "server", server_id)
@@ -87,8 +132,8 @@ async def refresh_server(control: Control, call: Call[NoBody]) -> Answer:
     health, offer = servers.health().get(server_id), servers.tools().get(server_id)
     if health is None or offer is None:
         raise NotFound(f"there is no server `{server_id}` any more")
-    decisions = _decisions(control.gateway.snapshot, offer, None)
-    return Answer(
+    decisions = _decide_tools(control.gateway.snapshot, offer, None)
+    return RestResponse(
         RefreshAnswer(
             server_id=server_id,
             health=show_health(health),
@@ -99,7 +144,7 @@ async def refresh_server(control: Control, call: Call[NoBody]) -> Answer:
     )
 
 
-async def preview_tools(control: Control, call: Call[None]) -> Answer:
+async def preview_tools(control: Control, call: RestCall[None]) -> RestResponse:
     """Every tool the server lists: its names on the doors, and whether it passes, or what keeps it out.
 
     That is by the platform's own rules; with `task`, by those of the task as well, for a request that asks
@@ -108,11 +153,11 @@ async def preview_tools(control: Control, call: Call[None]) -> Answer:
     server_id = call.ids["server_id"]
     await find_record(control, "server", server_id)
     snapshot = control.gateway.snapshot
-    task = _task(snapshot, call.query.get("task"))
+    task = _find_task_policy(snapshot, call.query.get("task"))
     offer = snapshot.servers.get(server_id)
-    decisions = {} if offer is None else _decisions(snapshot, offer, task)
-    tools = [] if offer is None else _preview(offer, decisions)
-    return Answer(
+    decisions = {} if offer is None else _decide_tools(snapshot, offer, task)
+    tools = [] if offer is None else _preview_tools(offer, decisions)
+    return RestResponse(
         PreviewAnswer(
             revision=snapshot.revision,
             server_id=server_id,
@@ -125,7 +170,7 @@ async def preview_tools(control: Control, call: Call[None]) -> Answer:
     )
 
 
-def _task(snapshot: Snapshot, task_id: str | None) -> TaskPolicy | None:
+def _find_task_policy(snapshot: Snapshot, task_id: str | None) -> TaskPolicy | None:
     if task_id is None:
         return None
     try:
@@ -138,7 +183,7 @@ def _task(snapshot: Snapshot, task_id: str | None) -> TaskPolicy | None:
     return parse_task_policy(task)
 
 
-def _decisions(snapshot: Snapshot, offer: ServerTools, task: TaskPolicy | None) -> Mapping[str, Decision]:
+def _decide_tools(snapshot: Snapshot, offer: ServerTools, task: TaskPolicy | None) -> Mapping[str, Decision]:
     """By the name they are about, sorted."""
     server_id = offer.record.server_id
     alone = replace(snapshot, servers=MappingProxyType({server_id: offer}))
@@ -146,10 +191,10 @@ def _decisions(snapshot: Snapshot, offer: ServerTools, task: TaskPolicy | None) 
     return {one.tool: one for one in found.tools if one.server_id == server_id and one.tool is not None}
 
 
-def _preview(offer: ServerTools, decisions: Mapping[str, Decision]) -> list[ToolPreview]:
+def _preview_tools(offer: ServerTools, decisions: Mapping[str, Decision]) -> list[ToolPreview]:
     record = offer.record
-    refs = [ToolRef(record.server_id, name) for name in sorted(offered_tools(offer))]
-    aliases = chat_names(refs, {record.server_id: record.tool_namespace})
+    refs = [ToolRef(record.server_id, name) for name in sorted(list_tool_names(offer))]
+    aliases = make_chat_names(refs, {record.server_id: record.tool_namespace})
     by_ref = {ref: alias for alias, ref in aliases.items()}
     return [_show_tool(offer, ref, by_ref[ref], decisions[ref.name]) for ref in refs if ref.name in decisions]
 
@@ -158,7 +203,7 @@ def _show_tool(offer: ServerTools, ref: ToolRef, alias: str, decision: Decision)
     tool = offer.tools.get(ref.name)
     return ToolPreview(
         tool=ref.name,
-        name=door_name(ref),
+        name=join_tool_name(ref),
         chat_name=alias,
         description="" if tool is None else tool.description,
         digest=None if tool is None else tool.digest,
@@ -170,29 +215,29 @@ def _show_tool(offer: ServerTools, ref: ToolRef, alias: str, decision: Decision)
     )
 
 
-ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
-    Endpoint(
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
+    RestEndpoint(
         method="POST",
         path=f"{_ONE}/test",
         role="admin",
         summary="Try a server",
         handler=try_server,
-        body=unchecked(ServerSent, may_be_empty=True),
-        headers=(PLAN,),
+        body=accept_as(ServerSent, may_be_empty=True),
+        headers=(PLAN_HEADER,),
         answer=TrialAnswer,
         errors=(NotFound, InvalidRecord, PlanRequired, PlanOutdated),
     ),
-    Endpoint(
+    RestEndpoint(
         method="POST",
         path=f"{_ONE}/refresh",
         role="admin",
         summary="List the tools of a server again",
         handler=refresh_server,
-        body=NOTHING,
+        body=NO_BODY,
         answer=RefreshAnswer,
         errors=(NotFound,),
     ),
-    Endpoint(
+    RestEndpoint(
         method="GET",
         path=f"{_ONE}/tools",
         role="viewer",

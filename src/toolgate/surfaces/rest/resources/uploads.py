@@ -6,49 +6,51 @@ from typing import Any, Final
 
 from toolgate.errors import BodyTooLarge, Conflict, InvalidRecord, InvalidRequest, SessionLimit, StorageFailed
 from toolgate.govern.control import Control
-from toolgate.govern.publishing import Looked, publish, uploads_of
-from toolgate.surfaces.rest.framework.response import Answer
-from toolgate.surfaces.rest.framework.routing import BYTES, Call, Endpoint, checked
+from toolgate.govern.packages import InspectedArchive, publish_package, uploads_of
+from toolgate.surfaces.rest.framework.response import RestResponse
+from toolgate.surfaces.rest.framework.routing import OCTETS_BODY, RestCall, RestEndpoint, validate_as
 from toolgate.surfaces.rest.resources.package_shapes import PartAnswer, PartsAnswer, UploadAnswer, UploadSent
 
 _UPLOAD: Final = "/api/uploads/{sha256}"
 
 
-async def put_part(control: Control, call: Call[bytes]) -> Answer:
+async def put_part(control: Control, call: RestCall[bytes]) -> RestResponse:
     """Send one part of an archive or module, of at most 4 MiB. Parts may come in any order, and again.
 
     What lies there for an hour without another part is forgotten. Nobody else sees it.
     """
     number = int(call.ids["part"])
     await uploads_of(control).put_part(call.caller.id, call.ids["sha256"], number, call.body)
-    return Answer(PartAnswer(part=number))
+    return RestResponse(PartAnswer(part=number))
 
 
-async def list_parts(control: Control, call: Call[None]) -> Answer:
+async def list_parts(control: Control, call: RestCall[None]) -> RestResponse:
     """Which parts of your upload are there: those need not be sent again."""
-    return Answer(PartsAnswer(parts=await uploads_of(control).parts(call.caller.id, call.ids["sha256"])))
+    return RestResponse(
+        PartsAnswer(parts=await uploads_of(control).parts(call.caller.id, call.ids["sha256"]))
+    )
 
 
-async def discard_upload(control: Control, call: Call[None]) -> Answer:
+async def discard_upload(control: Control, call: RestCall[None]) -> RestResponse:
     """Forget what you sent of an upload. What was not begun is no error."""
     await uploads_of(control).discard(call.caller.id, call.ids["sha256"])
-    return Answer(PartsAnswer(parts=[]))
+    return RestResponse(PartsAnswer(parts=[]))
 
 
-async def finish_upload(control: Control, call: Call[UploadSent]) -> Answer:
+async def finish_upload(control: Control, call: RestCall[UploadSent]) -> RestResponse:
     """Put the parts together, check the archive, and keep it as a version of the package it holds.
 
     It is a gzipped tar with a `manifest.json` at its root, or an `.mcpb` bundle. All that is wrong with its
     manifest is told at once. A version that is there already with other content is a conflict.
     """
     sent = call.body
-    looked = await publish(
+    looked = await publish_package(
         control, call.caller, call.ids["sha256"], parts=sent.parts, is_dry_run=sent.dry_run
     )
-    return Answer(_show(looked, is_kept=not sent.dry_run))
+    return RestResponse(_show_upload(looked, is_kept=not sent.dry_run))
 
 
-def _show(looked: Looked, *, is_kept: bool) -> UploadAnswer:
+def _show_upload(looked: InspectedArchive, *, is_kept: bool) -> UploadAnswer:
     package = looked.package
     return UploadAnswer(
         package_id=package.package_id,
@@ -64,18 +66,18 @@ def _show(looked: Looked, *, is_kept: bool) -> UploadAnswer:
     )
 
 
-ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
-    Endpoint(
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
+    RestEndpoint(
         method="PUT",
         path=f"{_UPLOAD}/{{part}}",
         role="publisher",
         summary="Send a part of an archive or module",
         handler=put_part,
-        body=BYTES,
+        body=OCTETS_BODY,
         answer=PartAnswer,
         errors=(InvalidRequest, SessionLimit, StorageFailed),
     ),
-    Endpoint(
+    RestEndpoint(
         method="GET",
         path=_UPLOAD,
         role="publisher",
@@ -83,7 +85,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         handler=list_parts,
         answer=PartsAnswer,
     ),
-    Endpoint(
+    RestEndpoint(
         method="DELETE",
         path=_UPLOAD,
         role="publisher",
@@ -92,13 +94,13 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         answer=PartsAnswer,
         errors=(StorageFailed,),
     ),
-    Endpoint(
+    RestEndpoint(
         method="POST",
         path=_UPLOAD,
         role="admin",
         summary="Finish an upload",
         handler=finish_upload,
-        body=checked(UploadSent),
+        body=validate_as(UploadSent),
         answer=UploadAnswer,
         errors=(InvalidRecord, BodyTooLarge, Conflict, SessionLimit, StorageFailed),
     ),
