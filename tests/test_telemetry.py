@@ -62,9 +62,17 @@ def test_whatever_a_label_or_a_help_text_says_prometheus_reads_it_as_it_is(text:
         ("size_total", {"tool": text, "code": "x"}, number),
         ("size_total", {"tool": "y", "code": text}, math.inf),
     ]
-    assert [(one.type, one.documentation) for one in text_string_to_metric_families(written)] == [
-        ("counter", text)
-    ]
+    (read,) = text_string_to_metric_families(written)
+    assert (read.type, read.documentation) == ("counter", text)
+    assert [(one.name, one.labels, one.value) for one in read.samples] == list(parse_samples(written))
+
+
+@pytest.mark.parametrize(
+    "line", ["name", "1name 2", 'name{a="b} 1', "name{a=b} 1", "name one", "name{} 1 2 3"]
+)
+def test_a_line_that_is_not_a_sample_is_an_error(line: str) -> None:
+    with pytest.raises(ValueError, match=r"invalid sample|could not convert"):
+        list(parse_samples(f"# TYPE name gauge\nname 1\n{line}\n"))
 
 
 def test_gauges_are_read_where_they_may_be_and_the_text_is_made_from_that() -> None:

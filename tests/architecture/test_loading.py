@@ -19,7 +19,6 @@ HEAVY = {
     "numpy": "search by meaning",
     "onnxruntime": "the same",
     "opentelemetry": "tracing",
-    "prometheus_client": "reading metrics, which `toolgate top` does",
     "psycopg": "PostgreSQL",
     "sqlalchemy.dialects.postgresql": "the same",
     "starlette.routing": "REST finds its paths itself",

@@ -1,24 +1,28 @@
-"""Numbers as Prometheus reads them: its text format, version 0.0.4.
+"""Prometheus' text format, version 0.0.4: written for scrapes, read back by `toolgate top`.
 
-Reading numbers that were written for Prometheus: the only place that knows its library.
+Counting is `metrics`' business. This module only turns its values into text and back; it must never keep
+state. The library of Prometheus is an oracle of the tests, not a dependency: its registry would cost the hot
+path a lock for each number.
 """
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple
-
-from prometheus_client.parser import text_string_to_metric_families
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 MetricKind = Literal["counter", "gauge", "histogram"]
-_TOTAL: Final = "_total"
 _HELP_ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n"})
 _LABEL_ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
+_LABEL: Final = r'[a-zA-Z_]\w*="(?:[^"\\]|\\.)*"'
+_SAMPLE: Final = re.compile(rf"([a-zA-Z_:][\w:]*)(?:\{{((?:{_LABEL},?)*)\}})? +(\S+)(?: +-?\d+)?", re.ASCII)
+_LABEL_PARTS: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_ESCAPED: Final = re.compile(r"\\(.)")
 
 
 class HistogramSample(NamedTuple):
-    """A histogram as it is shown: its buckets, each with those below it, and the sum of all values."""
+    """A histogram at one moment: its cumulative buckets by upper bound, and the sum of all values."""
 
     buckets: list[tuple[str, float]]
     total: float
@@ -28,45 +32,53 @@ class MetricFamily(NamedTuple):
     """One metric with all its series."""
 
     name: str
-    """As it is shown: what ends in `_total` is a counter's."""
+    """A counter's name ends in `_total`."""
     kind: MetricKind
     help_text: str
     labels: tuple[str, ...]
     samples: Mapping[Any, Any]
-    """Numbers, or a histogram's Spreads, by the values of its labels: a tuple, or the one value."""
+    """Numbers, or HistogramSamples, by the values of its labels: a tuple, or the one value."""
 
 
 def render_families(read: Callable[[], Iterable[MetricFamily]]) -> bytes:
-    """The text of what `read` returns."""
-    return "".join(line for family in read() for line in _lines(family)).encode()
+    """The text of the families that `read` returns."""
+    return "".join(line for family in read() for line in _render(family)).encode()
 
 
-def _lines(family: MetricFamily) -> Iterator[str]:
+def parse_samples(text: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
+    """The name, labels and value of every sample of a text. Raises ValueError."""
+    for line in text.split("\n"):
+        if not line.strip() or line.startswith("#"):
+            continue
+        sample = _SAMPLE.fullmatch(line.strip())
+        if sample is None:
+            raise ValueError(f"invalid sample: {line[:200]!r}")
+        name, labels, value = sample.groups()
+        parts = _LABEL_PARTS.findall(labels or "")
+        yield name, {key: _unescape(escaped) for key, escaped in parts}, float(value)
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPED.sub(lambda found: "\n" if found[1] == "n" else found[1], text) if "\\" in text else text
+
+
+def _render(family: MetricFamily) -> Iterator[str]:
+    # The format requires counters to end in `_total`. Others are `untyped`; their numbers read the same.
+    is_misnamed = family.kind == "counter" and not family.name.endswith("_total")
     yield f"# HELP {family.name} {family.help_text.translate(_HELP_ESCAPES)}\n"
-    yield f"# TYPE {family.name} {_type(family)}\n"
+    yield f"# TYPE {family.name} {'untyped' if is_misnamed else family.kind}\n"
     for key, value in family.samples.items():
         labels = dict(zip(family.labels, (key,) if isinstance(key, str) else key, strict=True))
-        if family.kind == "histogram":
-            assert isinstance(value, HistogramSample)  # what is a histogram has nothing else
-            yield from _histogram(family.name, labels, value)
+        if isinstance(value, HistogramSample):
+            for bound, count in value.buckets:
+                yield _render_sample(f"{family.name}_bucket", {**labels, "le": bound}, count)
+            yield _render_sample(f"{family.name}_count", labels, value.buckets[-1][1])
+            yield _render_sample(f"{family.name}_sum", labels, value.total)
         else:
-            yield _sample(family.name, labels, value)
+            yield _render_sample(family.name, labels, value)
 
 
-def _type(family: MetricFamily) -> str:
-    # A counter's name has to end so. Of any other, untyped, the numbers are read in the same way.
-    is_misnamed = family.kind == "counter" and not family.name.endswith(_TOTAL)
-    return "untyped" if is_misnamed else family.kind
-
-
-def _histogram(name: str, labels: Mapping[str, str], spread: HistogramSample) -> Iterator[str]:
-    for bound, count in spread.buckets:
-        yield _sample(f"{name}_bucket", {**labels, "le": bound}, count)
-    yield _sample(f"{name}_count", labels, spread.buckets[-1][1])
-    yield _sample(f"{name}_sum", labels, spread.total)
-
-
-def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
+def _render_sample(name: str, labels: Mapping[str, str], value: float) -> str:
     pairs = ",".join(f'{label}="{text.translate(_LABEL_ESCAPES)}"' for label, text in sorted(labels.items()))
     return f"{name}{{{pairs}}} {_number(value)}\n" if pairs else f"{name} {_number(value)}\n"
 
@@ -75,10 +87,3 @@ def _number(value: float) -> str:
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
     return "NaN" if math.isnan(value) else repr(float(value))
-
-
-def parse_samples(text: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
-    """Every sample of a text: its name, its labels, its value. Raises ValueError."""
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            yield sample.name, sample.labels, float(sample.value)
