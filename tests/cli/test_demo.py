@@ -18,9 +18,9 @@ from tests.cli.processes import running
 from toolgate.cli.client.rest import open_client
 from toolgate.cli.demo.demo import Demo, check_port, demo_directory
 from toolgate.cli.demo.environment import install, install_packages, is_installed, write_mark
+from toolgate.cli.demo.kit import DATA, LOCK, load_servers, load_tasks, write_servers
 from toolgate.cli.demo.model import UPSTREAM_NAME
 from toolgate.cli.demo.repository import make_repository
-from toolgate.cli.demo_kit import DATA, LOCK, load_servers, load_tasks, write_servers
 from toolgate.cli.failure import CommandError
 from toolgate.model.tasks import Task
 from toolgate.registry.records.codec import parse_record, parse_server
@@ -84,7 +84,7 @@ def test_the_wheel_carries_all_the_demo_needs() -> None:
 
     wanted = ["requirements.txt", "notes_server", "shop_server", "servers/git.toml", "tasks/review.toml"]
     wanted += ["model-requirements.txt", "model_server", "chat_template.jinja", "tasks/chat.toml"]
-    assert {f"toolgate/cli/demo_data/{name}" for name in wanted} <= names
+    assert {f"toolgate/cli/demo/data/{name}" for name in wanted} <= names
 
 
 def test_the_repository_has_history_a_branch_and_an_open_change(

@@ -14,8 +14,8 @@ from tests.cli.conftest import Run
 from tests.local_model import local_model
 from tests.scenarios.waiting import eventually
 from toolgate.cli.demo.environment import write_mark
+from toolgate.cli.demo.kit import DATA, MODEL_LOCK, load_tasks
 from toolgate.cli.demo.model import MODEL_TASK, build_upstream
-from toolgate.cli.demo_kit import DATA, MODEL_LOCK, load_tasks
 from toolgate.cli.failure import CommandError
 from toolgate.model.chat import ChatUpstream
 from toolgate.model.tasks import Task

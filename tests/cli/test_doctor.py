@@ -12,7 +12,7 @@ from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
 from tests.scenarios.collector import open_collector
 from toolgate import __version__
-from toolgate.cli.diagnosis import (
+from toolgate.cli.commands.doctor import (
     Diagnosis,
     diagnose_data_directory,
     diagnose_gateway,

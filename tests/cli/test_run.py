@@ -194,7 +194,7 @@ def test_ctrl_c_cancels_the_run(gateway: FakeGateway, run: Run, monkeypatch: pyt
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("toolgate.cli.live.RunScreen.line", interrupt)
+    monkeypatch.setattr("toolgate.cli.commands.runs.RunScreen.line", interrupt)
     ran = run("run", "sum")
 
     assert ran.code == 130
@@ -207,7 +207,7 @@ def test_a_run_that_takes_too_long_is_cancelled(
     stage(gateway, line(1, "42"))
     gateway.answer(f"POST {ONE}/cancel", invocation())
     times = iter([0.0, 0.2, 9.0])
-    monkeypatch.setattr("toolgate.cli.live.time.monotonic", lambda: next(times))
+    monkeypatch.setattr("toolgate.cli.commands.runs.time.monotonic", lambda: next(times))
 
     ran = run("run", "sum", "--timeout", "1")
 

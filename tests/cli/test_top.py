@@ -11,8 +11,16 @@ from tests.cli.fake_gateway import FakeGateway
 from tests.cli.processes import PROGRAM
 from tests.cli.screen import shown
 from tests.scenarios.waiting import eventually
-from toolgate.cli.frames import make_frame, makes_calls, totals_between, totals_from_audit
-from toolgate.cli.readings import MetricsInterval, MetricsReading, interpolate, parse_reading
+from toolgate.cli.commands.top import (
+    MetricsInterval,
+    MetricsReading,
+    interpolate,
+    make_frame,
+    makes_calls,
+    parse_reading,
+    totals_between,
+    totals_from_audit,
+)
 from toolgate.cli.render.top import render_frame
 from toolgate.telemetry import Metrics
 

@@ -16,8 +16,8 @@ from tests.scenarios.gateway import ROOT, Gateway, Json, Site, running
 from tests.scenarios.waiting import eventually
 from toolgate.audit.events import AuditEvent, CallRecorded, TokensCounted
 from toolgate.audit.log.lines import encode_line
+from toolgate.cli.demo.kit import DATA, load_servers, load_tasks
 from toolgate.cli.demo.repository import make_repository
-from toolgate.cli.demo_kit import DATA, load_servers, load_tasks
 
 DAY_MS: Final = 24 * 3600 * 1000
 CALLS: Final = 900

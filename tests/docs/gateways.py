@@ -17,8 +17,8 @@ from tests.local_model import local_model
 from tests.node import node, node_file
 from tests.scenarios.waiting import eventually
 from toolgate.cli.demo.environment import write_mark
+from toolgate.cli.demo.kit import LOCK, MODEL_LOCK
 from toolgate.cli.demo.repository import make_repository
-from toolgate.cli.demo_kit import LOCK, MODEL_LOCK
 
 DEADLINE_S = 900.0
 LAST_LINE = "Ctrl-C stops the gateway and all its servers."

@@ -266,7 +266,7 @@ KILLED: Final = """
 import asyncio, os, sys
 from pathlib import Path
 from toolgate.model.packages import PackageRef
-from toolgate.packages import unpacked
+from toolgate.packages import connector
 
 def stopped(source, directory):
     directory.mkdir()
@@ -278,8 +278,8 @@ async def fetch(package_id, ref):
     yield Path(sys.argv[2]).read_bytes()
 
 async def main():
-    unpacked.unpack_archive = stopped
-    packages = unpacked.UnpackedPackages(Path(sys.argv[1]), fetch, named=lambda: None, boot_id="this-boot")
+    connector.unpack_archive = stopped
+    packages = connector.PackageCache(Path(sys.argv[1]), fetch, named=lambda: None, boot_id="this-boot")
     await packages.open("pkg", PackageRef(version="1.0.0", sha256=sys.argv[3]))
 
 asyncio.run(main())

@@ -8,7 +8,6 @@ from contextlib import (
     asynccontextmanager,
     suppress,
 )
-from importlib import import_module
 from threading import Timer
 from typing import Any, Final, TypeVar
 
@@ -23,6 +22,7 @@ from toolgate.audit.log.follower import EMPTY_CHUNK, follow_log
 from toolgate.audit.log.journal import Journal
 from toolgate.audit.log.lines import LineBatch, parse_line
 from toolgate.errors import ToolgateError
+from toolgate.lazy_modules import load_lazily
 from toolgate.settings import Settings
 
 INDEX_FILE: Final = "audit.db"
@@ -70,9 +70,7 @@ def _open_tables(settings: Settings) -> AbstractAsyncContextManager[AuditIndex]:
 async def open_postgres_index(url: str) -> AsyncIterator[AuditIndex]:
     """Tables beside those of the registry, over connections of their own."""
     # Only where it is used: the driver takes as long to load as we do.
-    database = import_module("toolgate.registry.database.postgresql").PostgresDatabase(
-        url, what="audit index"
-    )
+    database = load_lazily("toolgate.registry.database.postgresql").PostgresDatabase(url, what="audit index")
     impatience = Timer(CLOSE_S, database.sever)
     try:
         await asyncio.to_thread(database.change, prepare_tables, "audit")

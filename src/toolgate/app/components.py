@@ -11,7 +11,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +24,7 @@ from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.search.index import open_semantic_search
 from toolgate.govern.operator_policy import OperatorPolicy
 from toolgate.govern.quarantine import follow_pins
+from toolgate.lazy_modules import load_lazily
 from toolgate.model.revisions import RecordWrite
 from toolgate.model.servers import RedactionRules
 from toolgate.model.snapshot import Snapshot
@@ -124,7 +124,7 @@ async def open_identities(
         verifier: TokenVerifier | None = None
         if settings.oidc is not None:
             # Only where it is used: what verifies tokens takes a tenth of a second to load.
-            oidc = import_module("toolgate.gateway.auth.oidc")
+            oidc = load_lazily("toolgate.gateway.auth.oidc")
             config = oidc.OidcConfig(**settings.oidc.model_dump(exclude={"client_id", "scopes"}))
             verifier = await stack.enter_async_context(oidc.open_oidc(config, build_issuer_fetcher(settings)))
         yield Identities(

@@ -8,7 +8,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
@@ -27,6 +26,7 @@ from toolgate.gateway.auth.identity import Identities
 from toolgate.gateway.auth.signing import Signer
 from toolgate.gateway.cluster.servers import process_spawned
 from toolgate.gateway.gateway import Gateway
+from toolgate.lazy_modules import load_lazily
 from toolgate.model.invocations import InvocationResult
 from toolgate.model.servers import ServerRecord, Transport
 from toolgate.model.snapshot import Snapshot
@@ -104,7 +104,7 @@ class GuestRuntime:
         async with self._turn:
             modules = self._modules
             if modules is None:
-                compiled = await asyncio.to_thread(import_module, "toolgate.wasm.module_cache")
+                compiled = await asyncio.to_thread(load_lazily, "toolgate.wasm.module_cache")
                 modules = compiled.CompiledModules(
                     self._settings.data_dir / MODULE_CACHE_DIR, self._fetch, named=self._named
                 )
@@ -116,8 +116,8 @@ class GuestRuntime:
         async with self._turn:
             slots = self._slots
             if slots is None:
-                runs = await asyncio.to_thread(import_module, "toolgate.wasm.slots")
-                calls = await asyncio.to_thread(import_module, "toolgate.surfaces.wasm.functions")
+                runs = await asyncio.to_thread(load_lazily, "toolgate.wasm.slots")
+                calls = await asyncio.to_thread(load_lazily, "toolgate.surfaces.wasm.functions")
                 slots = runs.Slots(calls.ALL_FUNCTIONS, max_guests=self._settings.max_guests)
                 self._slots = await self._stack.enter_async_context(slots)
         return await slots.run(run)

@@ -15,7 +15,6 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, contextmanager
-from importlib import import_module
 from typing import Final
 from urllib.parse import unquote
 
@@ -25,6 +24,7 @@ from toolgate.audit.log.follower import follow_log
 from toolgate.audit.log.journal import Journal
 from toolgate.errors import StartRefused
 from toolgate.gateway.gateway import Gateway
+from toolgate.lazy_modules import load_lazily
 from toolgate.model.http import HEADER_NAME
 from toolgate.registry.database.disk import lock_file
 from toolgate.settings import OtlpSettings, Settings
@@ -121,12 +121,12 @@ async def open_traces(settings: Settings, environ: Mapping[str, str]) -> AsyncIt
         yield None
         return
     # Only where it is used: the library takes as long to load as we do.
-    tracing = import_module("toolgate.telemetry.tracing")
+    tracing = load_lazily("toolgate.telemetry.tracing")
     async with AsyncExitStack() as stack:
         made: Tracer = await stack.enter_async_context(
             tracing.open_tracing(
                 build_collector(otlp).send_traces,
-                tracing.resource_of(choose_node_id(settings)),
+                tracing.make_resource(choose_node_id(settings)),
                 sample=otlp.sample,
                 every_s=_choose_interval_s(environ),
             )
@@ -157,12 +157,12 @@ async def _export_audit(settings: Settings, journal: Journal) -> AsyncIterator[N
     if otlp is None or not otlp.audit:
         yield
         return
-    audit = import_module("toolgate.audit.otlp")
-    tracing = import_module("toolgate.telemetry.tracing")
+    audit = load_lazily("toolgate.audit.otlp")
+    tracing = load_lazily("toolgate.telemetry.tracing")
     export = audit.AuditExport(
         build_collector(otlp).send_logs,
-        audit.Place(settings.data_dir / EXPORT_POSITION_FILE, log=journal.name),
-        resource=tracing.resource_of(choose_node_id(settings)).attributes,
+        audit.ExportPosition(settings.data_dir / EXPORT_POSITION_FILE, log=journal.name),
+        resource=tracing.make_resource(choose_node_id(settings)).attributes,
         log=journal.name,
     )
     with closing(LogTail(settings.data_dir / AUDIT_FILE)) as tail:

@@ -8,7 +8,6 @@ import gc
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import Any, Final
 
 import typer
@@ -17,6 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 from toolgate.cli.failure import CommandError, ExitCode
 from toolgate.cli.output import print_failure
 from toolgate.errors import ToolgateError
+from toolgate.lazy_modules import load_lazily
 
 COMMANDS: Final[Mapping[str, str]] = {
     "up": "Start the gateway. It runs until Ctrl-C, and takes all its servers with it.",
@@ -85,8 +85,74 @@ COMMANDS: Final[Mapping[str, str]] = {
     "version": "Print the version of this program.",
 }
 """Command → what it is for, as its own help begins, in the order of the help: which so loads none of them."""
-_MODULES: Final[Mapping[str, str]] = {"import": "import_registry"}
-"""Of a command whose module cannot have its name."""
+_MODULES: Final[Mapping[str, Sequence[str]]] = {
+    "up": ("up",),
+    "control": ("control",),
+    "node": ("node",),
+    "status": (
+        "nodes",
+        "tokens",
+        "budgets",
+        "version",
+    ),
+    "servers": (
+        "servers",
+        "chat-upstreams",
+    ),
+    "tasks": (
+        "tasks",
+        "modules",
+    ),
+    "runs": (
+        "run",
+        "invocations",
+    ),
+    "profiles": ("profiles",),
+    "pins": ("pins",),
+    "approvals": ("approvals",),
+    "keys": (
+        "keys",
+        "integrations",
+    ),
+    "publish": (
+        "init",
+        "publish",
+        "install",
+    ),
+    "packages": (
+        "uninstall",
+        "packages",
+    ),
+    "catalog": ("catalog",),
+    "scope": (
+        "tools",
+        "price",
+        "explain",
+    ),
+    "skill": ("skill",),
+    "changes": (
+        "plan",
+        "apply",
+        "diff",
+        "watch",
+        "reload",
+    ),
+    "top": ("top",),
+    "audit": ("audit",),
+    "policy": (
+        "lint",
+        "learn",
+        "unused",
+    ),
+    "connect": ("connect",),
+    "doctor": ("doctor",),
+    "copies": (
+        "backup",
+        "export",
+        "import",
+    ),
+}
+"""Module → its commands."""
 
 
 class LazyGroup(TyperGroup):
@@ -99,7 +165,7 @@ class LazyGroup(TyperGroup):
         if cmd_name not in COMMANDS:
             self._name_all()  # the parser suggests the nearest of those it has
         elif cmd_name not in self.commands:
-            self.commands[cmd_name] = _load(cmd_name)
+            self.commands[cmd_name] = _load_command(cmd_name)
         found = self.commands.get(cmd_name)
         assert found is None or isinstance(found, TyperCommand | TyperGroup)
         return found
@@ -155,13 +221,13 @@ def _report(failure: CommandError, words: Sequence[str]) -> int:
     return failure.exit_code
 
 
-def _load(name: str) -> TyperCommand | TyperGroup:
+def _load_command(name: str) -> TyperCommand | TyperGroup:
+    module = next(module for module, commands in _MODULES.items() if name in commands)
     # What is imported stays: looking through it for garbage would take a sixth of the time.
     gc.disable()
-    module = import_module(f"toolgate.cli.{_MODULES.get(name, name.replace('-', '_'))}")
+    group = typer.main.get_group(load_lazily(f"toolgate.cli.commands.{module}").app)
     gc.freeze()
     gc.enable()
-    command = typer.main.get_command(module.app)
+    command = group.commands[name]
     assert isinstance(command, TyperCommand | TyperGroup)
-    command.name = name
     return command

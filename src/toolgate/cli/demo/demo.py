@@ -25,6 +25,7 @@ from rich.text import Text
 from toolgate.catalog.clients import CLIENT_PROGRAMS, GatewayEndpoint
 from toolgate.cli.client.rest import RestClient, open_client
 from toolgate.cli.demo.environment import install, is_installed
+from toolgate.cli.demo.kit import DATA, LOCK, load_tasks, write_servers
 from toolgate.cli.demo.model import (
     MODEL_TASK,
     UPSTREAM,
@@ -34,7 +35,6 @@ from toolgate.cli.demo.model import (
     is_demo_upstream,
 )
 from toolgate.cli.demo.repository import make_repository
-from toolgate.cli.demo_kit import DATA, LOCK, load_tasks, write_servers
 from toolgate.cli.failure import CommandError
 from toolgate.cli.files.records import FileRecord
 from toolgate.cli.output import CommandOutput, StepProgress, open_console

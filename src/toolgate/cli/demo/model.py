@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from toolgate.cli.demo.environment import install, is_installed
-from toolgate.cli.demo_kit import DATA, MODEL_LOCK
+from toolgate.cli.demo.kit import DATA, MODEL_LOCK
 from toolgate.cli.failure import CommandError
 
 UPSTREAM: Final = "local"

@@ -5,13 +5,12 @@ import threading
 from collections.abc import AsyncIterator, Container, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from toolgate.catalog.search.index import SearchEntry, SearchHit, SearchIndex, fuse_rankings
 from toolgate.errors import StartRefused
+from toolgate.lazy_modules import load_lazily
 
 if TYPE_CHECKING:
     from toolgate.gateway.search.semantic import SemanticSearch
@@ -34,7 +33,7 @@ async def open_semantic_search(
         yield None
         return
     module = await asyncio.to_thread(_load)
-    async with module.open_embedding(model, vectors) as meaning:
+    async with module.open_semantic_model(model, vectors) as meaning:
         yield meaning
 
 
@@ -83,9 +82,9 @@ class HybridIndex:
         return fuse_rankings([worded, near], limit=limit)
 
 
-def _load() -> ModuleType:
+def _load() -> Any:
     try:
-        return import_module("toolgate.gateway.search.semantic")
+        return load_lazily("toolgate.gateway.search.semantic")
     except ImportError as exc:
         raise StartRefused(
             f"`semantic_model` is set, and `{exc.name}` is not installed",

@@ -5,11 +5,11 @@ it is given, by Alembic, which is loaded for that alone.
 """
 
 from dataclasses import replace
-from importlib import import_module
 
 from sqlalchemy import Connection
 
 from toolgate.errors import StartRefused
+from toolgate.lazy_modules import load_lazily
 from toolgate.registry.database.tables import SCHEMA_VERSION, read_head, store_head
 
 
@@ -30,5 +30,5 @@ def is_older(version: int) -> bool:
 def migrate(connection: Connection, version: int) -> None:
     """Bring the tables from `version` to this program's, in the transaction that is open."""
     # Not imported above: Alembic takes longer to load than all of the registry, and is needed once a release.
-    import_module("toolgate.registry.migrations").upgrade(connection, version)
+    load_lazily("toolgate.registry.migrations").upgrade(connection, version)
     store_head(connection, replace(read_head(connection), schema_version=SCHEMA_VERSION))

@@ -11,10 +11,10 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any, Final, Literal
 
 from toolgate.errors import InvalidRecord
+from toolgate.lazy_modules import load_lazily
 from toolgate.model.names import MAX_SERVER_ID, slugify_server_id
 from toolgate.registry.files.toml import parse_toml
 from toolgate.registry.interchange.docker_catalog import (
@@ -79,7 +79,7 @@ def _parse_text(text: str, form: ImportFormat) -> object:
         return _parse_json(text)
     if form == "docker" or (form == "auto" and _DOCKER_CATALOG.search(text)):
         # Not imported above: the library takes longer to load than a start should wait for.
-        parse_yaml: Callable[[str], object] = import_module("toolgate.registry.interchange.yaml").parse_yaml
+        parse_yaml: Callable[[str], object] = load_lazily("toolgate.registry.interchange.yaml").parse_yaml
         return parse_yaml(text)
     try:
         return parse_toml(text)

@@ -5,10 +5,9 @@ What PostgreSQL needs is loaded only for those who use it: its driver takes as l
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
+from toolgate.lazy_modules import load_lazily
 from toolgate.registry.database.sqlite import RegistryFile
 from toolgate.registry.database.transactions import TransactionRunner
 from toolgate.registry.store.contract import Store
@@ -29,7 +28,7 @@ def open_store(
     """
     if is_postgres_url(target):
         open_postgres_store: Callable[..., AbstractAsyncContextManager[Store]]
-        open_postgres_store = _load("store.postgresql").open_postgres_store
+        open_postgres_store = load_lazily("toolgate.registry.store.postgresql").open_postgres_store
         return open_postgres_store(target, clock_ms, waits=waits)
     return open_sqlite_store(Path(target), clock_ms)
 
@@ -38,7 +37,7 @@ def open_store(
 def open_database(target: str | Path) -> Iterator[TransactionRunner]:
     """The tables at `target` without the event loop, made if they are missing. Raises StartRefused."""
     if is_postgres_url(target):
-        database = _load("database.postgresql").PostgresDatabase(target)
+        database = load_lazily("toolgate.registry.database.postgresql").PostgresDatabase(target)
         database.prepare()
         try:
             yield database
@@ -50,7 +49,3 @@ def open_database(target: str | Path) -> Iterator[TransactionRunner]:
             yield SqliteDatabase(file)
         finally:
             file.close()
-
-
-def _load(module: str) -> Any:
-    return import_module(f"toolgate.registry.{module}")

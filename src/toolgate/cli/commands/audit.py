@@ -1,0 +1,178 @@
+"""`toolgate audit`: what happened, as a list, as it comes, or as a file; and whether the log is whole."""
+
+import re
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Final, Literal, get_args
+
+import typer
+from typer import Argument, Context, Option
+
+from toolgate.audit.events import Outcome
+from toolgate.audit.index.tables import EventType
+from toolgate.cli.client.rest import RestClient, parse_error
+from toolgate.cli.failure import CommandError, ExitCode
+from toolgate.cli.option_groups import spread_options
+from toolgate.cli.options import SINCE, GatewayConnection, parse_time
+from toolgate.cli.output import CommandOutput
+from toolgate.cli.render.audit import render_event, render_events
+from toolgate.cli.render.layout import render_newest
+from toolgate.lazy_modules import load_lazily
+
+app = typer.Typer(add_completion=False)
+audit_app = typer.Typer(add_completion=False)
+app.add_typer(audit_app, name="audit")
+_PATH: Final = "/admin/api/audit"
+_TIMES: Final = frozenset({"since", "until"})
+PAGE: Final = 100
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_FILES_HELP: Final = "Copies of a log's files, in any order. Unless given: the log in the data directory."
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditFilter:
+    """What the list is narrowed by."""
+
+    type: Annotated[
+        EventType | None, Option("--type", metavar="TYPE", help=f"{', '.join(get_args(EventType))}.")
+    ] = None
+    outcome: Annotated[
+        Outcome | None,
+        Option("--outcome", metavar="OUTCOME", help=f"Of calls: {', '.join(get_args(Outcome))}."),
+    ] = None
+    door: Annotated[
+        str | None, Option("--door", help="Calls by `mcp`, `chat`, `responses`, `hostcall` or `rest`.")
+    ] = None
+    principal: Annotated[
+        str | None, Option("--principal", help="Of this caller, as WHO has it: `key:ada`, `local`.")
+    ] = None
+    task: Annotated[str | None, Option("--task", help="Of this task.")] = None
+    server: Annotated[str | None, Option("--server", help="Of this server.")] = None
+    tool: Annotated[str | None, Option("--tool", help="Of this tool, without its server's name.")] = None
+    code: Annotated[str | None, Option("--code", help="With this error code: `unknown_tool`.")] = None
+    session: Annotated[str | None, Option("--session", help="Of this session or run, by its id.")] = None
+    request: Annotated[str | None, Option("--request", help="Of this request, by its id.")] = None
+    node: Annotated[
+        str | None, Option("--node", help="Of this node. Empty: of the gateway or control itself.")
+    ] = None
+    profile: Annotated[
+        str | None, Option("--profile", help="Decided by this version of a profile: `desk@2`.")
+    ] = None
+    since: Annotated[str | None, SINCE] = None
+    until: Annotated[
+        str | None, Option("--until", metavar="TIME", help="Before this time, in the same forms.")
+    ] = None
+
+    @property
+    def query(self) -> dict[str, str]:
+        given: dict[str, str | None] = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {
+            name: str(parse_time(value)) if name in _TIMES else value
+            for name, value in given.items()
+            if value is not None
+        }
+
+
+@audit_app.callback(invoke_without_command=True)
+@spread_options
+def audit_command(
+    context: Context,
+    connection: GatewayConnection,
+    which: AuditFilter,
+    *,
+    limit: Annotated[
+        int | None, Option("--limit", min=1, max=1000, help="How many at most; 100 unless given.")
+    ] = None,
+    is_followed: Annotated[
+        bool, Option("--follow", "-f", help="What happens from now on, until Ctrl-C.")
+    ] = False,
+    export: Annotated[
+        Literal["csv", "jsonl"] | None,
+        Option("--export", help="All of them, up to 100,000, as a file: to standard output."),
+    ] = None,
+) -> None:
+    """Show what happened: calls, denials, changes, refused credentials, runs, approvals, processes.
+
+    \b
+    toolgate audit --outcome denied --since 12h
+    toolgate audit --follow --server github
+    """
+    if context.invoked_subcommand is not None:
+        return
+    _check_options(which, limit=limit, export=export, is_followed=is_followed)
+    with suppress(KeyboardInterrupt), connection.open() as client:
+        if export is not None:
+            for chunk in client.chunks(f"{_PATH}/export", {**which.query, "format": export}):
+                sys.stdout.buffer.write(chunk)
+            sys.stdout.flush()
+        elif is_followed:
+            _follow_events(client, which.query, connection.output)
+        else:
+            answer = client.get(_PATH, {**which.query, "limit": str(limit or PAGE)})
+            found = answer["events"]
+            connection.output.show(found, render_newest(render_events(found), answer, len(found)))
+
+
+def _check_options(which: AuditFilter, *, limit: int | None, export: str | None, is_followed: bool) -> None:
+    given = {"--since": which.since, "--until": which.until, "--limit": limit, "--export": export}
+    mode, without = (
+        ("--follow", set(given)) if is_followed else ("--export", {"--limit"} if export else set())
+    )
+    wrong = [name for name, value in given.items() if name in without and value is not None]
+    if wrong:
+        raise CommandError(
+            f"{mode} takes no {' and no '.join(wrong)}",
+            hint="--follow shows what happens from now on, and --export all that did",
+            exit_code=ExitCode.USAGE,
+        )
+
+
+@audit_app.command("verify")
+def verify_command(
+    files: Annotated[
+        list[Path] | None, Argument(metavar="FILE", help=_FILES_HELP, show_default=False)
+    ] = None,
+    *,
+    data: Annotated[
+        Path | None, Option("--data", metavar="DIR", help="The gateway's data directory, if not the default.")
+    ] = None,
+    seal: Annotated[
+        str | None, Option("--seal", metavar="SHA256", help="A seal that was written down: it must be there.")
+    ] = None,
+    as_json: Annotated[bool, Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Check the audit log against its seals; exit code 1 if anything was changed, removed or reordered.
+
+    It asks no gateway, and works while one writes.
+
+    \b
+    toolgate audit verify
+    toolgate audit verify /backup/audit.jsonl*
+    """
+    if files and data is not None:
+        raise CommandError("give either files or --data", exit_code=ExitCode.USAGE)
+    if seal is not None and not _SHA256.fullmatch(seal):
+        hint = "copy all 64 characters of what `toolgate audit verify` printed"
+        raise CommandError(f"`{seal}` is no seal", hint=hint, exit_code=ExitCode.USAGE)
+    # Only where it is used: the index takes as long to load as all else.
+    verifying = load_lazily("toolgate.cli.commands.audit_verify")
+    verifier = verifying.verify_copies(files) if files else verifying.verify_log(data)
+    if seal is not None:
+        verifier.expect_seal(seal)
+    CommandOutput(as_json=as_json).show(verifying.to_json(verifier), verifying.render_verified(verifier))
+    if verifier.breaks:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _follow_events(client: RestClient, query: Mapping[str, str], output: CommandOutput) -> None:
+    hint = "begin anew once it is there again"
+    for event in client.events(f"{_PATH}/events", query):
+        if event.name == "error":
+            raise parse_error(event.data)
+        if event.name == "event":
+            output.tell(event.data, render_event(event.data))
+            hint = f"`toolgate audit --since {event.data['at_ms']}` lists what came after"
+    raise CommandError("the gateway ended the stream", hint=hint, code="stream_ended")

@@ -1,0 +1,279 @@
+"""Changes that are made together or not at all: what `apply`, `diff` and `plan` send.
+
+`toolgate plan`: what a change would do to each task, before it is made.
+
+`toolgate apply`: the registry as files say, in one transaction.
+
+`toolgate diff`: how the registry differs from files, for people and for pipelines.
+
+`toolgate reload`: read the directory of server records again.
+
+`toolgate watch`: the changes of the registry as they are made.
+"""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from typer import Option
+
+from toolgate.cli.client.rest import RestClient, parse_error
+from toolgate.cli.failure import CommandError, ExitCode
+from toolgate.cli.files.modules import hash_modules, send_modules
+from toolgate.cli.files.records import ID_FIELDS, FileRecord, load_records
+from toolgate.cli.option_groups import spread_options
+from toolgate.cli.options import GatewayConnection
+from toolgate.cli.output import CommandOutput, open_console, write_json
+from toolgate.cli.record_commands import PlanOption
+from toolgate.cli.render.changes import (
+    render_change,
+    render_change_set,
+    render_difference,
+    render_plan,
+    render_reload,
+    render_removals,
+)
+from toolgate.model.revisions import describe_kind
+from toolgate.registry.files.directory import find_line
+
+APPLY: Final = "/admin/api/apply"
+PLAN: Final = "/admin/api/plan"
+
+ChangeFilesOption = Annotated[
+    list[Path],
+    Option(
+        "--file",
+        "-f",
+        help="TOML or JSON file, or a directory of them at any depth; `-` reads JSON. May be repeated.",
+    ),
+]
+PruneOption = Annotated[
+    bool,
+    Option("--prune", help="Also remove the servers, tasks, profiles and chat upstreams not in the files."),
+]
+
+
+def build_change_set(
+    records: Iterable[FileRecord], *, deletes: Iterable[str] = (), prune: bool = False
+) -> dict[str, Any]:
+    """The body of a plan: records to write, and names of records (`task/review`) to remove."""
+    writes = [{"kind": one.kind, "id": one.id, "body": one.body} for one in records]
+    return {"changes": [*writes, *map(_parse_removal, deletes)], "prune": prune}
+
+
+def post_changes(
+    client: RestClient, path: str, body: Mapping[str, Any], records: Sequence[FileRecord]
+) -> Mapping[str, Any]:
+    """The gateway's answer. A record it refuses is looked up in the files, to say where it stands."""
+    try:
+        answer: Mapping[str, Any] = client.post(path, body)
+    except CommandError as failure:
+        raise _add_location(failure, records) from None
+    return answer
+
+
+def _add_location(failure: CommandError, records: Iterable[FileRecord]) -> CommandError:
+    """`failure` with the file and line of the record it names, where it names one."""
+    named = (failure.data.get("kind"), failure.data.get("id"))
+    for record in records:
+        if (record.kind, record.id) == named:
+            line = find_line(record.text, failure.data.get("problems", ()))
+            where = f"{record.file}:{line}" if line else f"{record.file}"
+            return CommandError(
+                f"{where}: {failure}", hint=failure.hint, code=failure.code, exit_code=failure.exit_code
+            )
+    return failure
+
+
+def _parse_removal(name: str) -> dict[str, Any]:
+    word, slash, record_id = name.partition("/")
+    kind = word.replace("-", "_")
+    if kind not in ID_FIELDS or not slash:
+        raise CommandError(
+            f"`{name}` names no record",
+            hint="write `server/ID`, `task/ID`, `profile/ID` or `chat-upstream/ID`",
+            exit_code=ExitCode.USAGE,
+        )
+    return {"kind": kind, "id": record_id, "body": None}
+
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("plan")
+@spread_options
+def plan_command(
+    connection: GatewayConnection,
+    *,
+    files: Annotated[
+        list[Path] | None,
+        Option("--file", "-f", help="File or directory of records, as in `toolgate apply`. May be repeated."),
+    ] = None,
+    deletes: Annotated[
+        list[str] | None,
+        Option("--delete", help="Plan a removal: `server/ID`, `task/ID`, `profile/ID`. May be repeated."),
+    ] = None,
+    prune: PruneOption = False,
+    out: Annotated[
+        Path | None, Option("--out", metavar="FILE", help="Also write the plan into this file, as JSON.")
+    ] = None,
+) -> None:
+    """Show which records would change, and which tools each task would gain and lose. Nothing is written.
+
+    The plan has an id. `toolgate apply --require-plan ID` makes the change only if it still does exactly
+    what the plan showed.
+    """
+    _check_options(files, deletes, prune=prune)
+    records, _ = hash_modules(load_records(files) if files else [])
+    body = build_change_set(records, deletes=deletes or (), prune=prune)
+    with connection.open() as client:
+        answer = post_changes(client, PLAN, body, records)
+    if out is not None:
+        write_json(out, answer)
+    connection.output.show(
+        answer, render_plan(answer, None if deletes else _build_apply_command(files, prune=prune))
+    )
+
+
+def _check_options(files: Sequence[Path] | None, deletes: Sequence[str] | None, *, prune: bool) -> None:
+    if not files and not deletes:
+        raise CommandError(
+            "there is nothing to plan", hint="give --file or --delete", exit_code=ExitCode.USAGE
+        )
+    if prune and not files:
+        raise CommandError(
+            "--prune needs --file", hint="name the files that say it all", exit_code=ExitCode.USAGE
+        )
+
+
+def _build_apply_command(files: Sequence[Path] | None, *, prune: bool) -> list[str]:
+    words = [word for file in files or () for word in ("-f", str(file))]
+    return ["apply", *words, *(["--prune"] if prune else [])]
+
+
+JsonObject = Mapping[str, Any]
+
+
+@app.command("apply")
+@spread_options
+def apply_command(
+    files: ChangeFilesOption,
+    connection: GatewayConnection,
+    *,
+    prune: PruneOption = False,
+    plan_id: PlanOption = None,
+    is_dry_run: Annotated[bool, Option("--dry-run", help="Show what would change; change nothing.")] = False,
+    is_sure: Annotated[bool, Option("--yes", "-y", help="Remove without asking.")] = False,
+) -> None:
+    """Make servers, tasks, profiles, pins and chat upstreams what files say: all, or on any error none.
+
+    What is so already is left alone, so applying twice changes nothing. Without --prune nothing is removed.
+    """
+    records, modules = hash_modules(load_records(files))
+    body = build_change_set(records, prune=prune)
+    with connection.open() as client:
+        if is_dry_run:
+            answer = post_changes(client, PLAN, body, records)
+            connection.output.show(answer, render_difference(answer))
+            return
+        if prune and not is_sure and plan_id is None:
+            plan_id = _confirm_removals(client, body, records)
+        send_modules(client, modules, as_json=connection.as_json)
+        answer = post_changes(client, APPLY, {**body, "plan": plan_id}, records)
+    connection.output.show(answer, render_change_set(answer))
+
+
+def _confirm_removals(client: RestClient, body: JsonObject, records: Sequence[FileRecord]) -> str:
+    """The id of the plan whose removals were agreed to: nothing else may be removed then."""
+    plan = post_changes(client, PLAN, body, records)
+    removed = [one for one in plan["changes"] if one["operation"] == "removed"]
+    if not removed:
+        return str(plan["id"])
+    if not sys.stdin.isatty():
+        names = ", ".join(f"{describe_kind(one['kind'])} `{one['id']}`" for one in removed[:5])
+        more = f" and {len(removed) - 5} more" if len(removed) > 5 else ""
+        raise CommandError(
+            f"--prune would remove {names}{more}, and there is nobody to ask",
+            hint="look with `toolgate diff --prune`, then add --yes or --require-plan",
+            exit_code=ExitCode.USAGE,
+        )
+    open_console(to_stderr=True).print(render_removals(removed))
+    if not typer.confirm("Remove them?", err=True):
+        raise CommandError("nothing was changed")
+    return str(plan["id"])
+
+
+@app.command("diff")
+@spread_options
+def diff_command(
+    files: ChangeFilesOption, connection: GatewayConnection, *, prune: PruneOption = False
+) -> None:
+    """Show what `toolgate apply` would change. Nothing is written.
+
+    Exit code 0: nothing would change. 1: something would. 2 or more: it could not be found out.
+    """
+    records, _ = hash_modules(load_records(files))
+    try:
+        with connection.open() as client:
+            answer = post_changes(client, PLAN, build_change_set(records, prune=prune), records)
+    except CommandError as failure:
+        # 1 means a difference here, so what failed must not end with it.
+        failure.exit_code = max(failure.exit_code, ExitCode.USAGE)
+        raise
+    connection.output.show(answer["changes"], render_difference(answer))
+    if answer["changes"]:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+@app.command("reload")
+@spread_options
+def reload_command(
+    connection: GatewayConnection,
+    *,
+    is_dry_run: Annotated[bool, Option("--dry-run", help="Show the difference; change nothing.")] = False,
+) -> None:
+    """Read the registry directory again; exit code 1 if a file in it is wrong."""
+    with connection.open() as client:
+        answer = client.post("/admin/api/registry/reload", query={"dry_run": "true"} if is_dry_run else None)
+    connection.output.show(answer, render_reload(answer, is_dry_run=is_dry_run))
+    if answer.get("problems"):
+        raise typer.Exit(ExitCode.FAILED)
+
+
+@app.command("watch")
+@spread_options
+def watch_command(
+    connection: GatewayConnection,
+    *,
+    since: Annotated[
+        int | None, Option("--since", min=0, help="First the changes after this revision. Default: none.")
+    ] = None,
+    kinds: Annotated[
+        str | None, Option("--kinds", help="Only these: `server,task`. Default: all you may see.")
+    ] = None,
+) -> None:
+    """Print each change of the registry, a line a transaction, until Ctrl-C."""
+    given = {"since": since, "kinds": kinds}
+    query = {name: str(value) for name, value in given.items() if value is not None}
+    with suppress(KeyboardInterrupt), connection.open() as client:
+        _follow_changes(client, query, connection.output)
+
+
+def _follow_changes(client: RestClient, query: Mapping[str, str], output: CommandOutput) -> None:
+    last: Any = None
+    for event in client.events("/admin/api/watch", query):
+        if event.name == "error":
+            failure = parse_error(event.data)
+            failure.hint = _resume_hint(last) or failure.hint
+            raise failure
+        last = event.data.get("revision", last)
+        if output.as_json or event.name == "change":
+            output.tell({"event": event.name, **event.data}, render_change(event.data))
+    raise CommandError("the gateway ended the stream", hint=_resume_hint(last), code="stream_ended")
+
+
+def _resume_hint(last: Any) -> str:
+    return "" if last is None else f"go on with `toolgate watch --since {last}`"

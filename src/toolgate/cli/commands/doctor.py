@@ -1,0 +1,358 @@
+"""What is wrong with an installation and its servers, and what to do. Pure: facts in, findings out.
+
+What `doctor` found, worst first.
+
+`toolgate doctor`: what is wrong with this installation and its servers, and what to do.
+"""
+
+import asyncio
+import os
+import re
+import resource
+import socket
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
+
+import typer
+from rich.console import RenderableType
+from rich.text import Text
+from typer import Option
+
+from toolgate import __version__
+from toolgate.app.observability import build_collector
+from toolgate.cli.client.rest import RestClient
+from toolgate.cli.failure import CommandError, ExitCode
+from toolgate.cli.option_groups import spread_options
+from toolgate.cli.options import GatewayConnection
+from toolgate.cli.render.layout import BAD, DIM, OK, WARN, cell, count_of, fact_table, health_of, stack_parts
+from toolgate.errors import StartRefused
+from toolgate.model.http import is_loopback
+from toolgate.settings import OtlpSettings, load_settings
+from toolgate.telemetry.spans import ExportRejected
+
+Level = Literal["ok", "warning", "problem"]
+Facts = Mapping[str, Any]
+
+MIN_OPEN_FILES: Final = 1_024
+"""Each server takes up to five descriptors and each caller one; below this a busy node runs short."""
+
+_REMEDIES: Final[Mapping[str, str]] = {
+    r"environment variable `([^`]+)`": "set `{}` where the gateway runs and start it again",
+    r"secret `([^`]+)`": "put the secret `{}` into the secrets directory",
+    r"there is no (?:command|file) `([^`]+)`": "install `{}`, or write its full path as `stdio.command`",
+    r"its working directory `([^`]+)`": "make `{}`, or correct `stdio.cwd`",
+    r"`([^`]+)` may not be executed": "make it executable: chmod +x {}",
+    r"no connection within": "start it by hand to see what keeps it",
+}
+"""What a failed start says, and what to do about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """One thing looked at, how it is, and the remedy where it is not well."""
+
+    level: Level
+    where: str
+    message: str
+    remedy: str = ""
+
+
+def diagnose_gateway(health: Facts, *, own_version: str) -> Diagnosis:
+    """Whether the gateway is well, and it and this program belong together."""
+    reasons, version = health.get("reasons") or (), str(health.get("version"))
+    if reasons:
+        codes = ", ".join(f"`{one['code']}`" for one in reasons)
+        return Diagnosis("warning", "gateway", f"it is degraded: {codes}", str(reasons[0]["hint"]))
+    if version != own_version:
+        return Diagnosis(
+            "warning",
+            "gateway",
+            f"it runs version {version}, this program is {own_version}",
+            "install the same version on both sides",
+        )
+    return Diagnosis("ok", "gateway", f"version {version}, registry at revision {health.get('revision')}")
+
+
+def diagnose_server(server: Facts) -> Diagnosis:
+    """One server by its state; the remedy by what it says went wrong."""
+    where = f"server {server['server_id']}"
+    health = health_of(server)
+    state = health.get("state", "unknown")
+    if state in {"disabled", "unknown"}:
+        return Diagnosis(
+            "ok", where, "disabled by its record" if state == "disabled" else "not looked at yet"
+        )
+    if not server.get("allowed_tools"):
+        remedy = 'list patterns in `allowed_tools`, `["*"]` for all, and apply the record again'
+        return Diagnosis("problem", where, "no tool of it is allowed (deny_all)", remedy)
+    if state in {"down", "degraded"}:
+        error = str(health.get("last_error") or "it gives no reason")
+        remedy = str(health.get("hint") or _suggest_remedy(server, error))
+        return Diagnosis("problem" if state == "down" else "warning", where, error, remedy)
+    if state == "starting":
+        return Diagnosis("ok", where, ": ".join(filter(None, (state, health.get("hint")))))
+    if health.get("quarantined"):
+        message = f"{count_of(health['quarantined'], 'definition')} refused"
+        remedy = f"see why with `toolgate servers tools {server['server_id']}`"
+        return Diagnosis("warning", where, message, remedy)
+    return Diagnosis("ok", where, f"{state}, {health.get('tools', 0)} tools")
+
+
+def diagnose_pin(pin: Facts) -> Diagnosis | None:
+    """One pinned server by what waits for approval; None: nothing does."""
+    server_id, waiting = pin["server_id"], pin.get("waiting") or ()
+    if not waiting:
+        return None
+    are = "is" if len(waiting) == 1 else "are"
+    message = f"{count_of(len(waiting), 'tool')} changed or came after approval, and {are} not offered"
+    remedy = f"see what changed with `toolgate pins diff {server_id}`, then `toolgate pins set {server_id}`"
+    return Diagnosis("warning", f"pin {server_id}", message, remedy)
+
+
+def diagnose_node(node: Facts) -> Diagnosis:
+    """One node by what it last reported."""
+    where = f"node {node['node_id']}"
+    if node["is_lost"]:
+        message = f"it has not reported for {node['age_s']:.0f} s"
+        return Diagnosis("problem", where, message, "see that it runs and reaches this control")
+    if node["is_degraded"]:
+        message = f"it was out of reach of control, and serves revision {node['revision']}"
+        return Diagnosis("warning", where, message, "see its `/healthz` for the reason")
+    return Diagnosis("ok", where, f"serves revision {node['revision']}, {node['servers']} servers")
+
+
+def diagnose_rules(findings: Iterable[Facts]) -> list[Diagnosis]:
+    """The gateway's own lint as findings."""
+    return [
+        Diagnosis("warning", str(one["where"]), str(one["message"]), f"correct `{one['rule']}`, or remove it")
+        for one in findings
+    ]
+
+
+def diagnose_scope(where: str, scope: Facts) -> list[Diagnosis]:
+    """What is wrong with what the callers of a task, or of none, get: too many tools, or no tool."""
+    refusal = scope.get("refusal")
+    if refusal is not None:
+        return [Diagnosis("problem", where, str(refusal["message"]), str(refusal["hint"]))]
+    remedy = f"see which tools there are and why with `toolgate explain{_task_option(where)}`"
+    return [Diagnosis("warning", where, str(one), remedy) for one in scope.get("warnings") or ()]
+
+
+def _task_option(where: str) -> str:
+    kind, _, task_id = where.partition(" ")
+    return f" --task {task_id}" if kind == "task" else ""
+
+
+def diagnose_data_directory(path: str, mode: int | None, *, is_writable: bool) -> Diagnosis:
+    """Whether the registry can be written, and by nobody else. `mode` is None where there is none yet."""
+    where = "data"
+    if mode is None:
+        return Diagnosis("ok", where, f"`{path}` does not exist yet; `toolgate up` makes it")
+    if not is_writable:
+        return Diagnosis(
+            "problem", where, f"`{path}` cannot be written", f"chown it to you: chown -R $USER {path}"
+        )
+    if mode & 0o077:
+        return Diagnosis(
+            "warning", where, f"`{path}` is open to others ({mode:o})", f"close it: chmod 700 {path}"
+        )
+    return Diagnosis("ok", where, f"`{path}` is yours alone")
+
+
+def diagnose_open_files(limit: int) -> Diagnosis:
+    """Whether this user may open enough files for many servers and callers."""
+    if limit < MIN_OPEN_FILES:
+        return Diagnosis(
+            "warning",
+            "limits",
+            f"only {limit} open files are allowed",
+            "raise it: ulimit -n 4096, then start again",
+        )
+    return Diagnosis("ok", "limits", f"{limit:,} open files")
+
+
+def diagnose_collector(endpoint: str, trouble: str | None) -> Diagnosis:
+    """Whether the collector of the settings takes what it is sent. `trouble`: why not."""
+    if trouble is None:
+        return Diagnosis("ok", "collector", f"it takes what is sent to `{endpoint}`")
+    return Diagnosis(
+        "warning",
+        "collector",
+        f"nothing is taken at `{endpoint}`: {trouble}",
+        "see that it runs and takes OTLP over HTTP, mostly at port 4318, or correct `otlp`",
+    )
+
+
+def diagnose_port(address: str, *, is_free: bool) -> Diagnosis:
+    """Where no gateway answers: whether one could be started there."""
+    if is_free:
+        return Diagnosis("problem", "gateway", f"nothing listens at {address}", "start it: toolgate up")
+    return Diagnosis(
+        "problem",
+        "gateway",
+        f"another program listens at {address}",
+        "stop it, or start the gateway elsewhere: toolgate up --listen 127.0.0.1:8081",
+    )
+
+
+def worst_level(findings: Sequence[Diagnosis]) -> Level:
+    """The level of the whole."""
+    levels = {one.level for one in findings}
+    return "problem" if "problem" in levels else "warning" if "warning" in levels else "ok"
+
+
+def _suggest_remedy(server: Facts, error: str) -> str:
+    again = f"then `toolgate servers refresh {server['server_id']}`"
+    for pattern, remedy in _REMEDIES.items():
+        if match := re.search(pattern, error):
+            return f"{remedy.format(*match.groups())}, {again}"
+    if server.get("transport") != "stdio":
+        return f"see that the server answers at `{(server.get('http') or {}).get('url')}`, {again}"
+    return f"see its last words with `toolgate servers test {server['server_id']}`"
+
+
+_MARKS: Final[dict[Level, tuple[str, str]]] = {
+    "problem": ("✗", BAD),
+    "warning": ("!", WARN),
+    "ok": ("✓", OK),
+}
+
+
+def render_findings(findings: Sequence[Diagnosis]) -> RenderableType:
+    """A line a finding, its remedy under it, and the whole in one sentence."""
+    table = fact_table(3)
+    for one in sorted(findings, key=lambda finding: list(_MARKS).index(finding.level)):
+        mark, style = _MARKS[one.level]
+        text = cell(one.message)
+        if one.remedy:
+            text = Text("\n").join([text, Text.assemble(("→ ", style), cell(one.remedy, DIM))])
+        table.add_row(Text(mark, style=style), cell(one.where, "bold"), text)
+    return stack_parts(table, _verdict(findings))
+
+
+def _verdict(findings: Sequence[Diagnosis]) -> Text:
+    if worst_level(findings) == "ok":
+        return Text("all is well", style=OK)
+    problems = sum(one.level == "problem" for one in findings)
+    notes = sum(one.level == "warning" for one in findings)
+    parts = [count_of(number, word) for number, word in ((problems, "problem"), (notes, "warning")) if number]
+    return Text(", ".join(parts), style=BAD if problems else WARN)
+
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("doctor")
+@spread_options
+def doctor_command(
+    connection: GatewayConnection,
+    data: Annotated[
+        Path | None, Option("--data", help="The data directory. Default: the one the gateway uses.")
+    ] = None,
+    config: Annotated[
+        Path | None, Option("--config", help="The settings file of the gateway, where it does not run.")
+    ] = None,
+) -> None:
+    """Look for what is wrong and say what to do; exit code 1 if something is."""
+    overrides = {} if data is None else {"data_dir": str(data)}
+    settings = load_settings(config, os.environ, overrides)
+    own = _request_data_directory(connection) if data is None else None
+    findings = [
+        *_check_machine(settings.data_dir if own is None else own, is_used=own is not None),
+        *([] if settings.otlp is None else [_check_collector(settings.otlp)]),
+        *_check_gateway(connection),
+    ]
+    connection.output.show([asdict(one) for one in findings], render_findings(findings))
+    if worst_level(findings) == "problem":
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _request_data_directory(connection: GatewayConnection) -> Path | None:
+    """The directory that a gateway on this machine uses; None where it does not run, or does not say."""
+    if not is_loopback(urlsplit(connection.url).hostname or ""):
+        return None
+    with suppress(CommandError), connection.open() as client:
+        return Path(client.get("/admin/api/data-directory")["path"])
+    return None
+
+
+def _check_machine(data_dir: Path, *, is_used: bool) -> list[Diagnosis]:
+    """What can be seen without a gateway; `is_used`: a gateway says that it uses the directory."""
+    soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    mode = stat.S_IMODE(data_dir.stat().st_mode) if data_dir.is_dir() else None
+    if mode is None and is_used:
+        data = Diagnosis("ok", "data", f"`{data_dir}` is the gateway's, and not on this file system")
+    else:
+        data = diagnose_data_directory(str(data_dir), mode, is_writable=os.access(data_dir, os.W_OK))
+    return [data, diagnose_open_files(soft_limit)]
+
+
+def _check_collector(otlp: OtlpSettings) -> Diagnosis:
+    """Whether traces, or logs, would be taken: nothing is sent, which is a request as good as any."""
+    try:
+        collector = build_collector(otlp)
+        asyncio.run((collector.send_traces if otlp.traces else collector.send_logs)(b""))
+    except (ExportRejected, StartRefused) as exc:
+        return diagnose_collector(otlp.endpoint, str(exc))
+    return diagnose_collector(otlp.endpoint, None)
+
+
+def _check_gateway(connection: GatewayConnection) -> Iterator[Diagnosis]:
+    """What the gateway says of itself; the first thing it will not say ends it."""
+    try:
+        with connection.open() as client:
+            yield diagnose_gateway(client.get("/healthz"), own_version=__version__)
+            yield from _check_servers(client)
+    except CommandError as failure:
+        yield _diagnose_failure(failure, connection.url)
+
+
+def _check_servers(client: RestClient) -> Iterator[Diagnosis]:
+    servers = client.records("server")
+    if not servers:
+        yield Diagnosis(
+            "warning",
+            "servers",
+            "none are registered",
+            "add one: toolgate servers apply -f FILE, or `import`",
+        )
+    for server in servers:
+        yield diagnose_server(server)
+    yield from filter(None, map(diagnose_pin, client.records("pin")))
+    for node in client.get("/admin/api/nodes")["nodes"]:
+        yield diagnose_node(node)
+    yield from diagnose_rules(client.get("/admin/api/lint")["findings"])
+    if servers:
+        yield from _check_scopes(client)
+
+
+def _check_scopes(client: RestClient) -> Iterator[Diagnosis]:
+    """What the callers of each task get, and those of none."""
+    try:
+        yield from diagnose_scope("scope without a task", client.get("/api/v1/mcp/scope"))
+    except CommandError as failure:
+        if failure.code != "not_found":  # a key that is bound to tasks has no other scope
+            raise
+    for task in client.get("/admin/api/mcp/tasks-overview")["tasks"]:
+        yield from diagnose_scope(f"task {task['task_id']}", task)
+
+
+def _diagnose_failure(failure: CommandError, url: str) -> Diagnosis:
+    if failure.code != "unreachable":
+        return Diagnosis("problem", "gateway", str(failure), failure.hint)
+    parts = urlsplit(url)
+    host, port = parts.hostname or "127.0.0.1", parts.port or (443 if parts.scheme == "https" else 80)
+    return diagnose_port(f"{host}:{port}", is_free=not _is_listening(host, port))
+
+
+def _is_listening(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port), timeout=2.0):
+            return True
+    except OSError:
+        return False

@@ -1,0 +1,312 @@
+"""`toolgate keys`: who may call, and how far each key reaches.
+
+`toolgate integrations`: which servers a caller has switched on for itself, with the caller's own key.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+from urllib.parse import quote
+
+import typer
+from rich.console import RenderableType
+from rich.text import Text
+from typer import Argument, Context, Option
+
+from toolgate.cli.client.rest import COLLECTIONS, UNCONDITIONAL, build_record_path
+from toolgate.cli.failure import CommandError, ExitCode
+from toolgate.cli.option_groups import spread_options
+from toolgate.cli.options import GatewayConnection
+from toolgate.cli.record_commands import IdArgument, add_history_command, delete_record
+from toolgate.cli.render.layout import DIM, OK, cell, grid, sentence, stack_parts
+from toolgate.cli.render.records import render_key_budgets, render_keys, render_new_key
+from toolgate.model.principals import IntegrationState, Role
+
+app = typer.Typer(add_completion=False)
+keys_app = typer.Typer(
+    add_completion=False, no_args_is_help=True, help="Keys: who may call, and how far each key reaches."
+)
+app.add_typer(keys_app, name="keys")
+
+_DAY_S = 86_400
+
+
+@dataclass(frozen=True, kw_only=True)
+class CeilingOptions:
+    """The most a key may ever reach. A list that is not given does not restrict."""
+
+    tasks: Annotated[str | None, Option("--tasks", help="Only these tasks: `a,b`.")] = None
+    servers: Annotated[str | None, Option("--servers", help="Only these servers: `a,b`.")] = None
+    allow: Annotated[str | None, Option("--allow", help="Only tools that match: `git/*,get_*`.")] = None
+    deny: Annotated[str | None, Option("--deny", help="No tool that matches: `*delete*`.")] = None
+
+    @property
+    def body(self) -> dict[str, list[str]]:
+        given = {"tasks": self.tasks, "servers": self.servers, "allow": self.allow, "deny": self.deny}
+        return {name: _split_list(text) for name, text in given.items() if text is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetOptions:
+    """What a key may use over time, at all nodes together."""
+
+    calls_per_minute: Annotated[
+        int | None, Option("--calls-per-minute", min=1, help="Calls in each minute of the clock, at most.")
+    ] = None
+    calls_per_day: Annotated[
+        int | None, Option("--calls-per-day", min=1, help="Calls in each day (UTC), at most.")
+    ] = None
+    tokens_per_day: Annotated[
+        int | None,
+        Option("--tokens-per-day", min=1, help="Tokens of results and chats in each day, at most."),
+    ] = None
+
+    @property
+    def budgets(self) -> dict[str, int]:
+        names = ("calls_per_minute", "calls_per_day", "tokens_per_day")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class UsageOptions(BudgetOptions):
+    """How a key is used."""
+
+    default_task: Annotated[
+        str | None, Option("--default-task", help="The task of requests that name none.")
+    ] = None
+    integrations: Annotated[
+        IntegrationState | None,
+        Option(
+            "--integrations",
+            help="What callers have of each server before they choose for themselves: on unless given.",
+        ),
+    ] = None
+    expires_in_days: Annotated[int | None, Option("--expires-in-days", min=1, help="Days it is valid.")] = (
+        None
+    )
+
+    def body(self, now_s: float) -> dict[str, Any]:
+        given = {
+            "default_task": self.default_task,
+            "expires_at_s": int(now_s) + self.expires_in_days * _DAY_S if self.expires_in_days else None,
+            "budgets": self.budgets or None,
+            "integrations": self.integrations,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+
+@keys_app.command("list")
+@spread_options
+def list_command(connection: GatewayConnection) -> None:
+    """List the keys: roles, reach and expiry. Neither keys nor their hashes are shown."""
+    with connection.open() as client:
+        keys = client.records("key")
+    connection.output.show(keys, render_keys(keys, time.time()))
+
+
+@keys_app.command("add")
+@spread_options
+def add_command(
+    key_id: Annotated[str, Argument(help="Name of the caller, as audit shows it.", show_default=False)],
+    ceiling: CeilingOptions,
+    usage: UsageOptions,
+    connection: GatewayConnection,
+    *,
+    role: Annotated[Role, Option("--role", help="What the key may do.")] = "agent",
+    out: Annotated[
+        Path | None,
+        Option("--out", metavar="FILE", help="Write the key into this new file, for its owner only."),
+    ] = None,
+) -> None:
+    """Make a key and show it, once, or write it into a file.
+
+    \b
+    toolgate keys add ada --tasks review --expires-in-days 30
+    toolgate keys add ci --calls-per-minute 60 --calls-per-day 5000
+    """
+    body = {"key_id": key_id, "role": role, "ceiling": ceiling.body, **usage.body(time.time())}
+    with _key_file(out) as write, connection.open() as client:
+        key = client.post(COLLECTIONS["key"], body)
+        write(key["secret"])
+    shown = key if out is None else {name: value for name, value in key.items() if name != "secret"}
+    connection.output.show(shown, render_new_key(key, out))
+
+
+@keys_app.command("budgets")
+@spread_options
+def budgets_command(
+    key_id: IdArgument,
+    budgets: BudgetOptions,
+    connection: GatewayConnection,
+    *,
+    has_none: Annotated[bool, Option("--none", help="Limit nothing any more.")] = False,
+) -> None:
+    """Replace what a key may use over time. What is not given is not limited any more.
+
+    \b
+    toolgate keys budgets ci --calls-per-minute 120 --calls-per-day 10000
+    toolgate budgets
+    """
+    if has_none == bool(budgets.budgets):
+        raise CommandError(
+            f"say either what `{key_id}` may use, or --none",
+            hint="`toolgate budgets` shows what it may use now",
+            exit_code=ExitCode.USAGE,
+        )
+    with connection.open() as client:
+        key = client.put_path(f"{build_record_path('key', key_id)}/budgets", budgets.budgets)
+    connection.output.show(key, render_key_budgets(key))
+
+
+@keys_app.command("revoke")
+@spread_options
+def revoke_command(key_id: IdArgument, connection: GatewayConnection) -> None:
+    """Take a key back. It is refused from now on, also in open sessions."""
+    delete_record("key", key_id, connection, UNCONDITIONAL)
+
+
+add_history_command(keys_app, "key")
+
+
+@contextmanager
+def _key_file(path: Path | None) -> Iterator[Callable[[str], object]]:
+    """What writes the key. The file is made before the key is, so that no key is made and lost."""
+    if path is None:
+        yield lambda _: None
+        return
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as exc:
+        raise CommandError(
+            f"cannot make the file `{path}`: {exc.strerror}",
+            hint="name a file that is not there yet",
+            exit_code=ExitCode.USAGE,
+        ) from exc
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            yield lambda key: file.write(f"{key}\n")
+    except BaseException:
+        path.unlink()
+        raise
+
+
+def _split_list(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]
+
+
+integrations_app = typer.Typer(
+    add_completion=False,
+    help="Integrations: the servers you switch on and off for yourself, within your key.",
+)
+app.add_typer(integrations_app, name="integrations")
+
+_PATH: Final = "/api/v1/me/integrations"
+_WORDS: Final = {"on": "on", "read_only": "read-only", "off": "off"}
+_STYLES: Final = {"on": OK, "read_only": OK, "off": DIM}
+
+ServerArgument = Annotated[
+    str,
+    Argument(metavar="SERVER", help="The server, as `toolgate integrations` shows it.", show_default=False),
+]
+
+
+@integrations_app.callback(invoke_without_command=True)
+@spread_options
+def integrations_command(context: Context, connection: GatewayConnection) -> None:
+    """Integrations: the servers you switch on and off for yourself, within your key.
+
+    \b
+    toolgate integrations
+    toolgate integrations on files
+    toolgate integrations on files --all
+    """
+    if context.invoked_subcommand is None:
+        _list(connection)
+
+
+@integrations_app.command("list")
+@spread_options
+def list_integrations_command(connection: GatewayConnection) -> None:
+    """List every server that your key reaches, and how much of it you have switched on."""
+    _list(connection)
+
+
+@integrations_app.command("on")
+@spread_options
+def on_command(
+    server_id: ServerArgument,
+    connection: GatewayConnection,
+    *,
+    is_all: Annotated[
+        bool, Option("--all", help="All its tools, not only those marked as read-only.")
+    ] = False,
+) -> None:
+    """Switch a server on for yourself: read-only tools, prompts and resources; with --all, all its tools."""
+    _switch(connection, server_id, "on" if is_all else "read_only")
+
+
+@integrations_app.command("off")
+@spread_options
+def off_command(server_id: ServerArgument, connection: GatewayConnection) -> None:
+    """Switch a server off for yourself: its tools, prompts and resources."""
+    _switch(connection, server_id, "off")
+
+
+@integrations_app.command("reset")
+@spread_options
+def reset_command(server_id: ServerArgument, connection: GatewayConnection) -> None:
+    """Have of a server what your key gives before you choose."""
+    with connection.open() as client:
+        answer = client.delete_path(_path(server_id))
+    done = sentence(Text("✓ ", style=OK), cell(server_id, "bold"), " is as your key has it by default")
+    connection.output.show(answer, done)
+
+
+def _list(connection: GatewayConnection) -> None:
+    with connection.open() as client:
+        found = client.pages(_PATH, "integrations")
+    connection.output.show(found, _render_integrations(found))
+
+
+def _switch(connection: GatewayConnection, server_id: str, state: str) -> None:
+    with connection.open() as client:
+        found = client.put_path(_path(server_id), {"state": state})
+    connection.output.show(found, _render_switched(found))
+
+
+def _path(server_id: str) -> str:
+    return f"{_PATH}/{quote(server_id, safe='')}"
+
+
+def _render_integrations(found: Sequence[Mapping[str, Any]]) -> RenderableType:
+    if not found:
+        return Text("your key reaches no server: ask an administrator")
+    table = grid("SERVER", "STATE", "BY", "READ-ONLY", "WRITING", "NAME", flexible={"NAME"})
+    for column in table.columns[3:5]:
+        column.justify = "right"
+    for one in found:
+        table.add_row(
+            cell(one["server_id"], "bold"),
+            cell(_WORDS.get(one["state"], one["state"]), _STYLES.get(one["state"], "")),
+            cell("you" if one["chosen"] else "default", DIM),
+            cell(one["read_only_tools"]),
+            cell(one["writing_tools"]),
+            cell(one["display_name"]),
+        )
+    return stack_parts(
+        table, Text("Tools are counted as your key reaches them, switched on or not.", style=DIM)
+    )
+
+
+def _render_switched(one: Mapping[str, Any]) -> RenderableType:
+    reading, writing = one["read_only_tools"], one["writing_tools"]
+    had = {
+        "on": f" is on: all {reading + writing} tools",
+        "read_only": f" is on for its {reading} read-only tools; {writing} others need --all",
+        "off": " is off",
+    }
+    return sentence(Text("✓ ", style=OK), cell(one["server_id"], "bold"), had[one["state"]])

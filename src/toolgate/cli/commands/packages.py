@@ -1,0 +1,200 @@
+"""Packages on their way to a gateway: archives sent part by part, versions installed.
+
+`toolgate packages`: what was published, and what of it is installed.
+
+`toolgate uninstall`: a package leaves the gateway.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, Final
+from urllib.parse import quote
+
+import typer
+from typer import Argument, Context, Option
+
+from toolgate.cli.client.rest import RestClient, WriteConditions, build_record_path
+from toolgate.cli.failure import CommandError
+from toolgate.cli.files.modules import ReportProgress, build_upload_path, send_parts
+from toolgate.cli.option_groups import spread_options
+from toolgate.cli.options import GatewayConnection
+from toolgate.cli.record_commands import ConditionOptions, IdArgument, PlanOption
+from toolgate.cli.render.changes import render_records
+from toolgate.cli.render.packages import (
+    render_package,
+    render_packages,
+    render_removed_version,
+    render_uninstalled,
+)
+from toolgate.model.packages import MAX_PART_BYTES
+
+PACKAGES: Final = "/api/packages"
+
+JsonObject = Mapping[str, Any]
+
+DryRunOption = Annotated[bool, Option("--dry-run", help="Show what would change; change nothing.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstallOptions:
+    """What of a package to offer, and on what terms."""
+
+    allow: Annotated[
+        list[str] | None,
+        Option("--allow", help="Pattern of tools to allow, `*` for all. Default: those it declares."),
+    ] = None
+    is_unpinned: Annotated[
+        bool, Option("--no-pin", help="Offer tools as they come, not only as they are declared.")
+    ] = False
+    plan_id: PlanOption = None
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """As the gateway is told."""
+        allowed = {"allowed_tools": self.allow} if self.allow else {}
+        return {**allowed, "pin": False} if self.is_unpinned else allowed
+
+    @property
+    def words(self) -> list[str]:
+        """As they stand on a command line, but for the plan."""
+        allowed = [word for pattern in self.allow or () for word in ("--allow", pattern)]
+        return [*allowed, "--no-pin"] if self.is_unpinned else allowed
+
+    @property
+    def terms(self) -> WriteConditions:
+        return WriteConditions(plan_id=self.plan_id)
+
+
+def build_package_path(package_id: str, *more: str) -> str:
+    """Where a package lives."""
+    return "/".join((PACKAGES, *(quote(one, safe="") for one in (package_id, *more))))
+
+
+def hash_file(file: BinaryIO) -> str:
+    """The SHA-256 of all that is in it."""
+    file.seek(0)
+    digest = hashlib.sha256()
+    while piece := file.read(MAX_PART_BYTES):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def upload_archive(client: RestClient, file: BinaryIO, sha256: str, tell: ReportProgress) -> JsonObject:
+    """Send what the gateway does not have yet, have it checked and kept; what it found."""
+    count = send_parts(client, file, sha256, tell)
+    answer: JsonObject = client.post(build_upload_path(sha256), {"parts": count})
+    return answer
+
+
+def list_versions(client: RestClient, package_id: str) -> Mapping[str, str]:
+    """The versions of a package that the gateway has, each with the hash of its archive."""
+    try:
+        versions = client.get(build_package_path(package_id))["versions"]
+    except CommandError as failure:
+        if failure.code != "not_found":
+            raise
+        return {}
+    return {one["version"]: one["sha256"] for one in versions}
+
+
+def check_version(client: RestClient, package_id: str, version: str, sha256: str) -> bool:
+    """Whether the gateway has this archive already. Raises CommandFailed where it has another."""
+    known = list_versions(client, package_id).get(version)
+    if known not in (None, sha256):
+        raise CommandError(
+            f"version {version} of `{package_id}` was published with other content, and never changes",
+            hint="raise it: `toolgate publish DIR --bump patch`",
+            code="conflict",
+        )
+    return known is not None
+
+
+def install_package(
+    client: RestClient, package_id: str, body: JsonObject, terms: WriteConditions
+) -> JsonObject:
+    """Install, or with a dry run ask what that would do."""
+    answer: JsonObject = client.post(f"{build_package_path(package_id)}/install", body, terms=terms)
+    return answer
+
+
+def refresh_server(client: RestClient, package_id: str) -> JsonObject | None:
+    """How the server fares at the gateway, once it was listed there; None where that cannot be said."""
+    with suppress(CommandError):
+        answer: JsonObject = client.post(f"{build_record_path('server', package_id)}/refresh")
+        return answer
+    return None
+
+
+def is_archive(name: str) -> bool:
+    """Whether a word on the command line means a file."""
+    return name.endswith((".tar.gz", ".tgz", ".mcpb")) or Path(name).is_file()
+
+
+app = typer.Typer(add_completion=False)
+packages_app = typer.Typer(add_completion=False, help="Packages: what was published, and what is installed.")
+app.add_typer(packages_app, name="packages")
+
+VersionArgument = Annotated[str, Argument(help="Its version.", show_default=False)]
+
+
+@packages_app.callback(invoke_without_command=True)
+@spread_options
+def packages_command(context: Context, connection: GatewayConnection) -> None:
+    """Packages: what was published, and what is installed."""
+    if context.invoked_subcommand is None:
+        _list(connection)
+
+
+@packages_app.command("list")
+@spread_options
+def list_command(connection: GatewayConnection) -> None:
+    """List the packages: which version is installed, and how many were published."""
+    _list(connection)
+
+
+@packages_app.command("show")
+@spread_options
+def show_command(package_id: IdArgument, connection: GatewayConnection) -> None:
+    """Show one package in full: its tools, and every version."""
+    with connection.open() as client:
+        package = client.get(build_package_path(package_id))
+    connection.output.show(package, render_package(package))
+
+
+@packages_app.command("remove")
+@spread_options
+def remove_command(package_id: IdArgument, version: VersionArgument, connection: GatewayConnection) -> None:
+    """Remove the archive of a version that is not installed."""
+    with connection.open() as client:
+        answer = client.delete_path(build_package_path(package_id, version))
+    connection.output.show(answer, render_removed_version(answer))
+
+
+def _list(connection: GatewayConnection) -> None:
+    with connection.open() as client:
+        packages = client.pages(PACKAGES, "packages")
+    connection.output.show(packages, render_packages(packages))
+
+
+@app.command("uninstall")
+@spread_options
+def uninstall_command(
+    package_id: IdArgument,
+    connection: GatewayConnection,
+    on: ConditionOptions,
+    *,
+    is_purged: Annotated[bool, Option("--purge", help="Also remove every archive of it.")] = False,
+    is_dry_run: DryRunOption = False,
+) -> None:
+    """Remove a package with its server and its pin. What was uploaded stays, unless --purge is given."""
+    query = {"purge": "true"} if is_purged else {}
+    if is_dry_run:
+        query["dry_run"] = "true"
+    with connection.open() as client:
+        answer = client.delete_path(build_package_path(package_id), query, terms=on.terms)
+    command = ["uninstall", package_id, *(["--purge"] if is_purged else [])]
+    shown = render_records(answer["plan"], command) if is_dry_run else render_uninstalled(answer)
+    connection.output.show(answer, shown)

@@ -1,0 +1,145 @@
+"""`toolgate pins`: tools offered only as they were approved."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+from typer import Option
+
+from toolgate.cli.client.rest import UNCONDITIONAL, RestClient, WriteConditions, build_record_path
+from toolgate.cli.failure import CommandError, ExitCode
+from toolgate.cli.option_groups import spread_options
+from toolgate.cli.options import GatewayConnection
+from toolgate.cli.record_commands import (
+    IdArgument,
+    add_history_command,
+    add_rollback_command,
+    delete_record,
+    show_record_diff,
+)
+from toolgate.cli.render.pins import render_differences, render_pinned, render_pins
+
+app = typer.Typer(add_completion=False)
+pins_app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    help="Pins: a pinned server offers its tools only as they were approved.",
+)
+app.add_typer(pins_app, name="pins")
+
+
+@pins_app.command("list")
+@spread_options
+def list_command(connection: GatewayConnection) -> None:
+    """List the pinned servers with their approved tools, and those that wait for approval."""
+    with connection.open() as client:
+        pins = client.records("pin")
+    connection.output.show(pins, render_pins(pins))
+
+
+@pins_app.command("diff")
+@spread_options
+def diff_command(
+    server_id: IdArgument,
+    connection: GatewayConnection,
+    *,
+    tool: Annotated[str | None, Option("--tool", help="Only this tool.")] = None,
+    since: Annotated[
+        int | None, Option("--since", min=0, help="Compare the pin itself, from this revision on.")
+    ] = None,
+    upto: Annotated[int | None, Option("--upto", min=0, help="And up to this one. Default: now.")] = None,
+) -> None:
+    """Show line by line how what a server lists differs from what was approved."""
+    if since is not None:
+        show_record_diff("pin", server_id, connection, since=since, upto=upto)
+        return
+    if upto is not None:
+        raise CommandError("--upto goes with --since", exit_code=ExitCode.USAGE)
+    with connection.open() as client:
+        tools = _list_differences(client, server_id, {} if tool is None else {"tool": tool})
+    connection.output.show(tools, render_differences(server_id, tools))
+
+
+@pins_app.command("set")
+@spread_options
+def set_command(
+    server_id: IdArgument,
+    connection: GatewayConnection,
+    *,
+    chosen: Annotated[
+        list[str] | None,
+        Option("--tool", help="Approve this tool alone, and leave the others as they are; may be repeated."),
+    ] = None,
+) -> None:
+    """Approve the tools of a server as they are now, and show what is new in them.
+
+    From then on a tool whose definition changes, and any new tool, is hidden until you do this again.
+    """
+    with connection.open() as client:
+        before = _find_pin(client, server_id)
+        listed = _list_digests(client, server_id)
+        approved = {name: listed[name] for name in _check_chosen(server_id, chosen, listed)}
+        tools = {**before.get("tools", {}), **approved} if chosen else approved
+        differences = _list_differences(client, server_id) if before else []
+        settled = {name: None for name in before.get("changed") or () if name in approved}
+        body = {"server_id": server_id, "tools": tools} | ({"changed": settled} if settled else {})
+        # Others' approvals must not be lost where only some tools are spoken of.
+        terms = WriteConditions(revision=before.get("revision")) if chosen else UNCONDITIONAL
+        answer = client.put("pin", server_id, body, terms=terms)
+    # What is shown is what was approved: a server may have changed once more in between.
+    shown = [one for one in differences if approved.get(one["tool"], "") == one["listed"]]
+    after = {"before": before.get("tools", {}), "after": tools, "differences": shown}
+    connection.output.show({**answer, "differences": shown}, render_pinned(server_id, answer, **after))
+
+
+@pins_app.command("delete")
+@spread_options
+def delete_command(server_id: IdArgument, connection: GatewayConnection) -> None:
+    """Take the pin off a server: its tools are offered as they come."""
+    delete_record("pin", server_id, connection, UNCONDITIONAL)
+
+
+add_history_command(pins_app, "pin")
+add_rollback_command(pins_app, "pin")
+
+
+def _list_digests(client: RestClient, server_id: str) -> dict[str, str]:
+    """Digests of the tools that may be offered. What only a pin holds back is up for approval too."""
+    shown = client.get(f"{build_record_path('server', server_id)}/tools")["tools"]
+    tools = {
+        one["tool"]: one["digest"]
+        for one in shown
+        if one["digest"] is not None and (one["allowed"] or one["reason"] == "quarantined")
+    }
+    if not tools:
+        raise CommandError(
+            f"server `{server_id}` offers no tool that could be approved",
+            hint=f"see why with `toolgate servers tools {server_id}`",
+        )
+    return tools
+
+
+def _check_chosen(server_id: str, chosen: Sequence[str] | None, listed: Mapping[str, str]) -> Sequence[str]:
+    """The tools to approve: those chosen, or all there are."""
+    for name in chosen or ():
+        if name not in listed:
+            raise CommandError(
+                f"server `{server_id}` has no tool `{name}` that could be approved",
+                hint=f"see what it has with `toolgate servers tools {server_id}`",
+            )
+    return chosen or list(listed)
+
+
+def _list_differences(
+    client: RestClient, server_id: str, query: Mapping[str, str] | None = None
+) -> list[Any]:
+    found: list[Any] = client.get(f"{build_record_path('pin', server_id)}/diff", query)["tools"]
+    return found
+
+
+def _find_pin(client: RestClient, server_id: str) -> Mapping[str, Any]:
+    """The pin as it is; empty: there is none."""
+    found: Mapping[str, Any] = next(
+        (one for one in client.records("pin") if one["server_id"] == server_id), {}
+    )
+    return found

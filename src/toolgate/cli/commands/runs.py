@@ -1,0 +1,300 @@
+"""A run as it goes on: what its guest logs to standard error, what it writes to standard output.
+
+A terminal shows what a guest writes line by line, made harmless; a file or a pipe gets it when the run has
+ended, byte for byte.
+
+`toolgate run`: a task's workload, run on a node, as if it ran here.
+
+`toolgate invocations`: the runs of tasks, past and present.
+"""
+
+import base64
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from typer import Argument, Option
+
+from toolgate.cli.client.rest import RestClient, build_invocation_path, parse_error
+from toolgate.cli.failure import CommandError, ExitCode
+from toolgate.cli.option_groups import spread_options
+from toolgate.cli.options import GatewayConnection
+from toolgate.cli.output import CommandOutput, open_console
+from toolgate.cli.render.invocations import (
+    render_invocation,
+    render_invocations,
+    render_line,
+    render_started_run,
+)
+from toolgate.cli.render.layout import render_newest
+from toolgate.model.invocations import MAX_INPUT_BYTES
+
+JsonObject = Mapping[str, Any]
+
+_SILENCE_S: Final = 60.0
+
+
+class RunScreen:
+    """Where a run is shown as it goes on. `shows_output` False: its output is shown in another way."""
+
+    def __init__(self, *, shows_output: bool) -> None:
+        self._shows_output = shows_output
+        self._is_terminal = sys.stdout.isatty()
+        self._errors = open_console(to_stderr=True)
+
+    def line(self, line: JsonObject) -> None:
+        """One line, as it comes."""
+        if line["stream"] != "stdout":
+            self._errors.print(render_line(line), soft_wrap=True)
+        elif self._shows_output and self._is_terminal:
+            print_line(line)
+
+    def end(self, ending: JsonObject) -> None:
+        """What is not shown line by line."""
+        if self._shows_output and not self._is_terminal:
+            sys.stdout.buffer.write(decode_output(ending, "stdout"))
+            sys.stdout.flush()
+
+
+def print_line(line: JsonObject, *, as_json: bool = False) -> None:
+    """One line of a log, on standard output."""
+    CommandOutput(as_json=as_json).tell(line, render_line(line))
+
+
+def decode_output(ending: JsonObject, stream: str) -> bytes:
+    """The whole of one stream."""
+    text = ending[stream]
+    return base64.b64decode(ending[f"{stream}_base64"]) if text is None else str(text).encode()
+
+
+def follow_run(
+    client: RestClient,
+    invocation: JsonObject,
+    show: Callable[[JsonObject], None],
+    *,
+    within_s: float | None = None,
+) -> JsonObject:
+    """The invocation once it has ended; `show` gets its lines as they come.
+
+    Raises CommandFailed, of code `timeout` where it takes longer.
+    """
+    path = build_invocation_path(invocation["task_id"], invocation["invocation_id"], "events")
+    until_s = None if within_s is None else time.monotonic() + within_s
+    silence_s = _SILENCE_S if within_s is None else min(_SILENCE_S, within_s)
+    for event in client.events(path, {}, silence_s=silence_s):
+        if event.name == "line":
+            show(event.data)
+        elif event.name == "end":
+            ended: JsonObject = event.data
+            return ended
+        elif event.name == "error":
+            raise parse_error(event.data)
+        if until_s is not None and time.monotonic() >= until_s:
+            raise CommandError("the run takes longer than was to be waited for", code="timeout")
+    raise CommandError(
+        "the gateway ended the stream, and the run goes on",
+        hint=f"`toolgate invocations show {invocation['task_id']} {invocation['invocation_id']}` says how",
+        code="stream_ended",
+    )
+
+
+app = typer.Typer(add_completion=False)
+
+_KEY: Final = re.compile(r"[!-~]{1,200}")
+INTERRUPTED: Final = 130
+"""The exit code of what Ctrl-C has ended."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What a run is begun with, and how it is waited for."""
+
+    text: Annotated[str | None, Option("--input", help="Its standard input.")] = None
+    input_file: Annotated[
+        str | None, Option("--input-file", metavar="FILE", help="Its standard input, from a file; `-`: ours.")
+    ] = None
+    is_async: Annotated[bool, Option("--async", help="Do not wait for its end.")] = False
+    timeout_s: Annotated[
+        float | None, Option("--timeout", min=0.1, help="Cancel it after so many seconds.")
+    ] = None
+    idempotency_key: Annotated[
+        str | None, Option("--idempotency-key", help="Given again, it begins nothing new.")
+    ] = None
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """What is sent. Raises CommandFailed."""
+        if self.text is not None and self.input_file is not None:
+            raise CommandError("of --input and --input-file, one is enough", exit_code=ExitCode.USAGE)
+        if self.idempotency_key is not None and not _KEY.fullmatch(self.idempotency_key):
+            raise CommandError(
+                "--idempotency-key is up to 200 visible characters of ASCII, without spaces",
+                exit_code=ExitCode.USAGE,
+            )
+        if self.text is not None and not _is_text(self.text):
+            raise CommandError(
+                "--input is not UTF-8", hint="give bytes with --input-file", exit_code=ExitCode.USAGE
+            )
+        if self.input_file is None:
+            return {"mode": "async", "input": self.text or ""}
+        return {"mode": "async", "input_base64": base64.b64encode(_read(self.input_file)).decode()}
+
+
+def _is_text(argument: str) -> bool:
+    try:
+        argument.encode()
+    except UnicodeEncodeError:  # it came as other bytes
+        return False
+    return True
+
+
+def _read(name: str) -> bytes:
+    try:
+        if name == "-":
+            return sys.stdin.buffer.read(MAX_INPUT_BYTES + 1)
+        with Path(name).open("rb") as file:
+            return file.read(MAX_INPUT_BYTES + 1)
+    except OSError as exc:
+        raise CommandError(f"cannot read `{name}`: {exc.strerror}", exit_code=ExitCode.USAGE) from exc
+
+
+@app.command("run")
+@spread_options
+def run_command(
+    task_id: Annotated[str, Argument(metavar="TASK", help="The task to run.")],
+    options: RunOptions,
+    connection: GatewayConnection,
+) -> None:
+    """Run a task: its output to standard output, its log to standard error, its exit code as ours.
+
+    Ctrl-C cancels the run. What ends it from outside (fuel, time, a crash) is told, with exit code 1.
+    """
+    output = connection.output
+    with connection.open() as client:
+        made = client.invoke(task_id, options.body, idempotency_key=options.idempotency_key)
+        if options.is_async:
+            output.show(made, render_started_run(made))
+            return
+        screen = RunScreen(shows_output=not output.as_json)
+        try:
+            ended = follow_run(client, made, screen.line, within_s=options.timeout_s)
+        except KeyboardInterrupt:
+            _cancel_run(client, made)
+            raise typer.Exit(INTERRUPTED) from None
+        except CommandError as failure:
+            if failure.code == "timeout" and options.timeout_s is not None:
+                _cancel_run(client, made)
+                failure = CommandError(
+                    f"the run took longer than {options.timeout_s:g} s, and was cancelled",
+                    hint=_point_to_run(made),
+                    code="timeout",
+                )
+            raise failure from None
+    screen.end(ended["ending"])
+    if output.as_json:
+        output.show(ended, "")
+    _exit_like_guest(ended)
+
+
+def _cancel_run(client: RestClient, made: Any) -> None:
+    client.post(build_invocation_path(made["task_id"], made["invocation_id"], "cancel"))
+
+
+def _exit_like_guest(ended: Any) -> None:
+    """As the guest did; or with what ended it instead. Raises Exit, CommandFailed."""
+    ending = ended["ending"]
+    if ending["ended_by"] != "exit":
+        raise CommandError(
+            f"the run {ended['state']} ({ending['ended_by']}): {ending['message']}",
+            hint=_point_to_run(ended),
+            code=str(ending["ended_by"]),
+        )
+    code = ending["exit_code"]
+    if code:
+        # A process has 8 bits for it, and what is not 0 must not become 0.
+        raise typer.Exit((code & 0xFF) or 1)
+
+
+def _point_to_run(run: Any) -> str:
+    return f"`toolgate invocations show {run['task_id']} {run['invocation_id']}` shows all of it"
+
+
+invocations_app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    help="Runs of tasks: which there are, how they went, what they logged.",
+)
+app.add_typer(invocations_app, name="invocations")
+
+TaskArgument = Annotated[str, Argument(metavar="TASK", help="The task.")]
+InvocationArgument = Annotated[str, Argument(metavar="ID", help="The run.")]
+
+
+@invocations_app.command("list")
+@spread_options
+def list_command(
+    task_id: TaskArgument,
+    connection: GatewayConnection,
+    *,
+    limit: Annotated[int, Option("--limit", min=1, max=1000, help="How many at most.")] = 50,
+) -> None:
+    """List the newest runs of a task: your own, or with the role `viewer` everybody's."""
+    with connection.open() as client:
+        answer = client.get(build_invocation_path(task_id), {"limit": str(limit)})
+    found = answer["invocations"]
+    connection.output.show(found, render_newest(render_invocations(found), answer, len(found)))
+
+
+@invocations_app.command("show")
+@spread_options
+def show_command(
+    task_id: TaskArgument, invocation_id: InvocationArgument, connection: GatewayConnection
+) -> None:
+    """Show one run: how it ended, what it took, the calls it made, its output."""
+    with connection.open() as client:
+        found = client.get(build_invocation_path(task_id, invocation_id))
+    connection.output.show(found, render_invocation(found))
+
+
+@invocations_app.command("logs")
+@spread_options
+def logs_command(
+    task_id: TaskArgument,
+    invocation_id: InvocationArgument,
+    connection: GatewayConnection,
+    *,
+    is_followed: Annotated[bool, Option("--follow", "-f", help="Go on until the run ends.")] = False,
+) -> None:
+    """Print what a run has logged and written, and with --follow what is still to come."""
+    with suppress(KeyboardInterrupt), connection.open() as client:
+        show = partial(print_line, as_json=connection.as_json)
+        if is_followed:
+            follow_run(client, client.get(build_invocation_path(task_id, invocation_id)), show)
+        else:
+            _print_all(client, build_invocation_path(task_id, invocation_id, "logs"), show)
+
+
+def _print_all(client: RestClient, path: str, show: Callable[[Any], None]) -> None:
+    after = 0
+    while lines := client.get(path, {"after": str(after)})["lines"]:
+        for line in lines:
+            show(line)
+        after = lines[-1]["seq"]
+
+
+@invocations_app.command("cancel")
+@spread_options
+def cancel_command(
+    task_id: TaskArgument, invocation_id: InvocationArgument, connection: GatewayConnection
+) -> None:
+    """Cancel a run that waits or runs."""
+    with connection.open() as client:
+        found = client.post(build_invocation_path(task_id, invocation_id, "cancel"))
+    connection.output.show(found, render_invocation(found))

@@ -1,0 +1,227 @@
+"""Skills: which of their tools can be called, what they cost, and where they are.
+
+`toolgate skill`: whether a skill can run here, the URL it runs at, and the task that holds its scope.
+"""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import RenderableType
+from rich.text import Text
+from typer import Argument, Option
+
+from toolgate.catalog.clients import CLIENT_PROGRAMS, GatewayEndpoint
+from toolgate.catalog.naming import join_tool_name
+from toolgate.catalog.skills import Skill, parse_skill
+from toolgate.cli.client.rest import RestClient
+from toolgate.cli.commands.changes import APPLY, PLAN, build_change_set, post_changes
+from toolgate.cli.failure import CommandError, ExitCode
+from toolgate.cli.files.records import FileRecord, load_object
+from toolgate.cli.option_groups import spread_options
+from toolgate.cli.options import GatewayConnection
+from toolgate.cli.record_commands import PlanOption
+from toolgate.cli.render.changes import render_change_set, render_plan
+from toolgate.cli.render.layout import (
+    BAD,
+    DIM,
+    OK,
+    WARN,
+    cell,
+    count_of,
+    grid,
+    join_names,
+    sentence,
+    stack_parts,
+)
+from toolgate.cli.render.scope import describe_saving
+from toolgate.errors import InvalidRecord
+from toolgate.model.effects import read_effects
+from toolgate.model.names import ToolRef
+from toolgate.policy.patterns import Patterns
+from toolgate.surfaces.http.selection import format_scope_url
+
+JsonObject = Mapping[str, Any]
+
+
+def render_skill(answer: JsonObject) -> RenderableType:
+    """Each tool, callable or why not, and the price of the skill."""
+    tools: Sequence[JsonObject] = answer["tools"]
+    table = grid("TOOL", "TOKENS", "", flexible={""})
+    table.columns[1].justify = "right"
+    for tool in tools:
+        table.add_row(
+            cell(tool["name"], "bold"), cell(f"{tool['tokens']:,}" if tool["tokens"] else "-"), _state(tool)
+        )
+    callable_ones = sum(tool["state"] == "callable" for tool in tools)
+    is_whole = callable_ones == len(tools)
+    tail = sentence(
+        Text("✓ " if is_whole else "✗ ", style=OK if is_whole else BAD),
+        cell(answer["skill"], "bold"),
+        f": {callable_ones} of {count_of(len(tools), 'tool')} can be called; ",
+        describe_saving(answer),
+    )
+    return stack_parts(table if tools else None, tail)
+
+
+def _state(tool: JsonObject) -> Text:
+    match tool["state"]:
+        case "callable":
+            return Text("callable", style=OK)
+        case "hidden":
+            why = tool["because"]
+            rule = sentence(" (", cell(why["rule"], DIM), ")") if why["rule"] else Text()
+            return sentence(Text("hidden", style=BAD), " by ", cell(f"{why['layer']}: {why['reason']}"), rule)
+        case "unlisted":
+            return Text("not known: its server has not listed its tools yet", style=WARN)
+    near = (
+        sentence("; did you mean ", join_names(tool["nearest"], "bold"), "?") if tool["nearest"] else Text()
+    )
+    return sentence(Text("there is no such tool", style=BAD), near)
+
+
+def render_url(url: str) -> RenderableType:
+    """To be copied as it is: on one line, however long."""
+    return stack_parts(Text(url, no_wrap=True, overflow="ignore"))
+
+
+def render_applied_skill(answer: JsonObject, url: str) -> RenderableType:
+    """The task, and where it is."""
+    return stack_parts(render_change_set(answer), sentence("at ", cell(url, "bold")))
+
+
+MAX_URL_CHARS: Final = 4_000
+"""Longer ones are cut or refused by one program or another between an agent and a gateway."""
+TOOLS_A_REQUEST: Final = 100
+
+Json = Mapping[str, Any]
+
+FileArgument = Annotated[
+    Path, Argument(help="The skill's manifest, TOML or JSON; `-` reads JSON.", show_default=False)
+]
+
+app = typer.Typer(add_completion=False)
+skill_app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    help="Skills: the tools in a manifest, checked, as a URL or a task.",
+)
+app.add_typer(skill_app, name="skill")
+
+
+@skill_app.command("check")
+@spread_options
+def check_command(file: FileArgument, connection: GatewayConnection) -> None:
+    """Say of each tool of a skill whether you can call it, or why not, and what its definitions cost.
+
+    Exit code 1 if one of them cannot be called.
+    """
+    skill = _load_skill(file)
+    with connection.open() as client:
+        explained = client.get("/api/v1/mcp/explain")
+        prices = _price_tools(client, skill)
+    tools = [_check_tool(ref, explained, prices["prices"]) for ref in skill.tools]
+    answer = {"skill": skill.skill_id, "tools": tools, **{key: prices[key] for key in _SUMS}}
+    connection.output.show(answer, render_skill(answer))
+    if any(one["state"] != "callable" for one in tools):
+        raise typer.Exit(ExitCode.FAILED)
+
+
+@skill_app.command("url")
+@spread_options
+def url_command(file: FileArgument, connection: GatewayConnection) -> None:
+    """Print the URL at which a skill sees exactly its tools; with --json, also an entry for a client."""
+    skill = _load_skill(file)
+    url = format_scope_url(connection.url, {"tools": skill.selection})
+    if len(url) > MAX_URL_CHARS:
+        raise CommandError(
+            f"the URL of `{skill.skill_id}` would have {len(url):,} characters: not every client takes that",
+            hint=f"make a task of it with `toolgate skill apply {shlex.quote(str(file))}`, and use "
+            f"`{format_scope_url(connection.url, {'task': skill.skill_id})}`",
+        )
+    door = GatewayEndpoint(name=skill.skill_id, url=url, needs_key=connection.load_key() is not None)
+    shown = {"skill": skill.skill_id, "url": url, "config": CLIENT_PROGRAMS["generic"].document(door)}
+    connection.output.show(shown, render_url(url))
+
+
+@skill_app.command("apply")
+@spread_options
+def apply_command(
+    file: FileArgument,
+    connection: GatewayConnection,
+    *,
+    plan_id: PlanOption = None,
+    is_dry_run: Annotated[bool, Option("--dry-run", help="Show what would change; change nothing.")] = False,
+) -> None:
+    """Make the task of a skill: of its id, with its servers and tools and no others.
+
+    Applying the same skill again changes nothing.
+    """
+    skill = _load_skill(file)
+    record = FileRecord("task", skill.skill_id, skill.task(), file)
+    body = build_change_set([record])
+    with connection.open() as client:
+        if is_dry_run:
+            answer = post_changes(client, PLAN, body, [record])
+            connection.output.show(answer, render_plan(answer, ["skill", "apply", str(file)]))
+            return
+        answer = post_changes(client, APPLY, {**body, "plan": plan_id}, [record])
+    url = format_scope_url(connection.url, {"task": skill.skill_id})
+    connection.output.show({**answer, "url": url}, render_applied_skill(answer, url))
+
+
+def _load_skill(file: Path) -> Skill:
+    try:
+        return parse_skill(load_object(file))
+    except InvalidRecord as exc:
+        raise CommandError(
+            f"`{file}`: {exc}", hint=exc.hint, code=exc.code, exit_code=ExitCode.USAGE, data=exc.data
+        ) from exc
+
+
+_SUMS: Final = ("tokens", "registered_tools", "registered_tokens")
+
+
+def _price_tools(client: RestClient, skill: Skill) -> dict[str, Any]:
+    """What the skill's tools cost. A long list is asked for in parts: a query has limits."""
+    total: dict[str, Any] = {"prices": {}, **dict.fromkeys(_SUMS, 0)}
+    for part in _split_tools(skill.tools) if skill.tools else [()]:
+        found = client.get("/api/v1/mcp/scope", {"tools": ",".join(map(join_tool_name, part))})
+        total |= {key: found[key] for key in _SUMS}
+        total["prices"] |= found["prices"]
+    return {**total, "tokens": sum(total["prices"].values())}
+
+
+def _split_tools(tools: Sequence[ToolRef]) -> Iterator[Sequence[ToolRef]]:
+    for at in range(0, len(tools), TOOLS_A_REQUEST):
+        yield tools[at : at + TOOLS_A_REQUEST]
+
+
+def _matches_decision(pattern: Patterns, decision: Json) -> bool:
+    ref, effects = ToolRef(decision["server_id"], decision["tool"]), read_effects(decision.get("hints") or {})
+    return pattern.first_match(ref, effects=effects, is_deny=False) is not None
+
+
+def _check_tool(ref: ToolRef, explained: Json, prices: Mapping[str, int]) -> dict[str, Any]:
+    """What became of one entry of the manifest, which may be a pattern."""
+    pattern = Patterns.of((str(ref),))
+    known: Sequence[Json] = [one for one in explained["tools"] if one["server_id"] == ref.server_id]
+    found = [one for one in known if _matches_decision(pattern, one)]
+    servers = [one for one in explained["servers"] if one["server_id"] == ref.server_id]
+    shown: dict[str, Any] = {"name": join_tool_name(ref), "tokens": 0, "because": None, "nearest": []}
+    if callable_ones := [one for one in found if one["allowed"]]:
+        names = [join_tool_name(ToolRef(one["server_id"], one["tool"])) for one in callable_ones]
+        return {**shown, "state": "callable", "tokens": sum(prices.get(name, 0) for name in names)}
+    if because := next(iter((*found, *servers)), None):
+        return {**shown, "state": "hidden", "because": because}
+    if ref.server_id in explained.get("pending", ()):
+        return {**shown, "state": "unlisted"}
+    return {**shown, "state": "missing", "nearest": _suggest_names(ref, explained["tools"])}
+
+
+def _suggest_names(ref: ToolRef, known: Sequence[Json]) -> list[str]:
+    names = [join_tool_name(ToolRef(one["server_id"], one["tool"])) for one in known]
+    return get_close_matches(join_tool_name(ref), names, n=3)

@@ -1,0 +1,355 @@
+"""Metrics read twice, and what happened in between: rates, and percentiles by the buckets of histograms.
+
+Pure: texts and numbers in, numbers out. Counters that begin anew count from nothing.
+
+Frames of `toolgate top` from what gateways say: pure.
+
+`toolgate top`: what servers are doing, live in a terminal.
+"""
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any, Final
+
+import typer
+from rich.live import Live
+from typer import Option
+
+from toolgate.cli.client.rest import RestClient, open_client
+from toolgate.cli.failure import CommandError
+from toolgate.cli.option_groups import spread_options
+from toolgate.cli.options import GatewayConnection
+from toolgate.cli.output import open_console
+from toolgate.cli.render.top import TopFrame, TopServer, render_frame
+from toolgate.errors import NotFound
+from toolgate.telemetry.exposition import parse_samples
+
+Labels = frozenset[tuple[str, str]]
+Buckets = Sequence[tuple[float, float]]
+"""Upper bounds, each with how many values are up to it; rising, and the last is infinity."""
+CALLS: Final = "mcp_tool_call_total"
+ERRORS: Final = "mcp_tool_call_error_total"
+LATENCY: Final = "mcp_tool_call_latency_ms_bucket"
+DENIALS: Final = "mcp_denied_reason"
+_HIGHEST_COUNTS: Final = frozenset(
+    {"toolgate_loop_lag_ms", "toolgate_registry_revision", "toolgate_approvals_pending"}
+)
+"""Of several processes the highest counts: those that are not about what each does alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsReading:
+    """All samples of one process, or of several added up, at one time."""
+
+    at_s: float
+    samples: Mapping[str, Mapping[Labels, float]]
+
+    def total(self, name: str) -> float | None:
+        """A gauge over all its labels; None where the process has none."""
+        found = self.samples.get(name)
+        return None if found is None else sum(found.values())
+
+    def by(self, name: str, label: str) -> Mapping[str, float]:
+        """A metric added up for each value of one of its labels."""
+        found: dict[str, float] = defaultdict(float)
+        for labels, value in self.samples.get(name, {}).items():
+            found[dict(labels).get(label, "")] += value
+        return found
+
+
+def parse_reading(texts: Iterable[str], at_s: float) -> MetricsReading:
+    """What the metrics of one or more processes say together. Raises ValueError."""
+    samples: dict[str, dict[Labels, float]] = defaultdict(dict)
+    for text in texts:
+        for name, labels, value in parse_samples(text):
+            known, key = samples[name], frozenset(labels.items())
+            before = known.get(key, 0.0)
+            known[key] = max(before, value) if name in _HIGHEST_COUNTS else before + value
+    return MetricsReading(at_s, dict(samples))
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsInterval:
+    """What happened between two readings of the same processes."""
+
+    before: MetricsReading
+    after: MetricsReading
+
+    @property
+    def seconds(self) -> float:
+        return max(self.after.at_s - self.before.at_s, 1e-3)
+
+    def grown(self, name: str, label: str) -> Mapping[str, float]:
+        """By how much a counter rose, for each value of one of its labels."""
+        found: dict[str, float] = defaultdict(float)
+        for labels, rise in self._rises(name):
+            found[dict(labels).get(label, "")] += rise
+        return found
+
+    def latencies(self) -> Mapping[str, Buckets]:
+        """How long the calls of each server took, for `interpolate`."""
+        found: dict[str, dict[float, float]] = defaultdict(lambda: defaultdict(float))
+        for labels, rise in self._rises(LATENCY):
+            one = dict(labels)
+            found[one["server_id"]][float(one["le"])] += rise
+        return {server_id: sorted(rising.items()) for server_id, rising in found.items()}
+
+    def _rises(self, name: str) -> Iterable[tuple[Labels, float]]:
+        known = self.before.samples.get(name, {})
+        for labels, value in self.after.samples.get(name, {}).items():
+            before = known.get(labels, 0.0)
+            yield labels, value - before if value >= before else value
+
+
+def merge_buckets(many: Iterable[Buckets]) -> Buckets:
+    """The buckets of all together."""
+    found: dict[float, float] = defaultdict(float)
+    for buckets in many:
+        for bound, upto in buckets:
+            found[bound] += upto
+    return sorted(found.items())
+
+
+def interpolate(buckets: Buckets, share: float) -> float | None:
+    """What `share` of the values are up to, as Prometheus estimates it: they lie evenly within each bucket.
+
+    None: there are none.
+    """
+    total = buckets[-1][1] if buckets else 0.0
+    if not total:
+        return None
+    rank, lower, below = share * total, 0.0, 0.0
+    for bound, upto in buckets[:-1]:
+        if upto >= rank:
+            within = (rank - below) / (upto - below) if upto > below else 1.0
+            return lower + (bound - lower) * within
+        lower, below = bound, upto
+    return lower
+
+
+IN_FLIGHT: Final = "toolgate_calls_in_flight"
+QUEUED: Final = "toolgate_calls_queued"
+SHOWN_GAUGES: Final = (
+    IN_FLIGHT,
+    QUEUED,
+    "toolgate_node_calls_queued",
+    "toolgate_children",
+    "toolgate_sessions",
+    "toolgate_streams",
+    "toolgate_approvals_pending",
+    "toolgate_guests",
+    "toolgate_invocations_queued",
+    "toolgate_loop_lag_ms",
+)
+SHARES: Final = (0.5, 0.95, 0.99)
+_WORST_FIRST: Final = ("down", "degraded", "starting", "connected", "idle", "disabled")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallTotals:
+    """The calls of a span of time."""
+
+    seconds: float
+    calls: Mapping[str, float]
+    errors: Mapping[str, float]
+    """Both by server; calls of what is unknown under no name."""
+    p95_ms: Mapping[str, float | None]
+    percentiles_ms: Sequence[float | None]
+    codes: Mapping[str, float]
+    """Calls that failed, by code."""
+    denials: Mapping[str, float]
+    """What was left out of scopes, by reason."""
+
+
+def makes_calls(reading: MetricsReading) -> bool:
+    """Whether any of the processes makes calls, or all are controls."""
+    return reading.total(IN_FLIGHT) is not None
+
+
+def totals_between(interval: MetricsInterval) -> CallTotals:
+    """By the metrics of processes that make calls."""
+    latencies = interval.latencies()
+    every = merge_buckets(latencies.values())
+    return CallTotals(
+        seconds=interval.seconds,
+        calls=interval.grown(CALLS, "server_id"),
+        errors=interval.grown(ERRORS, "server_id"),
+        p95_ms={server_id: interpolate(buckets, 0.95) for server_id, buckets in latencies.items()},
+        percentiles_ms=[interpolate(every, share) for share in SHARES],
+        codes=_drop_zeros(interval.grown(ERRORS, "code")),
+        denials=_drop_zeros(interval.grown(DENIALS, "reason")),
+    )
+
+
+def totals_from_audit(activity: Mapping[str, Any]) -> CallTotals:
+    """By what a control was told by its nodes: `GET /admin/api/activity`."""
+    servers = activity["servers"]
+    codes: Counter[str] = Counter()
+    for one in activity["denials"]:
+        codes[one["code"]] += one["count"]
+    denied = sum(bucket["denials"] for bucket in activity["buckets"])
+    return CallTotals(
+        seconds=(activity["until_ms"] - activity["since_ms"]) / 1e3,
+        calls={"": denied, **{one["server_id"]: one["calls"] for one in servers}},
+        errors={"": denied, **{one["server_id"]: one["errors"] for one in servers}},
+        p95_ms={one["server_id"]: one["p95_ms"] for one in servers},
+        percentiles_ms=(None, None, None),
+        codes=codes,
+        denials={},
+    )
+
+
+def make_frame(
+    reading: MetricsReading,
+    happened: CallTotals,
+    *,
+    url: str,
+    clock: str,
+    nodes: Sequence[Mapping[str, Any]] = (),
+) -> TopFrame:
+    """The newest numbers, the busiest servers first."""
+    seconds = happened.seconds
+    in_flight, queued = reading.by(IN_FLIGHT, "server_id"), reading.by(QUEUED, "server_id")
+    lines = [
+        TopServer(
+            server_id=server_id,
+            state=state,
+            calls_per_s=happened.calls.get(server_id, 0.0) / seconds,
+            errors_per_s=happened.errors.get(server_id, 0.0) / seconds,
+            p95_ms=happened.p95_ms.get(server_id),
+            in_flight=in_flight.get(server_id),
+            queued=queued.get(server_id),
+        )
+        for server_id, state in _states(reading).items()
+    ]
+    return TopFrame(
+        url=url,
+        clock=clock,
+        servers=sorted(lines, key=_rank),
+        calls_per_s=sum(happened.calls.values()) / seconds,
+        errors_per_s=sum(happened.errors.values()) / seconds,
+        percentiles_ms=happened.percentiles_ms,
+        gauges={name: reading.total(name) for name in SHOWN_GAUGES},
+        codes=happened.codes,
+        denials=happened.denials,
+        nodes=nodes,
+    )
+
+
+def _states(reading: MetricsReading) -> Mapping[str, str]:
+    """Each server's; on several nodes, the worst."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for labels, value in reading.samples.get("toolgate_server_state", {}).items():
+        one = dict(labels)
+        if value:
+            found[one["server_id"]].add(one["state"])
+    return {server_id: min(states, key=_badness) for server_id, states in found.items()}
+
+
+def _badness(state: str) -> int:
+    return _WORST_FIRST.index(state) if state in _WORST_FIRST else len(_WORST_FIRST)
+
+
+def _rank(line: TopServer) -> tuple[float, int, str]:
+    return -line.calls_per_s, _badness(line.state), line.server_id
+
+
+def _drop_zeros(counts: Mapping[str, float]) -> Mapping[str, float]:
+    return {name: number for name, number in counts.items() if number}
+
+
+AUDITED_S: Final = 60
+"""The span that is shown where calls are known from the audit: nodes hand theirs over with some delay."""
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("top")
+@spread_options
+def top_command(
+    connection: GatewayConnection,
+    *,
+    interval_s: Annotated[
+        float, Option("--interval", min=0.2, max=3600, help="Seconds between two looks.")
+    ] = 2.0,
+    once: Annotated[bool, Option("--once", help="One frame, plain, and end: for pipes and scripts.")] = False,
+    nodes: Annotated[
+        list[str] | None,
+        Option("--node", help="A node to read as well, with the same key; may be repeated. They add up."),
+    ] = None,
+) -> None:
+    """Show calls a second, p95, errors and queues of each server, and what is denied, until Ctrl-C.
+
+    A control makes no calls itself: it shows what its nodes told it of the last minute. Name the nodes to
+    see what they do now.
+
+    \b
+    toolgate top --interval 10
+    toolgate top --once
+    toolgate top --url https://control.example --node https://node-1.example
+    """
+    with suppress(KeyboardInterrupt), ExitStack() as stack:
+        client = stack.enter_context(connection.open())
+        key = connection.load_key() if nodes else None
+        sources = [client, *(stack.enter_context(open_client(url, key)) for url in nodes or ())]
+        frames = watch_frames(client, sources, interval_s)
+        if once or connection.as_json:
+            frame = next(frames)
+            connection.output.show(asdict(frame), render_frame(frame))
+        else:
+            _show_live(frames)
+
+
+def watch_frames(client: RestClient, sources: Sequence[RestClient], interval_s: float) -> Iterator[TopFrame]:
+    """A frame each interval. Once there is one, a gateway that is away for a while is told of."""
+    before = _read(sources)
+    frame: TopFrame | None = None
+    while True:
+        time.sleep(interval_s)
+        try:
+            after = _read(sources)
+            frame = _make_frame(client, MetricsInterval(before, after))
+            before = after
+        except CommandError as failure:
+            if frame is None:
+                raise
+            frame = replace(frame, trouble=str(failure))
+        yield frame
+
+
+def _read(sources: Sequence[RestClient]) -> MetricsReading:
+    texts = [b"".join(source.chunks("/metrics", {})).decode() for source in sources]
+    return parse_reading(texts, time.monotonic())
+
+
+def _make_frame(client: RestClient, interval: MetricsInterval) -> TopFrame:
+    if makes_calls(interval.after):
+        happened = totals_between(interval)
+    else:
+        since_ms = int((time.time() - AUDITED_S) * 1e3)
+        happened = totals_from_audit(
+            client.get("/admin/api/activity", {"since": str(since_ms), "buckets": "1"})
+        )
+    clock = time.strftime("%H:%M:%S")
+    return make_frame(interval.after, happened, url=client.url, clock=clock, nodes=_list_nodes(client))
+
+
+def _list_nodes(client: RestClient) -> Sequence[Mapping[str, Any]]:
+    """Those that follow the gateway; none where it is a node itself."""
+    try:
+        found: Sequence[Mapping[str, Any]] = client.get("/admin/api/nodes")["nodes"]
+    except CommandError as failure:
+        if failure.code != NotFound.code:
+            raise
+        return ()
+    return found
+
+
+def _show_live(frames: Iterator[TopFrame]) -> None:
+    console = open_console()
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        for frame in frames:
+            live.update(render_frame(frame, console.height), refresh=True)
