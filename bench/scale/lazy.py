@@ -25,7 +25,7 @@ import psutil  # noqa: E402
 
 from tests.package_kit import manifest, pack, sha256  # noqa: E402
 from tests.scenarios.gateway import Gateway, Site, running  # noqa: E402
-from tests.scenarios.waiting import settle_on  # noqa: E402
+from tests.eventually import eventually_equal  # noqa: E402
 
 THREADS = 16
 Json = dict[str, Any]
@@ -105,7 +105,7 @@ def measure(site: Site, options: argparse.Namespace) -> None:
             install(gateway, names)
             print(f"child processes after installing: {children(gateway)}", flush=True)
         else:
-            settle_on(lambda: learned(gateway), options.servers, 1_800)
+            eventually_equal(lambda: learned(gateway), options.servers, 1_800)
         print(f"learned {options.servers} servers: {time.perf_counter() - began_s:.1f} s", flush=True)
     began_s = time.perf_counter()
     with running(site, environ=environ) as gateway:

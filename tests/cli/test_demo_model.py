@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from tests.cli.conftest import Run
+from tests.eventually import eventually
 from tests.local_model import local_model
-from tests.scenarios.waiting import eventually
 from toolgate.cli.demo.environment import write_mark
 from toolgate.cli.demo.kit import DATA, MODEL_LOCK, load_tasks
 from toolgate.cli.demo.model import MODEL_TASK, build_upstream

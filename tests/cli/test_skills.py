@@ -10,8 +10,8 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
+from tests.eventually import eventually
 from tests.registry.official import LIST, check_official
-from tests.scenarios.waiting import eventually
 from toolgate.cli.failure import ExitCode
 
 NOTES = Path(__file__).parents[2] / "examples" / "notes_server.py"

@@ -10,7 +10,7 @@ from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
 from tests.cli.processes import PROGRAM
 from tests.cli.screen import shown
-from tests.scenarios.waiting import eventually
+from tests.eventually import eventually
 from toolgate.cli.commands.top import (
     MetricsInterval,
     MetricsReading,

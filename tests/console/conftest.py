@@ -6,9 +6,9 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.console.browser import chromium_running, tab_on
+from tests.eventually import eventually
 from tests.scenarios import reference
 from tests.scenarios.gateway import Gateway, Site, running
-from tests.scenarios.waiting import eventually
 
 
 @pytest.fixture(scope="module")

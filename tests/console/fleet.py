@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.eventually import eventually
 from tests.scenarios.gateway import Gateway, Json, Site, running
-from tests.scenarios.waiting import eventually
 
 SERVERS = 500
 TOOLS = 20

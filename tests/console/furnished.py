@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from tests.eventually import eventually
 from tests.scenarios import reference
 from tests.scenarios.gateway import ROOT, Gateway, Json, Site, running
-from tests.scenarios.waiting import eventually
 from toolgate.audit.events import AuditEvent, CallRecorded, TokensCounted
 from toolgate.audit.log.lines import encode_line
 from toolgate.cli.demo.kit import DATA, load_servers, load_tasks

@@ -14,8 +14,8 @@ from typing import Final
 from playwright.sync_api import Page, expect
 
 from tests.console.fleet import SERVERS, TOOLS, await_catalog, large_gateway
+from tests.eventually import eventually
 from tests.scenarios.gateway import Gateway
-from tests.scenarios.waiting import eventually
 from toolgate.audit.events import AuditEvent, CallRecorded
 from toolgate.audit.log.lines import encode_line
 

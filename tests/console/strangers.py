@@ -10,10 +10,10 @@ from typing import Final
 from wasmtime import wat2wasm
 
 from tests.console.payloads import PAYLOADS, URLS, joined
+from tests.eventually import eventually
 from tests.package_kit import manifest, pack, sha256
 from tests.scenarios.gateway import Gateway, Json, Site, running
 from tests.scenarios.test_invocations import add_task
-from tests.scenarios.waiting import eventually
 
 SERVER: Final = Path(__file__).with_name("hostile_server.py")
 TITLES: Final = [

@@ -6,8 +6,8 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.eventually import eventually
 from tests.scenarios.gateway import Gateway
-from tests.scenarios.waiting import eventually
 
 CALL = "/api/v1/mcp/call"
 GOOD = "filesystem.list_allowed_directories"

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.eventually import eventually
 from tests.scenarios import reference
 from tests.scenarios.askable import CAN_ANSWER
 from tests.scenarios.clients import ACCEPT, META, MODERN
 from tests.scenarios.gateway import Gateway, Site
-from tests.scenarios.waiting import eventually
 
 WRITE = "filesystem.write_file"
 HIDING = "harm\u202eless\u200b"

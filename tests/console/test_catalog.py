@@ -13,9 +13,9 @@ import pytest
 from mcp import Client
 from playwright.sync_api import Download, Page, Route, expect
 
+from tests.eventually import eventually
 from tests.scenarios import reference
 from tests.scenarios.gateway import Gateway, Site
-from tests.scenarios.waiting import eventually
 
 FORM_SERVER = {
     "command": sys.executable,

@@ -18,8 +18,8 @@ from playwright.sync_api import Browser, Page, expect
 from tests.console.browser import tab_on, visit
 from tests.console.payloads import FORMULAS, PAYLOADS, joined
 from tests.console.strangers import TITLES, hostile_gateway
+from tests.eventually import eventually
 from tests.scenarios.gateway import Gateway
-from tests.scenarios.waiting import eventually
 
 LOOK: Final = Path(__file__).with_name("look.js").read_text("utf-8")
 TYPED: Final = quote(" ".join(TITLES)[:3_000], safe="")

@@ -6,8 +6,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.console.browser import findings_in_both_schemes, tab_on
+from tests.eventually import eventually
 from tests.scenarios.gateway import Gateway, Site, running
-from tests.scenarios.waiting import eventually
 
 ADMIN = "an-administrators-key-of-more-than-32-characters"
 BEARER = {"authorization": f"Bearer {ADMIN}"}

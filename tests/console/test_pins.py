@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.eventually import eventually_equal
 from tests.scenarios.gateway import Gateway, Site, running
-from tests.scenarios.waiting import settle_on
 
 RUG_SERVER = Path(__file__).parents[1] / "scenarios" / "rug_server.py"
 
@@ -20,7 +20,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     args = ["-I", "-S", str(RUG_SERVER), f"log={site.root / 'calls'}", f"site={site.root}"]
     site.place(site.server("rug", stdio={"command": sys.executable, "args": args}))
     with running(site) as found:
-        settle_on(found.modern().tools, ["rug.read", "rug.turn"])
+        eventually_equal(found.modern().tools, ["rug.read", "rug.turn"])
         yield found
 
 
@@ -47,7 +47,7 @@ def test_a_server_is_pinned_and_what_changes_in_it_is_seen_line_by_line_and_appr
     plan.get_by_role("button", name="Approve", exact=True).click()
     expect(tab.get_by_role("heading", name="Nothing waits")).to_be_visible()
 
-    settle_on(client.tools, ["rug.read", "rug.turn"])
+    eventually_equal(client.tools, ["rug.read", "rug.turn"])
 
 
 def test_what_somebody_else_approves_meanwhile_shows_at_once(tab: Page, gateway: Gateway) -> None:

@@ -9,8 +9,8 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.console.browser import tab_on
+from tests.eventually import eventually
 from tests.scenarios.gateway import Gateway, Site
-from tests.scenarios.waiting import eventually
 from tests.upstream.oauth.authority import House, house_aside
 
 SERVERS = "/admin/api/mcp/servers"

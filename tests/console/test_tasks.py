@@ -7,8 +7,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.console.browser import findings_in_both_schemes
+from tests.eventually import eventually
 from tests.scenarios.gateway import Gateway
-from tests.scenarios.waiting import eventually
 
 
 def config_of(gateway: Gateway, task_id: str) -> dict[str, object]:

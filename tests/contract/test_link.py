@@ -1,7 +1,7 @@
 """What every link promises the pool, whatever carries its messages."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -9,6 +9,7 @@ import pytest
 
 from tests.contract.link_server import REFUSAL
 from tests.contract.links import SUBJECTS, Ears, Subject
+from tests.eventually import eventually_async
 from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.model.protocol import (
     CLIENT_CAPABILITIES_KEY,
@@ -42,13 +43,6 @@ async def ask(link: ServerConnection, name: str, *, timeout_s: float = 60.0, **m
     reply = await link.request(CALL, params(name, **members), timeout_s=timeout_s)
     assert reply.result is not None, reply
     return msgspec.json.decode(reply.result).get("echo")
-
-
-async def until(condition: Callable[[], object], *, within_s: float = 60.0) -> None:
-    """Wait for what happens outside this loop: in a child, or behind a socket."""
-    async with asyncio.timeout(within_s):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 async def until_stopped(link: ServerConnection, *, times: int) -> None:
@@ -178,7 +172,7 @@ async def test_chd_4_when_the_server_dies_every_request_fails_and_the_listener_i
     for _ in range(2):
         with pytest.raises(ServerUnavailable):
             await ask(link, "echo")
-    await until(lambda: ears.closings)
+    await eventually_async(lambda: ears.closings)
     await link.aclose()
 
     assert {type(outcome) for outcome in outcomes} == {ServerUnavailable}
@@ -195,7 +189,7 @@ async def test_a_link_that_was_closed_fails_its_requests_and_tells_nobody(
     outcome = await asyncio.gather(waiting, return_exceptions=True)
     with pytest.raises(ServerUnavailable):
         await ask(link, "echo")
-    await until(lambda: subject.count_open() == 0)
+    await eventually_async(lambda: subject.count_open() == 0)
 
     assert isinstance(outcome[0], ServerUnavailable)
     assert ears.closings == []
@@ -210,10 +204,10 @@ async def test_a_server_that_cannot_be_reached_is_a_failed_start(subject: Subjec
 
 async def test_shu_6_a_start_that_is_given_up_leaves_nothing(subject: Subject, ears: Ears) -> None:
     opening = asyncio.ensure_future(subject.opener(subject.silent, ears, known_era=None))
-    await until(subject.count_open)
+    await eventually_async(subject.count_open)
 
     opening.cancel()
     await asyncio.gather(opening, return_exceptions=True)
-    await until(lambda: subject.count_open() == 0)
+    await eventually_async(lambda: subject.count_open() == 0)
 
     assert (opening.cancelled(), ears) == (True, Ears())

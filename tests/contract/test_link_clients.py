@@ -8,7 +8,8 @@ import pytest
 
 from tests.contract.link_clients import ACCEPTED, Client, Json, never
 from tests.contract.links import SECRET, Ears, Subject, legacy, modern
-from tests.contract.test_link import CALL, ask, params, until, until_stopped
+from tests.contract.test_link import CALL, ask, params, until_stopped
+from tests.eventually import eventually_async
 from toolgate.errors import CallTimedOut, InvalidParams, ServerUnavailable
 from toolgate.model.protocol import CLIENT_CAPABILITIES_KEY, LOG_LEVEL_KEY
 from toolgate.upstream.connection import relay
@@ -51,7 +52,7 @@ async def asking(link: ServerConnection, client: Client, *, times: int = 1, **se
     """A call whose client has been asked, and has not answered yet."""
     before = len(client.asked)
     call = putting(link, "ask", client, questions=[FORM] * times, **sent)
-    await until(lambda: len(client.asked) == before + times or call.done())
+    await eventually_async(lambda: len(client.asked) == before + times or call.done())
     return call
 
 
@@ -225,7 +226,7 @@ async def test_answers_find_their_questions_in_any_order(link: ServerConnection)
     client = Client(in_turn)
     questions = [{"method": ELICIT, "params": {"n": n}} for n in range(4)]
     call = putting(link, "ask", client, questions=questions)
-    await until(lambda: len(client.asked) == 4)
+    await eventually_async(lambda: len(client.asked) == 4)
     for turn in reversed(turns):
         turn.set()
         await asyncio.sleep(0)
@@ -310,10 +311,10 @@ async def test_chd_11_a_modern_server_has_no_questions(subject: Subject, link: S
 async def test_a_flood_of_questions_is_bounded(link: ServerConnection) -> None:
     client = Client(never)
     flood = putting(link, "ask", client, questions=[FORM] * 500)
-    await until(lambda: len(client.asked) == relay.MAX_CLIENT_REQUESTS_PER_CALL)
+    await eventually_async(lambda: len(client.asked) == relay.MAX_CLIENT_REQUESTS_PER_CALL)
     echoed = await ask(link, "echo", arguments={"a": 1})
     flood.cancel()
-    await until(lambda: client.cut_off == relay.MAX_CLIENT_REQUESTS_PER_CALL)
+    await eventually_async(lambda: client.cut_off == relay.MAX_CLIENT_REQUESTS_PER_CALL)
     [answer] = await put(link, "ask", Client(), questions=[FORM])
 
     assert (echoed, len(client.asked)) == ({"a": 1}, relay.MAX_CLIENT_REQUESTS_PER_CALL)
@@ -393,7 +394,7 @@ async def test_a_server_that_dies_asks_no_more(link: ServerConnection, ears: Ear
     with pytest.raises(ServerUnavailable):
         await ask(link, "die")
     outcome = await asyncio.gather(call, return_exceptions=True)
-    await until(lambda: client.cut_off == 1)
+    await eventually_async(lambda: client.cut_off == 1)
 
     assert isinstance(outcome[0], ServerUnavailable)
 
@@ -418,7 +419,7 @@ async def test_a_server_may_take_its_question_back(link: ServerConnection) -> No
     taken_back = {"method": "notifications/cancelled", "params": {"requestId": number}}
 
     await put(link, "tell", None, messages=[taken_back])
-    await until(lambda: client.cut_off == 1)
+    await eventually_async(lambda: client.cut_off == 1)
     still_runs = not call.done()
     call.cancel()
 

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from tests.contract.links import Ears, modern
-from tests.contract.test_link import ask, until
+from tests.contract.test_link import ask
+from tests.eventually import eventually_async
 from toolgate.upstream.connection.contract import ServerConnection
 
 pytestmark = pytest.mark.anyio
@@ -28,7 +29,7 @@ async def test_resources_are_watched_as_long_as_somebody_wants_to_know(
     await until_watched(link, "b:1", "file:///a")
     params = {"uri": "file:///a", "vendor": 1}
     await ask(link, "announce", arguments={"method": "notifications/resources/updated", "params": params})
-    await until(lambda: ears.notifications)
+    await eventually_async(lambda: ears.notifications)
     link.watch(frozenset())
     await until_watched(link)
 

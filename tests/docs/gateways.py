@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from tests import patient
 from tests.docs.documents import EXAMPLES, ROOT
+from tests.eventually import eventually
 from tests.local_model import local_model
 from tests.node import node, node_file
-from tests.scenarios.waiting import eventually
 from toolgate.cli.demo.environment import write_mark
 from toolgate.cli.demo.kit import LOCK, MODEL_LOCK
 from toolgate.cli.demo.repository import make_repository

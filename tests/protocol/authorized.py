@@ -12,8 +12,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import httpx2
 
+from tests.eventually import eventually
 from tests.scenarios.clients import ModernClient
-from tests.scenarios.waiting import eventually
 
 GATEWAY = "SANDWICH_GATEWAY"
 SECRETS = {

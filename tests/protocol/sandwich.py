@@ -18,7 +18,7 @@ from mcp.client.session import ClientRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
-from tests.scenarios.waiting import eventually
+from tests.eventually import eventually
 
 GATEWAY = "SANDWICH_GATEWAY"
 ERA = "SANDWICH_ERA"

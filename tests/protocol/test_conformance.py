@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.eventually import eventually
 from tests.protocol.exceptions import EXCEPTIONS, SCENARIOS, UNSCORED
 from tests.protocol.forked import forking
 from tests.protocol.sandwich import ERA, EVERYTHING, GATEWAY
 from tests.protocol.serving import FIXTURES, serving
 from tests.protocol.suite import HANDSHAKE, STATELESS, check_client, check_server
 from tests.scenarios.gateway import Gateway, Site, running
-from tests.scenarios.waiting import eventually
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from typing import Any
 
 import httpx2
 
+from tests.eventually import eventually
 from tests.node import node, node_file
-from tests.scenarios.waiting import eventually
 
 Json = dict[str, Any]
 

@@ -14,12 +14,12 @@ import anyio
 import anyio.to_thread
 from wasmtime import wat2wasm
 
+from tests.eventually import eventually_equal
 from tests.scenarios.chat import Chat, put_task, put_upstream
 from tests.scenarios.gateway import Gateway, Json, Ran, Site, running
 from tests.scenarios.test_invocations import add_task
 from tests.scenarios.test_package_files import publish, record_of
 from tests.scenarios.test_sse import connected
-from tests.scenarios.waiting import settle_on
 from tests.upstream.responses_model import ResponsesScript, say
 from tests.upstream.responses_model import call as response_call
 from tests.upstream.scripted_model import calls, scripted_model, text
@@ -95,7 +95,7 @@ def run_script(site: Site) -> Known:
         ):
             play(gateway)
         anyio.run(_chats, gateway)
-        settle_on(lambda: _sums(gateway, SETTLED), SETTLED)
+        eventually_equal(lambda: _sums(gateway, SETTLED), SETTLED)
         with connected(gateway, "/api/mcp?servers=stage"):
             known.metrics = read_metrics(gateway)
     lines = (site.data / "audit.jsonl").read_bytes().splitlines()
@@ -129,8 +129,8 @@ def _records(site: Site) -> list[Json]:
 
 
 def _set_up(gateway: Gateway) -> None:
-    settle_on(lambda: {server_id: gateway.health(server_id)["tools"] for server_id in LISTED}, LISTED)
-    settle_on(lambda: gateway.health("broken")["state"], "down")
+    eventually_equal(lambda: {server_id: gateway.health(server_id)["tools"] for server_id in LISTED}, LISTED)
+    eventually_equal(lambda: gateway.health("broken")["state"], "down")
     one = {"mcp.enabled": True, "mcp.default_server_ids": ["stage"]}
     put_task(gateway, "desk", one)
     put_task(gateway, "tight", {**one, "mcp.budgets": {"calls_per_day": 1}})
@@ -213,7 +213,7 @@ def _pin(gateway: Gateway) -> None:
     client = gateway.modern("/api/mcp?servers=rug")
     assert gateway.cli("pins", "set", "rug").code == 0
     client.call("rug.turn")
-    settle_on(lambda: list(gateway.get("/admin/api/pins/rug")["changed"]), ["read"])
+    eventually_equal(lambda: list(gateway.get("/admin/api/pins/rug")["changed"]), ["read"])
     client.call("rug.read")
 
 

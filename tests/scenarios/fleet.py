@@ -16,12 +16,12 @@ from pathlib import Path
 
 import httpx2
 
+from tests.eventually import eventually, eventually_equal
 from tests.scenarios.canaries import with_password
 from tests.scenarios.clients import McpClient
 from tests.scenarios.gateway import START_S, TOOLGATE, Gateway, Json, Site, started
 from tests.scenarios.ports import own_address
 from tests.scenarios.stage_http import open_http_stage
-from tests.scenarios.waiting import eventually, settle_on
 from tests.scenarios.wires import Wire, open_wire
 
 WITHIN_S = 60.0
@@ -77,7 +77,7 @@ class Member:
         """Passes once a caller sees and calls both servers."""
         for tool in ("local.echo", "remote.echo"):
             client = self.gateway.modern(f"/api/mcp?tools={tool}")
-            settle_on(partial(_names, client), [tool], WITHIN_S)
+            eventually_equal(partial(_names, client), [tool], WITHIN_S)
 
             assert client.text(tool, text=self.name) == self.name
 
@@ -193,13 +193,13 @@ class Fleet:
             eventually(member.gateway.is_ready, START_S)
         self.reaches_all(max(control.state["revision"] for control in self.controls))
         for node in self.nodes:
-            settle_on(node.is_degraded, False, WITHIN_S)
+            eventually_equal(node.is_degraded, False, WITHIN_S)
             node.serves()
 
     def check_gone(self) -> None:
         """No process that names this fleet is left, wherever it hangs in the tree."""
         nothing: list[str] = []
-        settle_on(lambda: [" ".join(one.cmdline()) for one in Site(self.root).processes()], nothing)
+        eventually_equal(lambda: [" ".join(one.cmdline()) for one in Site(self.root).processes()], nothing)
 
 
 def _names(client: McpClient) -> list[str]:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import httpx2
 import psutil
 
+from tests.eventually import eventually, eventually_equal
 from tests.scenarios.canaries import (
     CALLER_HEADERS,
     ENVIRONMENT,
@@ -29,7 +30,6 @@ from tests.scenarios.canaries import (
 )
 from tests.scenarios.clients import LegacyClient, ModernClient
 from tests.scenarios.ports import own_address
-from tests.scenarios.waiting import eventually, settle_on
 
 ROOT = Path(__file__).parents[2]
 TOOLGATE = str(Path(sys.executable).with_name("toolgate"))
@@ -200,7 +200,7 @@ class Gateway:
     def check_gone(self, within_s: float = STOP_S) -> None:
         """Nothing of it is left, wherever it hung in the tree."""
         nothing: list[str] = []
-        settle_on(self.left_over, nothing, within_s)
+        eventually_equal(self.left_over, nothing, within_s)
 
     def check_stopped(self) -> None:
         """It has ended as it should: all of it, and without a bug."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.eventually import eventually_equal
 from tests.scenarios.gateway import Gateway, Json, Site
 from tests.scenarios.ports import own_port
-from tests.scenarios.waiting import settle_on
 
 SCRIPT = Path(__file__).with_name("tally_server.py")
 AT_ONCE = {"max_concurrency": 128}
@@ -66,7 +66,7 @@ def open_tally_http(*words: str) -> Iterator[TallyHttp]:
 
 def wait_listed(gateway: Gateway, *server_ids: str) -> None:
     """Passes once the tools of these servers are known."""
-    settle_on(lambda: {gateway.health(server_id)["tools"] > 0 for server_id in server_ids}, {True}, 60)
+    eventually_equal(lambda: {gateway.health(server_id)["tools"] > 0 for server_id in server_ids}, {True}, 60)
 
 
 def executed(log: Path) -> Counter[str]:

@@ -17,13 +17,13 @@ from mcp import Client
 from mcp.client import Transport
 from mcp.client.sse import sse_client
 
+from tests.eventually import eventually
 from tests.scenarios.agreeing import Person, call_all
 from tests.scenarios.askable import AskableClient, Heard
 from tests.scenarios.clients import error_of
 from tests.scenarios.gateway import ROOT, Gateway, Json, Site, run, running
 from tests.scenarios.stage_sse import LEGACY_PYTHON, check_legacy_python
 from tests.scenarios.tally import executed, tally_child, wait_listed
-from tests.scenarios.waiting import eventually
 from toolgate.govern.approval_webhook import SIGNATURE, BodySigner
 
 # The handshake era is tried here as well.

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.eventually import eventually, eventually_equal
 from tests.scenarios.fleet import WITHIN_S, Fleet, Member, open_fleet
-from tests.scenarios.waiting import eventually, settle_on
 
 
 @pytest.fixture(scope="module")
@@ -43,25 +43,25 @@ def test_calls_on_a_node_are_found_at_control_once_each_through_crashes_of_both(
         return [one["seq"] for one in found if one["type"] == "call" and one["server_id"] == "local"]
 
     call(node, ["one", "two"])
-    settle_on(lambda: len(calls()), 3, WITHIN_S)
-    settle_on(told, calls(), WITHIN_S)
+    eventually_equal(lambda: len(calls()), 3, WITHIN_S)
+    eventually_equal(told, calls(), WITHIN_S)
     control.kill()
     call(node, ["three", "four", "five"])
     control.start()
-    settle_on(lambda: len(calls()), 6, WITHIN_S)
-    settle_on(told, calls(), WITHIN_S)
+    eventually_equal(lambda: len(calls()), 6, WITHIN_S)
+    eventually_equal(told, calls(), WITHIN_S)
     control.stop()
     call(node, ["six"])
-    settle_on(lambda: len(calls()), 7, WITHIN_S)
+    eventually_equal(lambda: len(calls()), 7, WITHIN_S)
     node.kill()
     control.start()
     node.start()
-    settle_on(told, calls(), WITHIN_S)
+    eventually_equal(told, calls(), WITHIN_S)
     call(node, ["seven"])  # starts its server again
-    settle_on(lambda: len(calls()), 8, WITHIN_S)
-    settle_on(told, calls(), WITHIN_S)
+    eventually_equal(lambda: len(calls()), 8, WITHIN_S)
+    eventually_equal(told, calls(), WITHIN_S)
     spawns = "type=spawn&server=local"
-    settle_on(lambda: [one["node"] for one in events(fleet, spawns)], ["node-1", "node-1"], WITHIN_S)
+    eventually_equal(lambda: [one["node"] for one in events(fleet, spawns)], ["node-1", "node-1"], WITHIN_S)
 
     assert len(told()) == 8
     assert len({one["event_id"].partition("-")[0] for one in events(fleet, "node=node-1")}) == 1
@@ -71,7 +71,7 @@ def test_a_call_has_its_story_and_is_counted(fleet: Fleet) -> None:
     (node,) = fleet.nodes
     eventually(node.gateway.is_ready, WITHIN_S)
     call(node, ["again"])
-    settle_on(lambda: bool(events(fleet, "type=call&server=local")), True, WITHIN_S)
+    eventually_equal(lambda: bool(events(fleet, "type=call&server=local")), True, WITHIN_S)
     newest = events(fleet, "type=call&server=local")[0]
     gateway = fleet.controls[0].gateway
 

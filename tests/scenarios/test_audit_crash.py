@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 import uvloop
 
+from tests.eventually import eventually_equal
 from tests.scenarios.busy import crowd_of, open_crowd
 from tests.scenarios.gateway import TOOLGATE as COMMAND
 from tests.scenarios.gateway import Gateway, Site, run, running
 from tests.scenarios.soak import rounds
 from tests.scenarios.tally import executed, open_tally_http, tally_child, wait_listed
-from tests.scenarios.waiting import settle_on
 
 KILLS = rounds(suite=3, soak=100)
 _log = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ def test_sto_10_whatever_is_killed_when_each_executed_call_is_on_record_with_its
     assert {text: begun[text] for text in ran if begun[text] != 1} == {}
     assert Counter(one["start"] for one in ends) == Counter(starts.keys())
     assert [one["seq"] for one in lines] == [*range(1, len(lines) + 1)]
-    settle_on(house.indexed, [one["seq"] for one in lines if one["type"] == "call"], WITHIN_S)
+    eventually_equal(house.indexed, [one["seq"] for one in lines if one["type"] == "call"], WITHIN_S)
     assert (verified.code, verified.json["breaks"]) == (0, [])
     assert outcomes["unknown"] > 0
     assert {one["code"] for one in ends if one["outcome"] == "unknown"} == {"gateway_ended"}

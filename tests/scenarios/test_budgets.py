@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from tests.eventually import eventually, eventually_equal
 from tests.scenarios import set_clock
 from tests.scenarios.clients import ModernClient, error_of
 from tests.scenarios.fleet import WITHIN_S, Fleet, Member
 from tests.scenarios.gateway import Site
 from tests.scenarios.tally import executed, tally_child
-from tests.scenarios.waiting import eventually, settle_on
 
 MINUTE_MS = 60_000
 LIMIT = 30
@@ -53,7 +53,7 @@ class World:
 
     def is_listed_at(self, node: Member) -> None:
         """Passes once the server can be called at `node`."""
-        settle_on(lambda: "echo" in _tools(self.client(node)), True, WITHIN_S)
+        eventually_equal(lambda: "echo" in _tools(self.client(node)), True, WITHIN_S)
 
     def called(self) -> int:
         """How many calls have come to the server."""

@@ -15,6 +15,7 @@ from typing import Any, Final
 import httpx2
 import pytest
 
+from tests.eventually import eventually, eventually_equal
 from tests.guests.built import example
 from tests.scenarios.canaries import MARK, leaks, written_by
 from tests.scenarios.clients import LegacyClient, ModernClient
@@ -23,7 +24,6 @@ from tests.scenarios.gossip import Gossip, open_gossip
 from tests.scenarios.in_process import cli
 from tests.scenarios.test_own_logins import Person
 from tests.scenarios.test_sse import connected
-from tests.scenarios.waiting import eventually, settle_on
 from tests.upstream.oauth.authority import House, house_aside
 
 pytestmark = pytest.mark.xdist_group("scenario-canaries")
@@ -181,7 +181,9 @@ def furnish(place: Place) -> None:
     for what in [what for what in place.texts if what.endswith("POST /admin/api/keys")]:
         del place.texts[what]
     Person(http).log_in(place.house)
-    settle_on(lambda: {gateway.health(name)["state"] for name in ("gossip", "named", "there")}, {"connected"})
+    eventually_equal(
+        lambda: {gateway.health(name)["state"] for name in ("gossip", "named", "there")}, {"connected"}
+    )
 
 
 def test_every_credential_was_used(place: Place) -> None:

@@ -15,9 +15,9 @@ import anyio
 import httpx2
 import pytest
 
+from tests.eventually import eventually_equal
 from tests.scenarios.chat import Chat, function, put_task, put_upstream, tool, user
 from tests.scenarios.gateway import ROOT, Gateway, Site, running
-from tests.scenarios.waiting import settle_on
 from tests.upstream.scripted_model import Ask, Reply, ScriptedModel, calls, hold, scripted_model, text
 
 pytestmark = pytest.mark.anyio
@@ -36,7 +36,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     site.place(site.stage("stage", budgets={"max_concurrency": STREAMS}))
     with running(site) as gateway:
         put_task(gateway, "desk", {"mcp.enabled": True, "mcp.default_server_ids": ["stage"]})
-        settle_on(lambda: "stage.echo" in gateway.modern("/api/mcp/t/desk").tools(), expected=True)
+        eventually_equal(lambda: "stage.echo" in gateway.modern("/api/mcp/t/desk").tools(), expected=True)
         yield gateway
 
 
@@ -123,7 +123,7 @@ async def test_arguments_that_are_not_json_are_never_executed_and_the_model_is_t
         assert json.loads(refused)["error"]["code"] == "mcp_invalid_arguments"
         assert json.loads(refused)["error"]["retryable"] is True
         assert answered.isdigit()
-    settle_on(lambda: count_calls(gateway, "pid"), before + 1)
+    eventually_equal(lambda: count_calls(gateway, "pid"), before + 1)
     begun = [line for line in gateway.audit.splitlines() if '"type":"start"' in line]
     assert [line for line in begun if '"complain"' in line] == []
 

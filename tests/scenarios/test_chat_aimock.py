@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from openai.types.responses import Response
 
+from tests.eventually import eventually_equal
 from tests.scenarios.aimock import Aimock, calls, open_aimock, says
 from tests.scenarios.chat import MODEL, Chat, function, put_task, put_upstream, tool, user
 from tests.scenarios.gateway import Gateway, Json, Site, running
-from tests.scenarios.waiting import settle_on
 
 pytestmark = pytest.mark.anyio
 
@@ -48,7 +48,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory, aimock: Aimock) -> Iterato
     with running(site, environ={"MODEL_KEY": KEY}) as gateway:
         put_task(gateway, "desk", {"mcp.enabled": True, "mcp.default_server_ids": ["stage"]})
         put_upstream(gateway, f"{aimock.url}/v1", auth_ref="MODEL_KEY")
-        settle_on(lambda: gateway.modern("/api/mcp/t/desk").tools(), ["stage.echo"])
+        eventually_equal(lambda: gateway.modern("/api/mcp/t/desk").tools(), ["stage.echo"])
         yield gateway
 
 

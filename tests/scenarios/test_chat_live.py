@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.eventually import eventually, eventually_equal
 from tests.local_model import local_model
 from tests.scenarios.chat import Chat, put_task, put_upstream
 from tests.scenarios.gateway import Gateway, Json, Site, running
 from tests.scenarios.reference import on_node
-from tests.scenarios.waiting import eventually, settle_on
 
 pytestmark = pytest.mark.anyio
 
@@ -57,7 +57,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory, model: Json) -> Iterator[G
             gateway, "home", {"mcp.enabled": True, "mcp.default_server_ids": ["files", "time"], **allowed}
         )
         put_upstream(gateway, model["url"], upstream_id="local", models=[model["model"]])
-        settle_on(lambda: sorted(gateway.modern("/api/mcp/t/home").tools()), TOOLS, 120)
+        eventually_equal(lambda: sorted(gateway.modern("/api/mcp/t/home").tools()), TOOLS, 120)
         yield gateway
 
 

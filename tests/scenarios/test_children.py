@@ -4,9 +4,9 @@ from collections import Counter
 
 import pytest
 
+from tests.eventually import eventually, eventually_equal
 from tests.scenarios.gateway import Gateway, Site, running, started
 from tests.scenarios.soak import rounds
-from tests.scenarios.waiting import eventually, settle_on
 
 KILLS = rounds(suite=3, soak=50)
 GROWN = 8
@@ -54,8 +54,8 @@ def test_chd_14_two_hundred_servers_with_few_open_files_take_turns(site: Site) -
     site.place(*(site.stage(name, "tools=echo") for name in names))
     command = ["sh", "-c", 'ulimit -n 256; exec "$@"', "sh", *site.up("--json")]
     with started(site, command) as gateway:
-        settle_on(lambda: Counter(states(gateway).values()), {"connected": 40, "idle": 160}, 120)
-        settle_on(lambda: {gateway.health(name)["tools"] for name in names[-3:]}, {1}, 120)
+        eventually_equal(lambda: Counter(states(gateway).values()), {"connected": 40, "idle": 160}, 120)
+        eventually_equal(lambda: {gateway.health(name)["tools"] for name in names[-3:]}, {1}, 120)
         idle = [name for name, state in states(gateway).items() if state == "idle"]
         answered = [
             client.text(f"{name}.echo", text=name)

@@ -18,13 +18,13 @@ from mcp import Client, MCPError
 from mcp.client.sse import sse_client
 from mcp.types import TextContent
 
+from tests.eventually import eventually_equal
 from tests.scenarios import reference
 from tests.scenarios.claude_code import ClaudeCode, claude_name
 from tests.scenarios.gateway import Gateway, Site, run, running
 from tests.scenarios.inspector import Inspector
 from tests.scenarios.stage_http import open_http_stage
 from tests.scenarios.stage_sse import LEGACY_PYTHON, check_legacy_python, open_sse_stage
-from tests.scenarios.waiting import settle_on
 
 pytestmark = pytest.mark.xdist_group("scenario-clients")
 
@@ -198,7 +198,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
             site.server("far", transport="http_sse_legacy", http={"url": far}),
         )
         with running(site) as gateway:
-            settle_on(lambda: {name: gateway.health(name)["era"] for name in eras}, eras, 120)
+            eventually_equal(lambda: {name: gateway.health(name)["era"] for name in eras}, eras, 120)
             yield gateway
 
 
@@ -231,7 +231,7 @@ def test_a_client_sees_and_calls_exactly_the_tools_of_its_url(
     seen = use_tools(gateway.url + use.path, use)
 
     assert (sorted(seen.tools), seen.texts) == (sorted(use.tools), use.texts)
-    settle_on(lambda: calls_of(gateway)[len(before) :], [(tool, "ok", era) for tool in use.calls])
+    eventually_equal(lambda: calls_of(gateway)[len(before) :], [(tool, "ok", era) for tool in use.calls])
 
 
 @pytest.mark.parametrize("name", LIBRARIES)
@@ -245,7 +245,7 @@ def test_a_library_for_agents_sees_and_calls_exactly_the_tools_of_its_url_over_e
 
     assert [(sorted(one.tools), one.texts) for one in seen] == [(sorted(use.tools), use.texts)] * 2
     expected = [(tool, "ok", era) for era in library.eras.values() for tool in use.calls]
-    settle_on(lambda: calls_of(gateway)[len(before) :], expected)
+    eventually_equal(lambda: calls_of(gateway)[len(before) :], expected)
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_a_client_finds_a_tool_and_calls_it(gateway: Gateway, client: str) -> No
     assert sorted(seen.tools) == sorted(FINDING.tools)
     assert (found in seen.texts[0], seen.texts[1:]) == (True, [called])
     calls = [(".search_tools", "ok", era), ("git.git_branch", "ok", era)]
-    settle_on(lambda: calls_of(gateway)[len(before) :], calls)
+    eventually_equal(lambda: calls_of(gateway)[len(before) :], calls)
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
@@ -289,7 +289,7 @@ def test_what_connect_writes_works_in_claude_code_with_the_key_it_refers_to(
     assert wrote.code == 0, wrote.err
     assert "✔ Connected" in listed.out
     assert (len(seen.tools_of("toolgate")), seen.answers) == (12, ["* main"])
-    settle_on(lambda: calls_in(gateway.audit)[-1]["principal"], f"key:{key_id}")
+    eventually_equal(lambda: calls_in(gateway.audit)[-1]["principal"], f"key:{key_id}")
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])

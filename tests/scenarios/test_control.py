@@ -7,11 +7,11 @@ from typing import Any
 import grpc
 import pytest
 
+from tests.eventually import eventually_equal
 from tests.scenarios.canaries import MARK
 from tests.scenarios.fleet import WITHIN_S, Fleet, open_fleet
 from tests.scenarios.gateway import Site
 from tests.scenarios.in_process import run_here
-from tests.scenarios.waiting import settle_on
 
 SERVERS = "/admin/api/mcp/servers"
 LOCAL_TOOLS = ["complain", "echo", "environment", "hang", "pid", "wait"]
@@ -42,11 +42,11 @@ def test_control_shows_each_server_as_its_nodes_see_it(fleet: Fleet) -> None:
         }
 
     everywhere = ("connected", [("node-1", "connected")])
-    settle_on(states, {"local": everywhere, "remote": everywhere}, WITHIN_S)
+    eventually_equal(states, {"local": everywhere, "remote": everywhere}, WITHIN_S)
 
 
 def test_control_explains_what_the_node_does(fleet: Fleet) -> None:
-    settle_on(lambda: explained(fleet), explained(fleet, at_node=True), WITHIN_S)
+    eventually_equal(lambda: explained(fleet), explained(fleet, at_node=True), WITHIN_S)
     named = sorted(one["tool"] for one in explained(fleet) if one["server_id"] == "local")
 
     assert named == LOCAL_TOOLS
@@ -66,7 +66,7 @@ def test_a_call_over_rest_is_made_at_the_node_and_refused_at_control_with_the_ad
     fleet: Fleet,
 ) -> None:
     [control], [node] = fleet.controls, fleet.nodes
-    settle_on(lambda: explained(fleet), explained(fleet, at_node=True), WITHIN_S)
+    eventually_equal(lambda: explained(fleet), explained(fleet, at_node=True), WITHIN_S)
     body = {"name": "local.echo", "arguments": {"text": "hello"}}
     made = node.gateway.http.post("/api/v1/mcp/call", json=body)
     refused = control.gateway.http.post("/api/v1/mcp/call", json=body)
@@ -110,7 +110,7 @@ def test_control_tries_a_server_from_where_it_is(fleet: Fleet) -> None:
 
 
 def test_a_control_that_was_restarted_knows_the_tools_before_any_node_reports(fleet: Fleet) -> None:
-    settle_on(lambda: explained(fleet), explained(fleet, at_node=True), WITHIN_S)
+    eventually_equal(lambda: explained(fleet), explained(fleet, at_node=True), WITHIN_S)
     before = explained(fleet)
     fleet.nodes[0].stop()
     fleet.controls[0].stop()

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 import pytest
 import uvloop
 
+from tests.eventually import eventually_equal
 from tests.scenarios.gateway import Gateway, Site, running
 from tests.scenarios.lines import Caller
 from tests.scenarios.soak import rounds
 from tests.scenarios.sse_lines import SseCaller
 from tests.scenarios.tally import open_tally_http, tally_child, wait_listed
-from tests.scenarios.waiting import settle_on
 
 CALLS = rounds(suite=10_000, soak=1_000_000)
 WITHIN_S = rounds(suite=240, soak=3_600)
@@ -122,7 +122,7 @@ def test_sco_17_and_fuz_7_no_answer_is_crossed_however_ids_collide(site: Site) -
     """Nor by answers that come late (CHD-10): over all servers and eras, for three principals."""
     with open_gateway(site) as gateway:
         outcome = uvloop.run(play(gateway))
-        settle_on(lambda: [gateway.health(name)["in_flight"] for name in SERVERS], [0] * len(SERVERS))
+        eventually_equal(lambda: [gateway.health(name)["in_flight"] for name in SERVERS], [0] * len(SERVERS))
 
     assert outcome.wrong == []
     assert outcome.right + outcome.expired + outcome.abandoned == CALLS // CALLERS * CALLERS

@@ -4,9 +4,9 @@ import signal
 
 import pytest
 
+from tests.eventually import eventually, eventually_equal
 from tests.scenarios.gateway import Site, running
 from tests.scenarios.in_process import cli, run_here
-from tests.scenarios.waiting import eventually, settle_on
 
 
 @pytest.mark.requirement("002-056")
@@ -18,12 +18,12 @@ def test_files_that_come_change_and_go_change_the_tools_without_a_restart(site: 
         with client.changes() as changes:
             site.place(site.stage("two", "modern", "tools=pid"))
             next(changes)
-            settle_on(client.tools, ["one.echo", "one.pid", "two.pid"])
+            eventually_equal(client.tools, ["one.echo", "one.pid", "two.pid"])
         pid = gateway.health("one")["pid"]
         site.place(site.stage("one", "tools=echo,pid", allowed_tools=["pid"]))
-        settle_on(client.tools, ["one.pid", "two.pid"])
+        eventually_equal(client.tools, ["one.pid", "two.pid"])
         site.file("two").unlink()
-        settle_on(client.tools, ["one.pid"])
+        eventually_equal(client.tools, ["one.pid"])
 
         assert seen == [["one.echo", "one.pid"]]
         assert gateway.health("one")["pid"] == pid
@@ -37,7 +37,7 @@ def test_fil_8_a_broken_file_keeps_the_last_good_version_of_its_server_and_is_re
         site.file("spoilt").write_text('{"server_id": "spoilt",\n "transport": ', "utf-8")
         eventually(lambda: "spoilt.json:2" in gateway.log)
         site.place(site.stage("good", "tools=pid,echo"))
-        settle_on(client.tools, ["good.echo", "good.pid", "spoilt.echo"])
+        eventually_equal(client.tools, ["good.echo", "good.pid", "spoilt.echo"])
 
         reloaded = cli(gateway, "reload", "--json")
 
@@ -53,13 +53,13 @@ def test_sighup_reads_the_files_again_and_they_win_over_what_was_written_since(s
     with running(site) as gateway:
         client = gateway.modern()
         gateway.put("/admin/api/mcp/servers/one", record | {"allowed_tools": ["pid"]})
-        settle_on(client.tools, ["one.pid"])
+        eventually_equal(client.tools, ["one.pid"])
 
         preview = cli(gateway, "reload", "--dry-run", "--json")
         after_preview = client.tools()
         gateway.signal(signal.SIGHUP)
 
-        settle_on(client.tools, ["one.echo"])
+        eventually_equal(client.tools, ["one.echo"])
         assert (preview.code, after_preview) == (0, ["one.pid"])
         assert [line.partition(":")[0] for line in preview.json["applied"]] == ["~ one (one.json)"]
 

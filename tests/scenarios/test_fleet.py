@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 from psycopg import sql
 
+from tests.eventually import eventually, eventually_equal
 from tests.postgres import PostgresServer, own_server
 from tests.scenarios.askable import AskableClient, Heard
 from tests.scenarios.clients import LegacyClient, McpClient, ModernClient, error_of
@@ -23,7 +24,6 @@ from tests.scenarios.gateway import START_S, TOOLGATE, Site, run
 from tests.scenarios.soak import rounds
 from tests.scenarios.tally import executed, tally_child
 from tests.scenarios.test_rug_pull import rug
-from tests.scenarios.waiting import eventually, settle_on
 from tests.scenarios.wires import open_wire
 
 WRITES = rounds(suite=20, soak=500)
@@ -100,7 +100,7 @@ def test_rep_2_also_after_the_line_to_control_was_cut(fleet: Fleet) -> None:
         eventually(lambda: any(wire.is_carrying for wire in fleet.wires))
 
     show_times("from the request to the node that was cut off", times_s)
-    settle_on(node.is_degraded, False, WITHIN_S)
+    eventually_equal(node.is_degraded, False, WITHIN_S)
 
 
 def test_rep_4_who_names_a_revision_reads_nothing_older_anywhere(fleet: Fleet) -> None:
@@ -171,11 +171,11 @@ def test_try_10_delete_ends_a_session_on_every_node_also_on_one_that_was_started
     assert [status(node) for node in (one, other, restarted)] == [200, 200, 200]
     assert one.gateway.http.delete(url, headers=session).status_code == 200
     for node in (one, other, restarted):
-        settle_on(partial(status, node), 404, WITHIN_S)
+        eventually_equal(partial(status, node), 404, WITHIN_S)
     restarted.kill()
     restarted.start()
     eventually(restarted.gateway.is_ready, START_S)
-    settle_on(partial(status, restarted), 404, WITHIN_S)
+    eventually_equal(partial(status, restarted), 404, WITHIN_S)
 
 
 def test_rep_1_a_session_opened_at_one_node_goes_on_at_every_other_with_the_same_scope(fleet: Fleet) -> None:
@@ -271,12 +271,12 @@ def test_rep_3_without_any_control_nodes_serve_on_marked_and_refuse_where_that_w
     for control in fleet.controls:
         control.stop()
     for node in fleet.nodes:
-        settle_on(node.is_degraded, True, WITHIN_S)
-        settle_on(partial(node.gauge, "toolgate_sync_degraded"), 1.0, WITHIN_S)
-    settle_on(partial(_code_of_a_list, strict), "policy_stale", WITHIN_S)
+        eventually_equal(node.is_degraded, True, WITHIN_S)
+        eventually_equal(partial(node.gauge, "toolgate_sync_degraded"), 1.0, WITHIN_S)
+    eventually_equal(partial(_code_of_a_list, strict), "policy_stale", WITHIN_S)
     strict.kill()
     strict.start()
-    settle_on(partial(_code_of_a_list, strict), "not_ready", WITHIN_S)
+    eventually_equal(partial(_code_of_a_list, strict), "not_ready", WITHIN_S)
     for node in fleet.nodes[:-1]:
         node.serves()
     asked = fleet.nodes[0].gateway.modern("/api/mcp/t/asking").call("local.echo", text="x")
@@ -308,7 +308,7 @@ def test_rep_2_nodes_leave_a_control_that_has_lost_its_database(
         fleet.reaches_all(fleet.put_task("all-follow-one", 1))
         other.start()
         wire.hold()
-        settle_on(lost.is_degraded, True, WITHIN_S)
+        eventually_equal(lost.is_degraded, True, WITHIN_S)
         readiness = lost.gateway.http.get("/readyz")
         fleet.reaches_all(fleet.put_task("written-elsewhere", 1, at=1))
         wire.release()
@@ -351,7 +351,7 @@ def test_all_notice_that_the_database_was_replaced_by_a_backup_of_it(
     postgres.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(old))
     postgres.execute(sql.SQL("ALTER DATABASE {} RENAME TO {}").format(new, old))
     for member in fleet.members:
-        settle_on(partial(_revision_of, member), before, WITHIN_S)
+        eventually_equal(partial(_revision_of, member), before, WITHIN_S)
     fleet.settle()
     fleet.reaches_all(fleet.put_task("after-the-restore", 1))
 
@@ -381,14 +381,14 @@ def test_ups_9_a_tool_that_changes_at_one_node_is_out_of_reach_at_all(fleet: Fle
         fleet.reaches_all(fleet.put(f"/admin/api/{path}", body))
     clients = [node.gateway.modern("/api/mcp/t/rug") for node in fleet.nodes]
     for client in clients:
-        settle_on(client.tools, ["rug.read", "rug.turn"], WITHIN_S)
+        eventually_equal(client.tools, ["rug.read", "rug.turn"], WITHIN_S)
     governing = fleet.controls[1].gateway
-    settle_on(lambda: governing.cli("pins", "set", "rug").code, 0, WITHIN_S)
+    eventually_equal(lambda: governing.cli("pins", "set", "rug").code, 0, WITHIN_S)
     fleet.reaches_all(governing.get("/admin/api/pins/rug")["revision"])
     began_s = time.monotonic()
     clients[0].text("rug.turn")
     for client in clients:
-        settle_on(client.tools, ["rug.turn"], WITHIN_S)
+        eventually_equal(client.tools, ["rug.turn"], WITHIN_S)
     show_times("from the change at one node to the last of the others", [time.monotonic() - began_s])
 
     assert list(governing.get("/admin/api/pins/rug")["changed"]) == ["read"]
@@ -407,7 +407,7 @@ def test_an_approval_asked_at_one_node_and_given_at_control_is_used_once_by_any(
         for node in fleet.nodes
     ]
     for client in clients:
-        settle_on(lambda client=client: "echo" in client.tools(), True, WITHIN_S)  # type: ignore[misc]
+        eventually_equal(lambda client=client: "echo" in client.tools(), True, WITHIN_S)  # type: ignore[misc]
     told = [client.call("echo", text="once")["result"]["_meta"]["toolgate/error"] for client in clients]
     approval_id = told[0]["data"]["approval_id"]
     listed = fleet.controls[1].gateway.cli("approvals", "list", "--json").json
@@ -460,7 +460,7 @@ def test_every_control_shows_the_same_catalog_of_what_nodes_list(fleet: Fleet) -
     body = {name: record[name] for name in ("server_id", "transport", "allowed_tools", "stdio")}
     fleet.put("/admin/api/mcp/servers/local", {**body, "category": "舞台"})
     for control in fleet.controls:
-        settle_on(partial(found, control), [("local.echo", "舞台")], WITHIN_S)
+        eventually_equal(partial(found, control), [("local.echo", "舞台")], WITHIN_S)
     shown = [control.gateway.get("/api/catalog/local/tools") for control in (first, second)]
 
     assert shown[0] == shown[1]

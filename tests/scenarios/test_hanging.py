@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from tests.eventually import eventually, eventually_equal
 from tests.scenarios.clients import McpClient, error_of
 from tests.scenarios.gateway import Gateway, Site, running
 from tests.scenarios.lines import Caller, Unanswered
-from tests.scenarios.waiting import eventually, settle_on
 
 pytestmark = pytest.mark.xdist_group("scenario-hanging")
 
@@ -38,7 +38,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     )
     with running(site) as gateway:
         well = ("good", "sleepy", "narrow", "tired")
-        settle_on(lambda: {gateway.health(name)["tools"] > 0 for name in well}, {True})
+        eventually_equal(lambda: {gateway.health(name)["tools"] > 0 for name in well}, {True})
         yield gateway
 
 
@@ -102,7 +102,7 @@ def test_a_server_that_hangs_when_it_is_started_again_keeps_its_tools_and_answer
     client = gateway.modern("/api/mcp?servers=good,tired")
     eventually(lambda: gateway.health("tired")["pid"])
     os.kill(gateway.health("tired")["pid"], signal.SIGKILL)
-    settle_on(lambda: gateway.health("tired")["pid"], None)
+    eventually_equal(lambda: gateway.health("tired")["pid"], None)
 
     answer, hung_s = timed(lambda: client.call("tired.echo", text="x"))
 
@@ -118,7 +118,7 @@ def test_bud_8_a_client_that_goes_away_frees_its_place_and_is_audited_as_cancell
 
     assert text == "there is room"
     # The audit is written in batches.
-    settle_on(lambda: outcomes_at(gateway, "narrow"), [("hang", "cancelled")] * 3 + [("echo", "ok")])
+    eventually_equal(lambda: outcomes_at(gateway, "narrow"), [("hang", "cancelled")] * 3 + [("echo", "ok")])
 
 
 async def call_and_go_away(gateway: Gateway) -> None:
@@ -129,11 +129,11 @@ async def call_and_go_away(gateway: Gateway) -> None:
 
     caller = Caller(gateway.address, "modern", "/api/mcp?servers=narrow")
     call = asyncio.ensure_future(caller.call("narrow.hang", ""))
-    await asyncio.to_thread(settle_on, in_flight, 1)
+    await asyncio.to_thread(eventually_equal, in_flight, 1)
     caller.close()
     with pytest.raises(Unanswered):
         await call
-    await asyncio.to_thread(settle_on, in_flight, 0)
+    await asyncio.to_thread(eventually_equal, in_flight, 0)
 
 
 def outcomes_at(gateway: Gateway, server_id: str) -> list[tuple[str, str]]:

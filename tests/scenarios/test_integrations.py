@@ -8,10 +8,10 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.eventually import eventually, eventually_equal
 from tests.scenarios import reference
 from tests.scenarios.clients import McpClient, ModernClient
 from tests.scenarios.gateway import Gateway, Site, running
-from tests.scenarios.waiting import eventually, settle_on
 
 pytestmark = pytest.mark.xdist_group("scenario-integrations")
 
@@ -98,7 +98,7 @@ def test_a_caller_switches_on_reading_then_all_then_off_and_the_other_caller_not
         assert with_everything["resources"] > 0
         assert without == {"tools": reading["tools"], "prompts": 0, "resources": 0, "resourceTemplates": 0}
         assert his.tools() == his_tools
-    settle_on(lambda: reasons(gateway, "key:ada"), {"integration_off", "integration_read_only"})
+    eventually_equal(lambda: reasons(gateway, "key:ada"), {"integration_off", "integration_read_only"})
     assert reasons(gateway, "key:bob") == set()
     assert [(one["operation"], one["record_id"]) for one in events(gateway, "admin", "key:ada")] == [
         ("read_only", "filesystem"),

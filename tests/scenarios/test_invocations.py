@@ -14,12 +14,12 @@ import httpx2
 import pytest
 from wasmtime import wat2wasm
 
+from tests.eventually import eventually, eventually_equal
 from tests.postgres import own_server
 from tests.scenarios import short_leases
 from tests.scenarios.fleet import Fleet
 from tests.scenarios.gateway import START_S, TOOLGATE, Gateway, Json, Site, environment, started
 from tests.scenarios.soak import rounds
-from tests.scenarios.waiting import eventually, settle_on
 
 SHORT = [sys.executable, str(Path(short_leases.__file__))]
 DATABASES = ["SQLite", "PostgreSQL"][: rounds(suite=1, soak=2)]
@@ -84,7 +84,7 @@ class Runs:
 
     def begun(self, run: str, times: int = 1) -> None:
         """Passes once the guest has said so."""
-        settle_on(partial(self.lines, run), ["begun"] * times, WITHIN_S)
+        eventually_equal(partial(self.lines, run), ["begun"] * times, WITHIN_S)
 
 
 @contextmanager
@@ -114,15 +114,15 @@ def test_what_waits_outlives_the_process_and_what_ran_is_begun_again_only_where_
     assert waiting == "queued"
     with up(site, TOOLGATE_MAX_GUESTS="2") as gateway:
         runs = Runs(gateway.http)
-        settle_on(partial(runs.state, quick), "succeeded", WITHIN_S)
-        settle_on(partial(runs.state, once), "crashed", WITHIN_S)
+        eventually_equal(partial(runs.state, quick), "succeeded", WITHIN_S)
+        eventually_equal(partial(runs.state, once), "crashed", WITHIN_S)
         runs.begun(again, times=2)
 
         assert runs.get(quick)["ending"]["stdout"] == "done\n"
         assert runs.get(once)["ended_by"] == "node_lost"
         assert (runs.state(again), runs.get(again)["attempt"]) == ("running", 2)
         runs.cancel(again)
-        settle_on(partial(runs.state, again), "cancelled", WITHIN_S)
+        eventually_equal(partial(runs.state, again), "cancelled", WITHIN_S)
 
 
 def test_a_run_ends_with_its_client_its_key_and_whoever_cancels_it(site: Site) -> None:
@@ -135,7 +135,7 @@ def test_a_run_ends_with_its_client_its_key_and_whoever_cancels_it(site: Site) -
             revoked = Runs(http).begin("long")
             runs.begun(revoked)
             gateway.http.delete("/admin/api/keys/ada")
-            settle_on(lambda: runs.get(revoked)["ended_by"], "revoked", WITHIN_S)
+            eventually_equal(lambda: runs.get(revoked)["ended_by"], "revoked", WITHIN_S)
 
         ran = gateway.cli("run", "quick", "--idempotency-key", "once")
         again = gateway.cli("run", "quick", "--idempotency-key", "once", "--json")
@@ -145,7 +145,7 @@ def test_a_run_ends_with_its_client_its_key_and_whoever_cancels_it(site: Site) -
 
         ask_and_go_away(gateway)
         interrupted = interrupt_run(gateway)
-        settle_on(lambda: states(gateway, "long"), ["cancelled"] * 3, WITHIN_S)
+        eventually_equal(lambda: states(gateway, "long"), ["cancelled"] * 3, WITHIN_S)
 
         assert interrupted == 130
 
@@ -202,7 +202,7 @@ def test_what_a_node_leaves_unfinished_another_finishes(tmp_path: Path, database
             runs.begun(run)
             (busy,) = [node for node in fleet.nodes if node.gauge("toolgate_guests")]
             busy.kill()
-            settle_on(partial(runs.state, run), "succeeded", WITHIN_S)
+            eventually_equal(partial(runs.state, run), "succeeded", WITHIN_S)
 
             ended: Mapping[str, Any] = runs.get(run)
             assert (ended["attempt"], ended["ending"]["stdout"]) == (2, "done\n")

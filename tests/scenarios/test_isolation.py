@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from tests.eventually import eventually_equal
 from tests.scenarios.busy import Crowd, crowd_of, open_crowd
 from tests.scenarios.gateway import Gateway, Json, Site, running
 from tests.scenarios.lines import Caller
 from tests.scenarios.tally import open_tally_http, tally_child, wait_listed
-from tests.scenarios.waiting import settle_on
 
 SCRIPT = Path(__file__).with_name("rude_server.py")
 HEALTHY = ("child.echo", "remote.echo")
@@ -41,11 +41,11 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
 def beside(gateway: Gateway, rude: Json) -> Iterator[None]:
     """The gateway has one more server, for as long as the block lasts."""
     gateway.site.place(rude)
-    settle_on(lambda: servers_of(gateway), sorted(["child", "remote", rude["server_id"]]))
+    eventually_equal(lambda: servers_of(gateway), sorted(["child", "remote", rude["server_id"]]))
     wait_listed(gateway, rude["server_id"])
     yield
     gateway.site.file(rude["server_id"]).unlink()
-    settle_on(lambda: servers_of(gateway), ["child", "remote"])
+    eventually_equal(lambda: servers_of(gateway), ["child", "remote"])
 
 
 def servers_of(gateway: Gateway) -> list[str]:

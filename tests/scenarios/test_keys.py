@@ -10,9 +10,9 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.eventually import eventually, eventually_equal
 from tests.scenarios.clients import LegacyClient, ModernClient
 from tests.scenarios.gateway import Gateway, Site, running
-from tests.scenarios.waiting import eventually, settle_on
 from toolgate.gateway.auth.failed_attempts import MAX_ATTEMPTS
 
 pytestmark = pytest.mark.xdist_group("scenario-keys")
@@ -80,7 +80,7 @@ def test_a_key_that_expires_ends_its_streams(gateway: Gateway) -> None:
         streams = [stack.enter_context(client_of(era, http).changes()) for era in ERAS]
 
         assert [list(stream) for stream in streams] == [LAST_WORDS[era] for era in ERAS]
-        settle_on(lambda: status_of(http), 401)
+        eventually_equal(lambda: status_of(http), 401)
 
 
 def test_a_nodes_key_opens_no_route(gateway: Gateway) -> None:
@@ -109,7 +109,9 @@ def test_adm_10_wrong_keys_have_to_wait_whatever_they_claim_and_right_ones_pass(
         assert status_of(http) == 200
         assert http.get("/healthz").status_code == 200
     expected = ["unauthenticated"] * MAX_ATTEMPTS
-    settle_on(lambda: [one["code"] for one in audited(gateway) if one.get("peer") == "127.0.0.2"], expected)
+    eventually_equal(
+        lambda: [one["code"] for one in audited(gateway) if one.get("peer") == "127.0.0.2"], expected
+    )
     assert "wrong-1" not in json.dumps(audited(gateway)) + gateway.log
 
 
@@ -124,4 +126,4 @@ def test_many_streams_of_a_key_all_end_with_it(gateway: Gateway) -> None:
         gateway.http.delete(f"{KEYS}/{key_id}").raise_for_status()
 
         assert [len(list(stream)) for stream in streams] == [0, 2] * 20
-    settle_on(lambda: "toolgate_streams 0.0" in gateway.http.get("/metrics").text, expected=True)
+    eventually_equal(lambda: "toolgate_streams 0.0" in gateway.http.get("/metrics").text, expected=True)

@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.eventually import eventually_equal
 from tests.scenarios.gateway import Gateway, Site, running
 from tests.scenarios.soak import rounds
 from tests.scenarios.test_rug_pull import RUG_SERVER
-from tests.scenarios.waiting import settle_on
 
 SERVERS = rounds(suite=12, soak=300)
 CALLS = rounds(suite=24, soak=10_000)
@@ -32,7 +32,7 @@ def test_more_servers_than_children_are_learned_listed_and_called_without_a_fail
     site.place(*(site.stage(name, "tools=echo") for name in names))
     cap = {"TOOLGATE_MAX_CHILDREN": str(CHILDREN), "TOOLGATE_MAX_TOOLS": "1000"}
     with running(site, environ=cap) as gateway:
-        settle_on(lambda: len(gateway.modern().tools()), SERVERS, 300)
+        eventually_equal(lambda: len(gateway.modern().tools()), SERVERS, 300)
     learned = gateway.audit.count('"type":"spawn"')
 
     with running(site, environ=cap) as gateway:
@@ -66,7 +66,7 @@ def test_a_tool_that_changed_between_two_runs_is_quarantined_by_the_call_that_st
     args = ["-I", "-S", str(program), f"log={calls}", f"site={site.root}"]
     site.place(site.server("rug", stdio={"command": sys.executable, "args": args}))
     with running(site) as gateway:
-        settle_on(gateway.modern().tools, ["rug.read", "rug.turn"])
+        eventually_equal(gateway.modern().tools, ["rug.read", "rug.turn"])
         assert gateway.cli("pins", "set", "rug").code == 0
     program.write_text(program.read_text("utf-8").replace("Reads a file.", "Reads all files."), "utf-8")
 
@@ -74,7 +74,7 @@ def test_a_tool_that_changed_between_two_runs_is_quarantined_by_the_call_that_st
         client = gateway.modern()
         listed, started = client.tools(), processes(gateway)
         refused = client.call("rug.read")
-        settle_on(lambda: list(gateway.get("/admin/api/pins/rug")["changed"]), ["read"])
+        eventually_equal(lambda: list(gateway.get("/admin/api/pins/rug")["changed"]), ["read"])
         left, same = client.tools(), client.text("rug.turn")
     audited = [json.loads(line) for line in gateway.audit.splitlines()]
 

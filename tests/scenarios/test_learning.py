@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple
 import pytest
 from msgspec.structs import replace
 
+from tests.eventually import eventually_equal
 from tests.scenarios.gateway import Gateway, Site, running
 from tests.scenarios.tally import wait_listed
-from tests.scenarios.waiting import settle_on
 from toolgate.audit.events import CallRecorded
 from toolgate.audit.index.index import open_sqlite_index
 from toolgate.audit.index.tables import EventFilter
@@ -73,7 +73,7 @@ def record_week(gateway: Gateway) -> list[str]:
     """Make the calls of the week, and have them on record as those of `ops`, each on its day."""
     found = outcomes(gateway, "rehearsal")
     query = "/admin/api/audit?type=call&task=rehearsal"
-    settle_on(lambda: len(gateway.get(query)["events"]), len(WEEK))
+    eventually_equal(lambda: len(gateway.get(query)["events"]), len(WEEK))
     asyncio.run(_spread(gateway.site.data / "audit.db"))
     return found
 

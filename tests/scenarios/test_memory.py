@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.eventually import eventually
 from tests.scenarios.gateway import Gateway, Site, running
 from tests.scenarios.soak import rounds
-from tests.scenarios.waiting import eventually
 
 MIB = 1024 * 1024
 LONG = 8 * MIB - 300

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.eventually import eventually, eventually_equal
 from tests.scenarios.canaries import leaks, lines_of_key, written_by
 from tests.scenarios.fleet import WITHIN_S, Fleet, open_fleet
 from tests.scenarios.gateway import START_S, TOOLGATE, Gateway, Site, started
 from tests.scenarios.in_process import run_here
-from tests.scenarios.waiting import eventually, settle_on
 from tests.upstream.certificates import Authority
 
 NOBODY = "127.0.0.1:1"
@@ -48,7 +48,7 @@ def fleet(shared: Fleet) -> Fleet:
             member.start()
     [node] = shared.nodes
     node.serves()
-    settle_on(node.is_degraded, False)
+    eventually_equal(node.is_degraded, False)
     return shared
 
 
@@ -64,7 +64,7 @@ def takes_calls(node: Gateway) -> bool:
 
 def test_rep_3_a_node_without_control_says_so_and_calls_no_key_wrong(site: Site) -> None:
     with lonely_node(site) as node:
-        settle_on(lambda: degraded_by(node), "control_unavailable")
+        eventually_equal(lambda: degraded_by(node), "control_unavailable")
         readiness = node.http.get("/readyz")
         wrong = {"authorization": "Bearer " + "x" * 40}
         refused = node.modern().ask("tools/list")["error"]["data"]
@@ -86,7 +86,7 @@ def test_rep_3_a_node_without_control_says_so_and_calls_no_key_wrong(site: Site)
 @pytest.mark.parametrize("word", [signal.SIGTERM, signal.SIGINT])
 def test_shu_6_a_node_that_never_found_its_control_stops_at_once(site: Site, word: signal.Signals) -> None:
     with lonely_node(site) as node:
-        settle_on(lambda: degraded_by(node), "control_unavailable")
+        eventually_equal(lambda: degraded_by(node), "control_unavailable")
         node.signal(word)
 
         assert node.wait() == 0
@@ -98,7 +98,7 @@ def test_a_node_that_was_there_first_is_ready_once_control_is(fleet: Fleet) -> N
     node.stop()
     control.stop()
     node.start()
-    settle_on(lambda: degraded_by(node.gateway), "control_unavailable")
+    eventually_equal(lambda: degraded_by(node.gateway), "control_unavailable")
     ready_early = takes_calls(node.gateway)
 
     control.start()
@@ -106,14 +106,14 @@ def test_a_node_that_was_there_first_is_ready_once_control_is(fleet: Fleet) -> N
 
     node.serves()
     assert ready_early is False
-    settle_on(node.is_degraded, False)
+    eventually_equal(node.is_degraded, False)
 
 
 def test_a_key_that_control_does_not_take_is_named_as_the_cause(fleet: Fleet) -> None:
     site = Site(fleet.root / "stranger")
     site.root.mkdir()
     with lonely_node(site, TOOLGATE_CONTROL=fleet.grpc[0]) as node:
-        settle_on(lambda: degraded_by(node), "unauthenticated")
+        eventually_equal(lambda: degraded_by(node), "unauthenticated")
 
         assert "put a key of role `node` into the file" in node.log
         assert KEY not in node.log
@@ -134,7 +134,7 @@ def test_the_line_to_control_is_encrypted_where_it_has_a_certificate(site: Site,
         made = control.http.post("/admin/api/keys", json={"key_id": "n", "role": "node"}).json()
         settings = {"TOOLGATE_CONTROL": control.announced["grpc"]}
         with lonely_node(site, key=made["secret"], **settings) as node:
-            settle_on(lambda: degraded_by(node), "control_unavailable")
+            eventually_equal(lambda: degraded_by(node), "control_unavailable")
         with lonely_node(
             site, key=made["secret"], TOOLGATE_CONTROL_CA_FILE=str(authority.path), **settings
         ) as node:
@@ -160,9 +160,9 @@ def test_what_a_caller_switches_at_control_holds_at_the_node(fleet: Fleet) -> No
     path = f"/api/v1/me/integrations/{server_id}"
     at_control.put(path, json={"state": "off"}).raise_for_status()
 
-    settle_on(lambda: server_id in tools(), expected=False, within_s=WITHIN_S)
+    eventually_equal(lambda: server_id in tools(), expected=False, within_s=WITHIN_S)
     at_control.delete(path).raise_for_status()
-    settle_on(lambda: server_id in tools(), expected=True, within_s=WITHIN_S)
+    eventually_equal(lambda: server_id in tools(), expected=True, within_s=WITHIN_S)
     fleet.revoke("chooser")
 
 
@@ -180,7 +180,7 @@ def test_a_node_keeps_nothing_on_disk_but_its_audit_log_and_what_servers_listed(
 def test_shu_6_a_node_stops_while_control_is_down_and_takes_its_servers_with_it(fleet: Fleet) -> None:
     [node] = fleet.nodes
     fleet.controls[0].kill()
-    settle_on(node.is_degraded, True)
+    eventually_equal(node.is_degraded, True)
     node.serves()
 
     node.stop()

@@ -9,9 +9,9 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.eventually import eventually
 from tests.scenarios.clients import LegacyClient, ModernClient, error_of
 from tests.scenarios.gateway import Gateway, Site, running
-from tests.scenarios.waiting import eventually
 from tests.upstream.oauth.authority import REDIRECT, House, house_aside
 
 LOGIN = "/api/v1/mcp/servers/there/login"

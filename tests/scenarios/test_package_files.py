@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.contract.object_stores import open_bucket
+from tests.eventually import eventually, eventually_equal
 from tests.packages.archive_samples import member, tar_of
 from tests.scenarios.fleet import WITHIN_S, Fleet
 from tests.scenarios.gateway import Gateway, Json, Site, running
-from tests.scenarios.waiting import eventually, settle_on
 from toolgate.packages.artifacts import ArtifactStore
 from toolgate.packages.objects import open_object_store
 
@@ -89,7 +89,7 @@ def says(gateway: Gateway, cache: Path, greeting: str) -> None:
         client = gateway.modern(f"/api/mcp?tools={TOOL}")
         return client.text(TOOL) if client.tools() else ""
 
-    settle_on(said, f"{greeting}from {boot / sha256}", WITHIN_S)
+    eventually_equal(said, f"{greeting}from {boot / sha256}", WITHIN_S)
 
 
 def test_a_package_runs_in_one_process_is_upgraded_and_outlives_a_kill(tmp_path: Path) -> None:

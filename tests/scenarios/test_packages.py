@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from tests.eventually import eventually_equal
 from tests.package_kit import pack
 from tests.scenarios.fleet import WITHIN_S, Fleet
 from tests.scenarios.gateway import Gateway, Ran, Site, running
 from tests.scenarios.in_process import cli
 from tests.scenarios.inspector import Inspector
 from tests.scenarios.stage_http import open_http_stage
-from tests.scenarios.waiting import settle_on
 
 pytestmark = pytest.mark.xdist_group("scenario-packages")
 
@@ -196,12 +196,12 @@ def test_on_nodes_another_version_is_as_approved_as_the_first(tmp_path: Path) ->
 
         directory = begin(control, "faraway")
         publish(control, directory)
-        settle_on(described, ["Greet somebody by name."], WITHIN_S)
-        settle_on(reported, ["Greet somebody by name."], WITHIN_S)
+        eventually_equal(described, ["Greet somebody by name."], WITHIN_S)
+        eventually_equal(reported, ["Greet somebody by name."], WITHIN_S)
         edit(directory, "Greet somebody by name.", "Greet anybody.")
         revision = publish(control, directory, "--bump", "patch")["install"]["revision"]
-        settle_on(described, ["Greet anybody."], WITHIN_S)
-        settle_on(reported, ["Greet anybody."], WITHIN_S)
+        eventually_equal(described, ["Greet anybody."], WITHIN_S)
+        eventually_equal(reported, ["Greet anybody."], WITHIN_S)
 
         assert described() == ["Greet anybody."]
         assert control.get("/admin/api/pins/faraway")["changed"] == {}
@@ -239,7 +239,7 @@ def test_an_old_package_is_installed_listed_found_and_run(
         tools = gateway.get(f"/api/catalog/search?q=greet&server={package_id}")["tools"]
         return [(one["name"], one["serverId"]) for one in tools]
 
-    settle_on(found, [("greet", package_id)])
+    eventually_equal(found, [("greet", package_id)])
 
 
 def test_a_bundle_is_installed_and_run(gateway: Gateway) -> None:
@@ -264,7 +264,7 @@ def test_a_bundle_is_installed_and_run(gateway: Gateway) -> None:
     assert (installed["version"], installed["sha256"]) == ("1.2.3", dry["sha256"])
     assert (installed["server"]["tools"], tools) == (["greet"], ["bundle.greet"])
     spawns = "/admin/api/audit?type=spawn&server=bundle"
-    settle_on(lambda: {one["package"] for one in gateway.get(spawns)["events"]}, {installed["sha256"]})
+    eventually_equal(lambda: {one["package"] for one in gateway.get(spawns)["events"]}, {installed["sha256"]})
 
 
 def test_an_uninstalled_package_is_gone_from_lists_catalog_and_search_and_runs_no_more(
@@ -279,7 +279,7 @@ def test_an_uninstalled_package_is_gone_from_lists_catalog_and_search_and_runs_n
     assert gateway.http.get("/api/catalog/passing/tools").status_code == 404
     assert gateway.get("/api/catalog/search?q=greet&server=passing")["tools"] == []
     assert gateway.http.get("/api/packages/passing").status_code == 404
-    settle_on(lambda: Path(f"/proc/{pid}").exists(), False)
+    eventually_equal(lambda: Path(f"/proc/{pid}").exists(), False)
     assert not list((gateway.site.data / "artifacts").rglob("*passing*"))
 
 

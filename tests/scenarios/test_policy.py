@@ -11,10 +11,10 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.eventually import eventually_equal
 from tests.scenarios.clients import ModernClient
 from tests.scenarios.gateway import Gateway, Site, running
 from tests.scenarios.in_process import cli
-from tests.scenarios.waiting import settle_on
 
 pytestmark = pytest.mark.xdist_group("scenario-policy")
 
@@ -229,8 +229,8 @@ def test_a_profile_is_rolled_out_to_a_share_compared_promoted_and_rolled_back(ga
     )
     assert (again["profile"]["version"], again["profile"]["rollout"]["version"]) == (2, 3)
     assert (third, back, ended["profile"].get("rollout")) == ([["desk.wait"]] * 2, [both, both], None)
-    settle_on(lambda: compared(gateway), [(1, 0, 1), (2, 1, 0)])
-    settle_on(lambda: offered_to_early(gateway), ["staged@2", "staged@3", "staged@2"])
+    eventually_equal(lambda: compared(gateway), [(1, 0, 1), (2, 1, 0)])
+    eventually_equal(lambda: offered_to_early(gateway), ["staged@2", "staged@3", "staged@2"])
 
 
 def test_a_candidate_comes_from_a_file_and_a_profile_without_one_has_nothing_to_promote(

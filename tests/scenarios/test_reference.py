@@ -16,11 +16,11 @@ from mcp.client import Transport
 from mcp.client.sse import sse_client
 from mcp.types import ListRootsResult
 
+from tests.eventually import eventually_equal
 from tests.scenarios import reference
 from tests.scenarios.gateway import ROOT, Gateway, Json, Site, run, running
 from tests.scenarios.stage_sse import LEGACY_PYTHON, check_legacy_python
 from tests.scenarios.tour import FEATURES, Visitor, by_name, plain, tour
-from tests.scenarios.waiting import settle_on
 
 pytestmark = [
     pytest.mark.xdist_group("scenario-reference"),
@@ -85,7 +85,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     site.place(*(reference.everything(site, server_id) for server_id in VISITS), *others)
     eras = {**dict.fromkeys([*VISITS, "own", "filesystem", "reader", "memory"], "legacy"), "git": "modern"}
     with running(site) as gateway:
-        settle_on(lambda: {name: gateway.health(name)["era"] for name in eras}, eras, 120)
+        eventually_equal(lambda: {name: gateway.health(name)["era"] for name in eras}, eras, 120)
         yield gateway
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.eventually import eventually
 from tests.scenarios.clients import LegacyClient
 from tests.scenarios.gateway import Gateway, Site, running
 from tests.scenarios.soak import rounds
 from tests.scenarios.tally import wait_listed
-from tests.scenarios.waiting import eventually
 
 KILLS = rounds(suite=3, soak=100)
 WRITERS = 4

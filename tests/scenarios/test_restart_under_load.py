@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from tests.eventually import eventually
 from tests.scenarios.busy import Crowd, crowd_of, open_crowd
 from tests.scenarios.gateway import Gateway, Site, running
 from tests.scenarios.soak import rounds
 from tests.scenarios.tally import TallyHttp, executed, open_tally_http, tally_child, wait_listed
-from tests.scenarios.waiting import eventually
 
 GATEWAY_RESTARTS = rounds(suite=1, soak=20)
 SERVER_RESTARTS = rounds(suite=1, soak=3)

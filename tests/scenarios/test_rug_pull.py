@@ -4,8 +4,8 @@ import json
 import sys
 from pathlib import Path
 
+from tests.eventually import eventually_equal
 from tests.scenarios.gateway import Gateway, Json, Site, running
-from tests.scenarios.waiting import settle_on
 
 RUG_SERVER = Path(__file__).with_name("rug_server.py")
 ROUNDS = 3
@@ -35,26 +35,26 @@ def test_ups_9_a_tool_that_changed_once_is_not_called_until_it_is_approved_again
     site.place(rug(site))
     with running(site) as gateway:
         client = gateway.modern()
-        settle_on(client.tools, ["rug.read", "rug.turn"])
+        eventually_equal(client.tools, ["rug.read", "rug.turn"])
         approved = gateway.cli("pins", "set", "rug")
         before = client.text("rug.read")
         texts, codes = [], []
         for _ in range(ROUNDS):
             last = described(gateway)
             client.text("rug.turn")
-            settle_on(lambda: described(gateway) != last, True)  # noqa: B023 (at once)
+            eventually_equal(lambda: described(gateway) != last, True)  # noqa: B023 (at once)
             texts.append(described(gateway))
             codes.append(client.call("rug.read")["error"]["code"])
-        settle_on(lambda: list(gateway.get("/admin/api/pins/rug")["changed"]), ["read"])
+        eventually_equal(lambda: list(gateway.get("/admin/api/pins/rug")["changed"]), ["read"])
         gateway.kill()
         gateway.check_gone()
     with running(site) as gateway:
         client = gateway.modern()
-        settle_on(client.tools, ["rug.turn"])
+        eventually_equal(client.tools, ["rug.turn"])
         refused = client.call("rug.read")
         diff = gateway.cli("pins", "diff", "rug")
         again = gateway.cli("pins", "set", "rug", "--tool", "read")
-        settle_on(client.tools, ["rug.read", "rug.turn"])
+        eventually_equal(client.tools, ["rug.read", "rug.turn"])
         after = client.text("rug.read")
 
     assert (approved.code, before, after) == (0, "done", "done")

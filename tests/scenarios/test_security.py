@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.eventually import eventually, eventually_equal
 from tests.scenarios.gateway import Gateway, Site, running
-from tests.scenarios.waiting import eventually, settle_on
 from toolgate.upstream.connection.secrets import BASE_ENVIRONMENT, NETWORK_ENVIRONMENT
 
 pytestmark = pytest.mark.xdist_group("scenario-security")
@@ -74,7 +74,9 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
             eventually(
                 lambda: all(any(one in text for text in received) for one in (HEADER_CANARY, AUTH_CANARY))
             )
-            settle_on(lambda: {gateway.health(name)["state"] for name in ("literal", "named")}, {"down"})
+            eventually_equal(
+                lambda: {gateway.health(name)["state"] for name in ("literal", "named")}, {"down"}
+            )
             yield gateway
 
 

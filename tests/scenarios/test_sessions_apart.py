@@ -1,7 +1,7 @@
 """`sharing = "per_session"` at a real gateway: each session has a child of its own, which ends with it."""
 
+from tests.eventually import eventually
 from tests.scenarios.gateway import Site, running
-from tests.scenarios.waiting import eventually
 
 
 def test_sessions_have_children_of_their_own_and_a_session_that_ends_ends_its_child(site: Site) -> None:

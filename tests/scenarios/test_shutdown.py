@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from tests.eventually import eventually, eventually_equal
 from tests.scenarios.clients import error_of
 from tests.scenarios.gateway import Gateway, Site, running
 from tests.scenarios.lines import Answer, Caller
-from tests.scenarios.waiting import eventually, settle_on
 
 IN_FLIGHT = 200
 
@@ -41,7 +41,7 @@ async def calls_over_the_end(gateway: Gateway, go_on: Path) -> list[Answer]:
             await caller.open()
         async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
             calls = [tasks.create_task(caller.call("one.wait", str(go_on))) for caller in callers]
-            await asyncio.to_thread(settle_on, lambda: in_flight(gateway), IN_FLIGHT)
+            await asyncio.to_thread(eventually_equal, lambda: in_flight(gateway), IN_FLIGHT)
             gateway.signal(signal.SIGTERM)
             await asyncio.to_thread(eventually, lambda: is_refused(gateway))
             go_on.touch()
@@ -56,7 +56,7 @@ def test_shu_2_a_second_signal_ends_a_gateway_whose_calls_hang(site: Site, numbe
     site.place(site.stage("one"), site.stage("deaf", "deaf", "helper=daemon"), site.stage("slow", "silent"))
     with running(site) as gateway, ThreadPoolExecutor() as threads:
         call = threads.submit(gateway.modern("/api/mcp?servers=one").call, "one.hang")
-        settle_on(lambda: in_flight(gateway), 1)
+        eventually_equal(lambda: in_flight(gateway), 1)
         eventually(lambda: gateway.health("deaf")["pid"])
         gateway.signal(number)
         eventually(lambda: is_refused(gateway))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.eventually import eventually, eventually_equal
 from tests.scenarios.gateway import STAGE_SERVER, Gateway, Site, running
-from tests.scenarios.waiting import eventually, settle_on
 
 NPX = ("memory", "files", "everything")
 UVX = ("git", "time")
@@ -66,14 +66,14 @@ def test_try_5_five_imported_servers_that_download_are_up_without_a_hand_on_them
     with running(site, environ=runners.environ) as gateway:
         imported = gateway.cli("servers", "import", str(runners.file()), "--allow", "*")
         downloading = dict.fromkeys((*NPX, *UVX), "starting")
-        settle_on(lambda: states(gateway), {"quick": "connected", **downloading})
+        eventually_equal(lambda: states(gateway), {"quick": "connected", **downloading})
         eventually(lambda: "downloading server-git" in gateway.health("git")["stderr_tail"])
         answered = gateway.modern().text("quick.pid")
         refused = gateway.modern().text("git.pid")
         listed, doctor = gateway.cli("servers", "list").out, gateway.cli("doctor").out
         shown = gateway.cli("servers", "get", "git").out
         runners.finish()
-        settle_on(lambda: set(states(gateway).values()), {"connected"})
+        eventually_equal(lambda: set(states(gateway).values()), {"connected"})
         answers = {one: gateway.modern().text(f"{one}.pid") for one in (*NPX, *UVX)}
         restarts = {one: gateway.health(one)["restarts"] for one in answers}
 
@@ -100,7 +100,7 @@ def test_a_server_that_cannot_start_shows_its_cause_what_it_printed_and_a_hint(s
     runner.chmod(0o755)
     site.place(site.server("broken", stdio={"command": str(runner), "args": ["-y", "no-such-server"]}))
     with running(site) as gateway:
-        settle_on(lambda: states(gateway), {"broken": "down"})
+        eventually_equal(lambda: states(gateway), {"broken": "down"})
         health = gateway.health("broken")
         shown, doctor = gateway.cli("servers", "get", "broken").out, gateway.cli("doctor").out
 

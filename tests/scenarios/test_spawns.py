@@ -7,8 +7,8 @@ import os
 import signal
 from pathlib import Path
 
+from tests.eventually import eventually, eventually_equal
 from tests.scenarios.gateway import Gateway, Json, Site, running
-from tests.scenarios.waiting import eventually, settle_on
 
 
 def spawns(gateway: Gateway, server_id: str) -> list[Json]:
@@ -35,7 +35,7 @@ def test_each_process_of_a_server_has_one_record_of_why_it_was_started(site: Sit
         os.kill(int(first.text("shared.pid")), signal.SIGKILL)
         eventually(lambda: len(pids(shared)) == 2 or first.call("shared.pid") is None)
         gateway.http.post("/admin/api/mcp/servers/shared/test", json={}).raise_for_status()
-        settle_on(lambda: len(spawns(gateway, "shared")), 3)
+        eventually_equal(lambda: len(spawns(gateway, "shared")), 3)
 
         reasons = [one.get("reason", "start") for one in spawns(gateway, "shared")]
         assert reasons == ["start", "start", "trial"]
@@ -54,4 +54,4 @@ def test_the_record_is_there_when_the_gateway_is_killed_as_soon_as_the_process_e
         gateway.kill()
     with running(site) as gateway:
         eventually(lambda: len(pids(started)) == 2)
-        settle_on(lambda: len(spawns(gateway, "silent")), 2, 60)
+        eventually_equal(lambda: len(spawns(gateway, "silent")), 2, 60)

@@ -10,10 +10,10 @@ from typing import Any
 
 import httpx2
 
+from tests.eventually import eventually, eventually_equal
 from tests.scenarios.clients import error_of
 from tests.scenarios.gateway import Gateway, Site, running
 from tests.scenarios.stage_sse import open_sse_stage
-from tests.scenarios.waiting import eventually, settle_on
 
 JSON_RPC = {"jsonrpc": "2.0"}
 
@@ -97,10 +97,10 @@ def test_ups_a_server_of_the_old_transport_comes_back_after_a_restart(site: Site
         site.place(site.server("far", transport="http_sse_legacy", http={"url": url}))
         with running(site) as gateway:
             client = gateway.modern("/api/mcp?tools=far.add")
-            settle_on(client.tools, ["far.add"])
+            eventually_equal(client.tools, ["far.add"])
             assert client.text("far.add", a=2, b=3) == "5"
             first.close()
-            settle_on(lambda: error_of(client.call("far.add", a=2, b=3)), "mcp_unavailable")
+            eventually_equal(lambda: error_of(client.call("far.add", a=2, b=3)), "mcp_unavailable")
             with open_sse_stage(int(httpx2.URL(url).port or 0)):
                 eventually(lambda: client.call("far.add", a=2, b=3)["result"].get("isError") is not True)
 

@@ -7,9 +7,9 @@ from contextlib import closing
 
 import pytest
 
+from tests.eventually import eventually_equal
 from tests.scenarios.gateway import Ran, Site, run, running
 from tests.scenarios.in_process import run_here
-from tests.scenarios.waiting import settle_on
 
 REFUSED_WITHIN_S = 60.0
 """That includes the start of the interpreter, on a machine that is busy with other tests."""
@@ -103,10 +103,10 @@ def test_another_program_reads_the_catalog_while_the_gateway_runs(site: Site) ->
     site.place(site.stage("one", "tools=echo,pid"))
     named = "SELECT full_name FROM tool_catalog ORDER BY full_name"
     with running(site) as gateway:
-        settle_on(lambda: gateway.health("one")["tools"], 2)
+        eventually_equal(lambda: gateway.health("one")["tools"], 2)
         uri = f"file:{site.data / 'registry.db'}?mode=ro"
         with closing(sqlite3.connect(uri, uri=True)) as reader:
-            settle_on(lambda: reader.execute(named).fetchall(), [("one.echo",), ("one.pid",)])
+            eventually_equal(lambda: reader.execute(named).fetchall(), [("one.echo",), ("one.pid",)])
 
 
 def test_sto_5_a_second_gateway_on_the_same_data_is_refused_until_the_first_is_gone(site: Site) -> None:

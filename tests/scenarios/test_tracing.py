@@ -14,6 +14,7 @@ from mcp import Client
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, use_span
 from wasmtime import wat2wasm
 
+from tests.eventually import eventually, eventually_equal
 from tests.scenarios.chat import Chat, put_task, put_upstream
 from tests.scenarios.clients import ACCEPT, LEGACY, META, MODERN
 from tests.scenarios.collector import Collector, Span, open_collector
@@ -21,7 +22,6 @@ from tests.scenarios.gateway import Gateway, Site, running
 from tests.scenarios.stage_http import Handler
 from tests.scenarios.test_invocations import Runs, add_task
 from tests.scenarios.test_sse import connected
-from tests.scenarios.waiting import eventually, settle_on
 from tests.upstream.responses_model import ResponsesScript, say
 from tests.upstream.responses_model import call as response_call
 from tests.upstream.scripted_model import calls, scripted_model, text
@@ -124,7 +124,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory, far: tuple[str, list[dict[st
             site, environ={"TOOLGATE_OTLP": json.dumps(otlp), "OTEL_BSP_SCHEDULE_DELAY": "20"}
         ) as gateway:
             put_task(gateway, "desk", {"mcp.enabled": True, "mcp.default_server_ids": ["stage"]})
-            settle_on(
+            eventually_equal(
                 lambda: sorted(gateway.modern().tools()),
                 ["far.echo", "new.meta", "stage.echo", "stage.fail", "stage.meta"],
             )
@@ -316,7 +316,7 @@ def test_a_run_of_a_guest_is_a_trace_with_what_it_calls(stage: Stage) -> None:
     )
     runs = Runs(stage.gateway.http)
     run = runs.begin("guest")
-    settle_on(lambda: runs.state(run), "succeeded")
+    eventually_equal(lambda: runs.state(run), "succeeded")
     root = eventually(lambda: next((one for one in stage.collector.spans if one.name == "run guest"), None))
     asked = eventually(
         lambda: next((one for one in stage.collector.spans if one.parent_id == root.span_id), None)
@@ -364,7 +364,7 @@ def test_sec_what_is_called_with_is_in_no_span_and_the_audit_has_the_trace(
     """SEC-1"""
     modern(stage, "stage.meta", caller.carried)
     stage.trace(caller, 2)
-    settle_on(lambda: stage.gateway.audit.count(f'"trace_id":"{caller.trace_id}"') >= 2, True)
+    eventually_equal(lambda: stage.gateway.audit.count(f'"trace_id":"{caller.trace_id}"') >= 2, True)
 
     assert not [body for body in stage.collector.raw if SECRET.encode() in body]
     assert {one["x-own"] for one in stage.collector.headers} == {"token of mine"}

@@ -2,13 +2,14 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final
 
 import pytest
 
+from tests.eventually import eventually_async
 from tests.package_kit import tool
 from tests.surfaces.rest_house import PINS, SERVERS, RestHouse, error_of, open_rest, stdio
 from tests.surfaces.test_rest_packages import installed
@@ -43,7 +44,7 @@ async def approve(house: RestHouse) -> dict[str, str]:
     digests = await listed(house)
     await house.put(GIT, {"tools": digests})
     await house.served()
-    await until(lambda: house.store.pinned._kept.keys() >= set(digests.values()))  # type: ignore[attr-defined]
+    await eventually_async(lambda: house.store.pinned._kept.keys() >= set(digests.values()))  # type: ignore[attr-defined]
     return digests
 
 
@@ -56,14 +57,8 @@ async def becomes(house: RestHouse, *tools: bytes) -> None:
     """The server lists `tools` from now on; returns when all that is found is recorded and served."""
     house.net["git"].tools = tools
     await house.post(f"{SERVERS}/git/refresh")
-    await until(lambda: not house.control.gateway.drift.unrecorded)
+    await eventually_async(lambda: not house.control.gateway.drift.unrecorded)
     await house.served()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 async def offered(house: RestHouse) -> list[str]:
@@ -109,7 +104,7 @@ async def test_what_changed_is_shown_line_by_line_also_when_it_has_changed_back(
         await becomes(house, OTHER_LOG, PUSH)
         changed = (await listed(house))["log"]
         away = await differences(house)
-        await until(lambda: changed in house.store.pinned._kept)  # type: ignore[attr-defined]
+        await eventually_async(lambda: changed in house.store.pinned._kept)  # type: ignore[attr-defined]
         await becomes(house, LOG, PUSH)
         back = await differences(house)
 
@@ -231,17 +226,17 @@ async def test_definitions_are_kept_as_long_as_a_pin_names_them() -> None:
         digests = await approve(house)
         await house.put(GIT, {"tools": {"push": digests["push"]}})
         await house.served()
-        await until(lambda: set(house.store.pinned._kept) == {digests["push"]})  # type: ignore[attr-defined]
+        await eventually_async(lambda: set(house.store.pinned._kept) == {digests["push"]})  # type: ignore[attr-defined]
         await house.ask("DELETE", GIT)
         await house.served()
-        await until(lambda: not house.store.pinned._kept)  # type: ignore[attr-defined]
+        await eventually_async(lambda: not house.store.pinned._kept)  # type: ignore[attr-defined]
 
 
 async def test_ups_9_a_package_is_held_to_what_its_manifest_declares() -> None:
     async with open_pinned() as house:
         house.net.servers["notes"].tools = (definition("echo", description="Echoes, and more."),)
         await installed(house)
-        await until(lambda: not house.control.gateway.drift.unrecorded)
+        await eventually_async(lambda: not house.control.gateway.drift.unrecorded)
         shown = (await house.get(f"{PINS}/notes/diff"))["tools"]
         lines = [line for line in shown[0]["diff"] if "description" in line]
 

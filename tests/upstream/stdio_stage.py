@@ -4,8 +4,7 @@ import asyncio
 import json
 import os
 import sys
-import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -120,12 +119,3 @@ def is_alive(pid: int) -> bool:
 def resident_bytes() -> int:
     """The memory of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
-
-
-async def until(condition: Callable[[], bool], within_s: float = 60.0) -> float:
-    """Wait for something outside this process; how long it took."""
-    started = time.monotonic()
-    while not condition():
-        assert time.monotonic() - started < within_s, "it did not come about in time"
-        await asyncio.sleep(0.01)
-    return time.monotonic() - started

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.eventually import eventually_async
 from tests.scenarios.soak import rounds
 from tests.upstream.stdio_stage import (
     FAULTY,
@@ -21,7 +22,6 @@ from tests.upstream.stdio_stage import (
     faulty,
     is_alive,
     resident_bytes,
-    until,
 )
 from toolgate.errors import ServerUnavailable
 from toolgate.upstream.connection.contract import StartFailed
@@ -158,7 +158,7 @@ async def test_chd_8_and_9_a_deaf_child_and_its_helpers_are_gone_by_six_seconds(
         await link.aclose()
         took_s = time.monotonic() - started
 
-        await until(lambda: not any(map(is_alive, pids)))
+        await eventually_async(lambda: not any(map(is_alive, pids)))
         assert took_s >= 4.0
         # The daemon had become the keeper's own child, as the first one was.
         assert len(parents) == 2
@@ -173,7 +173,7 @@ async def test_a_stop_goes_on_when_whoever_waits_for_it_is_cancelled() -> None:
         closing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await closing
-        await until(lambda: not is_alive(pid))
+        await eventually_async(lambda: not is_alive(pid))
 
 
 async def test_helpers_do_not_outlive_a_child_that_dies() -> None:
@@ -182,7 +182,7 @@ async def test_helpers_do_not_outlive_a_child_that_dies() -> None:
         helpers = [await call(link, "helper", kind=kind) for kind in ("group", "daemon", "daemon")]
         with pytest.raises(ServerUnavailable):
             await call(link, "die", status=0)
-        await until(lambda: not any(map(is_alive, helpers)))
+        await eventually_async(lambda: not any(map(is_alive, helpers)))
 
 
 async def test_closing_the_warden_stops_what_is_left() -> None:
@@ -208,7 +208,7 @@ async def test_a_keeper_that_is_killed_takes_its_child_and_all_helpers_with_it()
         ]
         other = await start(warden)
         os.kill(parent_of(pids[0]), signal.SIGKILL)
-        await until(lambda: not any(map(is_alive, pids)))
+        await eventually_async(lambda: not any(map(is_alive, pids)))
         async with asyncio.timeout(60):
             await listener.has_closed.wait()
 
@@ -227,9 +227,9 @@ async def test_a_warden_that_is_killed_takes_its_children_with_it_and_the_next_s
         ]
         old = parent_of(parent_of(pids[0]))
         os.kill(old, signal.SIGKILL)
-        await until(lambda: not is_alive(old))
+        await eventually_async(lambda: not is_alive(old))
         successor = await start(warden)
-        await until(lambda: not any(map(is_alive, pids)))
+        await eventually_async(lambda: not any(map(is_alive, pids)))
         async with asyncio.timeout(60):
             await listener.has_closed.wait()
 
@@ -352,7 +352,7 @@ async def test_chd_15_crash_cycles_leave_no_process_no_descriptor_and_little_mem
                 await call(link, "die", status=number % 256)
             with pytest.raises(StartFailed):
                 await StdioConnector(warden, Secrets({}))(command("/no/such"), Listener(), known_era=None)
-        await until(lambda: open_fds() == before and not children_of(supervisor))
+        await eventually_async(lambda: open_fds() == before and not children_of(supervisor))
 
         assert resident_bytes() - resident <= 20 * 1024 * 1024
 
@@ -407,6 +407,6 @@ async def test_shu_4_a_killed_node_leaves_no_child_and_no_grandchild(attempt: in
     supervisors = {parent_of(pid) for pid in family[::2]} | {parent_of(parent_of(family[0]))}
     node.kill()
     await node.wait()
-    await until(lambda: not any(map(is_alive, family)) and not any(map(is_running, supervisors)))
+    await eventually_async(lambda: not any(map(is_alive, family)) and not any(map(is_running, supervisors)))
 
     assert (len(family), len(supervisors)) == (6, 4)

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from tests.eventually import eventually_async
 from tests.upstream.faulty_http import FakeMcp, FaultyHttp, Peer, Request
 from tests.upstream.faulty_sse import Sse
 from tests.upstream.faulty_sse import opener as sse_opener
 from tests.upstream.faulty_sse import record_for as sse_record
 from tests.upstream.http_links import opener, params, record_for
-from tests.upstream.stdio_stage import until
 from toolgate.errors import ServerUnavailable
 from toolgate.upstream.pool.pool import Pool
 
@@ -84,8 +84,8 @@ async def test_a_server_that_ends_its_stream_after_each_answer_is_not_down() -> 
         await pool.settled(["there"])
         outcomes = []
         for _ in range(CALLS):
-            await until(lambda: pool.health()["there"].state != "starting")
+            await eventually_async(lambda: pool.health()["there"].state != "starting")
             outcomes.append(await call(pool))
-            await until(lambda: pool.health()["there"].state != "connected")
+            await eventually_async(lambda: pool.health()["there"].state != "connected")
 
     assert outcomes == ["sent"] * CALLS

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.contract.link_clients import SilentClient
+from tests.eventually import eventually_async
 from tests.upstream.faulty_http import FakeMcp, FaultyHttp, Peer, Request
 from tests.upstream.http_links import opener, params, record_for
-from tests.upstream.stdio_stage import until
 from tests.upstream.test_pool_pins import Watched
 from toolgate.errors import ServerUnavailable, ToolgateError, UnknownTool
 from toolgate.gateway.cluster.drift import DriftDetector
@@ -93,9 +93,9 @@ async def test_try_7_no_call_is_sent_in_a_new_session_before_it_was_listed(
         before = await call(pool, approved)
         rug.end_sessions(tool)
         early = [asyncio.ensure_future(call(pool, approved)) for _ in range(5)]
-        await until(lambda: len(server.seen("tools/list")) > 1)
+        await eventually_async(lambda: len(server.seen("tools/list")) > 1)
         late = [asyncio.ensure_future(call(pool, approved)) for _ in range(5)]
-        await until(lambda: pool.load().in_flight["one"] == 10)
+        await eventually_async(lambda: pool.load().in_flight["one"] == 10)
         slipped = executed(server, rug)
         rug.may_list.set()
         outcomes = {await one for one in (*early, *late)}

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from tests.contract.link_clients import SilentClient
+from tests.eventually import eventually_async
 from tests.upstream.faulty_http import FakeMcp, FaultyHttp
 from tests.upstream.http_links import opener as http_opener
 from tests.upstream.http_links import record_for
-from tests.upstream.stdio_stage import faulty, is_alive, said, tool, until
+from tests.upstream.stdio_stage import faulty, is_alive, said, tool
 from toolgate.errors import ServerUnavailable
 from toolgate.model.servers import Transport
 from toolgate.upstream.connection.contract import ClientChannel, Connector, PoolLimits
@@ -101,7 +102,7 @@ async def test_a_session_that_ends_ends_its_process_and_no_other() -> None:
     async with open_stage() as stage:
         ended, kept = await stage.call("pid", "a"), await stage.call("pid", "b")
         stage.pool.end_session("a")
-        await until(lambda: not is_alive(ended))
+        await eventually_async(lambda: not is_alive(ended))
 
         assert (await stage.call("pid", "b"), stage.session_links) == (kept, 1)
         assert await stage.call("pid", "a") not in (ended, kept)
@@ -110,7 +111,7 @@ async def test_a_session_that_ends_ends_its_process_and_no_other() -> None:
 async def test_a_process_that_its_session_does_not_use_is_ended() -> None:
     async with open_stage(limits=QUICK) as stage:
         pid = await stage.call("pid", "a")
-        await until(lambda: not is_alive(pid))
+        await eventually_async(lambda: not is_alive(pid))
 
         assert stage.session_links == 0
         assert is_alive(stage.pool.health()["faulty"].pid or 0)
@@ -120,7 +121,7 @@ async def test_a_changed_record_ends_the_processes_of_sessions() -> None:
     async with open_stage() as stage:
         pids = [await stage.call("pid", session) for session in ("a", "b")]
         stage.pool.apply({"faulty": replace(faulty("wordy=1"), sharing="per_session")})
-        await until(lambda: not any(map(is_alive, pids)))
+        await eventually_async(lambda: not any(map(is_alive, pids)))
 
         assert await stage.call("pid", "a") not in pids
 
@@ -151,7 +152,7 @@ async def test_a_child_that_died_between_calls_is_started_again_and_the_next_cal
     async with open_stage(sharing="shared") as stage:
         pid = await stage.call("pid")
         os.kill(pid, signal.SIGKILL)
-        await until(lambda: stage.pool.health()["faulty"].pid != pid)
+        await eventually_async(lambda: stage.pool.health()["faulty"].pid != pid)
 
         assert await stage.call("pid") != pid
 
@@ -169,7 +170,7 @@ async def test_shu_4_a_killed_node_leaves_no_process_of_a_session(tmp_path: Path
     family = [int(pid) for pid in pids.read_text().split()]
     node.kill()
     await node.wait()
-    await until(lambda: not any(map(is_alive, family)))
+    await eventually_async(lambda: not any(map(is_alive, family)))
 
     assert len(family) == 4
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.eventually import eventually_async
 from tests.scenarios.soak import rounds
 from tests.upstream.stdio_stage import (
     BIN,
@@ -24,7 +25,6 @@ from tests.upstream.stdio_stage import (
     resident_bytes,
     said,
     tool,
-    until,
 )
 from toolgate.errors import CallTimedOut, InvalidParams, ServerUnavailable
 from toolgate.upstream.connection.contract import MAX_MESSAGE_BYTES, RpcResponse
@@ -173,7 +173,7 @@ async def test_chd_4_a_child_that_dies_fails_all_its_calls_at_once_and_runs_none
         await call(link, "echo", text="all are in flight")
         calls.append(asyncio.ensure_future(call(link, "die", status=3)))
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
-        await until(lambda: not is_alive(pid))
+        await eventually_async(lambda: not is_alive(pid))
         with pytest.raises(ServerUnavailable, match="exited with status 3; nothing was sent"):
             await call(link, "echo", text="too late")
 
@@ -221,7 +221,7 @@ async def test_a_child_that_closes_a_pipe_is_ended(fd: int, reason: str) -> None
             await call_until_it_fails(link)
         async with asyncio.timeout(60):
             await listener.has_closed.wait()
-        await until(lambda: not is_alive(pid))
+        await eventually_async(lambda: not is_alive(pid))
 
     assert listener.closed == [reason]
 
@@ -271,7 +271,7 @@ async def test_chd_6_a_flood_on_stderr_blocks_nothing_and_its_end_is_kept() -> N
     async with open_link(faulty(), listener) as link:
         before = resident_bytes()
         answer = await call(link, "stderr", bytes=size, timeout_s=60)
-        await until(lambda: listener.stderr_bytes == size + len("\nlast words\n"))
+        await eventually_async(lambda: listener.stderr_bytes == size + len("\nlast words\n"))
         grown = resident_bytes() - before
 
     assert answer == "after stderr"

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.upstream.stdio_stage import faulty, said, tool, until
+from tests.eventually import eventually_async
+from tests.upstream.stdio_stage import faulty, said, tool
 from toolgate.errors import CallTimedOut, ServerBusy, ServerUnavailable
 from toolgate.model.servers import ServerBudgets
 from toolgate.upstream.connection.contract import PoolLimits
@@ -136,7 +137,7 @@ async def test_a_child_that_misbehaves_costs_nobody_else_an_answer(
 
 async def test_chd_1_a_child_that_always_exits_is_down_with_its_reason_and_the_other_serves() -> None:
     async with open_abused("dies=3", limits=PoolLimits()) as abused:
-        await until(lambda: abused.health.state == "down" and abused.health.restarts >= 4)
+        await eventually_async(lambda: abused.health.state == "down" and abused.health.restarts >= 4)
         with pytest.raises(ServerUnavailable, match="`bad` is down"):
             await abused.call("echo", text="x")
 
@@ -204,7 +205,7 @@ def is_call_of(message: Any, name: str) -> bool:
 
 async def test_ups_11_a_list_too_long_to_be_read_costs_the_other_child_nothing() -> None:
     async with open_abused("wordy=10000000", limits=PoolLimits()) as abused:
-        await until(lambda: abused.health.restarts >= 1)
+        await eventually_async(lambda: abused.health.restarts >= 1)
 
         assert await abused.answers_beside(100)
         assert abused.pool.tools()["good"].state == "ready"

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.upstream.stdio_stage import Listener, call, command, open_link, until
+from tests.eventually import eventually_async
+from tests.upstream.stdio_stage import Listener, call, command, open_link
 from toolgate.model.protocol import LIST_CHANGED
 
 pytestmark = pytest.mark.anyio
@@ -17,4 +18,6 @@ async def test_a_modern_server_is_asked_to_tell_of_changes_and_does() -> None:
     async with open_link(command(sys.executable, GROWING), listener) as link:
         assert (link.hello.era, link.hello.announces("tools", "listChanged")) == ("modern", True)
         assert await call(link, "grow") == "leaf_1"
-        await until(lambda: LIST_CHANGED["tools"] in [method for method, _ in listener.notifications])
+        await eventually_async(
+            lambda: LIST_CHANGED["tools"] in [method for method, _ in listener.notifications]
+        )

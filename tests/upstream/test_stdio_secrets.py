@@ -4,7 +4,8 @@ import sys
 
 import pytest
 
-from tests.upstream.stdio_stage import Listener, command, open_link, tool, until
+from tests.eventually import eventually_async
+from tests.upstream.stdio_stage import Listener, command, open_link, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -41,11 +42,11 @@ async def test_sec_9_a_childs_own_token_is_masked_in_errors_and_on_stderr() -> N
         error = await link.request("tools/call", tool("error"), timeout_s=60)
         tool_error = await link.request("tools/call", tool("tool_error"), timeout_s=60)
         await link.request("tools/call", tool("stderr"), timeout_s=60)
-        await until(lambda: b"was refused\n" in listener.stderr)
+        await eventually_async(lambda: b"was refused\n" in listener.stderr)
 
     assert error.error == b'{"code": -32000, "message": "401 for [redacted]"}'
     assert tool_error.result == b'{"isError":true,"content":[{"type": "text", "text": "[redacted]"}]}'
-    await until(lambda: listener.stderr.count(b"[redacted]") == 2)
+    await eventually_async(lambda: listener.stderr.count(b"[redacted]") == 2)
     assert TOKEN.encode() not in listener.stderr
 
 

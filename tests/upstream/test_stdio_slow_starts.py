@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.upstream.stdio_stage import FAULTY, Listener, call, command, open_opener, until
+from tests.eventually import eventually_async
+from tests.upstream.stdio_stage import FAULTY, Listener, call, command, open_opener
 from tests.upstream.test_stdio_start import methods
 from toolgate.upstream.connection.contract import StartFailed
 from toolgate.upstream.stdio.connector import StdioConnection, StdioConnector
@@ -46,7 +47,7 @@ async def opening(opener: StdioConnector, runner: Runner) -> AsyncIterator[async
     listener = Listener()
     task = asyncio.create_task(opener(command(str(runner.path)), listener, known_era=None))
     try:
-        await until(lambda: b"downloading" in listener.stderr)
+        await eventually_async(lambda: b"downloading" in listener.stderr)
         yield task
     finally:
         task.cancel()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.eventually import eventually_async
 from tests.upstream.stdio_stage import (
     Listener,
     call,
@@ -18,7 +19,6 @@ from tests.upstream.stdio_stage import (
     is_alive,
     open_link,
     open_opener,
-    until,
 )
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import Revision
@@ -122,7 +122,7 @@ async def test_chd_2_a_child_that_never_answers_is_killed_at_the_end_of_its_time
         with pytest.raises(StartFailed) as caught:
             await opener(faulty("silent", "deaf", f"pids={pids}"), listener, known_era=known_era)
         took_s = time.monotonic() - started
-        await until(lambda: not (pids.exists() and is_alive(int(pids.read_text()))))
+        await eventually_async(lambda: not (pids.exists() and is_alive(int(pids.read_text()))))
 
     assert str(caught.value) == "it did not get through its start within 1 s"
     assert (caught.value.state, caught.value.fatal) == ("list_timeout", False)
@@ -134,7 +134,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     async with open_opener() as opener:
         starting = asyncio.ensure_future(opener(faulty("silent", f"pids={pids}"), Listener(), known_era=None))
-        await until(lambda: pids.exists() and bool(pids.read_text()))
+        await eventually_async(lambda: pids.exists() and bool(pids.read_text()))
         starting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await starting

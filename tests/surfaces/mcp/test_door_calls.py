@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.eventually import eventually_async
 from tests.surfaces.mcp.house import JSON_HEADERS, META, MODERN, key, open_house, task
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record, text_result
 from toolgate.upstream.connection.contract import RpcResponse
@@ -23,12 +24,6 @@ async def hang(_members: dict[str, Any]) -> RpcResponse:
 def net_of(**handlers: Any) -> MemoryNet:
     tools = [definition("echo"), *(definition(name) for name in handlers)]
     return MemoryNet(one=MemoryServer(era="legacy", tools=tools, on_call=handlers))
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 @pytest.mark.requirement("002-101")
@@ -143,7 +138,7 @@ async def test_bud_8_a_client_that_goes_away_cancels_its_call() -> None:
     async with open_house(net_of(hang=hang), record("one", allowed_tools=("*",))) as house:
         await house.modern("/api/mcp", "tools/list")
         stream = house.open_modern("/api/mcp", "tools/call", {"name": "one.hang"})
-        await until(lambda: house.net["one"].in_flight)
+        await eventually_async(lambda: house.net["one"].in_flight)
         await stream.leave()
 
         assert house.net["one"].stopped_by == ["hang"]
@@ -166,7 +161,7 @@ async def test_a_legacy_client_takes_a_call_back() -> None:
     async with open_house(net_of(hang=hang), record("one", allowed_tools=("*",))) as house:
         session = await house.session("/api/mcp")
         running = asyncio.create_task(session.send("tools/call", {"name": "one.hang"}, request_id="7"))
-        await until(lambda: house.net["one"].in_flight)
+        await eventually_async(lambda: house.net["one"].in_flight)
         await session.notify("notifications/cancelled", {"requestId": 7})
         assert house.net["one"].in_flight == 1
         await session.notify("notifications/cancelled", {"requestId": "7"})
@@ -180,7 +175,7 @@ async def test_ending_a_session_ends_its_calls() -> None:
     async with open_house(net_of(hang=hang), record("one", allowed_tools=("*",))) as house:
         session = await house.session("/api/mcp")
         running = asyncio.create_task(session.call("one.hang"))
-        await until(lambda: house.net["one"].in_flight)
+        await eventually_async(lambda: house.net["one"].in_flight)
         await session.delete()
 
         assert (await running).json["error"]["data"]["code"] == "cancelled"
@@ -190,7 +185,7 @@ async def test_one_session_cannot_take_back_anothers_call() -> None:
     async with open_house(net_of(hang=hang), record("one", allowed_tools=("*",))) as house:
         session, other = await house.session("/api/mcp"), await house.session("/api/mcp")
         running = asyncio.create_task(session.send("tools/call", {"name": "one.hang"}, request_id=7))
-        await until(lambda: house.net["one"].in_flight)
+        await eventually_async(lambda: house.net["one"].in_flight)
         await other.notify("notifications/cancelled", {"requestId": 7})
 
         assert house.net["one"].in_flight == 1

@@ -1,12 +1,12 @@
 """UPS-9: a tool that changes after it was approved is out of reach at once, until it is approved again."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tests.eventually import eventually_async
 from tests.surfaces.mcp.house import House, open_house
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record, text_result
 from toolgate.audit.events import DefinitionChanged
@@ -54,12 +54,6 @@ async def becomes(house: House, *tools: bytes) -> None:
     house.net["one"].tools = tools
     await house.gateway.servers.refresh("one")
     await asyncio.sleep(0)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0)
 
 
 def drifts(house: House) -> list[tuple[str, str, str, str]]:
@@ -211,7 +205,7 @@ async def test_ups_9_a_call_that_waits_while_its_tool_changes_is_not_sent() -> N
         streams = [
             house.open_modern(URL, "tools/call", {"name": f"one.{name}"}) for name in ("other", "read")
         ]
-        await until(lambda: house.gateway.servers.load().queued == {"one": 1})
+        await eventually_async(lambda: house.gateway.servers.load().queued == {"one": 1})
         changed = check_tools("one", tools_of({"description": "Other."}))[0]
         supervised = house.gateway.servers._servers["one"]  # type: ignore[attr-defined]
         supervised._discovery.tools = replace(supervised.tools, tools=changed)

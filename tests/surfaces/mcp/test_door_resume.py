@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from tests.eventually import eventually_async
 from tests.surfaces.mcp.house import House, LegacyClient, Stream, open_house
 from tests.surfaces.mcp.test_door import GIT, NOTES, world
-from tests.surfaces.mcp.test_door_calls import until
 from tests.surfaces.mcp.test_sse import settled
 from tests.upstream.memory_link import definition, record
 from toolgate.gateway.auth.identity import LOCAL_ADMIN
@@ -134,7 +134,7 @@ async def test_a_session_that_ends_ends_its_stream_and_what_servers_keep_for_it(
         assert len(links) == shared + 1
         await session.delete()
         await stream.whole()
-        await until(lambda: len(links) == shared)
+        await eventually_async(lambda: len(links) == shared)
 
         assert len(house.gateway.subscriptions) == 0
 

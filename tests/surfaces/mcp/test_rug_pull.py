@@ -14,8 +14,9 @@ from typing import Any, Final
 
 import pytest
 
+from tests.eventually import eventually_async
 from tests.surfaces.mcp.house import House, open_house
-from tests.surfaces.mcp.test_door_pins import CHANGES, tools_of, until
+from tests.surfaces.mcp.test_door_pins import CHANGES, tools_of
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, text_result
 from toolgate.errors import UnknownTool
 from toolgate.gateway.scope.caller import Caller, Trace
@@ -122,7 +123,7 @@ async def test_ups_9_no_call_of_a_tool_arrives_once_it_was_seen_to_differ(
                     approve(house)
                     for _ in callers:
                         turns.release()
-                    await until(lambda: spy.arrived["read"] > before)  # noqa: B023 (at once)
+                    await eventually_async(lambda: spy.arrived["read"] > before)  # noqa: B023 (at once)
             for caller in callers:
                 caller.cancel()
 

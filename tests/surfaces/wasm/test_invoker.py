@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.eventually import eventually_async
 from tests.surfaces.wasm.node_stage import ADA, open_node, runnable
 from tests.upstream.memory_link import record
-from tests.upstream.stdio_stage import until
 from toolgate.errors import ControlUnavailable
 from toolgate.model.invocations import (
     MAX_LOG_LINES,
@@ -65,7 +65,7 @@ async def test_what_a_server_keeps_for_a_run_ends_with_it(tmp_path: Path) -> Non
         server = node.house.net["one"]
         for _ in range(3):
             await node.ended(await node.begin("call"))
-        await until(lambda: len(server.links) == 1)  # the one by which it is listed
+        await eventually_async(lambda: len(server.links) == 1)  # the one by which it is listed
 
     assert len(server.calls) == 3
 
