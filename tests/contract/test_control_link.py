@@ -14,13 +14,13 @@ from tests.grpc_loop import run_dry
 from tests.registry.control_play import MemoryControl
 from tests.scenarios.soak import rounds
 from tests.scenarios.wires import open_wire
+from tests.surfaces.rest_house import open_control_plane
 from tests.upstream.certificates import Authority
 from tests.upstream.memory_link import MemoryNet, pool_of
 from toolgate.audit.log.writer import AuditLog, MemorySink
 from toolgate.errors import Compacted, ControlUnavailable, Unauthenticated
 from toolgate.gateway.auth.identity import Identities, hash_key
 from toolgate.gateway.gateway import Gateway
-from toolgate.govern.control import Control
 from toolgate.model.principals import Key
 from toolgate.model.reports import Definitions, NodeReport, ServerReport
 from toolgate.model.revisions import ChangeBatch, RecordWrite
@@ -77,8 +77,11 @@ async def open_control(store: MemoryStore) -> AsyncIterator[ControlConnection]:
         )
         identities = Identities(admin_key=None, trusts_local=False, clock_s=lambda: 0.0)
         identities.apply({"n": Key(key_id="n", sha256=hash_key(KEY), role="node")})
-        control = Control(gateway=gateway, store=store, identities=identities, clock_ms=lambda: 0)
-        async with open_grpc_server(control, "127.0.0.1:0") as target, opened(target) as link:
+        async with (
+            open_control_plane(store, gateway, identities) as control,
+            open_grpc_server(control, "127.0.0.1:0") as target,
+            opened(target) as link,
+        ):
             yield link
 
 

@@ -23,12 +23,12 @@ from tests.postgres import shared_server
 from tests.scenarios.ports import own_address
 from tests.scenarios.soak import rounds
 from tests.scenarios.wires import Wire, open_wire
+from tests.surfaces.rest_house import open_control_plane
 from tests.upstream.memory_link import MemoryNet, pool_of
 from toolgate.audit.log.writer import AuditLog, MemorySink
 from toolgate.errors import StorageUnavailable
 from toolgate.gateway.auth.identity import Identities, hash_key
 from toolgate.gateway.gateway import Gateway
-from toolgate.govern.control import Control
 from toolgate.model.principals import Key
 from toolgate.model.reports import Definitions, NodeReport
 from toolgate.model.revisions import ChangeBatch, RecordList, RecordWrite
@@ -104,8 +104,10 @@ async def serving(store: Store, address: str) -> AsyncIterator[None]:
         )
         identities = Identities(admin_key=None, trusts_local=False, clock_s=lambda: 0.0)
         identities.apply({"n": Key(key_id="n", sha256=hash_key(KEY), role="node")})
-        control = Control(gateway=gateway, store=store, identities=identities, clock_ms=lambda: 0)
-        async with open_grpc_server(control, address):
+        async with (
+            open_control_plane(store, gateway, identities) as control,
+            open_grpc_server(control, address),
+        ):
             yield
 
 

@@ -146,19 +146,19 @@ async def test_a_browser_is_sent_to_no_place_but_one_of_the_web(issuer: Issuer, 
     issuer.metadata |= {"authorization_endpoint": url}
     async with logging_in(issuer) as login:
         with pytest.raises(IssuerUnavailable, match="authorization_endpoint"):
-            await login.authorization_endpoint()
+            await login.describe()
 
 
 async def test_an_issuer_of_another_name_is_not_believed(issuer: Issuer) -> None:
     issuer.metadata |= {"issuer": "https://other.example"}
     async with logging_in(issuer, jwks_url=f"{issuer.url}/keys") as login:
         with pytest.raises(IssuerUnavailable):
-            await login.authorization_endpoint()
+            await login.describe()
 
 
 async def test_an_answer_past_its_size_is_not_read(issuer: Issuer) -> None:
     async with logging_in(issuer) as login:
-        await login.authorization_endpoint()
+        await login.describe()
         issuer.padding = 300 * 1024
         with pytest.raises(IssuerUnavailable, match="cannot be asked for a token"):
             await login.redeem(agreed(issuer), code_verifier=VERIFIER, redirect_uri=BACK)

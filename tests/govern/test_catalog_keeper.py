@@ -34,8 +34,8 @@ def net_of(**servers: tuple[bytes, ...]) -> MemoryNet:
 
 
 def keeper_of(house: RestHouse) -> CatalogProjection:
-    assert house.control.keeper is not None
-    return house.control.keeper
+    assert house.control.catalog is not None
+    return house.control.catalog
 
 
 async def until(keeper: CatalogProjection, shown: dict[str, list[str]]) -> None:

@@ -6,25 +6,30 @@ import json
 import re
 import socket
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpx2
+from sqlalchemy import Connection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tests.upstream.memory_link import MemoryNet, pool_of
 from toolgate.app.components import wall_clock_ms
 from toolgate.audit.events import AdminRecorded
+from toolgate.audit.index.index import AuditIndex, IndexFile
+from toolgate.audit.index.tables import prepare_tables
 from toolgate.audit.log.writer import AuditLog, MemorySink
 from toolgate.catalog.rows import CatalogQuality
 from toolgate.gateway.auth.identity import Identities, hash_key
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.search.index import HybridIndex
+from toolgate.govern.approval_webhook import ApprovalWebhook, BodySigner
 from toolgate.govern.catalog_projection import CatalogProjection
 from toolgate.govern.control import Control
+from toolgate.model.chat import ChatUpstream
 from toolgate.model.principals import Role
 from toolgate.model.revisions import Kind, RecordWrite
 from toolgate.model.snapshot import Snapshot
@@ -33,6 +38,7 @@ from toolgate.packages.modules import ModuleStore
 from toolgate.packages.objects import open_object_store
 from toolgate.packages.uploads import UploadStore
 from toolgate.policy.scope import ScopeLimits
+from toolgate.registry.files.reload import DirectoryLoader
 from toolgate.registry.memory import MemoryStore
 from toolgate.registry.records.codec import ID_FIELDS
 from toolgate.registry.replication.state import watch_registry
@@ -42,8 +48,12 @@ from toolgate.surfaces.http.server import HttpServer
 from toolgate.surfaces.rest.app import ENDPOINTS, rest_app
 from toolgate.surfaces.rest.framework.openapi import describe_api
 from toolgate.telemetry import Metrics
+from toolgate.upstream.http.egress import Egress
+from toolgate.upstream.http.fetch import Fetcher
+from toolgate.upstream.models.client import ModelTrial
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 BASE_URL: Final = "http://127.0.0.1:8080"
 NOW_MS: Final = 1_700_000_000_000
@@ -159,9 +169,9 @@ class RestHouse:
     async def cataloged(self) -> None:
         """Returns when the catalog shows what is served."""
         await self.served()
-        assert self.control.keeper is not None
-        for server_id in self.control.keeper.server_ids():
-            await self.control.keeper.make(server_id)
+        assert self.control.catalog is not None
+        for server_id in self.control.catalog.server_ids():
+            await self.control.catalog.make(server_id)
 
     @property
     def audited(self) -> list[AdminRecorded]:
@@ -178,13 +188,16 @@ def error_of(answer: httpx2.Response) -> tuple[int, str]:
 async def open_rest(
     net: MemoryNet | None = None,
     *,
-    loader: Any = None,
+    services: Sequence[object] | None = None,
     trusts_local: bool = True,
     store: Store | None = None,
     summary_fallback: float | None = None,
     **parts: Any,
 ) -> AsyncIterator[RestHouse]:
-    """A house with a key for each role, and nothing else in its registry. `parts` are those of `Control`."""
+    """A house with a key for each role, and nothing else in its registry. `parts` are those of `Control`.
+
+    `services` are those that not every process has. Unless given: an empty directory, and a webhook.
+    """
     net = net or MemoryNet()
     store = store or MemoryStore(lambda: NOW_MS)
     sink = MemorySink()
@@ -192,12 +205,12 @@ async def open_rest(
     def changed(server_id: str) -> None:
         gateway.on_tools_changed(server_id)
 
-    async with pool_of(net, on_change=changed) as pool, package_parts() as kept:
+    async with pool_of(net, on_change=changed) as pool, control_parts() as defaults:
         gateway = Gateway(
             pool, AuditLog(sink), metrics=Metrics(), limits=ScopeLimits(max_tools=8), snapshot=Snapshot()
         )
         identities = Identities(admin_key=None, trusts_local=trusts_local, clock_s=lambda: NOW_MS / 1000)
-        parts = kept | parts
+        parts = defaults | parts
         keeper = CatalogProjection(
             store,
             gateway,
@@ -210,9 +223,8 @@ async def open_rest(
             gateway=gateway,
             store=store,
             identities=identities,
-            loader=loader,
             clock_ms=lambda: NOW_MS,
-            **({"keeper": keeper} | parts),
+            **({"catalog": keeper} | parts),
         )
 
         async def follow() -> None:
@@ -220,7 +232,9 @@ async def open_rest(
                 identities.apply(state.keys)
                 gateway.apply(state)
 
-        app = rest_app(control)
+        if services is None:
+            services = (DirectoryLoader(store, parts["data_dir"] / "servers"), webhook_of(store))
+        app = rest_app(control, services=services)
         transport = httpx2.ASGITransport(app=_begun(app))
         async with asyncio.TaskGroup() as tasks:
             following = tasks.create_task(follow())
@@ -254,16 +268,77 @@ async def listening(house: RestHouse) -> AsyncIterator[int]:
             stopping.set()
 
 
+class LazyIndexFile:
+    """An audit index that costs nothing until a test queries it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: IndexFile | None = None
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        return self._open().read(work)
+
+    def change(self, work: Callable[[Connection], T]) -> T:
+        return self._open().change(work)
+
+    def _open(self) -> IndexFile:
+        if self._file is None:
+            file = IndexFile(self._path)
+            file.prepare(prepare_tables)
+            self._file = file
+        return self._file
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+async def _try_no_models(_upstream: ChatUpstream) -> ModelTrial:
+    return ModelTrial(took_ms=0, error="nothing listens there")
+
+
+def webhook_of(store: Store, signer: BodySigner | None = None) -> ApprovalWebhook:
+    """A webhook whose receiver decides later on: nothing is sent to it."""
+    return ApprovalWebhook(
+        "https://receiver.example/",
+        signer or BodySigner("w" * 48, lambda: NOW_MS),
+        approvals=store.approvals,
+        audit=AuditLog(MemorySink()),
+        fetcher=Fetcher(Egress(allow_private=True)),
+        own_url=str,
+    )
+
+
 @asynccontextmanager
-async def package_parts() -> AsyncIterator[dict[str, Any]]:
-    """Where packages are kept, in a directory of their own."""
+async def open_control_plane(
+    store: Store, gateway: Gateway, identities: Identities
+) -> AsyncIterator[Control]:
+    """A control plane with nothing in it, over `store`."""
+    async with control_parts() as parts:
+        catalog = CatalogProjection(
+            store, gateway, searching=HybridIndex(), clock_ms=lambda: 0, artifacts=parts["artifacts"]
+        )
+        yield Control(
+            gateway=gateway, store=store, identities=identities, clock_ms=lambda: 0, catalog=catalog, **parts
+        )
+
+
+@asynccontextmanager
+async def control_parts() -> AsyncIterator[dict[str, Any]]:
+    """What a `Control` is made of, its files in a directory of their own."""
     with tempfile.TemporaryDirectory() as directory:
         objects = open_object_store(f"{directory}/artifacts", {})
-        yield {
-            "artifacts": ArtifactStore(objects, clock_ms=wall_clock_ms),
-            "modules": ModuleStore(objects),
-            "uploads": UploadStore(objects, Path(directory, "incoming"), clock_ms=wall_clock_ms),
-        }
+        file = LazyIndexFile(Path(directory, "audit.db"))
+        async with AuditIndex(file) as index:
+            yield {
+                "artifacts": ArtifactStore(objects, clock_ms=wall_clock_ms),
+                "modules": ModuleStore(objects),
+                "uploads": UploadStore(objects, Path(directory, "incoming"), clock_ms=wall_clock_ms),
+                "data_dir": Path(directory),
+                "audit_index": index,
+                "try_models": _try_no_models,
+            }
+        file.close()
 
 
 class _Enough(Exception):

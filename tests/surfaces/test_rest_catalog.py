@@ -140,7 +140,7 @@ async def test_a_search_right_after_a_start_answers_with_what_is_indexed_and_say
         await furnish(house)
         ready = await house.get("/api/catalog/search?q=excel")
         monkeypatch.setattr("toolgate.govern.catalog.INDEXED_S", 0.01)
-        keeper = house.control.keeper
+        keeper = house.control.catalog
         assert keeper is not None
         keeper._indexed.clear()  # as before all that the table had is indexed
         early = await house.get("/api/catalog/search?q=excel")
@@ -349,13 +349,6 @@ async def test_a_package_of_which_nothing_is_known_is_there_without_a_tool() -> 
         assert [one["fullName"] for one in (await house.get("/api/catalog/search?q=old"))["tools"]] == [
             "old.*"
         ]
-
-
-async def test_where_no_catalog_is_kept_there_is_none() -> None:
-    async with open_rest(keeper=None) as house:
-        for path in ("", "/search", "/data", "/data/tools"):
-            assert error_of(await house.ask("GET", f"/api/catalog{path}")) == (404, "not_found")
-        assert error_of(await house.ask("POST", "/admin/api/catalog/backfill")) == (404, "not_found")
 
 
 async def test_more_reaches_than_are_remembered_are_answered_all_the_same(

@@ -213,7 +213,7 @@ async def test_a_server_that_cannot_be_listed_is_shown_as_it_was_known(allowed: 
         await house.seed(server=[described("open", allowed_tools=[allowed])], key=[key()])
         await house.cataloged()
         listed = await everything(house)
-        store, keeper = house.store, house.control.keeper
+        store, keeper = house.store, house.control.catalog
         assert keeper is not None
         rows = await store.catalog.rows("open")
     net = net_of("open")
@@ -221,11 +221,11 @@ async def test_a_server_that_cannot_be_listed_is_shown_as_it_was_known(allowed: 
     async with open_rest(net, trusts_local=False) as house:
         await house.seed(server=[described("open", allowed_tools=[allowed])], key=[key()])
         await house.cataloged()
-        assert house.control.keeper is not None
+        assert house.control.catalog is not None
         (made_from,) = (await house.store.catalog.made_from()).values()
         await house.store.catalog.replace("open", rows, made_from=f"{made_from.rpartition(':')[0]}:earlier")
         async with asyncio.timeout(60):
-            while len(house.control.keeper.rows["open"]) < 2:
+            while len(house.control.catalog.rows["open"]) < 2:
                 await asyncio.sleep(0)
         unlisted = await everything(house)
 
@@ -255,18 +255,18 @@ async def test_callers_of_two_versions_do_not_share_what_they_see_while_a_rollou
         )
         await house.cataloged()
         control = house.control
-        assert control.keeper is not None
+        assert control.catalog is not None
         callers = {one: principal_of(control.gateway.snapshot.keys[one]) for one in (inside, outside)}
         async with control.visibility.turn:
             waiting = asyncio.create_task(
-                control.visibility.of(control.gateway, control.keeper, callers[outside])
+                control.visibility.of(control.gateway, control.catalog, callers[outside])
             )
             await asyncio.sleep(0)
             await house.seed(profile=[profile(50)])
             await house.cataloged()
 
         assert set((await waiting).rows) == {"open.shown"}
-        seen = await control.visibility.of(control.gateway, control.keeper, callers[inside])
+        seen = await control.visibility.of(control.gateway, control.catalog, callers[inside])
         assert set(seen.rows) == {"open.shown", "open.hidden"}
 
 

@@ -212,7 +212,7 @@ async def test_thousands_of_changes_leave_the_loop_to_others() -> None:
 @pytest.mark.requirement("000-37")
 async def test_where_plans_are_required_a_change_is_made_as_it_was_shown_or_not_at_all() -> None:
     sent = task("review", default_server_ids=["git"])
-    async with open_rest(terms=OperatorPolicy(requires_plan=True)) as house:
+    async with open_rest(operator_policy=OperatorPolicy(requires_plan=True)) as house:
         await house.seed(server=[http("git")])
         unplanned = await house.ask("PUT", f"{TASKS}/review", sent)
         plan = (await house.post(PLAN, change("task", "review", sent)))["id"]
@@ -232,7 +232,7 @@ async def test_where_plans_are_required_a_change_is_made_as_it_was_shown_or_not_
 
 
 async def test_a_rollback_can_be_looked_at_before_it_is_made_and_shows_no_secret() -> None:
-    async with open_rest(terms=OperatorPolicy(requires_plan=True)) as house:
+    async with open_rest(operator_policy=OperatorPolicy(requires_plan=True)) as house:
         await house.seed(server=[stdio("git", stdio={"command": "serve", "args": ["--token", CANARY]})])
         await house.seed(server=[stdio("git", display_name="Git")])
         revision = {"revision": house.store.revision - 1}

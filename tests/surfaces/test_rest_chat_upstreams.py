@@ -146,7 +146,7 @@ async def test_what_is_wrong_with_a_chat_upstream_is_refused_by_its_field(
 async def test_a_chat_upstream_is_only_where_the_operator_lets_the_gateway_connect(
     egress: Egress, base_url: str
 ) -> None:
-    async with open_rest(terms=OperatorPolicy(egress=egress)) as house:
+    async with open_rest(operator_policy=OperatorPolicy(egress=egress)) as house:
         answer = await house.ask("PUT", LOCAL, chat_upstream("local", base_url=base_url))
         tried = await house.ask("POST", f"{LOCAL}/test", chat_upstream("local", base_url=base_url))
 
@@ -231,7 +231,7 @@ async def test_what_a_chat_upstream_was_is_told_and_can_be_had_again() -> None:
 
 
 async def test_a_plan_of_a_chat_upstream_changes_no_task_and_holds_the_change_to_what_it_showed() -> None:
-    async with open_rest(terms=OperatorPolicy(requires_plan=True)) as house:
+    async with open_rest(operator_policy=OperatorPolicy(requires_plan=True)) as house:
         await house.seed(task=[task("review")], chat_upstream=[chat_upstream("old")])
         change = {"kind": "chat_upstream", "id": "local", "body": chat_upstream("local")}
         plan = await house.post("/admin/api/plan", {"changes": [change], "prune": False})

@@ -58,7 +58,7 @@ async def test_files_are_named_for_the_platform_of_the_one_who_asks() -> None:
 async def test_sec_3_a_key_is_named_where_one_is_needed_and_never_shown(
     query: str, key: str | None, door_url: str | None, *, needs_key: bool
 ) -> None:
-    async with open_rest(door_url=lambda: door_url) as house:
+    async with open_rest(client_url=lambda: door_url) as house:
         answer = await house.ask("GET", CONNECT + query, key=key and secret_of(key))
 
         door = GatewayEndpoint(name="toolgate", url=f"{door_url or BASE_URL}/api/mcp", needs_key=needs_key)

@@ -9,12 +9,9 @@ import httpx2
 import pytest
 
 from tests.contract.approval_samples import ASKED, question
-from tests.surfaces.rest_house import NOW_MS, RestHouse, error_of, open_rest, secret_of
-from toolgate.audit.log.writer import AuditLog, MemorySink
-from toolgate.govern.approval_webhook import SIGNATURE, ApprovalWebhook, BodySigner
+from tests.surfaces.rest_house import NOW_MS, RestHouse, error_of, open_rest, secret_of, webhook_of
+from toolgate.govern.approval_webhook import SIGNATURE, BodySigner
 from toolgate.registry.memory import MemoryStore
-from toolgate.upstream.http.egress import Egress
-from toolgate.upstream.http.fetch import Fetcher
 
 pytestmark = pytest.mark.anyio
 
@@ -28,15 +25,8 @@ APPROVED: Final = {"approval_id": A, "decision": "approved", "by": "bob", "reaso
 async def told(*, is_set: bool = True) -> AsyncIterator[RestHouse]:
     """A house with two questions, and a receiver that was told of them."""
     store = MemoryStore(lambda: NOW_MS)
-    webhook = ApprovalWebhook(
-        "https://receiver.example/",
-        SIGNER,
-        approvals=store.approvals,
-        audit=AuditLog(MemorySink()),
-        fetcher=Fetcher(Egress(allow_private=True)),
-        own_url=str,
-    )
-    async with open_rest(store=store, webhook=webhook if is_set else None) as house:
+    services = [webhook_of(store, SIGNER)] if is_set else []
+    async with open_rest(store=store, services=services, trusts_local=False) as house:
         await store.approvals.ask(ASKED, new_id=A)
         await store.approvals.ask(question(tool="other"), new_id=B)
         yield house

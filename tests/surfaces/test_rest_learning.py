@@ -44,7 +44,7 @@ async def opened(
 ) -> AsyncIterator[tuple[RestHouse, AuditIndex]]:
     async with (
         open_sqlite_index(directory / "audit.db") as index,
-        open_rest(world(), audit_index=index, terms=OperatorPolicy(requires_plan=True)) as house,
+        open_rest(world(), audit_index=index, operator_policy=OperatorPolicy(requires_plan=True)) as house,
     ):
         await add(index, *events)
         bound = {"key_id": "bound", "role": "agent", "sha256": hash_key("tg_b" * 12)}

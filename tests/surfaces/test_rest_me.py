@@ -59,7 +59,7 @@ async def test_elsewhere_nobody_is_told_anything_without_a_key() -> None:
 
 
 async def test_what_this_process_demands_and_can_do_is_told() -> None:
-    async with open_rest(terms=OperatorPolicy(requires_plan=True), calls_tools=False) as house:
+    async with open_rest(operator_policy=OperatorPolicy(requires_plan=True), calls_tools=False) as house:
         me = await house.get(ME)
 
     assert (me["require_plan"], me["calls_tools"]) == (True, False)

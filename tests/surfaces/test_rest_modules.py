@@ -181,12 +181,6 @@ async def test_a_task_whose_module_was_lost_can_still_be_changed_and_rolled_back
     assert refusal(back)["code"] == "invalid_record"
 
 
-async def test_a_process_that_keeps_no_modules_takes_no_task_that_names_one() -> None:
-    async with open_rest(modules=None) as house:
-        assert refusal(await house.ask("PUT", f"{TASKS}/job", body()))["code"] == "invalid_record"
-        assert refusal(await house.ask("GET", MODULES))["code"] == "not_found"
-
-
 async def test_secrets_of_a_workload_are_hidden_and_come_back_unchanged() -> None:
     """SEC-1"""
     secret = {"API_TOKEN": CANARY, "MODE": "fast"}

@@ -265,7 +265,7 @@ def test_the_namespace_is_the_gateways_host_reversed(url: str, expected: str) ->
 
 
 async def test_names_and_urls_are_those_of_the_door_where_that_is_elsewhere() -> None:
-    async with open_rest(world(), door_url=lambda: "https://tools.example.com") as house:
+    async with open_rest(world(), client_url=lambda: "https://tools.example.com") as house:
         await furnish(house)
         answer = await house.get(f"{LISTED}/com.example.tools/git/versions/latest")
 

@@ -256,7 +256,7 @@ async def test_a_dry_run_shows_diff_and_plan_of_what_was_not_even_uploaded_and_i
 
 
 async def test_where_plans_are_required_installing_and_uninstalling_need_theirs() -> None:
-    async with open_rest(terms=OperatorPolicy(requires_plan=True)) as house:
+    async with open_rest(operator_policy=OperatorPolicy(requires_plan=True)) as house:
         await publish(house)
         path = f"{PACKAGES}/notes"
         refused = await install(house)
@@ -271,7 +271,7 @@ async def test_where_plans_are_required_installing_and_uninstalling_need_theirs(
 
 
 async def test_what_the_operator_allows_to_run_holds_for_packages() -> None:
-    async with open_rest(terms=OperatorPolicy(allowed_commands=("uvx",))) as house:
+    async with open_rest(operator_policy=OperatorPolicy(allowed_commands=("uvx",))) as house:
         await publish(house)
         answer = await install(house)
 

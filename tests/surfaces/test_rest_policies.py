@@ -268,7 +268,7 @@ async def test_a_reload_applies_the_files_and_a_dry_run_only_says_what_it_would_
     store, noted = MemoryStore(lambda: 0), []
     loader = DirectoryLoader(store, tmp_path, on_applied=lambda report, by: noted.append((report, by)))
     (tmp_path / "git.toml").write_text(GIT_FILE)
-    async with open_rest(store=store, loader=loader) as house:
+    async with open_rest(store=store, services=[loader]) as house:
         dry = await house.post(f"{RELOAD}?dry_run=true")
         untouched = store.revision
         added = await house.post(RELOAD, {})
@@ -293,7 +293,7 @@ async def test_changing_a_server_that_comes_from_a_file_is_told_to_last_only_unt
     store = MemoryStore(lambda: 0)
     loader = DirectoryLoader(store, tmp_path)
     (tmp_path / "git.toml").write_text(GIT_FILE)
-    async with open_rest(store=store, loader=loader) as house:
+    async with open_rest(store=store, services=[loader]) as house:
         await house.post(RELOAD)
         answer = await house.put(f"{SERVERS}/git", http("git"))
 
@@ -302,7 +302,7 @@ async def test_changing_a_server_that_comes_from_a_file_is_told_to_last_only_unt
 
 async def test_a_reload_without_a_directory_or_with_another_query_is_refused(tmp_path: Path) -> None:
     loader = DirectoryLoader(MemoryStore(lambda: 0), tmp_path / "gone")
-    async with open_rest() as house, open_rest(loader=loader) as other:
+    async with open_rest(services=()) as house, open_rest(services=[loader]) as other:
         answers = [
             await house.ask("POST", RELOAD),
             await other.ask("POST", RELOAD),

@@ -91,7 +91,7 @@ def _is_child(pid: str) -> bool:
     ],
 )
 async def test_adm_3_what_may_not_be_saved_is_never_started(draft: dict[str, Any]) -> None:
-    async with open_rest(terms=OperatorPolicy(allowed_commands=("serve",))) as house:
+    async with open_rest(operator_policy=OperatorPolicy(allowed_commands=("serve",))) as house:
         await house.seed(server=[http("taken", tool_namespace="mcp.taken")])
         tried = await house.ask("POST", f"{SERVERS}/git/test", draft)
         saved = await house.ask("PUT", f"{SERVERS}/git", draft)
@@ -249,7 +249,7 @@ async def test_a_file_of_our_own_is_imported_as_text_and_what_is_allowed_stays_s
 @pytest.mark.requirement("002-085")
 async def test_an_import_passes_the_checks_of_saving_or_changes_nothing() -> None:
     content = {"mcpServers": {"good": {"command": "serve"}, "evil": {"command": "sh"}}}
-    async with open_rest(terms=OperatorPolicy(allowed_commands=("serve",))) as house:
+    async with open_rest(operator_policy=OperatorPolicy(allowed_commands=("serve",))) as house:
         before = await house.store.list()
         refused = await house.ask("POST", IMPORT, {"content": content})
         nothing = await house.ask("POST", IMPORT, {"content": {"a": 1}})
@@ -264,7 +264,9 @@ async def test_an_import_can_leave_out_what_cannot_be_stored_and_says_why() -> N
         "mcpServers": {"good": {"command": "serve"}, "evil": {"command": "sh"}, "b": {"command": "serve"}}
     }
     sent = {"content": content, "skip_invalid": True, "only": ["good", "evil"]}
-    async with open_rest(terms=OperatorPolicy(allowed_commands=("serve",), requires_plan=True)) as house:
+    async with open_rest(
+        operator_policy=OperatorPolicy(allowed_commands=("serve",), requires_plan=True)
+    ) as house:
         dry = await house.post(IMPORT, {**sent, "dry_run": True})
         unplanned = await house.ask("POST", IMPORT, sent)
         done = (await house.ask("POST", IMPORT, sent, toolgate_plan=dry["plan"])).json()
@@ -356,7 +358,7 @@ async def test_rep_4_a_revision_that_does_not_come_is_412(monkeypatch: pytest.Mo
 
 
 async def test_a_backup_is_one_whole_export_for_its_owner_only(tmp_path: Path) -> None:
-    async with open_rest(backup_dir=tmp_path) as house:
+    async with open_rest(data_dir=tmp_path) as house:
         await house.seed(server=[http("git")])
         answer = await house.ask("POST", "/admin/api/backup")
         path = Path(answer.json()["path"])

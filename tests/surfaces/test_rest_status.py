@@ -46,7 +46,7 @@ async def test_strangers_learn_whether_it_serves_and_nothing_of_servers() -> Non
 async def test_health_and_readiness_give_their_reasons_and_what_to_do() -> None:
     lost, stale = ReadinessCondition.of(ControlUnavailable), ReadinessCondition.of(PolicyStale, blocks=True)
     standing = [Readiness()]
-    async with open_rest(standing=lambda: standing[-1]) as house:
+    async with open_rest(sync_readiness=lambda: standing[-1]) as house:
         answers = []
         for one in (Readiness(), Readiness((lost,)), Readiness((stale, lost))):
             standing.append(one)

@@ -19,7 +19,14 @@ from toolgate.audit.log.writer import AuditLog
 from toolgate.errors import Conflict, StartRefused, StorageFailed, ToolgateError
 from toolgate.gateway.auth.failed_attempts import FailedAttempts
 from toolgate.gateway.auth.identity import MIN_KEY_CHARS, Identities, TokenVerifier, can_authenticate
-from toolgate.gateway.auth.issuer import OidcClient, OidcLogin, ResourceMetadata
+from toolgate.gateway.auth.issuer import (
+    KEYS_ONLY,
+    NoOidcLogin,
+    NoResourceMetadata,
+    OidcClient,
+    OidcLogin,
+    ResourceMetadata,
+)
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.search.index import open_semantic_search
 from toolgate.govern.operator_policy import OperatorPolicy
@@ -141,11 +148,11 @@ def build_issuer_fetcher(settings: Settings) -> Fetcher:
     return Fetcher(Egress(allow_private=settings.allow_private_upstreams))
 
 
-def build_oidc_login(settings: Settings, identities: Identities) -> OidcLogin | None:
-    """How people log in to the console with a browser; None where the issuer does not know it."""
+def build_oidc_login(settings: Settings, identities: Identities) -> OidcLogin | NoOidcLogin:
+    """How people log in to the console with a browser."""
     oidc = settings.oidc
     if oidc is None or oidc.client_id is None:
-        return None
+        return NoOidcLogin()
     client = OidcClient(issuer=oidc.issuer, client_id=oidc.client_id, scopes=oidc.scopes)
     return OidcLogin(client, build_issuer_fetcher(settings), identities)
 
@@ -155,9 +162,11 @@ def open_search_model(settings: Settings) -> AbstractAsyncContextManager["Semant
     return open_semantic_search(settings.semantic_model, vectors=settings.data_dir / VECTORS_FILE)
 
 
-def build_discovery(settings: Settings) -> ResourceMetadata | None:
-    """How clients find out where tokens come from; None where there are none."""
-    return None if settings.oidc is None else ResourceMetadata(settings.oidc.issuer, settings.public_url)
+def build_discovery(settings: Settings) -> ResourceMetadata | NoResourceMetadata:
+    """How clients find the issuer of the tokens that this gateway accepts."""
+    if settings.oidc is None:
+        return KEYS_ONLY
+    return ResourceMetadata(settings.oidc.issuer, settings.public_url)
 
 
 def read_key_file(path: Path | None, setting: str) -> str | None:

@@ -95,26 +95,26 @@ async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncI
             identities=identities,
             oidc_login=build_oidc_login(settings, identities),
             calls_tools=False,
-            loader=loader,
             clock_ms=wall_clock_ms,
-            standing=partial(_read_status, store),
-            door_url=servers.door_url,
+            sync_readiness=partial(_read_status, store),
+            client_url=servers.door_url,
             discovery=build_discovery(settings),
-            terms=build_operator_policy(settings),
+            operator_policy=build_operator_policy(settings),
             try_models=build_model_trial(settings, environ),
-            backup_dir=settings.data_dir,
+            data_dir=settings.data_dir,
             artifacts=archives.artifacts,
             uploads=archives.uploads,
             modules=archives.modules,
-            keeper=keeper,
+            catalog=keeper,
             audit_index=index,
-            webhook=await stack.enter_async_context(open_webhook(settings, store, gateway)),
         )
+        webhook = await stack.enter_async_context(open_webhook(settings, store, gateway))
+        services = [one for one in (loader, webhook) if one is not None]
         describe_gateway(metrics, gateway)
         grpc_address = await stack.enter_async_context(
             open_grpc_server(control, settings.grpc.listen, tls=tls)
         )
-        rest = build_console_endpoint(AsgiDoor(rest_app(control, elsewhere=_ELSEWHERE)))
+        rest = build_console_endpoint(AsgiDoor(rest_app(control, services=services, elsewhere=_ELSEWHERE)))
         yield ServingApp(
             settings=settings,
             gateway=gateway,

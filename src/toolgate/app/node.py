@@ -138,7 +138,7 @@ async def open_node(settings: Settings, environ: Mapping[str, str]) -> AsyncIter
             gateway=gateway,
             identities=identities,
             clock_ms=wall_clock_ms,
-            standing=following.standing,
+            sync_readiness=following.standing,
             discovery=build_discovery(settings),
         )
         mcp = McpEndpoint(gateway, identities, sessions=sessions, discovery=serving.discovery)

@@ -1,8 +1,9 @@
 """`toolgate up`: control and node in one process, on SQLite."""
 
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import Final
 
 from toolgate.app.audit_index import open_index
@@ -102,26 +103,27 @@ async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterat
             store=store,
             identities=identities,
             oidc_login=build_oidc_login(settings, identities),
-            loader=loader,
             clock_ms=wall_clock_ms,
             discovery=build_discovery(settings),
-            terms=build_operator_policy(settings),
+            operator_policy=build_operator_policy(settings),
             try_models=build_model_trial(settings, environ),
             logins=logins,
-            backup_dir=settings.data_dir,
+            data_dir=settings.data_dir,
             artifacts=archives.artifacts,
             uploads=archives.uploads,
             modules=archives.modules,
-            keeper=keeper,
+            catalog=keeper,
             audit_index=index,
-            webhook=await stack.enter_async_context(open_webhook(settings, store, gateway)),
         )
+        webhook = await stack.enter_async_context(open_webhook(settings, store, gateway))
         await stack.enter_async_context(open_session_upkeep(sessions))
         describe_data_plane(metrics, gateway, sessions)
         work = InvocationSource(queue=store.invocations, fetch=archives.modules.read)
-        yield await stack.enter_async_context(
-            _open_app(settings, environ, control, sessions=sessions, work=work)
+        services = [one for one in (loader, webhook) if one is not None]
+        app = await stack.enter_async_context(
+            _open_app(settings, environ, control, sessions=sessions, work=work, services=services)
         )
+        yield replace(app, loader=loader)
 
 
 @asynccontextmanager
@@ -132,6 +134,7 @@ async def _open_app(
     *,
     sessions: ClientSessions,
     work: InvocationSource,
+    services: Iterable[object],
 ) -> AsyncIterator[ServingApp]:
     """Every door over what is governed and served here."""
     gateway, identities = control.gateway, control.identities
@@ -145,7 +148,7 @@ async def _open_app(
             control.watches.close()
             invoker.stop()
 
-        rest = build_console_endpoint(AsgiDoor(rest_app(control)))
+        rest = build_console_endpoint(AsgiDoor(rest_app(control, services=services)))
         yield ServingApp(
             settings=settings,
             gateway=gateway,
@@ -153,7 +156,6 @@ async def _open_app(
                 EndpointRouter(mcp, chat, rest), list_own_hosts(settings), settings.allowed_origins
             ),
             console=rest.path,
-            loader=control.loader,
             close_streams=end_streams,
             on_listening=build_console_url_callback(settings, gateway),
         )

@@ -43,16 +43,9 @@ class EventContext(NamedTuple):
     around: Sequence[IndexedEvent]
 
 
-def index_of(control: Control) -> AuditIndex:
-    """Where events are looked up. Raises NotFound."""
-    if control.audit_index is None:
-        raise NotFound("this process keeps no index of its audit log")
-    return control.audit_index
-
-
 async def read_event(control: Control, event_id: str) -> EventContext:
     """The event, and what its session, run, request or approval consists of beside. Raises NotFound."""
-    index, named = index_of(control), parse_event_id(event_id)
+    index, named = control.audit_index, parse_event_id(event_id)
     found = None if named is None else await index.find(*named)
     if found is None:
         raise NotFound(f"no event `{event_id[:40]}`", hint="old events are dropped: see `days` in `[audit]`")
@@ -63,7 +56,7 @@ async def export_pages(
     control: Control, asked: EventFilter, *, most: int
 ) -> AsyncGenerator[Sequence[IndexedEvent], None]:
     """All events that `asked` is for, the newest first, a page at a time, up to `most` of them."""
-    index, before = index_of(control), None
+    index, before = control.audit_index, None
     while most > 0:
         page = await index.page(asked, before=before, limit=min(EXPORT_PAGE, most))
         yield page
@@ -85,7 +78,7 @@ class ActivityQuery:
 
 async def read_activity(control: Control, span: ActivityQuery) -> Activity:
     """The calls of that time, counted. One at a time: it looks at every call there is."""
-    index = index_of(control)
+    index = control.audit_index
     async with index.counting:
         return await index.activity(
             span.asked, since_ms=span.since_ms, until_ms=span.until_ms, buckets=span.buckets
@@ -96,7 +89,7 @@ async def read_version_calls(
     control: Control, profile: Profile, *, since_ms: int, until_ms: int
 ) -> Sequence[VersionCalls]:
     """The calls of that time by the version of a profile that decided; its present versions always."""
-    index = index_of(control)
+    index = control.audit_index
     async with index.counting:
         found = await index.versions(profile.profile_id, since_ms=since_ms, until_ms=until_ms)
     present = {profile.version} | ({profile.rollout.version} if profile.rollout else set())

@@ -90,7 +90,7 @@ class CatalogQuery(NamedTuple):
 
 async def find_visible(control: Control, principal: Principal) -> VisibleCatalog:
     """What a caller sees of the catalog. Raises NotFound where none is kept."""
-    return await control.visibility.of(control.gateway, keeper_of(control), principal)
+    return await control.visibility.of(control.gateway, control.catalog, principal)
 
 
 def category_of(row: CatalogRow) -> str:
@@ -163,7 +163,7 @@ async def search_catalog(
         rows = {name: row for name, row in rows.items() if wanted.admits(row)}
     if not wanted.query:
         return list(rows.values())
-    keeper = keeper_of(control)
+    keeper = control.catalog
     with suppress(TimeoutError):
         async with asyncio.timeout(INDEXED_S):
             await keeper.indexed()
@@ -171,17 +171,8 @@ async def search_catalog(
     return [rows[hit.key] for hit in hits if hit.key in rows]
 
 
-def keeper_of(control: Control) -> CatalogProjection:
-    """The catalog of this process. Raises NotFound where none is kept."""
-    if control.keeper is None:
-        raise NotFound(
-            "no catalog is kept here", hint="ask a process that governs: `toolgate up` or `control`"
-        )
-    return control.keeper
-
-
 def _installed(control: Control, package_id: str) -> Package | None:
-    return keeper_of(control).packages.get(package_id)
+    return control.catalog.packages.get(package_id)
 
 
 def _suggest_similar(text: str, names: Mapping[str, str], what: str) -> str:
@@ -222,7 +213,7 @@ class CatalogQualityReport:
 
 async def read_quality(control: Control, principal: Principal) -> CatalogQualityReport:
     """All rows for roles that read the registry. For an agent the rows it sees: hidden ones do not exist."""
-    keeper = keeper_of(control)
+    keeper = control.catalog
     if not reaches(principal.role, "viewer"):
         shown = (await find_visible(control, principal)).packages
         return CatalogQualityReport(
@@ -288,7 +279,7 @@ class BackfillProgress:
 
 async def backfill_catalog(control: Control, *, after: str, limit: int) -> BackfillProgress:
     """Make the rows of up to `limit` packages that come after the id `after`."""
-    keeper = keeper_of(control)
+    keeper = control.catalog
     packages = keeper.server_ids()
     done, changed, failed = bisect_right(packages, after), 0, {}
     clock = asyncio.get_running_loop().time

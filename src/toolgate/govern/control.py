@@ -1,12 +1,17 @@
-"""What the surfaces read and govern, handed to them whole by the composition root. They keep nothing else."""
+"""The control plane of a process: what REST and gRPC handlers govern with, built by the composition root.
+
+Holds no service that may be absent: a surface is composed without the routes of such a service, or gets a
+stand-in that says what is missing. Never does anything itself.
+"""
 
 import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final, Never
 
 from toolgate.audit.index.index import AuditIndex
-from toolgate.gateway.auth.issuer import OidcLogin
-from toolgate.govern.approval_webhook import ApprovalWebhook
+from toolgate.errors import InvalidRequest
+from toolgate.gateway.auth.issuer import NoOidcLogin, OidcLogin
 from toolgate.govern.catalog_projection import CatalogProjection
 from toolgate.govern.change_rate import IntegrationRateLimit
 from toolgate.govern.invocation_marks import InvocationPoller
@@ -18,49 +23,58 @@ from toolgate.packages.artifacts import ArtifactStore
 from toolgate.packages.modules import ModuleStore
 from toolgate.packages.uploads import UploadStore
 from toolgate.policy.plan import Planner
-from toolgate.registry.files.reload import DirectoryLoader
 from toolgate.registry.store.contract import Store
 from toolgate.upstream.models.client import TryModels
+from toolgate.upstream.oauth.grants import LoginKey
 from toolgate.upstream.oauth.logins import Logins
+
+
+class NoLogins:
+    """Stands for `Logins` in a process that calls no servers: no one can log in to one here."""
+
+    own_url: Final = None
+
+    def of(self, _key: LoginKey) -> None:
+        return None
+
+    async def _refuse(self, *_args: object, **_kwargs: object) -> Never:
+        raise InvalidRequest(
+            "this process calls no servers, so no one can log in to one here",
+            hint="use the grant `client_credentials` where nodes run apart from control",
+        )
+
+    begin = finish = end = _refuse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control(GatewayProcess):
-    """The parts of a process that also governs."""
+    """What a process that governs has in addition to what it serves."""
 
     store: Store
+    audit_index: AuditIndex
+    catalog: CatalogProjection
+    artifacts: ArtifactStore
+    """The archives of packages."""
+    uploads: UploadStore
+    """Archives and modules while their parts arrive."""
+    modules: ModuleStore
+    """The modules of workloads."""
+    data_dir: Path
+    """Where backups go."""
+    try_models: TryModels
+    """Asks a chat upstream for its models."""
     calls_tools: bool = True
-    """Whether this process has doors that tools are called by, or leaves that to nodes."""
-    oidc_login: OidcLogin | None = None
-    """How people log in with a browser. None: they show a key."""
-    loader: DirectoryLoader | None = None
-    """None: no directory of server files is configured."""
-    backup_dir: Path | None = None
-    """Where backups go. None: this process keeps no files."""
-    logins: Logins | None = None
-    """None: nobody can log in to a server here."""
-    try_models: TryModels | None = None
-    """Asks a chat upstream for its models. None: this process asks none."""
-    artifacts: ArtifactStore | None = None
-    """The archives of packages. None: this process keeps none."""
-    modules: ModuleStore | None = None
-    """Those of workloads. None: this process keeps none."""
-    keeper: CatalogProjection | None = None
-    """The catalog. None: none is kept here."""
-    uploads: UploadStore | None = None
-    """Archives on their way in. None: this process takes none."""
-    audit_index: AuditIndex | None = None
-    """Where what happened is looked up. None: it is written down, and cannot be asked."""
-    webhook: ApprovalWebhook | None = None
-    """Who is told of calls that wait for a person. None: nobody is."""
-    terms: OperatorPolicy = field(default_factory=OperatorPolicy)
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while a write is checked and committed, so that those who write here do not hinder each other."""
+    """Whether this process has endpoints that call tools, or leaves that to nodes."""
+    oidc_login: OidcLogin | NoOidcLogin = field(default_factory=NoOidcLogin)
+    logins: Logins | NoLogins = field(default_factory=NoLogins)
+    """Logins to servers."""
+    operator_policy: OperatorPolicy = field(default_factory=OperatorPolicy)
+    write_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a change is checked and committed, so that writers in this process do not conflict."""
     watches: RegistryWatches = field(default_factory=RegistryWatches)
-    marks: InvocationPoller = field(default_factory=InvocationPoller)
-    change_rate: IntegrationRateLimit = field(default_factory=IntegrationRateLimit)
-    """How often callers change their integrations."""
+    invocation_poller: InvocationPoller = field(default_factory=InvocationPoller)
+    integration_rate: IntegrationRateLimit = field(default_factory=IntegrationRateLimit)
     planner: Planner = field(default_factory=Planner)
-    """Makes plans, and remembers what of the last ones still holds."""
+    """Makes plans, and caches the parts of the last ones that still hold."""
     visibility: CatalogVisibility = field(default_factory=CatalogVisibility)
-    """What callers see of the catalog, remembered."""
+    """Which rows of the catalog each caller sees, cached."""

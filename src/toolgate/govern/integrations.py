@@ -79,7 +79,7 @@ async def forget_choice(control: Control, actor: Principal, choice_id: str) -> i
     if choice is None:
         raise NotFound(f"there is no choice `{choice_id}`", hint="list them to see those there are")
     whose = str(choice.body.get("principal", choice_id))
-    async with control.turn:
+    async with control.write_lock:
         batch = await _commit(
             control, actor, RecordWrite(kind="choice", id=choice_id, body=None), "reset", whose
         )
@@ -124,9 +124,9 @@ async def _store(
     control: Control, principal: Principal, server_id: str, state: IntegrationState | None
 ) -> tuple[Integrations, int]:
     """Store one choice, or with None take it away; what the caller has chosen then, and the revision."""
-    control.change_rate.count(principal.id)
+    control.integration_rate.count(principal.id)
     choice_id = make_choice_id(principal.id)
-    async with control.turn:
+    async with control.write_lock:
         for _ in range(MAX_COMMIT_ATTEMPTS):
             stored = await control.store.get("choice", choice_id)
             servers = _add_choice(_servers(stored), server_id, state, control.gateway.snapshot)

@@ -101,7 +101,7 @@ async def wait_for_end(control: Control, invocation_id: str, *, within_s: float)
     with suppress(TimeoutError):
         async with asyncio.timeout(within_s):
             while mark is None or mark.state not in ENDED:
-                mark = await control.marks.wait_for_change(invocations, invocation_id, mark)
+                mark = await control.invocation_poller.wait_for_change(invocations, invocation_id, mark)
                 if mark is None:
                     break
     return await invocations.get(invocation_id)

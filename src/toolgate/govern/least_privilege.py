@@ -19,7 +19,6 @@ from toolgate.govern.audit import (
     ToolUsage,
     format_day,
     group_by_tool,
-    index_of,
     read_extent,
     with_plain_uris,
 )
@@ -85,7 +84,7 @@ async def learn_task(
     Calls of other tasks, and of callers without one, do not count.
     """
     stored = await find_record(control, "task", task_id)
-    index, served = index_of(control), control.gateway.snapshot
+    index, served = control.audit_index, control.gateway.snapshot
     async with index.counting:
         used = group_by_tool(await index.uses("task_id", since_ms=since_ms, holder=task_id))
         extent, gaps = await read_extent(index, since_ms=since_ms, until_ms=control.clock_ms())
@@ -208,7 +207,7 @@ class UsageByHolder:
 
 async def read_usage(control: Control, *, since_ms: int) -> UsageByHolder:
     """One look at the whole audit: others wait for their turn."""
-    index = index_of(control)
+    index = control.audit_index
     async with index.counting:
         by_task = await index.uses("task_id", since_ms=since_ms)
         by_principal = await index.uses("principal", since_ms=since_ms)

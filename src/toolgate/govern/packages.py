@@ -22,7 +22,7 @@ from toolgate.govern.changes.commit import (
 from toolgate.govern.changes.impact import ChangePlan, plan_edits
 from toolgate.govern.changes.pending import PendingChange
 from toolgate.govern.changes.permissions import check_grant, check_removal, check_unbounded
-from toolgate.govern.changes.workloads import find_module_users, modules_of
+from toolgate.govern.changes.workloads import find_module_users
 from toolgate.govern.control import Control
 from toolgate.govern.package_install import (
     PACKAGE_KINDS,
@@ -41,7 +41,6 @@ from toolgate.packages.archive import normalize_archive
 from toolgate.packages.artifacts import ArtifactStore
 from toolgate.packages.manifest import Manifest, build_server_body, encode_manifest, parse_manifest
 from toolgate.packages.modules import StoredModule, check_module_size
-from toolgate.packages.uploads import UploadStore
 from toolgate.redaction.records import redact_server
 from toolgate.wasm.compiling import ModuleFacts, check_module
 
@@ -102,20 +101,13 @@ async def uninstall(
     return committed
 
 
-def artifacts_of(control: Control) -> ArtifactStore:
-    """Where archives are kept. Raises NotFound on a process without."""
-    if control.artifacts is None:
-        raise NotFound("this process keeps no packages", hint="set its `data_dir` or `artifacts`")
-    return control.artifacts
-
-
 def show_manifest(manifest: Manifest) -> bytes:
     """A manifest as anyone who may read packages sees it: in our form, its secrets masked."""
     return encode_manifest(replace(manifest, run=redact_server(manifest.run)))
 
 
 async def _prepare(control: Control, wanted: InstallRequest) -> Installation:
-    offered = wanted.offered or await _read_upload(artifacts_of(control), wanted)
+    offered = wanted.offered or await _read_upload(control.artifacts, wanted)
     stored = await _records(control, wanted.package_id)
     before = await _manifest_of(control, installed_package(stored["package"]))
     return await asyncio.to_thread(
@@ -150,7 +142,7 @@ async def _manifest_of(control: Control, package: Package | None) -> bytes | Non
     if package is None:
         return None
     try:
-        return await artifacts_of(control).manifest(package.package_id, package.version)
+        return await control.artifacts.manifest(package.package_id, package.version)
     except NotFound:
         return None
 
@@ -184,8 +176,7 @@ async def _plan(control: Control, actor: Principal, drafts: Sequence[PendingChan
 
 
 async def _refresh_catalog(control: Control, package_id: str) -> None:
-    if control.keeper is not None:
-        await control.keeper.refresh_package(package_id)
+    await control.catalog.refresh_package(package_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +200,7 @@ async def publish_package(
 
     What a version is never changes: the same again is no news, something else under its name is refused.
     """
-    archive = await uploads_of(control).finish(actor.id, sha256, parts=parts)
+    archive = await control.uploads.finish(actor.id, sha256, parts=parts)
     kept = archive.with_suffix(".normal")
     try:
         # In a thread: an archive may hold as much as the loop could spend seconds on.
@@ -228,7 +219,7 @@ async def publish_package(
 async def remove_version(control: Control, actor: Principal, package_id: str, version: str) -> None:
     """Remove an archive that is not installed. Raises NotFound, or Conflict while it is needed."""
     check_removal(actor, "package", package_id)
-    async with control.turn:
+    async with control.write_lock:
         for kind in ("package", "server"):
             stored = await control.store.get(kind, package_id)
             body = {} if stored is None else stored.body
@@ -237,23 +228,16 @@ async def remove_version(control: Control, actor: Principal, package_id: str, ve
                     f"version `{version}` of package `{package_id}` is installed",
                     hint="uninstall it, or install another version, and then remove this one",
                 )
-        await artifacts_of(control).remove(package_id, version)
+        await control.artifacts.remove(package_id, version)
     audit_change(control, actor, operation="remove", kind="package", record_id=package_id)
 
 
 async def purge_package(control: Control, actor: Principal, package_id: str) -> list[str]:
     """Remove all that was uploaded of a package; the versions that went."""
-    versions = [one.version for one in await artifacts_of(control).versions(package_id)]
+    versions = [one.version for one in await control.artifacts.versions(package_id)]
     for version in versions:
         await remove_version(control, actor, package_id, version)
     return versions
-
-
-def uploads_of(control: Control) -> UploadStore:
-    """Where parts of archives are collected. Raises NotFound on a process without."""
-    if control.uploads is None:
-        raise NotFound("this process takes no packages", hint="set its `data_dir` or `artifacts`")
-    return control.uploads
 
 
 def _inspect_archive(archive: Path, kept: Path) -> InspectedArchive:
@@ -284,7 +268,7 @@ async def _check_registered(control: Control, looked: InspectedArchive) -> None:
 
 async def _store_version(control: Control, actor: Principal, looked: InspectedArchive) -> None:
     package = looked.package
-    await artifacts_of(control).put(
+    await control.artifacts.put(
         package.package_id,
         package.version,
         looked.archive,
@@ -310,13 +294,13 @@ class UploadedModule:
 async def upload_module(control: Control, actor: Principal, content: bytes) -> UploadedModule:
     """Keep a module that came in one piece. Raises whatever is wrong with it."""
     sha256 = hashlib.sha256(content).hexdigest()
-    await uploads_of(control).put_part(actor.id, sha256, 1, content)
+    await control.uploads.put_part(actor.id, sha256, 1, content)
     return await finish_module(control, actor, sha256, parts=1)
 
 
 async def finish_module(control: Control, actor: Principal, sha256: str, *, parts: int) -> UploadedModule:
     """Keep a module whose parts were uploaded. Raises whatever is wrong with it."""
-    path = await uploads_of(control).finish(actor.id, sha256, parts=parts)
+    path = await control.uploads.finish(actor.id, sha256, parts=parts)
     try:
         return await _store_module(control, actor, path, sha256)
     finally:
@@ -326,7 +310,7 @@ async def finish_module(control: Control, actor: Principal, sha256: str, *, part
 async def _store_module(control: Control, actor: Principal, path: Path, sha256: str) -> UploadedModule:
     check_module_size((await asyncio.to_thread(path.stat)).st_size)
     facts = await check_module(path)
-    is_new = await modules_of(control).put(path, sha256=sha256)
+    is_new = await control.modules.put(path, sha256=sha256)
     if is_new:
         audit_change(control, actor, operation="upload", kind="module", record_id=sha256)
     return UploadedModule(sha256=sha256, facts=facts, is_new=is_new)
@@ -334,19 +318,19 @@ async def _store_module(control: Control, actor: Principal, path: Path, sha256: 
 
 async def list_modules(control: Control) -> tuple[list[StoredModule], ModuleUsers]:
     """All that are kept, the newest first, and who uses which."""
-    return await modules_of(control).list(), await _find_all_users(control)
+    return await control.modules.list(), await _find_all_users(control)
 
 
 async def find_module(control: Control, sha256: str) -> tuple[StoredModule, list[str]]:
     """One of them, and the tasks that run it. Raises NotFound."""
-    module = await modules_of(control).get(sha256)
+    module = await control.modules.get(sha256)
     return module, await _find_users(control, sha256)
 
 
 async def remove_module(control: Control, actor: Principal, sha256: str) -> None:
     """Remove one that no task runs. Raises NotFound, or Conflict while one does."""
     check_unbounded(actor, "a module may be any caller's")
-    async with control.turn:
+    async with control.write_lock:
         if users := await _find_users(control, sha256):
             more = f" and {len(users) - 1} more" if len(users) > 1 else ""
             raise Conflict(
@@ -354,7 +338,7 @@ async def remove_module(control: Control, actor: Principal, sha256: str) -> None
                 hint="give these tasks another module, or remove them",
                 data={"tasks": users},
             )
-        await modules_of(control).remove(sha256)
+        await control.modules.remove(sha256)
     audit_change(control, actor, operation="remove", kind="module", record_id=sha256)
 
 

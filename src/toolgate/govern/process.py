@@ -1,4 +1,7 @@
-"""What the surfaces of every process that serves read, and how it stands: all there is on a node."""
+"""What the surfaces of every serving process read, and whether it is ready: all that a node has.
+
+Never imports what governs: a node would load it at its start and not use it.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -6,22 +9,22 @@ from typing import Final
 
 from toolgate.errors import ToolgateError
 from toolgate.gateway.auth.identity import Identities
-from toolgate.gateway.auth.issuer import ResourceMetadata
+from toolgate.gateway.auth.issuer import KEYS_ONLY, NoResourceMetadata, ResourceMetadata
 from toolgate.gateway.gateway import Gateway
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadinessCondition:
-    """Why a process does not serve, or not as it should. It names nothing that is not for everybody."""
+    """Why a process is degraded or not ready. Anyone may read it, so it names no server and no caller."""
 
     code: str
     hint: str
     blocks: bool = False
-    """Callers are refused for it."""
+    """The process rejects calls because of it."""
 
     @classmethod
     def of(cls, error: ToolgateError | type[ToolgateError], *, blocks: bool = False) -> "ReadinessCondition":
-        """The trouble that callers would be told of by `error`."""
+        """The condition with the code and hint of `error`."""
         hint = error.hint if isinstance(error, ToolgateError) else error.default_hint
         return cls(code=error.code, hint=hint, blocks=blocks)
 
@@ -33,41 +36,41 @@ AUDIT_UNWRITABLE: Final = "audit_unwritable"
 class Readiness:
     """Whether this process serves, and whether what it serves is known to be current."""
 
-    troubles: tuple[ReadinessCondition, ...] = ()
+    conditions: tuple[ReadinessCondition, ...] = ()
 
     @property
     def is_degraded(self) -> bool:
-        """It goes on as far as it can."""
-        return bool(self.troubles)
+        return bool(self.conditions)
 
     @property
     def is_ready(self) -> bool:
-        return not any(one.blocks for one in self.troubles)
+        return not any(one.blocks for one in self.conditions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayProcess:
-    """The parts that every process has which serves: a node has no others."""
+    """What every serving process has. A node has nothing else; `Control` adds what governs."""
 
     gateway: Gateway
     identities: Identities
     clock_ms: Callable[[], int]
-    """Wall clock: what audit records are dated by."""
-    standing: Callable[[], Readiness] = Readiness
-    door_url: Callable[[], str | None] = lambda: None
-    """Where agents and editors call, if that is known and not this process."""
-    discovery: ResourceMetadata | None = None
-    """Where tokens come from. None: keys only."""
+    """Wall clock: the time in audit records."""
+    sync_readiness: Callable[[], Readiness] = Readiness
+    """Whether what this process serves is current."""
+    client_url: Callable[[], str | None] = lambda: None
+    """Where agents and editors call, if that is another process whose URL is known."""
+    discovery: ResourceMetadata | NoResourceMetadata = KEYS_ONLY
+    """Tells clients which issuer's tokens this gateway accepts."""
     started_at_ms: int = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "started_at_ms", self.clock_ms())
 
-    def troubles(self) -> Readiness:
-        """How this process stands by all that is known."""
-        audit = self.gateway.audit
+    def readiness(self) -> Readiness:
+        """The readiness of this process: of what it serves, and of its audit log."""
+        audit, synced = self.gateway.audit, self.sync_readiness()
         if not audit.is_failing:
-            return self.standing()
-        hint = "free space in its data directory, and see that it may write there; it goes on by itself"
+            return synced
+        hint = "free space in its data directory, and check that it may write there; it then recovers"
         unwritable = ReadinessCondition(code=AUDIT_UNWRITABLE, hint=hint, blocks=audit.is_full)
-        return Readiness((*self.standing().troubles, unwritable))
+        return Readiness((*synced.conditions, unwritable))

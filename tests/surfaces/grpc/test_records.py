@@ -214,7 +214,7 @@ async def test_what_still_names_a_removed_server_is_told() -> None:
 
 async def test_a_command_that_may_not_be_started_is_not_stored() -> None:
     async with open_house() as house:
-        object.__setattr__(house.rest.control, "terms", OperatorPolicy(allowed_commands=("uvx",)))
+        object.__setattr__(house.rest.control, "operator_policy", OperatorPolicy(allowed_commands=("uvx",)))
 
         assert await refused(house.upsert(server_message("git"))) == ("INVALID_ARGUMENT", "invalid_record")
         assert await house.upsert(server_message("git", stdio=sms.McpStdioConfig(command="uvx")))
@@ -222,7 +222,7 @@ async def test_a_command_that_may_not_be_started_is_not_stored() -> None:
 
 async def test_where_changes_are_reviewed_they_name_their_plan() -> None:
     async with open_house() as house:
-        object.__setattr__(house.rest.control, "terms", OperatorPolicy(requires_plan=True))
+        object.__setattr__(house.rest.control, "operator_policy", OperatorPolicy(requires_plan=True))
         record = server_message("git")
         unplanned = await refused(house.upsert(record))
         outdated = await refused(house.upsert(record, plan="0" * 32))

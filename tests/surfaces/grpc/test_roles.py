@@ -72,7 +72,7 @@ MATRIX: Final = {
     "toolgate.v1.NodeService/DecideApproval": NODES,
     "toolgate.v1.NodeService/Spend": NODES,
     "toolgate.v1.NodeService/SyncSessions": NODES,
-    "toolgate.v1.NodeService/RecordEvents": f"{NOT_IN} {NO} {NO} {NO} {NO} NOT_FOUND",
+    "toolgate.v1.NodeService/RecordEvents": NODES,
     "grpc.health.v1.Health/Check": ANYONE,
     "grpc.health.v1.Health/List": ANYONE,
     "grpc.health.v1.Health/Watch": ANYONE,

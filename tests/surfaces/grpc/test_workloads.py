@@ -63,9 +63,6 @@ async def test_modules_are_for_nodes_alone_and_only_those_there_are(tmp_path: Pa
             with pytest.raises(ToolgateError) as raised:
                 await read(house, sha256, role=role)
             refused.append(raised.type)
-    async with open_house(modules=None) as house:
-        with pytest.raises(NotFound):
-            await read(house)
 
     assert refused == [Forbidden, NotFound, ControlUnavailable]
 

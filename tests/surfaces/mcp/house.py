@@ -12,6 +12,7 @@ from tests.upstream.memory_link import MemoryNet, pool_of, record
 from toolgate.audit.events import CallRecorded
 from toolgate.audit.log.writer import AuditLog, MemorySink
 from toolgate.gateway.auth.identity import Identities, hash_key
+from toolgate.gateway.auth.issuer import KEYS_ONLY
 from toolgate.gateway.gateway import Gateway
 from toolgate.model.principals import Ceiling, Key, Role
 from toolgate.model.servers import ServerRecord
@@ -271,7 +272,7 @@ async def open_house(
     limits = options.pop("limits", ScopeLimits())
     page_size = options.pop("page_size", 500)
     trusts_local = options.pop("trusts_local", True)
-    discovery = options.pop("discovery", None)
+    discovery = options.pop("discovery", KEYS_ONLY)
     origins = options.pop("origins", ())
     tracing = options.pop("tracing", None)
     verifier = options.pop("verifier", None)

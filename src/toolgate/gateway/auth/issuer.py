@@ -15,9 +15,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Never
 
-from toolgate.errors import Forbidden, IssuerUnavailable, ToolgateError, TooManyAttempts, Unauthenticated
+from toolgate.errors import (
+    Forbidden,
+    IssuerUnavailable,
+    NotFound,
+    ToolgateError,
+    TooManyAttempts,
+    Unauthenticated,
+)
 from toolgate.gateway.auth.identity import Identities
 from toolgate.upstream.http.egress import EgressRefused
 from toolgate.upstream.http.fetch import Fetcher, FetchFailed, parse_secure_target
@@ -57,6 +64,20 @@ class ResourceMetadata:
     def _base_url(self, called_url: str) -> str:
         return (self.public_url or called_url).rstrip("/")
 
+
+class NoResourceMetadata:
+    """Stands for `ResourceMetadata` in a gateway that accepts its own keys only."""
+
+    public_url: Final = None
+
+    def metadata_url(self, _called_url: str, _path: str) -> None:
+        return None
+
+    def metadata(self, _called_url: str, _path: str) -> Never:
+        raise NotFound("this gateway takes no tokens", hint="call it with one of its own keys")
+
+
+KEYS_ONLY: Final = NoResourceMetadata()
 
 METADATA_TTL_S: Final = 300.0
 """How long it is remembered."""
@@ -130,6 +151,15 @@ class LoginToken(NamedTuple):
     expires_in_s: int
 
 
+class LoginPage(NamedTuple):
+    """Where a browser begins to log in, and with which parameters."""
+
+    issuer: str
+    authorization_endpoint: str
+    client_id: str
+    scope: str
+
+
 class OidcLogin:
     """Logs people in as `client`."""
 
@@ -141,16 +171,18 @@ class OidcLogin:
         *,
         clock_s: Callable[[], float] = time.time,
     ) -> None:
-        self.client = client
+        self._client = client
         self._fetcher = fetcher
         self._identities = identities
         self._clock_s = clock_s
         self._metadata = IssuerMetadata(client.issuer, fetcher, clock_s=time.monotonic)
         self._at_once = 0
 
-    async def authorization_endpoint(self) -> str:
-        """Where a browser goes to. Raises IssuerUnavailable."""
-        return await self._endpoint("authorization_endpoint")
+    async def describe(self) -> LoginPage:
+        """Where a browser begins to log in. Raises IssuerUnavailable."""
+        client = self._client
+        endpoint = await self._endpoint("authorization_endpoint")
+        return LoginPage(client.issuer, endpoint, client.client_id, " ".join(client.scopes))
 
     async def redeem(self, code: str, *, code_verifier: str, redirect_uri: str) -> LoginToken:
         """The token that the code is good for.
@@ -162,7 +194,7 @@ class OidcLogin:
             "code": code,
             "code_verifier": code_verifier,
             "redirect_uri": redirect_uri,
-            "client_id": self.client.client_id,
+            "client_id": self._client.client_id,
         }
         with self._turn():
             endpoint = await self._endpoint("token_endpoint")
@@ -205,6 +237,16 @@ class OidcLogin:
             yield
         finally:
             self._at_once -= 1
+
+
+class NoOidcLogin:
+    """Stands for `OidcLogin` in a gateway whose console takes keys only."""
+
+    async def describe(self) -> None:
+        return None
+
+    async def redeem(self, *_args: object, **_kwargs: object) -> Never:
+        raise NotFound("this gateway has no browser login", hint="set `oidc.client_id`; or call with a key")
 
 
 def _code_refused(document: Any) -> Unauthenticated:

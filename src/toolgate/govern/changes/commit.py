@@ -110,7 +110,7 @@ async def commit_changes(
     `prune` also removes what is not among them; see `check_changes`.
     """
     served = control.gateway.snapshot
-    async with control.turn:
+    async with control.write_lock:
         edits, batch = await _check_and_commit(control, actor, drafts, plan_id=plan_id, prune=prune)
     return CommittedChange(
         revision=batch.revision,
@@ -212,7 +212,7 @@ def audit_change(
 
 def _check_allowed(control: Control, actor: Principal, draft: PendingChange, plan_id: str | None) -> None:
     check_writer_role(actor, draft.kind)
-    check_plan(control.terms, draft.kind, plan_id)
+    check_plan(control.operator_policy, draft.kind, plan_id)
 
 
 def _check_all(
@@ -264,7 +264,7 @@ def _naming_record(draft: PendingChange) -> Iterator[None]:
 def _check_one(control: Control, actor: Principal, edit: RecordEdit) -> None:
     if edit.record is not None:
         check_grant(actor, edit.record)
-        check_operator_policy(control.terms, edit.record)
+        check_operator_policy(control.operator_policy, edit.record)
 
 
 def _beyond_ceiling(draft: PendingChange) -> Forbidden:

@@ -3,24 +3,16 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from toolgate.errors import InvalidRecord, NotFound
+from toolgate.errors import InvalidRecord
 from toolgate.govern.changes.pending import RecordEdit
 from toolgate.govern.control import Control
 from toolgate.model.revisions import Body, StoredRecord
 from toolgate.model.tasks import Task
-from toolgate.packages.modules import ModuleStore
-
-
-def modules_of(control: Control) -> ModuleStore:
-    """Where modules are kept. Raises NotFound on a process without."""
-    if control.modules is None:
-        raise NotFound("this process keeps no modules", hint="set its `data_dir` or `artifacts`")
-    return control.modules
 
 
 async def list_needed_modules(control: Control, edits: Iterable[RecordEdit]) -> Collection[str]:
     """The hashes of those that are there. Nobody is asked where `edits` name no other than before."""
-    if control.modules is None or not any(_new_module(edit) for edit in edits):
+    if not any(_new_module(edit) for edit in edits):
         return ()
     return {one.sha256 for one in await control.modules.list()}
 

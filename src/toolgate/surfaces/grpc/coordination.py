@@ -25,7 +25,6 @@ import msgspec
 from toolgate.audit.events import MAX_NUMBER
 from toolgate.audit.log.lines import MAX_LINE_BYTES, AuditLine, LineBatch, parse_line
 from toolgate.errors import InvalidRecord, InvalidRequest
-from toolgate.govern.audit import index_of
 from toolgate.govern.control import Control
 from toolgate.model.approvals import MAX_ARGUMENT_BYTES, ApprovalRequest
 from toolgate.model.names import is_tool_name, parse_task_id
@@ -254,7 +253,7 @@ async def record_events(
     if len(lines) < len(sent.events):
         _log.warning("node `%s` sent %d audit events that are none", node, len(sent.events) - len(lines))
     batch = LineBatch(sent.after, sent.upto, lines)
-    return node_pb2.RecordEventsResponse(taken=await index_of(control).add(batch, node=node, log=sent.log))
+    return node_pb2.RecordEventsResponse(taken=await control.audit_index.add(batch, node=node, log=sent.log))
 
 
 def parse_events(sent: Sequence[bytes], *, after: int, upto: int) -> Sequence[AuditLine]:

@@ -11,7 +11,6 @@ from typing import Final
 from google.protobuf.message import Message
 
 from toolgate.errors import Compacted, NotFound
-from toolgate.govern.changes.workloads import modules_of
 from toolgate.govern.control import Control
 from toolgate.model.revisions import Body, ChangeBatch, Kind, RecordList
 from toolgate.proto import node_pb2
@@ -93,8 +92,6 @@ async def read_artifact(
 ) -> AsyncGenerator[Message, None]:
     """The archive of a package in pieces, for a node that is to start a server from it."""
     asked, artifacts = call.request, control.artifacts
-    if artifacts is None:
-        raise NotFound("this control keeps no archives")
     stored = await artifacts.get(asked.package_id, asked.version)
     if stored.sha256 != asked.sha256:
         raise NotFound("the version that is kept has another hash")
@@ -106,7 +103,7 @@ async def read_module(
     control: Control, call: RpcCall[node_pb2.ReadModuleRequest]
 ) -> AsyncGenerator[Message, None]:
     """A module in pieces, for a node that is to run it."""
-    async for piece in modules_of(control).read(call.request.sha256):
+    async for piece in control.modules.read(call.request.sha256):
         yield node_pb2.ReadModuleResponse(content=piece)
 
 

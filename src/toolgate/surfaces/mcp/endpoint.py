@@ -10,7 +10,7 @@ from typing import Final
 
 from toolgate.errors import Forbidden, MethodNotAllowed, ToolgateError
 from toolgate.gateway.auth.identity import Identities, reaches
-from toolgate.gateway.auth.issuer import ResourceMetadata
+from toolgate.gateway.auth.issuer import KEYS_ONLY, NoResourceMetadata, ResourceMetadata
 from toolgate.gateway.call.parked_calls import ParkedCalls
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.scope.caller import Caller
@@ -45,7 +45,7 @@ class McpEndpoint:
         identities: Identities,
         *,
         sessions: ClientSessions,
-        discovery: ResourceMetadata | None = None,
+        discovery: ResourceMetadata | NoResourceMetadata = KEYS_ONLY,
     ) -> None:
         """`discovery`: where the tokens come from that this gateway takes beside its own keys."""
         self._identities = identities
@@ -161,10 +161,8 @@ class McpEndpoint:
         send_error(responder, exc, request_id=message.id, modern=modern, headers=headers)
 
     def _refusal_headers(self, request: HttpRequest, exc: ToolgateError) -> dict[str, str]:
-        url = None
-        if self._discovery is not None:
-            called_url = f"http://{request.headers.get(b'host', b'').decode('latin-1')}"
-            url = self._discovery.metadata_url(called_url, request.path)
+        called_url = f"http://{request.headers.get(b'host', b'').decode('latin-1')}"
+        url = self._discovery.metadata_url(called_url, request.path)
         has_credential = b"authorization" in request.headers
         headers = error_headers(exc, has_credential=has_credential, metadata_url=url)
         if isinstance(exc, MethodNotAllowed):

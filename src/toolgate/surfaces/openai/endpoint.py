@@ -16,7 +16,7 @@ import msgspec
 
 from toolgate.errors import Forbidden, MethodNotAllowed, NotFound, ParseFailed, ToolgateError, UnknownModel
 from toolgate.gateway.auth.identity import Identities, credential_lapsed, reaches
-from toolgate.gateway.auth.issuer import ResourceMetadata
+from toolgate.gateway.auth.issuer import KEYS_ONLY, NoResourceMetadata, ResourceMetadata
 from toolgate.model.chat import ChatUpstream
 from toolgate.model.json_text import Members, decode_members
 from toolgate.model.principals import Principal
@@ -90,7 +90,7 @@ class ChatEndpoint:
         identities: Identities,
         parts: ChatServices,
         *,
-        discovery: ResourceMetadata | None = None,
+        discovery: ResourceMetadata | NoResourceMetadata = KEYS_ONLY,
     ) -> None:
         """`discovery`: where the tokens come from that this gateway takes beside its own keys."""
         self._identities = identities
@@ -179,10 +179,8 @@ class ChatEndpoint:
         return principal
 
     def _refusal_headers(self, request: HttpRequest, exc: ToolgateError) -> Headers:
-        url = None
-        if self._discovery is not None:
-            called_url = f"http://{request.headers.get(b'host', b'').decode('latin-1')}"
-            url = self._discovery.metadata_url(called_url, "")
+        called_url = f"http://{request.headers.get(b'host', b'').decode('latin-1')}"
+        url = self._discovery.metadata_url(called_url, "")
         headers = error_headers(exc, has_credential=b"authorization" in request.headers, metadata_url=url)
         return [(name.encode(), value.encode()) for name, value in headers.items()]
 

@@ -1,5 +1,6 @@
 """The whole surface: the table of all endpoints, and the application made from it."""
 
+from collections.abc import Iterable
 from typing import Final
 
 from starlette.types import ASGIApp
@@ -40,9 +41,12 @@ from toolgate.surfaces.rest.resources import (
 )
 
 
-def rest_app(control: Control, *, elsewhere: str = SEE_DOCUMENT) -> ASGIApp:
-    """The REST surface of a process that governs. `elsewhere` is a hint to who asks for what is not there."""
-    return build_router(ENDPOINTS, control, elsewhere=elsewhere)
+def rest_app(control: Control, *, services: Iterable[object] = (), elsewhere: str = SEE_DOCUMENT) -> ASGIApp:
+    """The REST surface of a process that governs.
+
+    `services`: those that not every such process has. `elsewhere`: the hint for paths that do not exist.
+    """
+    return build_router(ENDPOINTS, control, services=services, elsewhere=elsewhere)
 
 
 ENDPOINTS: Final = add_openapi_endpoint(

@@ -71,7 +71,7 @@ def format_selected_url(serving: GatewayProcess, call: RestCall[Any], caller: Ca
     """Where the MCP door has the scope that the query of `call` selects."""
     names = ("servers", "tools", "profile", "mode")
     selection = {name: call.query[name] for name in names if name in call.query}
-    return format_mcp_url(serving.door_url() or call.base_url, caller.task_id, selection)
+    return format_mcp_url(serving.client_url() or call.base_url, caller.task_id, selection)
 
 
 async def list_servers(serving: GatewayProcess, call: RestCall[None]) -> RestResponse:
@@ -98,7 +98,7 @@ async def show_reach(serving: GatewayProcess, call: RestCall[None]) -> RestRespo
     return RestResponse(
         ReachSeen(
             revision=serving.gateway.snapshot.revision,
-            degraded=serving.standing().is_degraded,
+            degraded=serving.sync_readiness().is_degraded,
             servers={
                 one.server_id: one.state for one in _list_reachable_servers(serving.gateway, call.caller)
             },

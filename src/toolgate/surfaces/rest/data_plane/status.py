@@ -15,12 +15,12 @@ from toolgate.telemetry import CONTENT_TYPE
 
 async def show_health(serving: GatewayProcess, call: RestCall[None]) -> RestResponse:
     """Answers as long as the process lives. Needs no key, and without one says nothing of servers."""
-    standing = serving.troubles()
+    readiness = serving.readiness()
     may_count = call.principal is not None and reaches(call.principal.role, "viewer")
     return RestResponse(
         HealthAnswer(
-            status="degraded" if standing.is_degraded else "ok",
-            reasons=_reasons(standing.troubles),
+            status="degraded" if readiness.is_degraded else "ok",
+            reasons=_reasons(readiness.conditions),
             version=__version__,
             revision=serving.gateway.snapshot.revision,
             servers=Counter(serving.gateway.servers.load().states.values()) if may_count else None,
@@ -34,16 +34,16 @@ async def show_readiness(serving: GatewayProcess, _call: RestCall[None]) -> Rest
 
     A process that is about to end takes no new connection, and so answers nothing.
     """
-    standing = serving.troubles()
-    blocking = [one for one in standing.troubles if one.blocks]
+    readiness = serving.readiness()
+    blocking = [one for one in readiness.conditions if one.blocks]
     return RestResponse(
         ReadyAnswer(
-            status="ready" if standing.is_ready else "not_ready",
+            status="ready" if readiness.is_ready else "not_ready",
             reasons=_reasons(blocking),
             revision=serving.gateway.snapshot.revision,
         ),
-        200 if standing.is_ready else 503,
-        headers={} if standing.is_ready else {"retry-after": "1"},
+        200 if readiness.is_ready else 503,
+        headers={} if readiness.is_ready else {"retry-after": "1"},
     )
 
 

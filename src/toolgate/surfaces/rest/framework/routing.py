@@ -11,7 +11,7 @@ import secrets
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
@@ -245,22 +245,36 @@ class RestEndpoint(Generic[B]):
     """Takes `If-Match` and `If-None-Match`."""
     is_traced: bool = False
     """A span is made of its requests, where requests are traced."""
+    service: type | None = None
+    """What its handler gets instead, if not every process has it. One without it has no such route."""
 
     @property
     def media_type(self) -> str:
         return self.answer if isinstance(self.answer, str) else JSON
+
+    def bind(self, service: object) -> "RestEndpoint[B]":
+        """The row with a handler that gets `service`."""
+        return replace(self, handler=lambda _control, call: self.handler(service, call))
 
 
 def build_router(
     endpoints: Sequence[RestEndpoint[Any]],
     control: GatewayProcess,
     *,
+    services: Iterable[object] = (),
     elsewhere: str = SEE_DOCUMENT,
 ) -> ASGIApp:
-    """The routes of the table, and one answer for every other path, with a hint where to look instead."""
+    """The routes of the table, and one answer for every other path, with a hint where to look instead.
+
+    A row for a service that is not among `services` has no route.
+    """
     by_path: dict[str, list[RestEndpoint[Any]]] = defaultdict(list)
+    by_type = {type(one): one for one in services}
     for endpoint in endpoints:
-        by_path[endpoint.path].append(endpoint)
+        if endpoint.service is None:
+            by_path[endpoint.path].append(endpoint)
+        elif endpoint.service in by_type:
+            by_path[endpoint.path].append(endpoint.bind(by_type[endpoint.service]))
     paths = PathTable({path: _PathEndpoints(control, found) for path, found in by_path.items()})
     nowhere: tuple[_PathEndpoints, Mapping[str, str]] = _PathEndpoints(control, (), elsewhere), EMPTY
 
@@ -317,8 +331,7 @@ class _PathEndpoints:
         return trace_request(tracing, carried, verb=endpoint.method, route=endpoint.path, notes=notes)
 
     def _refusal_headers(self, request: Request, exc: ToolgateError) -> Mapping[str, str]:
-        discovery = self._control.discovery
-        url = None if discovery is None else discovery.metadata_url(_read_base_url(request), "")
+        url = self._control.discovery.metadata_url(_read_base_url(request), "")
         return error_headers(exc, has_credential="authorization" in request.headers, metadata_url=url)
 
     async def _answer(self, endpoint: RestEndpoint[Any], call: RestCall[Any], request: Request) -> Response:

@@ -9,7 +9,7 @@ import msgspec
 from pydantic import Field
 
 from toolgate.errors import Conflict, InvalidRequest, NotFound, Unauthenticated
-from toolgate.govern.approval_webhook import SIGNATURE, ApprovalDecision, DecisionBody
+from toolgate.govern.approval_webhook import SIGNATURE, ApprovalDecision, ApprovalWebhook, DecisionBody
 from toolgate.govern.approvals import decide_approval, find_approval, list_approvals
 from toolgate.govern.control import Control
 from toolgate.model.approvals import MAX_REASON, ApprovalState, CallApproval
@@ -145,16 +145,15 @@ async def deny(control: Control, call: RestCall[DenySent]) -> RestResponse:
     )
 
 
-async def decide_from_webhook(control: Control, call: RestCall[bytes]) -> RestResponse:
+async def decide_from_webhook(webhook: ApprovalWebhook, call: RestCall[bytes]) -> RestResponse:
     """What the receiver of the webhook says later on: for whoever can sign it, without a key.
 
     `Toolgate-Signature` is made as in the request that told of the question, over this body, within the last
     five minutes. `approval_id` is the one in the path.
     """
-    webhook, approval_id = control.webhook, call.ids["approval_id"]
-    if webhook is None or not webhook.is_signed(call.body, call.headers.get(SIGNATURE)):
+    if not webhook.is_signed(call.body, call.headers.get(SIGNATURE)):
         raise Unauthenticated("this gateway needs a key")
-    sent = parse_model(DecisionBody, parse_json(call.body))
+    approval_id, sent = call.ids["approval_id"], parse_model(DecisionBody, parse_json(call.body))
     if sent.approval_id != approval_id:
         raise InvalidRequest(
             "`approval_id` is not the one in the path: what is signed must say what it is of"
@@ -213,6 +212,7 @@ ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
         role=ANYONE,
         summary="Decide on a call, as the receiver of the webhook",
         handler=decide_from_webhook,
+        service=ApprovalWebhook,
         body=_SIGNED_BODY,
         headers=(Parameter(SIGNATURE, '`t=<seconds>,v1=<HMAC-SHA256 of "<seconds>.<body>", in hex>`.'),),
         answer=ApprovalShown,

@@ -14,7 +14,7 @@ from toolgate.audit.events import AppliedFilter, Outcome, ScopeOffered
 from toolgate.audit.index.activity import Activity
 from toolgate.audit.index.tables import MAX_KEY_CHARS, EventFilter, EventPosition, EventType, IndexedEvent
 from toolgate.errors import InvalidRequest, NotFound, SessionLimit
-from toolgate.govern.audit import PAGE, EventTail, index_of, read_event
+from toolgate.govern.audit import PAGE, EventTail, read_event
 from toolgate.govern.control import Control
 from toolgate.surfaces.rest.framework.paging import MAX_PAGE, parse_page
 from toolgate.surfaces.rest.framework.request import join_quoted, parse_choice
@@ -361,7 +361,7 @@ async def list_events(control: Control, call: RestCall[None]) -> RestResponse:
     """
     page = parse_page({"limit": str(PAGE), **call.query})
     before = _parse_place(page.after) if page.after else None
-    found = await index_of(control).page(parse_filter(call), before=before, limit=page.limit + 1)
+    found = await control.audit_index.page(parse_filter(call), before=before, limit=page.limit + 1)
     shown, more = page.first(found, _format_place)
     return RestResponse(AuditAnswer(events=[show_event(one) for one in shown], next_cursor=more))
 
@@ -391,7 +391,7 @@ async def follow_events(control: Control, call: RestCall[None]) -> RestResponse:
     First comes `start`; then `event` for each, whose id is its place in the order of arrival: who goes on
     from the last id it got misses nothing. `error` is the last event of a stream that cannot go on.
     """
-    asked, index = parse_filter(call), index_of(control)
+    asked, index = parse_filter(call), control.audit_index
     last = parse_last_event_id(call)
     after = await index.newest() if last is None else last
     tail = nullcontext(EventTail(index, asked, after=after))

@@ -26,10 +26,8 @@ async def make_backup(control: Control, call: RestCall[NoBody]) -> RestResponse:
     The file can be read by its owner only: it holds the hashes of keys and what records hold of secrets.
     """
     check_unbounded(call.caller, "a backup holds all there is")
-    if control.backup_dir is None:
-        raise NotFound("this process keeps no files", hint="copy the database itself with `toolgate export`")
     name = f"backup-{control.clock_ms()}-{control.store.revision}.jsonl"
-    path = control.backup_dir.resolve() / name
+    path = control.data_dir.resolve() / name
     done = await control.store.export(path)
     audit_change(control, call.caller, operation="backup", kind="registry", record_id=name)
     return RestResponse(BackupAnswer(path=str(path), revision=done.revision, records=done.records), 201)
@@ -44,9 +42,7 @@ class DataDirectoryAnswer(ResponseShape, frozen=True, kw_only=True):
 
 async def show_data_directory(control: Control, _call: RestCall[None]) -> RestResponse:
     """The directory that holds the audit log, packages and, without a database, the registry."""
-    if control.backup_dir is None:
-        raise NotFound("this process keeps no files")
-    return RestResponse(DataDirectoryAnswer(path=str(control.backup_dir.resolve())))
+    return RestResponse(DataDirectoryAnswer(path=str(control.data_dir.resolve())))
 
 
 ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (

@@ -21,7 +21,6 @@ from toolgate.govern.catalog import (
     backfill_catalog,
     category_of,
     find_visible,
-    keeper_of,
     list_categories,
     list_packages,
     read_package,
@@ -246,7 +245,7 @@ async def search_tools(control: Control, call: RestCall[None]) -> RestResponse:
     tools = [
         {**_show_tool(row), "serverId": row.package_id, "serverName": row.package_name} for _, row in cut
     ]
-    is_indexed = keeper_of(control).is_indexed
+    is_indexed = control.catalog.is_indexed
     return RestResponse(
         {"tools": tools, "total": len(found), "next_cursor": next_cursor, "indexed": is_indexed}
     )

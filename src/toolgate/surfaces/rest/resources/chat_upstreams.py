@@ -95,8 +95,6 @@ async def try_upstream(control: Control, call: RestCall[Mapping[str, Any]]) -> R
     upstream_id = call.ids["upstream_id"]
     record = await resolve_trial_record(control, call, "chat_upstream", upstream_id)
     assert isinstance(record, ChatUpstream)
-    if control.try_models is None:
-        raise NotFound("no chat upstream can be tried from this process", hint="try it from `toolgate up`")
     audit_change(control, call.caller, operation="test", kind="chat_upstream", record_id=upstream_id)
     trial = await control.try_models(record)
     names = sorted(set(trial.models))

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from toolgate.errors import Conflict, InvalidRecord, NotFound, StorageFailed
 from toolgate.govern.changes.permissions import check_unbounded
-from toolgate.govern.control import Control
+from toolgate.registry.files.reload import DirectoryLoader
 from toolgate.surfaces.rest.framework.response import NoBody, RestResponse
 from toolgate.surfaces.rest.framework.routing import NO_BODY, Parameter, RestCall, RestEndpoint
 from toolgate.surfaces.rest.resources.record_shapes import ReloadAnswer
@@ -12,12 +12,9 @@ from toolgate.surfaces.rest.resources.record_shapes import ReloadAnswer
 _SIGNS: Final = {"added": "+", "changed": "~", "removed": "-"}
 
 
-async def reload_directory(control: Control, call: RestCall[NoBody]) -> RestResponse:
+async def reload_directory(loader: DirectoryLoader, call: RestCall[NoBody]) -> RestResponse:
     """Make the registry agree with the directory of server files, or, in a dry run, only say how."""
     check_unbounded(call.caller, "the directory holds servers of all callers")
-    loader = control.loader
-    if loader is None:
-        raise NotFound("there is no directory of server files", hint="start with `--mcp-registry-dir DIR`")
     report = await (loader.preview() if call.flag("dry_run") else loader.reload(call.caller.id))
     return RestResponse(
         ReloadAnswer(
@@ -37,6 +34,7 @@ ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
         role="admin",
         summary="Read the server files again",
         handler=reload_directory,
+        service=DirectoryLoader,
         body=NO_BODY,
         query=(Parameter("dry_run", "`true`: say what would change, and change nothing.", form="flag"),),
         answer=ReloadAnswer,

@@ -368,7 +368,7 @@ class _InvocationFeed:
     async def __anext__(self) -> _InvocationUpdate:
         invocations = self._control.store.invocations
         while not self._is_over:
-            mark = await self._control.marks.wait_for_change(invocations, self._id, self._mark)
+            mark = await self._control.invocation_poller.wait_for_change(invocations, self._id, self._mark)
             # Its state before its lines: of one that has ended, these are all.
             found = await invocations.get(self._id)
             if mark is None or found is None:

@@ -6,7 +6,7 @@ agent, a server it cannot reach answers like one that does not exist.
 
 from typing import Any, Final
 
-from toolgate.errors import Forbidden, InvalidRequest, NotFound, ServerBusy, ServerUnavailable, StorageFailed
+from toolgate.errors import Forbidden, NotFound, ServerBusy, ServerUnavailable, StorageFailed
 from toolgate.gateway.auth.identity import reaches
 from toolgate.govern.changes.commit import audit_change
 from toolgate.govern.changes.permissions import may_act_on_server
@@ -28,7 +28,7 @@ from toolgate.surfaces.rest.resources.record_shapes import (
 )
 from toolgate.upstream.oauth import logins
 from toolgate.upstream.oauth.grants import LoginKey
-from toolgate.upstream.oauth.logins import LOGIN_S, Logins
+from toolgate.upstream.oauth.logins import LOGIN_S
 from toolgate.upstream.oauth.tokens import CLIENT_DOCUMENT, describe_client
 
 _LOGIN: Final = "/api/v1/mcp/servers/{server_id}/login"
@@ -42,7 +42,7 @@ async def begin_login(control: Control, call: RestCall[LoginSent]) -> RestRespon
     """
     record = await _find_server(control, call, is_shared=call.body.shared)
     sent = call.body
-    begun = await _find_logins(control).begin(
+    begun = await control.logins.begin(
         record, principal=call.caller.id, redirect_uri=sent.redirect_uri, scopes=sent.scopes
     )
     return RestResponse(LoginBegun(authorization_url=begun.url, state=begun.state, expires_in_s=LOGIN_S))
@@ -54,7 +54,7 @@ async def finish_login(control: Control, call: RestCall[LoginFinishSent]) -> Res
     record = await _find_server(control, call, is_shared=sent.shared)
     whose = _login_owner(record)
     came_back = logins.LoginCallback(state=sent.state, code=sent.code, issuer=sent.iss)
-    login = await _find_logins(control).finish(whose, principal=call.caller.id, answer=came_back)
+    login = await control.logins.finish(whose, principal=call.caller.id, answer=came_back)
     _audit_login(control, call.caller, "login", whose)
     if not whose.owner:
         await control.gateway.servers.refresh(whose.server_id)
@@ -65,7 +65,7 @@ async def end_login(control: Control, call: RestCall[None]) -> RestResponse:
     """Forget the token, have its authorization server take it back, and close connections that show it."""
     record = await _find_server(control, call, is_shared=call.flag("shared"))
     whose = _login_owner(record)
-    revoke = await _find_logins(control).end(record)
+    revoke = await control.logins.end(record)
     if revoke is None:
         who = "you are not" if whose.owner else "nobody is"
         raise NotFound(f"{who} logged in to server `{whose.server_id}`")
@@ -75,7 +75,7 @@ async def end_login(control: Control, call: RestCall[None]) -> RestResponse:
 
 async def show_client(control: Control, _call: RestCall[None]) -> RestResponse:
     """Who this gateway is where it asks for tokens: its `client_id` at authorization servers is this URL."""
-    url = None if control.logins is None else control.logins.own_url
+    url = control.logins.own_url
     if url is None:
         raise NotFound(
             "this gateway is no client that a URL describes", hint="set `public_url` to its `https` URL"
@@ -106,15 +106,6 @@ def _audit_login(control: Control, caller: Principal, operation: str, whose: Log
     """For the audit, and for the links that show what was good before."""
     audit_change(control, caller, operation=operation, kind="server", record_id=whose.server_id)
     control.gateway.servers.reconnect(*whose)
-
-
-def _find_logins(control: Control) -> Logins:
-    if control.logins is None:
-        raise InvalidRequest(
-            "nobody can log in here: this process calls no servers",
-            hint="use the grant `client_credentials` where nodes run apart from control",
-        )
-    return control.logins
 
 
 ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (

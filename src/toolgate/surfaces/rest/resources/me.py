@@ -11,7 +11,6 @@ from pydantic import Field
 
 from toolgate import __version__
 from toolgate.errors import InvalidRequest, NotFound
-from toolgate.gateway.auth.issuer import OidcLogin
 from toolgate.govern.control import Control
 from toolgate.model.principals import Role
 from toolgate.model.tasks import Environment
@@ -119,49 +118,31 @@ async def show_me(control: Control, call: RestCall[None]) -> RestResponse:
             environment=snapshot.environment,
             revision=snapshot.revision,
             calls_tools=control.calls_tools,
-            require_plan=control.terms.requires_plan,
+            require_plan=control.operator_policy.requires_plan,
         )
     )
 
 
 async def show_login(control: Control, _call: RestCall[None]) -> RestResponse:
     """How a person can log in with a browser, beside showing a key."""
-    login = control.oidc_login
-    if login is None:
-        return RestResponse(LoginShown(oidc=None))
-    client = login.client
-    return RestResponse(
-        LoginShown(
-            oidc=OidcShown(
-                issuer=client.issuer,
-                authorization_endpoint=await login.authorization_endpoint(),
-                client_id=client.client_id,
-                scope=" ".join(client.scopes),
-            )
-        )
-    )
+    page = await control.oidc_login.describe()
+    return RestResponse(LoginShown(oidc=None if page is None else OidcShown(**page._asdict())))
 
 
 async def log_in(control: Control, call: RestCall[CodeSent]) -> RestResponse:
     """Exchange the code that the issuer sent the browser back with for a token that is good here."""
-    login, sent = _find_login(control), call.body
     _check_redirect_uri(control, call)
-    earned = await login.redeem(sent.code, code_verifier=sent.code_verifier, redirect_uri=sent.redirect_uri)
+    sent = call.body
+    earned = await control.oidc_login.redeem(
+        sent.code, code_verifier=sent.code_verifier, redirect_uri=sent.redirect_uri
+    )
     return RestResponse(TokenShown(token=earned.token, expires_in_s=earned.expires_in_s))
-
-
-def _find_login(control: Control) -> OidcLogin:
-    if control.oidc_login is None:
-        raise NotFound(
-            "nobody can log in here with a browser", hint="set `oidc.client_id`; or call with a key"
-        )
-    return control.oidc_login
 
 
 def _check_redirect_uri(control: Control, call: RestCall[CodeSent]) -> None:
     """The code was sent to this console, by the name it is called by; a proxy may speak TLS for it."""
     own = {call.base_url, call.base_url.replace("http://", "https://", 1)}
-    if control.discovery is not None and control.discovery.public_url is not None:
+    if control.discovery.public_url is not None:
         own.add(control.discovery.public_url.rstrip("/"))
     if call.body.redirect_uri not in {url + CONSOLE_LOGIN_PATH for url in own}:
         raise InvalidRequest(

@@ -222,7 +222,7 @@ async def _find_server(control: Control, call: RestCall[None]) -> _CatalogServer
 
 
 def _base_url(control: Control, call: RestCall[None]) -> str:
-    return control.door_url() or call.base_url
+    return control.client_url() or call.base_url
 
 
 async def _list_response(

@@ -11,7 +11,6 @@ from toolgate.errors import Conflict, InvalidRequest, NotFound, StorageFailed
 from toolgate.govern.control import Control
 from toolgate.govern.package_install import installed_package
 from toolgate.govern.packages import (
-    artifacts_of,
     install,
     plan_install,
     plan_uninstall,
@@ -56,7 +55,7 @@ async def list_packages(control: Control, call: RestCall[None]) -> RestResponse:
     listing = await control.store.list("package")
     installed = {one.id: one for one in listing.records}
     uploaded = defaultdict(list)
-    for version in await artifacts_of(control).versions():
+    for version in await control.artifacts.versions():
         uploaded[version.package_id].append(version)
     ids, next_cursor = page.cut(sorted(installed.keys() | uploaded.keys()), str)
     shown = [show_package(one, _parse_installed(installed.get(one)), uploaded[one]) for one in ids]
@@ -67,7 +66,7 @@ async def read_package(control: Control, call: RestCall[None]) -> RestResponse:
     """One package: the version that is installed, and all that were uploaded. The ETag is its revision."""
     package_id = call.ids["package_id"]
     stored = await control.store.get("package", package_id)
-    versions = await artifacts_of(control).versions(package_id)
+    versions = await control.artifacts.versions(package_id)
     if stored is None and not versions:
         raise NotFound(f"there is no package `{package_id}`", hint="`toolgate packages` lists them")
     revision = None if stored is None else stored.revision
@@ -79,7 +78,7 @@ async def read_manifest(control: Control, call: RestCall[None]) -> RestResponse:
 
     Secrets that stand in it are masked.
     """
-    content = await artifacts_of(control).manifest(call.ids["package_id"], call.ids["version"])
+    content = await control.artifacts.manifest(call.ids["package_id"], call.ids["version"])
     return RestResponse(await asyncio.to_thread(lambda: show_manifest(parse_manifest(content))))
 
 

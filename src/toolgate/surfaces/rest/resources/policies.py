@@ -71,7 +71,7 @@ async def lint_policy(control: Control, _call: RestCall[None]) -> RestResponse:
     snapshot = control.gateway.snapshot
     linted = await asyncio.to_thread(lint_all, snapshot)
     literals = await asyncio.to_thread(find_literals, snapshot.servers.values())
-    hidden = [] if control.keeper is None else find_fallback_rows(control.keeper)
+    hidden = find_fallback_rows(control.catalog)
     return RestResponse(
         LintAnswer(
             revision=snapshot.revision,
@@ -100,7 +100,7 @@ async def show_overview(control: Control, call: RestCall[None]) -> RestResponse:
             _overview,
             control.gateway.snapshot,
             control.gateway.limits,
-            control.door_url() or call.base_url,
+            control.client_url() or call.base_url,
         )
     )
 

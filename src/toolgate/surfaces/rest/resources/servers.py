@@ -39,7 +39,7 @@ def show_servers(
             "updated_at_ms": stored.updated_at_ms,
             "health": show_health(known[stored.id], tail_chars) if stored.id in known else None,
             "nodes": on_nodes[stored.id],
-            "login": None if control.logins is None else control.logins.of(LoginKey(stored.id)),
+            "login": control.logins.of(LoginKey(stored.id)),
         }
         for stored in records
     ]

@@ -5,7 +5,6 @@ from typing import Any, Final
 
 from toolgate.audit.index.statements import DAY_MS, SUMS, TokenSums
 from toolgate.errors import NotFound
-from toolgate.govern.audit import index_of
 from toolgate.govern.control import Control
 from toolgate.surfaces.rest.framework.request import parse_count
 from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse
@@ -67,7 +66,7 @@ async def show_tokens(control: Control, call: RestCall[None]) -> RestResponse:
     days = parse_count(call.query, "days", unless=DAYS, most=MAX_DAYS)
     today = control.clock_ms() // DAY_MS
     since = max(0, today - days + 1)
-    found = await index_of(control).tokens(since_ms=since * DAY_MS, task_id=call.query.get("task"))
+    found = await control.audit_index.tokens(since_ms=since * DAY_MS, task_id=call.query.get("task"))
     total = TokenSums(*(sum(getattr(day, name) for day in found.days.values()) for name in SUMS))
     return RestResponse(
         TokensAnswer(

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from toolgate.errors import BodyTooLarge, Conflict, InvalidRecord, InvalidRequest, SessionLimit, StorageFailed
 from toolgate.govern.control import Control
-from toolgate.govern.packages import InspectedArchive, publish_package, uploads_of
+from toolgate.govern.packages import InspectedArchive, publish_package
 from toolgate.surfaces.rest.framework.response import RestResponse
 from toolgate.surfaces.rest.framework.routing import OCTETS_BODY, RestCall, RestEndpoint, validate_as
 from toolgate.surfaces.rest.resources.package_shapes import PartAnswer, PartsAnswer, UploadAnswer, UploadSent
@@ -20,20 +20,18 @@ async def put_part(control: Control, call: RestCall[bytes]) -> RestResponse:
     What lies there for an hour without another part is forgotten. Nobody else sees it.
     """
     number = int(call.ids["part"])
-    await uploads_of(control).put_part(call.caller.id, call.ids["sha256"], number, call.body)
+    await control.uploads.put_part(call.caller.id, call.ids["sha256"], number, call.body)
     return RestResponse(PartAnswer(part=number))
 
 
 async def list_parts(control: Control, call: RestCall[None]) -> RestResponse:
     """Which parts of your upload are there: those need not be sent again."""
-    return RestResponse(
-        PartsAnswer(parts=await uploads_of(control).parts(call.caller.id, call.ids["sha256"]))
-    )
+    return RestResponse(PartsAnswer(parts=await control.uploads.parts(call.caller.id, call.ids["sha256"])))
 
 
 async def discard_upload(control: Control, call: RestCall[None]) -> RestResponse:
     """Forget what you sent of an upload. What was not begun is no error."""
-    await uploads_of(control).discard(call.caller.id, call.ids["sha256"])
+    await control.uploads.discard(call.caller.id, call.ids["sha256"])
     return RestResponse(PartsAnswer(parts=[]))
 
 
