@@ -46,15 +46,21 @@ DEFLATED = zip_of([("a", b"content of a file")])
 CONTENT = DEFLATED.rindex(LOCAL) + 31
 BEFORE = b"#!/bin/sh\n"
 CASES = {
-    "another name in its header": (changed(ZIP, LOCAL, 30, b"LIB"), "one thing in its directory"),
-    "another size in its header": (changed(ZIP, LOCAL, 22, b"\x07"), "one thing in its directory"),
-    "another checksum in its header": (changed(ZIP, LOCAL, 14, b"\x00\x00"), "one thing in its directory"),
-    "another method in its header": (changed(ZIP, LOCAL, 8, b"\x00"), "one thing in its directory"),
-    "no header where it should be": (changed(ZIP, LOCAL, 0, b"PK\x01"), "one thing in its directory"),
+    "another name in its header": (changed(ZIP, LOCAL, 30, b"LIB"), "between its directory and its header"),
+    "another size in its header": (changed(ZIP, LOCAL, 22, b"\x07"), "between its directory and its header"),
+    "another checksum in its header": (
+        changed(ZIP, LOCAL, 14, b"\x00\x00"),
+        "between its directory and its header",
+    ),
+    "another method in its header": (changed(ZIP, LOCAL, 8, b"\x00"), "between its directory and its header"),
+    "no header where it should be": (
+        changed(ZIP, LOCAL, 0, b"PK\x01"),
+        "between its directory and its header",
+    ),
     "encrypted": (changed(ZIP, CENTRAL, 8, short(1)), "encrypted"),
     "strongly encrypted": (changed(ZIP, CENTRAL, 8, short(0x41)), "encrypted"),
     "hidden headers": (changed(ZIP, CENTRAL, 8, short(0x2000)), "encrypted"),
-    "packed in another way": (changed(ZIP, CENTRAL, 10, short(12)), "not known here"),
+    "packed in another way": (changed(ZIP, CENTRAL, 10, short(12)), "an unknown method"),
     "two entries in one place": (changed(ZIP, CENTRAL, 42, bytes(4)), "overlap"),
     "an entry in another": (changed(ZIP, CENTRAL, 42, b"\x05"), "overlap"),
     "a gap": (moved(ZIP, b"hidden"), "leave gaps"),
@@ -164,7 +170,7 @@ def test_sizes_may_stand_behind_the_content_if_they_are_right() -> None:
     at = content.rindex(b"PK\x07\x08")
 
     assert inspect_archive(io.BytesIO(content)).files == 3
-    with pytest.raises(InvalidRecord, match="another behind it"):
+    with pytest.raises(InvalidRecord, match="and its descriptor"):
         inspect_archive(io.BytesIO(content[: at + 4] + b"\x00" + content[at + 5 :]))
 
 

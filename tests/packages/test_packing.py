@@ -126,7 +126,7 @@ def test_links_that_lead_elsewhere_and_what_is_no_file_are_refused(project: Path
             packed(project)
         odd.unlink()
     os.mkfifo(odd)
-    with pytest.raises(InvalidRecord, match="no ordinary file"):
+    with pytest.raises(InvalidRecord, match="not an ordinary file"):
         packed(project)
 
 
@@ -163,7 +163,7 @@ def test_a_file_that_cannot_be_read_is_told(project: Path, monkeypatch: pytest.M
     found = (ArchiveEntry(path="lib", size=1), project / "lib")
     monkeypatch.setattr("toolgate.packages.archive.list_package_files", lambda _: iter([found]))
 
-    with pytest.raises(InvalidRecord, match="`lib` cannot be read: Is a directory"):
+    with pytest.raises(InvalidRecord, match="cannot read `lib`: Is a directory"):
         packed(project)
 
 

@@ -1,18 +1,19 @@
-"""The archives of packages: packed, looked through and taken over from other formats, unpacked.
+"""The archives of packages: packed, inspected, taken over from other formats, unpacked.
 
-Hostile until proven otherwise. Sizes are counted while reading, never believed; nothing is written before
-its name was checked, and nothing outside the directory given; archives inside are files like others.
-All of it blocks: callers give it a thread.
+An archive is hostile until proven otherwise. Sizes are counted while reading, never believed. Nothing is
+written before its name was checked, and nothing outside the given directory; archives inside are files like
+others. All of it blocks: callers give it a thread.
 """
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO
 
 from toolgate.catalog.checks import describe_name
+from toolgate.packages.archive_readers import read_magic, read_members
 from toolgate.packages.entries import (
     CHUNK_BYTES,
     MAX_ARCHIVE_BYTES,
@@ -26,14 +27,6 @@ from toolgate.packages.entries import (
 from toolgate.packages.foreign_manifests import convert_bundle, is_bundle_manifest
 from toolgate.packages.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES
 from toolgate.packages.packing import PackedArchive, TarWriter, list_package_files
-from toolgate.packages.tar_reader import read_tar
-from toolgate.packages.zip_reader import read_zip
-
-_GZIP: Final = b"\x1f\x8b"
-_READERS: Final[Mapping[bytes, Callable[[BinaryIO], Iterator[ArchiveMember]]]] = {
-    _GZIP: read_tar,
-    b"PK": read_zip,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +34,13 @@ class ArchiveSummary:
     """What is in an archive that was read to its end."""
 
     manifest: bytes
-    """In our form, whatever form it has there."""
+    """In our form, whatever form it has in the archive."""
     files: int
     unpacked_bytes: int
 
 
 def pack_directory(directory: Path, manifest: bytes, target: BinaryIO) -> PackedArchive:
-    """Write the files of `directory` to `target`, with `manifest` in place of the one that is there.
+    """Write the files of `directory` to `target`, with `manifest` in place of the one there.
 
     The same files make the same archive. Raises InvalidRecord for what no archive may hold, and BodyTooLarge.
     """
@@ -64,7 +57,7 @@ def pack_directory(directory: Path, manifest: bytes, target: BinaryIO) -> Packed
 
 
 def unpack_archive(source: BinaryIO, directory: Path) -> None:
-    """Unpack into `directory`, which must not be there yet, and is not there if that fails."""
+    """Unpack into `directory`, which must not exist, and does not exist if that fails."""
     directory.mkdir(mode=0o700)
     try:
         for entry, content in _iter_members(source, ArchiveLedger()):
@@ -75,28 +68,28 @@ def unpack_archive(source: BinaryIO, directory: Path) -> None:
 
 
 def normalize_archive(source: BinaryIO, target: BinaryIO) -> ArchiveSummary:
-    """Write the archive as packages are kept: our own as they are, those of others packed anew.
+    """Write the archive in the form of packages: copied if it has that form, else packed again.
 
     All of it is read before anything is written. Raises InvalidRecord, or BodyTooLarge past a limit.
     """
-    inspected, is_ours = _inspect_archive(source)
+    summary, is_own = _inspect_archive(source)
     source.seek(0)
-    if is_ours:
+    if is_own:
         shutil.copyfileobj(source, target, CHUNK_BYTES)
-        return inspected
+        return summary
     writer = TarWriter(target)
-    writer.add(ArchiveEntry(path=MANIFEST_NAME, size=len(inspected.manifest)), [inspected.manifest])
+    writer.add(ArchiveEntry(path=MANIFEST_NAME, size=len(summary.manifest)), [summary.manifest])
     for entry, content in _iter_members(source, ArchiveLedger()):
         if not entry.is_directory and entry.path != MANIFEST_NAME:
             writer.add(entry, content)
     writer.close()
-    return inspected
+    return summary
 
 
 def _inspect_archive(source: BinaryIO) -> tuple[ArchiveSummary, bool]:
-    """What is in an archive, and whether it has our form in all."""
+    """What is in an archive, and whether all of it has the form of packages."""
     manifest, ledger = None, ArchiveLedger()
-    is_ours = _read_magic(source) == _GZIP
+    is_own = read_magic(source) != b"PK"
     for entry, content in _iter_members(source, ledger):
         if entry.path == MANIFEST_NAME and not entry.is_directory:
             if entry.size > MAX_MANIFEST_BYTES:
@@ -105,29 +98,18 @@ def _inspect_archive(source: BinaryIO) -> tuple[ArchiveSummary, bool]:
     if manifest is None:
         raise invalid_archive(f"it has no `{MANIFEST_NAME}` at its root")
     if is_bundle_manifest(manifest):
-        manifest, is_ours = convert_bundle(manifest), False
-    inspected = ArchiveSummary(manifest=manifest, files=ledger.files, unpacked_bytes=ledger.unpacked_bytes)
-    return inspected, is_ours
+        manifest, is_own = convert_bundle(manifest), False
+    return ArchiveSummary(manifest=manifest, files=ledger.files, unpacked_bytes=ledger.unpacked_bytes), is_own
 
 
 def _iter_members(source: BinaryIO, ledger: ArchiveLedger) -> Iterator[ArchiveMember]:
     """The entries below the root of an archive, each checked against those before it."""
     if source.seek(0, os.SEEK_END) > MAX_ARCHIVE_BYTES:
         raise archive_too_large(f"it is larger than {MAX_ARCHIVE_BYTES:,} bytes")
-    read = _READERS.get(_read_magic(source))
-    if read is None:
-        raise invalid_archive("it is neither a gzipped tar nor a zip")
-    for entry, content in read(source):
+    for entry, content in read_members(source):
         ledger.enter(entry)
         if entry.path:
             yield entry, content
-
-
-def _read_magic(source: BinaryIO) -> bytes:
-    source.seek(0)
-    magic = source.read(2)
-    source.seek(0)
-    return magic
 
 
 def _read_file(path: Path, entry: ArchiveEntry) -> Iterator[bytes]:
@@ -138,7 +120,7 @@ def _read_file(path: Path, entry: ArchiveEntry) -> Iterator[bytes]:
                 left -= len(piece)
                 yield piece
     except OSError as exc:
-        raise invalid_archive(f"`{describe_name(entry.path)}` cannot be read: {exc.strerror}") from exc
+        raise invalid_archive(f"cannot read `{describe_name(entry.path)}`: {exc.strerror}") from exc
     if left:
         raise invalid_archive(f"`{describe_name(entry.path)}` changed while it was packed")
 

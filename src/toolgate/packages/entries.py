@@ -1,7 +1,7 @@
 """What the archive of a package may hold: files and directories, under names that mean one place everywhere.
 
-An archive comes from strangers. A name is taken only if every file system reads it alike; what could be
-mistaken for something else is refused, never mended. Whoever unpacks uses these names and no others.
+An archive comes from strangers. A name is accepted only if every file system reads it alike; what could be
+mistaken for something else is refused, never corrected. Unpacking uses these names and no others.
 """
 
 import re
@@ -17,7 +17,7 @@ from toolgate.errors import BodyTooLarge, InvalidRecord
 MAX_ARCHIVE_BYTES: Final = 64 * 1024 * 1024
 MAX_UNPACKED_BYTES: Final = 256 * 1024 * 1024
 MAX_FILES: Final = 10_000
-"""Files and directories together, also those directories that only the path of a file names."""
+"""Files and directories together, including directories that only the path of a file names."""
 MAX_PATH_BYTES: Final = 1_024
 MAX_PATH_PARTS: Final = 32
 MAX_PATH_PART_BYTES: Final = 255
@@ -40,14 +40,14 @@ class ArchiveEntry:
 
 
 ArchiveMember = tuple[ArchiveEntry, Iterator[bytes]]
-"""An entry and its content, to be read before the next one is asked for."""
+"""An entry and its content, to be read before the next entry."""
 
 
 def invalid_archive(problem: str) -> InvalidRecord:
-    """What is wrong with an archive, as the error that says so."""
+    """The error for an archive with this problem."""
     return InvalidRecord(
         f"the archive is refused: {problem}",
-        hint="pack the package's directory anew, with `toolgate publish`",
+        hint="pack the package's directory again with `toolgate publish`",
     )
 
 
@@ -92,7 +92,7 @@ class ArchiveLedger:
         self.unpacked_bytes = 0
 
     def enter(self, entry: ArchiveEntry) -> None:
-        """Take note of an entry, or refuse it for what came before."""
+        """Record an entry, or refuse it because of those before it."""
         *parents, path = accumulate(entry.path.split("/"), "{}/{}".format)
         # Those that are known cost no second look: a deep path may be that of thousands of files.
         for parent in (one for one in parents if one not in self._is_explicit):
@@ -105,7 +105,7 @@ class ArchiveLedger:
         elif is_new:
             self.files += 1
         else:
-            raise invalid_archive(f"`{describe_name(path)}` is there twice")
+            raise invalid_archive(f"duplicate entry `{describe_name(path)}`")
         self.unpacked_bytes += entry.size
         if self.unpacked_bytes > MAX_UNPACKED_BYTES:
             raise archive_too_large(f"it unpacks to more than {MAX_UNPACKED_BYTES:,} bytes")

@@ -1,9 +1,7 @@
-"""Which files of a directory belong into its package.
+"""Packs the directory of a package: which files belong to it, and the archive that they become.
 
-The directory is its author's own, so what is found is only looked at: what an archive may hold is checked
-where it is written.
-
-Writes the archives that packages are kept as: the same files make the same bytes, whoever packs them.
+The directory is its author's, so files are only looked at here; `archive` checks what an archive may hold.
+The same files make the same bytes on every machine: archives are compared by their hash.
 """
 
 import hashlib
@@ -23,24 +21,9 @@ from toolgate.packages.entries import MAX_ARCHIVE_BYTES, ArchiveEntry, archive_t
 IGNORE_NAME: Final = ".toolgateignore"
 MAX_IGNORE_BYTES: Final = 64 * 1024
 ALWAYS_IGNORED: Final = (
-    ".git",
-    ".hg",
-    ".svn",
-    "__pycache__",
-    "*.pyc",
-    ".venv",
-    "node_modules/.cache",
-    ".mypy_cache",
-    ".pytest_cache",
-    ".ruff_cache",
-    ".toolgate*",
-    ".env",
-    ".env.*",
-    ".DS_Store",
-    ".idea",
-    ".vscode",
-    "*~",
-    ".*.sw?",
+    *(".git", ".hg", ".svn", "__pycache__", "*.pyc", ".venv", "node_modules/.cache"),
+    *(".mypy_cache", ".pytest_cache", ".ruff_cache", ".toolgate*", ".env", ".env.*"),
+    *(".DS_Store", ".idea", ".vscode", "*~", ".*.sw?"),
 )
 """Left out of every package: version control, caches, environments, secrets of developers, editors' files."""
 
@@ -59,12 +42,12 @@ class IgnorePattern:
 
 
 def list_package_files(directory: Path) -> Iterator[tuple[ArchiveEntry, Path]]:
-    """The files of a directory in the order of their paths, without those that are to be left out.
+    """The files of a directory in the order of their paths, without those to leave out.
 
     A link to a file in the directory is that file. Any other link, and what is no file, is InvalidRecord.
     """
     root = directory.resolve()
-    patterns = (*DEFAULTS, *_load_ignore_file(root / IGNORE_NAME))
+    patterns = parse_ignore("\n".join([*ALWAYS_IGNORED, _read_ignore_file(root / IGNORE_NAME)]))
     return _walk(root, root, patterns)
 
 
@@ -76,7 +59,7 @@ def parse_ignore(text: str) -> tuple[IgnorePattern, ...]:
 
 def _parse_line(line: str) -> IgnorePattern:
     if line.startswith("!"):
-        raise InvalidRecord(f"`{IGNORE_NAME}`: a line cannot begin with `!`: it names what to leave out")
+        raise InvalidRecord(f"`{IGNORE_NAME}`: a line cannot begin with `!`: lines name what to leave out")
     text = line.rstrip("/")
     # A path from the root may be written with or without a `/` before it; here it needs one inside.
     return IgnorePattern(
@@ -84,12 +67,12 @@ def _parse_line(line: str) -> IgnorePattern:
     )
 
 
-def _load_ignore_file(file: Path) -> tuple[IgnorePattern, ...]:
+def _read_ignore_file(file: Path) -> str:
     if not file.is_file():
-        return ()
+        return ""
     if file.stat().st_size > MAX_IGNORE_BYTES:
         raise InvalidRecord(f"`{IGNORE_NAME}` is larger than {MAX_IGNORE_BYTES:,} bytes")
-    return parse_ignore(file.read_text("utf-8", errors="replace"))
+    return file.read_text("utf-8", errors="replace")
 
 
 def _walk(
@@ -115,7 +98,7 @@ def _file(root: Path, path: Path, place: str) -> ArchiveEntry:
     if not target.is_relative_to(root):
         raise _unpackable(place, "a link that leads out of the directory")
     if not stat.S_ISREG(status.st_mode):
-        raise _unpackable(place, "a link to a directory" if path.is_symlink() else "no ordinary file")
+        raise _unpackable(place, "a link to a directory" if path.is_symlink() else "not an ordinary file")
     return ArchiveEntry(path=place, size=status.st_size, is_executable=bool(status.st_mode & 0o100))
 
 
@@ -124,12 +107,6 @@ def _unpackable(place: str, problem: str) -> InvalidRecord:
         f"`{describe_name(place)}` cannot be packed: it is {problem}",
         hint=f"remove it, or name it in `{IGNORE_NAME}`",
     )
-
-
-DEFAULTS: Final = parse_ignore("\n".join(ALWAYS_IGNORED))
-
-
-_BLOCK: Final = tarfile.BLOCKSIZE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,19 +129,19 @@ class TarWriter:
         self._files = 0
 
     def add(self, entry: ArchiveEntry, content: Iterable[bytes]) -> None:
-        """Write one file. The content must have the size the entry says."""
+        """Write one file. Its content must have the size of the entry."""
         info = tarfile.TarInfo(entry.path)
         info.size = entry.size
         info.mode = 0o755 if entry.is_executable else 0o644
         self._pack(info.tobuf(format=tarfile.PAX_FORMAT))
         for piece in content:
             self._pack(piece)
-        self._pack(bytes(-entry.size % _BLOCK))
+        self._pack(bytes(-entry.size % tarfile.BLOCKSIZE))
         self._files += 1
 
     def close(self) -> PackedArchive:
         """Write the end. The target stays open."""
-        self._pack(bytes(2 * _BLOCK))
+        self._pack(bytes(2 * tarfile.BLOCKSIZE))
         self._write(self._deflate.flush())
         return PackedArchive(sha256=self._sha256.hexdigest(), size=self._size, files=self._files)
 
