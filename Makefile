@@ -11,9 +11,10 @@ READY := $(VENV)/.test $(VENV)/.semantic $(VENV)/.model $(LEGACY)/.ready $(NODE)
   $(GUESTS) build/guests/what_time.wasm $(CONSOLE) browser
 # One worker more than the smallest machine has processors: many tests mostly wait.
 AT_ONCE := -n 3 --dist loadfile --no-loadscope-reorder
-# uv installs in seconds what takes pip minutes; it comes from a hashed lock itself, by pip.
+# uv installs in seconds what takes pip minutes; pip installs uv, from a hashed lock. Compiled at once: tests start
+# hundreds of processes.
 UV := $(VENV)/.uv
-INSTALL := $(BIN)/uv pip install --quiet --require-hashes
+INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --require-hashes
 
 # Tests start a thousand processes: what these import is compiled once, wherever we run.
 unexport PYTHONDONTWRITEBYTECODE
