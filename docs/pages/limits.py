@@ -20,7 +20,7 @@ from toolgate.gateway.auth import failed_attempts, identity, issuer, signing
 from toolgate.gateway.call import elicitation, parked_calls, quota
 from toolgate.gateway.call import elicitation as in_place
 from toolgate.gateway.call import quota as purses
-from toolgate.gateway.chat import tool_loop
+from toolgate.gateway.chat import session as chat_session
 from toolgate.gateway.scope import view
 from toolgate.gateway.search import index as searching
 from toolgate.gateway.search import semantic, tool_search
@@ -286,7 +286,7 @@ def _chats() -> Rows:
             f"{budgets.max_total_tool_calls}",
             last,
         ),
-        ("calls of one reply at once", f"{tool_loop.MAX_CONCURRENT_CALLS}", "they wait"),
+        ("calls of one reply at once", f"{chat_session.MAX_CONCURRENT_CALLS}", "they wait"),
         ("calls of one reply", f"{replies.MAX_CALLS:,}", unusable),
         ("arguments of a call", size(tool_calls.MAX_ARGUMENT_BYTES), told),
         ("a result (record, task, request)", size(budgets.max_tool_output_bytes), "cut, and says so"),

@@ -170,6 +170,16 @@ def test_whatever_a_server_sends_no_undeclared_call_passes(first: list[Any], sec
                 check_calls(message)
 
 
+def test_calls_in_a_repeated_message_of_a_chunk_are_taken_out_too() -> None:
+    message = {"content": "a", "tool_calls": [{"id": "a", "function": {"name": "theirs"}}]}
+    sent = json.dumps({"choices": [{"index": 0, "delta": {"content": "a"}, "message": message}]})
+
+    passed = StreamFilter(DECLARED).feed(sent.encode())
+
+    assert passed is not None
+    assert json.loads(passed)["choices"][0]["message"] == {"content": "a"}
+
+
 def check_calls(message: dict[str, Any]) -> None:
     calls = [one for one in message.get("tool_calls") or [] if one.get("type") != "custom"]
     functions = [one.get("function") or {} for one in calls] + [message.get("function_call") or {}]

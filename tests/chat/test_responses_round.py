@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate.chat.responses.output import ResponseOutput, echo_members
-from toolgate.chat.responses.round import ModelResponseTurn, ResponseRound, ToolOwnership
-from toolgate.chat.responses.tools import OfferedTool
+from toolgate.chat.responses.round import ModelResponseTurn, ResponseRound
+from toolgate.chat.responses.tools import OfferedTool, OfferedTools
 from toolgate.chat.tool_calls import ToolCall
 from toolgate.errors import ModelUnavailable
 from toolgate.model.names import ToolRef
@@ -22,7 +22,7 @@ FREE, ASKED = (
     for needs in (False, True)
 )
 OFFERS = {"free": FREE, "asked": ASKED}
-OFFERED = ToolOwnership(OFFERS.get, lambda name: name == "own")
+OFFERED = OfferedTools(OFFERS, frozenset({"own"}))
 SAYS = {"type": "message", "id": "m", "content": [{"type": "output_text", "text": "hi", "annotations": []}]}
 
 
@@ -42,7 +42,7 @@ def whole(*items: Any, **members: Any) -> bytes:
 class Told:
     """A round and what it told."""
 
-    def __init__(self, offered: ToolOwnership = OFFERED, *, drops_calls: bool = False) -> None:
+    def __init__(self, offered: OfferedTools = OFFERED, *, drops_calls: bool = False) -> None:
         basis, shown = {"id": msgspec.Raw(b'"basis"')}, echo_members({})
         self.output = ResponseOutput(basis, shown, is_stream=True)
         self.round = ResponseRound(self.output, offered, number=3, drops_calls=drops_calls)
@@ -196,7 +196,7 @@ def test_an_approval_is_asked_for_with_the_names_of_its_label() -> None:
     told, reply = played(called("asked", arguments='{"a":1}'))
 
     assert told.round.needs_approval(reply.calls[0]) == ASKED
-    told.round.ask_approval(reply.calls[0], "mcpr_tg_x")
+    told.round.request_approval(reply.calls[0], "mcpr_tg_x")
     assert told.events[-1]["item"] == {
         "id": "mcpr_tg_x",
         "type": "mcp_approval_request",
@@ -228,7 +228,7 @@ def test_what_the_last_reply_calls_is_not_shown() -> None:
 
 
 def test_with_nothing_offered_all_of_it_passes() -> None:
-    told, reply = played(called("free"), offered=ToolOwnership(OFFERS.get, lambda _: False, is_empty=True))
+    told, reply = played(called("free"), offered=OfferedTools(OFFERS, frozenset(), is_empty=True))
 
     assert told.events[-1]["item"] == called("free")
     assert reply.calls == ()

@@ -358,5 +358,5 @@ async def open_model_endpoints(
         open_invoker(settings, gateway, models, work) as invoker,
     ):
         models.tracing = gateway.tracing
-        parts = ChatServices(gateway=gateway, models=models, signer=signer, wall_s=time.time)
-        yield ChatEndpoint(identities, parts, discovery=build_discovery(settings)), invoker
+        services = ChatServices(gateway=gateway, models=models, signer=signer, wall_s=time.time)
+        yield ChatEndpoint(identities, services, metadata=build_discovery(settings)), invoker

@@ -299,7 +299,8 @@ class StreamFilter:
         return _encode_chunk(chunk, kept)
 
     def _filter(self, raw: msgspec.Raw) -> msgspec.Raw | None:
-        choice = read_answer(raw, MEMBERS)
+        original = read_answer(raw, MEMBERS)
+        choice = _filter_repeated(original, self._declared)
         sieve = self._sieves.setdefault(_read_index(choice), CallFilter(self._declared))
         if len(self._sieves) > MAX_CHOICES:
             raise ModelUnavailable(f"the model's server sent an answer with more than {MAX_CHOICES} choices")
@@ -309,7 +310,7 @@ class StreamFilter:
         if _is_over(choice) and sieve.is_empty:
             self._is_holding = True
             finish = NULL
-        if delta is sent and finish == choice.get("finish_reason", NULL):
+        if choice is original and delta is sent and finish == choice.get("finish_reason", NULL):
             return raw
         return _encode_choice({**choice, "finish_reason": finish}, delta)
 
@@ -339,7 +340,7 @@ class StreamContinuation:
         return _encode_chunk(self._head, [encode_raw(_closing_choice(index)) for index in silent])
 
     def _filter(self, raw: msgspec.Raw) -> msgspec.Raw | None:
-        choice = read_answer(raw, MEMBERS)
+        choice = _filter_repeated(read_answer(raw, MEMBERS), NO_TOOLS)
         index = _read_index(choice)
         if index not in self._unanswered:
             return None
@@ -352,6 +353,15 @@ class StreamContinuation:
             sieve.has_content = True
             delta, finish = {**delta, "content": _CLOSING}, _STOP
         return _encode_choice({**choice, "finish_reason": finish}, delta)
+
+
+def _filter_repeated(choice: Members, declared: ClientTools) -> Members:
+    """Some servers repeat in each chunk, as `message`, all that came so far: filter it, too."""
+    if "message" not in choice:
+        return choice
+    message = read_part(choice, "message")
+    kept = CallFilter(declared).take(message)
+    return choice if kept is message else {**choice, "message": encode_raw(kept)}
 
 
 def _closing_choice(index: int) -> Members:

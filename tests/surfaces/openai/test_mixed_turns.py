@@ -11,7 +11,7 @@ from tests.upstream.memory_link import MemoryNet, record
 from tests.upstream.scripted_model import Ask, ScriptedModel, call, calls, scripted_model, text
 from toolgate.chat.hidden_turns import HiddenTurn
 from toolgate.gateway.auth.signing import SEAL_LIFETIME_S, Signer
-from toolgate.gateway.chat.session import SealedTurns
+from toolgate.gateway.chat.completions import SealedTurns
 
 pytestmark = pytest.mark.anyio
 

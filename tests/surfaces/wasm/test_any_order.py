@@ -14,7 +14,7 @@ from tests.surfaces.wasm.task_house import PlayedGuest, TaskHouse, open_task_hou
 from toolgate.gateway.scope.caller import Caller
 from toolgate.model.tasks import WorkloadLimits
 from toolgate.policy.layers import parse_session_params
-from toolgate.surfaces.wasm.chat_session import ChatSession
+from toolgate.surfaces.wasm.chat_session import GuestChat
 from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
 from toolgate.wasm.abi import HostcallFault
 
@@ -61,7 +61,7 @@ class Played:
     def _offered(self, fd: int) -> tuple[int, list[str]]:
         """The tools that a model would be offered in this session."""
         try:
-            params = self.guest.fds.get(fd, ChatSession).params
+            params = self.guest.fds.get(fd, GuestChat).params
         except HostcallFault as fault:
             return -fault.errno, []
         caller = self.guest.context.caller

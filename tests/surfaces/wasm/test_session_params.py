@@ -12,7 +12,7 @@ from toolgate.model.chat import ChatBudgetLimits
 from toolgate.policy.layers import SessionRequest, parse_session_params
 from toolgate.policy.scope import ScopeLimits
 from toolgate.surfaces.wasm import chat_session
-from toolgate.surfaces.wasm.chat_session import ChatSession, SessionParams
+from toolgate.surfaces.wasm.chat_session import GuestChat, SessionParams
 from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
 
 pytestmark = pytest.mark.anyio
@@ -33,7 +33,7 @@ async def play(house: TaskHouse, story: Callable[[PlayedGuest], None]) -> None:
 
 
 def params_of(guest: PlayedGuest, fd: int) -> SessionParams:
-    return guest.fds.get(fd, ChatSession).params
+    return guest.fds.get(fd, GuestChat).params
 
 
 def request_of(guest: PlayedGuest, fd: int) -> SessionRequest:

@@ -206,7 +206,7 @@ class ResponseOutput:
         self._items.append(NULL)
         return len(self._items) - 1
 
-    def tell(self, kind: str, members: Mapping[str, Any]) -> None:
+    def send_event(self, kind: str, members: Mapping[str, Any]) -> None:
         """One event. `members` are those that are its own."""
         if not self._is_stream:
             return
@@ -217,40 +217,40 @@ class ResponseOutput:
 
     def add(self, index: int, item: Item | Members | msgspec.Raw) -> None:
         """An item appears."""
-        self.tell("response.output_item.added", {"output_index": index, "item": item})
+        self.send_event("response.output_item.added", {"output_index": index, "item": item})
 
     def end(self, index: int, item: Item | msgspec.Raw) -> None:
         """An item is what it will be."""
         self._items[index] = item
-        self.tell("response.output_item.done", {"output_index": index, "item": item})
+        self.send_event("response.output_item.done", {"output_index": index, "item": item})
 
     def list_tools(self, item: Item) -> None:
         """What a label offers."""
         index = self.reserve()
         place = {"output_index": index, "item_id": item["id"]}
         self.add(index, {**item, "tools": []})
-        self.tell("response.mcp_list_tools.in_progress", place)
-        self.tell("response.mcp_list_tools.completed", place)
+        self.send_event("response.mcp_list_tools.in_progress", place)
+        self.send_event("response.mcp_list_tools.completed", place)
         self.end(index, item)
 
     def begin_call(self, item: Item) -> int:
         """A tool is about to be called. Its arguments are told of later."""
         index = self.reserve()
         self.add(index, {**item, "arguments": ""})
-        self.tell("response.mcp_call.in_progress", {"output_index": index, "item_id": item["id"]})
+        self.send_event("response.mcp_call.in_progress", {"output_index": index, "item_id": item["id"]})
         return index
 
     def end_call(self, index: int, item: Item, *, text: str, is_error: bool) -> None:
         """A tool was called, or refused."""
         kind = "failed" if is_error else "completed"
-        self.tell(f"response.mcp_call.{kind}", {"output_index": index, "item_id": item["id"]})
+        self.send_event(f"response.mcp_call.{kind}", {"output_index": index, "item_id": item["id"]})
         self.end(index, end_call_item(item, text, is_error=is_error))
 
     def send_arguments(self, index: int, item_id: str, arguments: str) -> None:
         """The arguments of a call at once, where they did not come piece by piece."""
         place = {"output_index": index, "item_id": item_id}
-        self.tell("response.mcp_call_arguments.delta", {**place, "delta": arguments})
-        self.tell("response.mcp_call_arguments.done", {**place, "arguments": arguments})
+        self.send_event("response.mcp_call_arguments.delta", {**place, "delta": arguments})
+        self.send_event("response.mcp_call_arguments.done", {**place, "arguments": arguments})
 
     def put(self, item: Item) -> None:
         """An item that is there at once."""
@@ -258,17 +258,17 @@ class ResponseOutput:
         self.add(index, item)
         self.end(index, item)
 
-    def say(self, text: str, *, key: str) -> None:
+    def add_message(self, text: str, *, key: str) -> None:
         """A message of the gateway's own."""
         item = message_item(text, key=key)
         index = self.reserve()
         part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
         place = {"output_index": index, "item_id": item["id"], "content_index": 0}
         self.add(index, message_item("", key=key, status="in_progress"))
-        self.tell("response.content_part.added", {**place, "part": part})
-        self.tell("response.output_text.delta", {**place, "delta": text, "logprobs": []})
-        self.tell("response.output_text.done", {**place, "text": text, "logprobs": []})
-        self.tell("response.content_part.done", {**place, "part": {**part, "text": text}})
+        self.send_event("response.content_part.added", {**place, "part": part})
+        self.send_event("response.output_text.delta", {**place, "delta": text, "logprobs": []})
+        self.send_event("response.output_text.done", {**place, "text": text, "logprobs": []})
+        self.send_event("response.content_part.done", {**place, "part": {**part, "text": text}})
         self.end(index, item)
 
     # The end

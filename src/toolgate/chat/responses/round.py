@@ -4,7 +4,7 @@ Calls of the gateway's tools become `mcp_call` items as they come. The caller's 
 for an approval, are held until it is known what was done beside them. All else passes as it is.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from toolgate.chat.responses.output import (
     mcp_call,
     member_text,
 )
-from toolgate.chat.responses.tools import GATEWAY_LABEL, OfferedTool
+from toolgate.chat.responses.tools import GATEWAY_LABEL, OfferedTool, OfferedTools
 from toolgate.chat.tool_calls import ToolCall, repair_arguments
 from toolgate.errors import ModelUnavailable
 from toolgate.model.json_text import NULL, UNREADABLE, Members, decode_members, encode_raw
@@ -46,17 +46,6 @@ _OPEN: Final = frozenset(
 )
 """What only the caller can answer, unless it is a call of a tool of ours."""
 _OF_THE_WIRE: Final = frozenset({"type", "sequence_number", "output_index"})
-
-
-@dataclass(frozen=True, slots=True)
-class ToolOwnership:
-    """What of a reply is whose. With nothing offered, all of it is the caller's."""
-
-    find: Callable[[str], OfferedTool | None]
-    """The tool that a model means by a name."""
-    is_own: Callable[[str], bool]
-    """Whether a name is that of a function of the caller's own."""
-    is_empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +99,7 @@ class ResponseRound:
     """One reply. Feed it the events, or play it the whole."""
 
     def __init__(
-        self, output: ResponseOutput, offered: ToolOwnership, *, number: int, drops_calls: bool
+        self, output: ResponseOutput, offered: OfferedTools, *, number: int, drops_calls: bool
     ) -> None:
         """`drops_calls`: what it calls is neither run nor shown."""
         self._output = output
@@ -176,7 +165,7 @@ class ResponseRound:
         place = self._place_of(call)
         return place.offer if isinstance(place, _HeldItem) else None
 
-    def ask_approval(self, call: ToolCall, request_id: str) -> None:
+    def request_approval(self, call: ToolCall, request_id: str) -> None:
         """The client is asked whether a call may be made."""
         place = self._place_of(call)
         assert isinstance(place, _HeldItem)
@@ -246,7 +235,7 @@ class ResponseRound:
         if is_known or (kind in (_ADDED, _DONE) and (index is None or item is None)):
             return  # some servers announce what never comes, or twice
         if index is None:
-            self._output.tell(kind, _own_members(event))
+            self._output.send_event(kind, _own_members(event))
             return
         if item is not None and index not in self._places:
             self._places[index] = self._place(index, item)
@@ -272,7 +261,7 @@ class ResponseRound:
         if self._is_own(item):
             return _HeldItem(self._output.reserve(), item)
         name = member_text(item, "name") or ""
-        offer = self._offered.find(name)
+        offer = self._offered.by_name.get(name)
         if offer is not None and offer.needs_approval:
             return _HeldItem(None, item, offer)
         call_id = self._call_ids[index]
@@ -286,7 +275,7 @@ class ResponseRound:
 
     def _check_place(self, item: Members, place: _Place) -> None:
         """What a call is in the end, it was when it began: by that it was decided who is to answer it."""
-        offer = self._offered.find(member_text(item, "name") or "")
+        offer = self._offered.by_name.get(member_text(item, "name") or "")
         waits = self._is_own(item) or (offer is not None and offer.needs_approval)
         if place is not None and waits != isinstance(place, _HeldItem):
             raise ModelUnavailable("the model's server began one call, and ended it as another")
@@ -320,7 +309,7 @@ class ResponseRound:
             place.is_told = True
             own = {**_own_members(event), "output_index": place.index, "item_id": place.item["id"]}
             own.pop("name", None)
-            self._output.tell(f"response.mcp_call_arguments.{kind.removeprefix(_ARGUMENTS)}", own)
+            self._output.send_event(f"response.mcp_call_arguments.{kind.removeprefix(_ARGUMENTS)}", own)
         elif item is not None and kind == _DONE:
             arguments = member_text(item, "arguments") or ""
             place.item = {**place.item, "arguments": arguments}
@@ -340,7 +329,7 @@ class ResponseRound:
         elif kind == _ADDED and shown is not None:
             self._output.add(index, shown)
         else:
-            self._output.tell(kind, {**_own_members(event), "output_index": index})
+            self._output.send_event(kind, {**_own_members(event), "output_index": index})
 
 
 def _decode(data: bytes | msgspec.Raw) -> Members:

@@ -84,6 +84,28 @@ class OfferedTool:
 
 
 @dataclass(frozen=True, slots=True)
+class OfferedTools:
+    """Which tool a model means by a name, and whether a call of it goes to the client."""
+
+    by_name: Mapping[str, OfferedTool]
+    """The gateway's tools, by every name that the model may use."""
+    functions: frozenset[str]
+    """The client's own."""
+    takes_unknown: bool = False
+    """The client may have functions that the gateway does not know, so unknown names are the client's."""
+    is_empty: bool = False
+    """The gateway offers nothing: every call is the client's."""
+
+    def is_own(self, name: str) -> bool:
+        return name in self.functions or (self.takes_unknown and name not in self.by_name)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether a call by this name goes to the client: its own, and what waits for its approval."""
+        offer = self.by_name.get(str(name))
+        return self.is_own(str(name)) or (offer is not None and offer.needs_approval)
+
+
+@dataclass(frozen=True, slots=True)
 class ResponsesTools:
     """`tools`, taken apart."""
 

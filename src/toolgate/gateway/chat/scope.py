@@ -1,11 +1,12 @@
-"""What one chat request is served with: the model it asks, the scope it has, and how far it may go.
+"""The scope of one chat request: its model, its tools and its budgets.
 
-The scope is the one every door has: the same policy, the same view. Chat adds which upstream is asked,
-whether tools are offered at all, and the names a model knows them by.
+The policy and the view are those of every endpoint. Chat adds the upstream, whether tools are offered at all,
+and the names under which a model knows them. Never prompts a model.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,7 +14,8 @@ from toolgate.catalog.naming import make_chat_names
 from toolgate.catalog.search.find_tools import FIND_TOOLS
 from toolgate.chat.config import TaskChat, parse_task_chat
 from toolgate.chat.requests import GatewayOptions
-from toolgate.errors import UnknownModel
+from toolgate.errors import ToolgateError, UnknownModel
+from toolgate.errors.wires import WIRE
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.scope.caller import Caller
 from toolgate.gateway.scope.view import View
@@ -23,29 +25,31 @@ from toolgate.model.principals import Principal
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import ToolDefinition
 from toolgate.policy.layers import parse_session_params
+from toolgate.telemetry.spans import MAX_SPAN_NAME_CHARS
 from toolgate.upstream.models.routing import find_upstream
 
 MAX_PATTERNS_SHOWN: Final = 20
+"""Of model patterns in the hint of an error: a screen of them."""
 
 ToolTable = Mapping[str, tuple[str, ToolDefinition]]
-"""What a model calls a tool, to what the caller's view calls it and how it is defined."""
+"""Name for the model → name in the caller's view, and the definition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatScope:
-    """How one chat request is served."""
+    """Which model serves a chat request, for whom, and how far it may go."""
 
     upstream: ChatUpstream
     model: str
-    """As the upstream knows it."""
+    """Its name at the upstream."""
     caller: Caller
     mode: ChatMode
     budgets: ChatBudgets
     injects: bool
-    """Whether the tools of the caller's scope are offered to the model and run here."""
+    """Whether the gateway offers the caller's tools to the model, and runs them."""
 
     def deadline_s(self) -> float:
-        """When the time for the whole is used up, if it begins now: by the loop's clock."""
+        """When a chat that begins now has to end, by the loop's clock."""
         return asyncio.get_running_loop().time() + self.budgets.wall_clock_ms / 1e3
 
 
@@ -58,15 +62,15 @@ def resolve_chat_scope(
     params: Mapping[str, Any],
     asked: GatewayOptions,
 ) -> ChatScope:
-    """How a request for `model` is served; `params` are its `mcp.…`.
+    """Resolve the scope of a request for `model`; `params` are its session parameters, `mcp.…`.
 
-    Raises what every door refuses a scope with, and UnknownModel.
+    Raises what every endpoint refuses a scope with, and UnknownModel.
     """
     if gateway.suspension is not None:
         raise gateway.suspension
     request = parse_session_params(params)
     caller = Caller(principal, task_id, request)
-    gateway.task_policy(caller)  # a task that is not there for this caller is none, tools or not
+    gateway.task_policy(caller)  # raises for a task that this caller may not use, with tools or without
     upstream, name = _find_route(gateway.snapshot.chat_upstreams, model)
     of_task = _task_chat(gateway.snapshot, caller)
     modes = (upstream.mode, of_task.mode, asked.mode)
@@ -82,8 +86,29 @@ def resolve_chat_scope(
     )
 
 
+@contextmanager
+def count_chat(gateway: Gateway, scope: ChatScope) -> Iterator[list[str]]:
+    """Count one chat by its outcome: what the block appends to the list, or what it raises."""
+    outcomes: list[str] = []
+    outcome = "cancelled"
+    try:
+        yield outcomes
+        outcome = outcomes[-1]
+    except ToolgateError as exc:
+        outcome = exc.code
+        raise
+    finally:
+        gateway.metrics.chats[scope.upstream.upstream_id, outcome] += 1
+        if gateway.tracing is not None:
+            span = gateway.tracing.current
+            span.note("gen_ai.request.model", scope.model[:MAX_SPAN_NAME_CHARS])
+            span.note("toolgate.outcome", outcome)
+            if outcome in WIRE:  # a stream that has begun breaks off without an exception
+                span.fail(outcome)
+
+
 def tool_table(view: View, snapshot: Snapshot, profile: NameProfile) -> ToolTable:
-    """The tools a model is offered: those that the MCP door would list for the same caller."""
+    """The tools to offer to a model: those that the MCP endpoint lists for the same caller."""
     if view.found is not None:
         return {name: (name, definition) for name, definition in sorted(FIND_TOOLS.items())}
     routes = {ToolRef(route.server_id, route.name): name for name, route in view.routes.items()}
@@ -97,7 +122,7 @@ def tool_table(view: View, snapshot: Snapshot, profile: NameProfile) -> ToolTabl
 
 
 def guess_tool_name(snapshot: Snapshot, text: str) -> str:
-    """What a model's name for a tool that it was not offered would be on the MCP door, for the record."""
+    """The MCP name of a tool that a model called but was not offered, for the audit log."""
     for server_id, offer in snapshot.servers.items():
         namespace = offer.record.tool_namespace or f"mcp.{server_id}"
         for prefix in (f"{namespace.replace('.', '__')}__", f"mcp.{server_id}."):
@@ -121,7 +146,7 @@ def _task_chat(snapshot: Snapshot, caller: Caller) -> TaskChat:
 
 
 def _find_route(upstreams: Mapping[str, ChatUpstream], model: str) -> tuple[ChatUpstream, str]:
-    """Who is asked for `model`, and by which name. Raises UnknownModel."""
+    """The upstream that serves `model`, and the model's name there. Raises UnknownModel."""
     found = find_upstream(upstreams, model)
     if found is None:
         raise UnknownModel(f"no chat upstream serves the model `{model[:200]}`", hint=_models_hint(upstreams))

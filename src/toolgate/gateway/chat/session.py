@@ -1,348 +1,306 @@
-"""The hidden half of a turn in which a model called tools of ours and functions of the caller's.
+"""One chat whose tools the gateway runs, and the tool calls of each of its replies.
 
-It travels as the id of the first call that the caller gets, so that any node can put it back when the caller
-comes with its results. If it does not open, what was hidden is forgotten, and never run again.
-
-How a model is asked in a chat: its reply whole, or passed on while it comes.
-
-Models as they are asked by those who have tokens to use up: refused where none are left, counted after.
-
-One chat whose tools are run here: what it begins with, and the parts that bring it to its end.
-
-The doors have it in common. What they add is how a request comes to them, and how its answer goes.
+The pure loop (`chat.tool_loop`) decides; this module does what it says. It knows neither HTTP nor messages: a
+subclass of `ChatSession` keeps the history and prompts the model in the words of its API. Whatever becomes of
+a tool call is told to the model: running tools never fails except by cancellation, and then no call survives
+it.
 """
 
+import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final, Literal, NamedTuple, Self
 
 import msgspec
 
-from toolgate.chat.completions import ClientCompletion, Transcript, build_extension, select_handed_calls
-from toolgate.chat.hidden_turns import ID_PREFIX, HiddenTurn, decode_hidden, encode_hidden
-from toolgate.chat.injection import InjectedTools, inject_tools
-from toolgate.chat.replies import (
-    ModelCompletion,
-    add_usage,
-    is_usage_only,
-    parse_completion,
-    reported_tokens,
-    request_usage,
+from toolgate.catalog.encoding import InputRequired, adapt_result
+from toolgate.chat.tool_calls import (
+    TOOL_ERROR,
+    CallError,
+    ToolCall,
+    call_error,
+    cut_text,
+    render_error,
+    render_result,
 )
-from toolgate.chat.requests import ChatRequest, check_choice
-from toolgate.chat.streamed_replies import CompletionAssembler, CompletionDelta
-from toolgate.chat.tool_loop import AskModel, ToolLoop
-from toolgate.errors import InvalidChat, ToolgateError
-from toolgate.errors.wires import WIRE
-from toolgate.gateway.auth.signing import SealedIds, Signer
-from toolgate.gateway.call.quota import QuotaLeases
-from toolgate.gateway.chat.scope import ChatScope, tool_table
-from toolgate.gateway.chat.tool_loop import (
-    CallerTool,
-    ChatContext,
-    Dialogue,
-    DialogueOutcome,
-    ModelTurn,
-    PromptModel,
+from toolgate.chat.tool_loop import Action, AskModel, Finish, RefuseTool, RunTool, RunTools, ToolLoop
+from toolgate.errors import (
+    CallCancelled,
+    CallTimedOut,
+    InputNotGiven,
+    InvalidArguments,
+    ModelTimedOut,
+    ModelUnavailable,
+    ToolgateError,
 )
+from toolgate.gateway.call.session_totals import SessionTotals
+from toolgate.gateway.chat.metering import meter_models
+from toolgate.gateway.chat.scope import ChatScope, guess_tool_name
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.scope.caller import Caller, Trace
-from toolgate.gateway.scope.token_counts import PER_BYTES, TOKENS
-from toolgate.gateway.scope.view import View
-from toolgate.model.chat import ChatUpstream
-from toolgate.model.json_text import Members
-from toolgate.model.quotas import HolderQuotas
-from toolgate.telemetry import Metrics
-from toolgate.telemetry.spans import MAX_SPAN_NAME_CHARS, Span
-from toolgate.upstream.models.client import ModelEventStream, ModelResponse, Models, PromptableModels
-from toolgate.upstream.models.streams import ModelEvent
+from toolgate.gateway.scope.caller import Trace
+from toolgate.model.json_text import decode_members
+from toolgate.upstream.connection.messages import parse_error
+from toolgate.upstream.models.client import PromptableModels
+from toolgate.upstream.pool.pool import ServerResponse
 
-_TURN_PURPOSE: Final = b"chat-turn"
-
-
-class SealedTurns:
-    """Seals turns and opens them. `wall_s` is the time of day."""
-
-    def __init__(self, signer: Signer, wall_s: Callable[[], float]) -> None:
-        self._ids = SealedIds(signer, wall_s, purpose=_TURN_PURPOSE)
-
-    def seal(self, turn: HiddenTurn, *, principal_id: str) -> str:
-        """An id that holds `turn`, for this principal."""
-        return self._ids.seal(ID_PREFIX, encode_hidden(turn), principal_id=principal_id)
-
-    def open(self, call_id: str, *, principal_id: str) -> HiddenTurn | None:
-        """What `call_id` holds for this principal; None where it is nothing, or nothing any more."""
-        data = self._ids.open(ID_PREFIX, call_id, principal_id=principal_id)
-        return None if data is None else decode_hidden(data)
-
-
-COMPLETIONS_PATH: Final = "/chat/completions"
-
-OnDelta = Callable[[CompletionDelta], Awaitable[None]]
-
-
-@dataclass(slots=True, kw_only=True)
-class ModelPrompter:
-    """The model's side of one conversation."""
-
-    models: PromptableModels
-    upstream: ChatUpstream
-    transcript: Transcript
-    loop: ToolLoop
-    deadline_s: float
-    metrics: Metrics
-    is_silent: Callable[[], bool] = lambda: True
-    """Whether nothing was passed on yet, so that the model can be asked again as if it had not been."""
-    replies: int = 0
-    last: ModelCompletion | None = None
-    usage: Members | None = field(default=None)
-    """Of all replies together."""
-
-    async def prompt_whole(self, action: AskModel) -> ModelTurn:
-        """A reply at once."""
-        began_s = time.perf_counter()
-        return self._keep(parse_completion(await self._answer(action), nth=self.replies), began_s)
-
-    async def prompt_once(self) -> bytes:
-        """What the model's server answers to the request as it is, and no part of the conversation."""
-        began_s = time.perf_counter()
-        body = await self._answer(AskModel(choice="sent"))
-        self._measure(began_s)
-        return body
-
-    async def prompt_streamed(self, action: AskModel, on_delta: OnDelta) -> ModelTurn:
-        """A reply in pieces: what may be shown of each is passed on, its calls are not."""
-        began_s = time.perf_counter()
-        body = self.transcript.body(action)
-        assembly = CompletionAssembler(nth=self.replies)
-        async with self.models.stream(
-            self.upstream, COMPLETIONS_PATH, body, deadline_s=self.deadline_s, may_retry=self._may_retry
-        ) as events:
-            if isinstance(events, ModelResponse):  # asked for a stream, some answer whole all the same
-                reply = parse_completion(events.body, nth=self.replies)
-                await on_delta(
-                    CompletionDelta(fields=reply.without_calls(), choice=reply.choice, head=reply.head)
-                )
-            else:
-                async for event in events:
-                    delta = None if event.data is None else assembly.feed(event.data)
-                    if delta is not None:
-                        await on_delta(delta)
-                reply = assembly.finish()
-        return self._keep(reply, began_s)
-
-    @property
-    def _may_retry(self) -> bool:
-        return self.loop.calls_made == 0 and self.is_silent()
-
-    async def _answer(self, action: AskModel) -> bytes:
-        answer = await self.models.ask(
-            self.upstream,
-            COMPLETIONS_PATH,
-            self.transcript.body(action),
-            deadline_s=self.deadline_s,
-            may_retry=self._may_retry,
-        )
-        return answer.body
-
-    def _measure(self, began_s: float) -> None:
-        self.metrics.model_latency(self.upstream.upstream_id).add((time.perf_counter() - began_s) * 1e3)
-
-    def _keep(self, reply: ModelCompletion, began_s: float) -> ModelTurn:
-        self._measure(began_s)
-        self.replies += 1
-        self.last = reply
-        self.usage = add_usage(self.usage, reply.usage)
-        self.transcript.take(reply)
-        return ModelTurn(reply.calls, reply.has_text)
-
-
-def meter_models(gateway: Gateway, models: PromptableModels, caller: Caller) -> PromptableModels:
-    """`models`, as `caller` may ask them."""
-    allowances = [one for one in gateway.allowances(caller) if one.budgets.tokens_per_day is not None]
-    return MeteredModels(models, gateway.sending.spending, allowances) if allowances else models
-
-
-class MeteredModels:
-    """Counts what each answer took, as far as its server says so, out of `allowances`."""
-
-    def __init__(
-        self, models: PromptableModels, spending: QuotaLeases, allowances: Sequence[HolderQuotas]
-    ) -> None:
-        self._models = models
-        self._spending = spending
-        self._allowances = allowances
-
-    async def ask(
-        self, upstream: ChatUpstream, path: str, body: bytes, *, deadline_s: float, may_retry: bool
-    ) -> ModelResponse:
-        """See `Models.ask`. Raises BudgetExceeded, and ServerUnavailable where nobody knows what is left."""
-        await self._spending.check_tokens(self._allowances)
-        answer = await self._models.ask(upstream, path, body, deadline_s=deadline_s, may_retry=may_retry)
-        self._spending.spent(self._allowances, reported_tokens(answer.body))
-        return answer
-
-    @asynccontextmanager
-    async def stream(
-        self, upstream: ChatUpstream, path: str, body: bytes, *, deadline_s: float, may_retry: bool
-    ) -> AsyncIterator[ModelEventStream | ModelResponse]:
-        """See `Models.stream`. Raises as `ask`.
-
-        Nobody gets out of being counted by not asking: what was not asked for is not handed out either.
-        """
-        await self._spending.check_tokens(self._allowances)
-        asking, tokens, events = request_usage(body), 0, 0
-
-        def hear(event: ModelEvent) -> bool:
-            nonlocal tokens, events
-            data, events = event.data or b"", events + 1
-            # Some servers say with each event how many there were so far.
-            tokens = max(tokens, reported_tokens(data))
-            return asking is None or not is_usage_only(data)
-
-        async with self._models.stream(
-            upstream, path, asking or body, deadline_s=deadline_s, may_retry=may_retry
-        ) as answer:
-            if isinstance(answer, ModelResponse):
-                tokens = reported_tokens(answer.body)
-            else:
-                answer.on_event = hear
-            try:
-                yield answer
-            except BaseException:
-                # What it took is said last: who leaves before that is charged for what there was, a token
-                # for each event, and for what was asked.
-                tokens = tokens or len(body) * TOKENS // PER_BYTES + events
-                raise
-            finally:
-                self._spending.spent(self._allowances, tokens)
-
-
+MAX_CONCURRENT_CALLS: Final = 8
+"""Tool calls of one chat at the same time; the others of a reply wait. Servers have limits of their own."""
 CALLER_TOOL_PREFIX: Final = "own/"
-"""Before the name of a function of the caller that is run here: no name in a view begins so."""
+"""Marks a function of the caller that runs here: no name in a view begins so."""
+CALLER_TOOL_FAILED: Final = "tool_exec_failed"
+_INVALID_PARAMS: Final = -32602
+_MAX_QUOTED: Final = 1_000
+"""Characters of a server's error message. What is longer is mostly a stack trace."""
+
+
+class ToolEvent(NamedTuple):
+    """The start or end of one tool call, for clients that follow the progress."""
+
+    event: Literal["tool_started", "tool_finished"]
+    call_id: str
+    tool: str
+    ok: bool | None = None
+    """Of a finished call: whether it succeeded, by the tool's own word, too."""
+    ms: int | None = None
+    code: str = ""
+    """Of a failed call: why."""
+
+
+class CallerToolFailed(Exception):
+    """A function of the caller gave no result. The message goes to the model."""
+
+
+CallerTool = Callable[[bytes], Awaitable[str]]
+"""A function of the caller that runs here. Gets a JSON object; raises CallerToolFailed and ToolgateErrors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompletionContext:
-    """What a chat begins with."""
+class ChatContext:
+    """One chat request: who sent it, which model and tools it may use, and until when."""
 
-    request: ChatRequest
+    gateway: Gateway
+    models: PromptableModels
+    """Charged to the caller's token quotas."""
     scope: ChatScope
-    offered: InjectedTools = field(default_factory=InjectedTools)
     trace: Trace
-    own: Mapping[str, CallerTool] = field(default_factory=dict)
-    """Functions of the caller that are run here. Those of others are the caller's to call."""
+    deadline_s: float
+    """When the whole chat has to end, by the loop's clock. Calls that run then are cancelled."""
+    caller_tools: Mapping[str, CallerTool] = field(default_factory=dict)
+    """Functions of the caller that run here, by name. They have no timeout of their own."""
 
-
-class CompletionSession:
-    """One chat. Its time begins now."""
-
-    def __init__(self, gateway: Gateway, models: Models, opening: CompletionContext) -> None:
-        request, scope, offered = opening.request, opening.scope, opening.offered
-        deadline_s = scope.deadline_s()
-        self._opening = opening
-        self.transcript = Transcript(request, offered)
-        self.loop = ToolLoop(
-            names={**offered.names, **{name: f"{CALLER_TOOL_PREFIX}{name}" for name in opening.own}},
-            own=request.declared.own - opening.own.keys(),
-            budgets=scope.budgets,
-            choice=request.choice,
-        )
-        self.asking = ModelPrompter(
+    @classmethod
+    def begin(
+        cls,
+        gateway: Gateway,
+        models: PromptableModels,
+        scope: ChatScope,
+        trace: Trace,
+        caller_tools: Mapping[str, CallerTool] | None = None,
+    ) -> Self:
+        """Start the chat's clock."""
+        return cls(
+            gateway=gateway,
             models=meter_models(gateway, models, scope.caller),
-            upstream=scope.upstream,
-            transcript=self.transcript,
-            loop=self.loop,
-            deadline_s=deadline_s,
-            metrics=gateway.metrics,
-        )
-        self.errand = ChatContext(
-            caller=scope.caller,
-            budgets=scope.budgets,
-            trace=opening.trace,
-            deadline_s=deadline_s,
-            own={f"{CALLER_TOOL_PREFIX}{name}": tool for name, tool in opening.own.items()},
+            scope=scope,
+            trace=trace,
+            deadline_s=scope.deadline_s(),
+            caller_tools=caller_tools or {},
         )
 
-    def talk(self, ask: PromptModel) -> Dialogue:
-        """It, as `converse` drives it."""
-        return Dialogue(
-            loop=self.loop,
-            history=self.transcript,
-            ask=ask,
-            errand=self.errand,
-            upstream_id=self._opening.scope.upstream.upstream_id,
-        )
+    def measure_model(self, began_s: float) -> None:
+        """Record the latency of a whole reply that was requested at `began_s`."""
+        latency = self.gateway.metrics.model_latency(self.scope.upstream.upstream_id)
+        latency.add((time.perf_counter() - began_s) * 1e3)
 
-    def ending(
-        self, outcome: DialogueOutcome, head: Members, *, said: Mapping[str, Any], first_id: str | None = None
-    ) -> ClientCompletion:
-        """What the caller gets, with `head` where the model's server says nothing else, and what is `said`.
 
-        The first call that it is handed goes by `first_id`, if that is given.
+class ModelTurn(NamedTuple):
+    """What the loop needs to know of a model's reply."""
+
+    calls: tuple[ToolCall, ...]
+    has_text: bool
+
+
+class ChatOutcome(NamedTuple):
+    """How a chat ended."""
+
+    finish: Finish
+    handed: tuple[ToolCall, ...] = ()
+    """Calls of the client's own functions, which it makes itself."""
+
+
+class ChatSession(ABC):
+    """One chat while it runs: its loop, its history, and what it has used."""
+
+    def __init__(self, context: ChatContext, loop: ToolLoop) -> None:
+        self.context = context
+        self.loop = loop
+        self._totals = SessionTotals()
+
+    @abstractmethod
+    async def prompt(self, action: AskModel) -> ModelTurn:
+        """Prompt the model, and keep its reply in the history."""
+
+    @abstractmethod
+    def answer(self, call: ToolCall, content: str) -> None:
+        """Add the result of one call of the newest reply to the history. Each call gets exactly one."""
+
+    async def on_tool_event(self, event: ToolEvent) -> None:  # noqa: B027, most sessions ignore events
+        """A tool call starts or ends. A ToolgateError raised at its start keeps the call from being made."""
+
+    @property
+    def may_retry(self) -> bool:
+        """Whether a failed model request may be sent again, as if it had never been sent."""
+        return self.loop.calls_made == 0
+
+    async def run(self) -> ChatOutcome:
+        """Prompt and run tools until the model answers, calls a function of the client, or a budget ends it.
+
+        Raises what prompting raises. At the deadline, the model is not waited for, running calls are
+        cancelled, and each of them has a result all the same. The totals are recorded in any case.
         """
-        reply = self.asking.last
-        calls: list[Members] = []
-        if outcome.handed and reply is not None:
-            calls = select_handed_calls(reply, outcome.handed, first_id)
-        return ClientCompletion(
-            head=head if reply is None else head | reply.head,
-            reply=reply,
-            closing=outcome.finish.closing,
-            calls=calls,
-            usage=self.asking.usage,
-            extension=said,
+        context, totals, ended_by = self.context, self._totals, CallCancelled.code
+        try:
+            outcome = await self._run_loop()
+            ended_by = outcome.finish.reason
+        except ToolgateError as exc:
+            ended_by = exc.code
+            raise
+        finally:
+            totals.calls, totals.rounds = self.loop.calls_made, self.loop.rounds
+            totals.count_limit_hit(context.gateway, context.trace.door, ended_by)
+            totals.record_end(context.gateway, context.scope.caller, context.trace, ended_by)
+        context.gateway.metrics.chat_rounds.add(self.loop.rounds)
+        return outcome
+
+    async def run_tools(self, steps: Sequence[RunTool | RefuseTool]) -> list[tuple[ToolCall, str]]:
+        """Run the steps at the same time; the text for the model of each, in their order."""
+        slots = asyncio.Semaphore(MAX_CONCURRENT_CALLS)
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(self._take_step(step, slots)) for step in steps]
+        return [(step.call, one.result()) for step, one in zip(steps, running, strict=True)]
+
+    async def _run_loop(self) -> ChatOutcome:
+        loop = self.loop
+        action: Action = loop.start()
+        handed: tuple[ToolCall, ...] = ()
+        while not isinstance(action, Finish):
+            if isinstance(action, RunTools):
+                handed = action.handed
+                for call, content in await self.run_tools(action.steps):
+                    self.answer(call, content)
+                action = loop.on_results()
+            else:
+                turn = await self._prompt_in_time(action)
+                if turn is None:
+                    action = loop.on_timeout()
+                else:
+                    action = loop.on_reply(turn.calls, has_text=turn.has_text)
+        return ChatOutcome(action, handed if action.reason == "client_calls" else ())
+
+    async def _prompt_in_time(self, action: AskModel) -> ModelTurn | None:
+        """None: the chat's time is used up."""
+        context, clock = self.context, asyncio.get_running_loop().time
+        # An operator may remove or disable the upstream while the chat runs: that holds for the next round.
+        upstream_id = context.scope.upstream.upstream_id
+        upstream = context.gateway.snapshot.chat_upstreams.get(upstream_id)
+        if upstream is None or not upstream.enabled:
+            raise ModelUnavailable(f"chat upstream `{upstream_id}` was removed or disabled during the chat")
+        if clock() >= context.deadline_s:
+            return None  # do not even begin: models charge for each request
+        try:
+            async with asyncio.timeout_at(context.deadline_s):
+                return await self.prompt(action)
+        except (TimeoutError, ModelTimedOut):
+            if clock() < context.deadline_s:
+                raise
+            return None
+
+    async def _take_step(self, step: RunTool | RefuseTool, slots: asyncio.Semaphore) -> str:
+        if isinstance(step, RefuseTool):
+            self._record_unmade(step)
+            return render_error(step.error)
+        try:
+            async with asyncio.timeout_at(self.context.deadline_s), slots:
+                return await self._run_tool(step)
+        except TimeoutError:
+            return _render_failure(CallTimedOut("the time for the whole conversation is used up", hint=""))[0]
+
+    async def _run_tool(self, step: RunTool) -> str:
+        context, clock = self.context, asyncio.get_running_loop().time
+        began_s = clock()
+        content, code = await self._call_tool(step)
+        self._totals.count_limit_hit(context.gateway, context.trace.door, code)
+        took_ms = round((clock() - began_s) * 1e3)
+        await self.on_tool_event(
+            ToolEvent("tool_finished", step.call.call_id, step.name, not code, took_ms, code)
         )
+        return content
 
-    def remarks(self, outcome: DialogueOutcome, view: View | None) -> dict[str, Any]:
-        """What the gateway itself has to say."""
-        asked, shadowed = self._opening.request.asked, self._opening.offered.shadowed
-        said = build_extension(outcome.finish, self.loop, asked, shadowed=shadowed)
-        if view is not None and view.warnings:
-            said["warnings"] = view.warnings
-        return said
+    async def _call_tool(self, step: RunTool) -> tuple[str, str]:
+        """The text for the model, and why the call failed, if it did."""
+        caller_tool = self.context.caller_tools.get(step.name.removeprefix(CALLER_TOOL_PREFIX))
+        max_bytes = self.context.scope.budgets.max_tool_output_bytes
+        try:
+            await self.on_tool_event(ToolEvent("tool_started", step.call.call_id, step.name))
+            if caller_tool is not None and step.name.startswith(CALLER_TOOL_PREFIX):
+                return cut_text(await caller_tool(step.arguments), max_bytes), ""
+            return _render_response(await self._call_server(step), max_bytes)
+        except CallerToolFailed as exc:
+            error = CallError(code=CALLER_TOOL_FAILED, message=str(exc), retryable=False)
+            return render_error(error), error.code
+        except InputRequired:
+            return _render_failure(
+                InputNotGiven("the tool asks its user for input, and a chat has no user to ask")
+            )
+        except ToolgateError as exc:
+            return _render_failure(exc)
+
+    async def _call_server(self, step: RunTool) -> ServerResponse:
+        context, timeout_ms = self.context, self.context.scope.budgets.tool_timeout_ms
+        until_s = asyncio.get_running_loop().time() + timeout_ms / 1e3
+        trace = msgspec.structs.replace(context.trace, deadline_s=min(until_s, context.deadline_s))
+        try:
+            async with asyncio.timeout_at(until_s):
+                # Resolved for each call: the caller's permissions can change during the chat.
+                view = context.gateway.calling_view(context.scope.caller)
+                params = {"arguments": msgspec.Raw(step.arguments)}
+                return await context.gateway.call(view, step.name, params, trace=trace)
+        except TimeoutError as exc:
+            raise CallTimedOut(f"the tool gave no result within {timeout_ms} ms") from exc
+
+    def _record_unmade(self, step: RefuseTool) -> None:
+        """Audit a call that the loop refuses: a denial like any other."""
+        context = self.context
+        try:
+            view = context.gateway.calling_view(context.scope.caller)
+        except ToolgateError:  # a caller without a scope has no tool, either
+            return
+        name = guess_tool_name(context.gateway.snapshot, step.call.name)
+        context.gateway.record_unmade(view, name, trace=context.trace, code=step.error.code)
 
 
-async def offer_tools(
-    gateway: Gateway, request: ChatRequest, scope: ChatScope, *, door: str
-) -> tuple[View, InjectedTools]:
-    """The caller's view, and what of it the model is offered. Raises InvalidChat, and as `gateway.view`."""
-    view = await gateway.wait_for_view(scope.caller)
-    gateway.listed(view, door)
-    table = tool_table(view, gateway.snapshot, scope.upstream.name_profile)
-    offered = inject_tools(table, request.declared.own)
-    if not request.declared.other_kinds:
-        check_choice(request.choice, {*request.declared.own, *offered.declared})
-    return view, offered
+def parse_server_error(raw: bytes | None) -> CallError:
+    """Convert the JSON-RPC error of a server into an error for the model."""
+    error = parse_error(raw)
+    is_about_arguments = error.code == _INVALID_PARAMS
+    code = InvalidArguments.code if is_about_arguments else TOOL_ERROR
+    message = error.message[:_MAX_QUOTED] or "the server answered with an error and does not say which"
+    return CallError(code=code, message=message, retryable=is_about_arguments)
 
 
-def check_single(request: ChatRequest) -> None:
-    """InvalidChat where more than one answer is asked for: each would have calls of its own."""
-    if msgspec.json.decode(request.members.get("n", b"1")) not in (1, None):
-        raise InvalidChat("'n' must be 1 where tools are run.", param="n")
+def _render_response(response: ServerResponse, max_bytes: int) -> tuple[str, str]:
+    """Raises InputRequired and ServerUnavailable."""
+    members = response.reply.members
+    if members is None:
+        error = parse_server_error(response.reply.error)
+        return render_error(error), error.code
+    if response.era != "legacy":  # without what only the stateless revision knows
+        members = decode_members(adapt_result(members, upstream=response.era, client="legacy"))
+    text, is_error = render_result(members, max_bytes=max_bytes)
+    return text, TOOL_ERROR if is_error else ""
 
 
-@contextmanager
-def count_chat(gateway: Gateway, scope: ChatScope) -> Iterator[list[str]]:
-    """Count one chat by how it ends: what is put into the list, or what is raised."""
-    outcomes: list[str] = []
-    outcome = "cancelled"
-    try:
-        yield outcomes
-        outcome = outcomes[-1]
-    except ToolgateError as exc:
-        outcome = exc.code
-        raise
-    finally:
-        gateway.metrics.chats[scope.upstream.upstream_id, outcome] += 1
-        if gateway.tracing is not None:
-            _note_outcome(gateway.tracing.current, scope, outcome)
-
-
-def _note_outcome(span: Span, scope: ChatScope, outcome: str) -> None:
-    span.note("gen_ai.request.model", scope.model[:MAX_SPAN_NAME_CHARS])
-    span.note("toolgate.outcome", outcome)
-    if outcome in WIRE:  # a stream that has begun breaks off, and nothing is raised
-        span.fail(outcome)
+def _render_failure(exc: ToolgateError) -> tuple[str, str]:
+    return render_error(call_error(exc)), exc.code

@@ -1,11 +1,7 @@
-"""One `chat.completion.chunk` stream, whatever number of replies it is made of.
+"""`POST /v1/chat/completions`: parse, resolve the scope, and respond whole or as a stream.
 
-One id, one role, one reason to end; the text of each round as it comes, with a blank line between rounds; no
-call that was run here. The stream begins with its first word: what fails before that has a status of its own.
-
-One chat request whose tools are run here: asked, driven to its end, and answered whole or as a stream.
-
-`POST /v1/chat/completions`: parsed, given its scope, and answered whole or as a stream.
+A streamed chat is one `chat.completion.chunk` stream, however many replies of the model it is made of: one
+id, one role, one finish reason; a blank line between the texts of two rounds; no call that the gateway ran.
 """
 
 from collections.abc import Mapping
@@ -18,239 +14,221 @@ import msgspec
 from toolgate.chat.client_tools import check_other_tools
 from toolgate.chat.completions import ClientCompletion, encode_completion
 from toolgate.chat.hidden_turns import restore_turns
+from toolgate.chat.injection import InjectedTools
 from toolgate.chat.requests import ChatRequest, convert_to_tools, parse_chat_request, uses_functions
 from toolgate.chat.streamed_replies import CompletionDelta
 from toolgate.chat.tool_loop import AskModel
 from toolgate.errors import ToolgateError
-from toolgate.gateway.auth.identity import fingerprint_of
-from toolgate.gateway.chat.scope import ChatScope
-from toolgate.gateway.chat.session import CompletionContext, CompletionSession, check_single, offer_tools
-from toolgate.gateway.chat.tool_loop import DialogueOutcome, ModelTurn, ToolEvent, run_dialogue
-from toolgate.gateway.scope.caller import Trace
+from toolgate.gateway.chat.completions import CompletionSession, SealedTurns, check_single_choice, offer_tools
+from toolgate.gateway.chat.scope import ChatScope, count_chat
+from toolgate.gateway.chat.session import ChatContext, ChatOutcome, ModelTurn, ToolEvent
 from toolgate.gateway.scope.view import View
 from toolgate.model.json_text import Members, encode_raw
 from toolgate.model.servers import EMPTY
-from toolgate.surfaces.http.parsing import parse_off_loop
 from toolgate.surfaces.openai import passthrough
-from toolgate.surfaces.openai.context import ChatExchange, ChatServices, explain_scope
+from toolgate.surfaces.openai.context import ChatExchange
 from toolgate.surfaces.openai.wire import DONE, ChatEventStream, encode_chunk, encode_stream_failure
-from toolgate.telemetry.spans import read_trace_id
 
+DOOR: Final = "chat"
+"""The name of this endpoint in the audit log."""
 _PAUSE: Final = msgspec.Raw(b'"\\n\\n"')
 _EMPTY_TEXTS: Final = (b"null", b'""')
-_KIND: Final = "chat.completion.chunk"
-_IN_ALL: Final = frozenset({"id", "created", "model", "system_fingerprint", "service_tier"})
-"""What all chunks of a stream say alike, after the first of them."""
-_NOT_PASSED: Final = _IN_ALL | {"object", "choices", "usage"}
+_SHARED: Final = frozenset({"id", "created", "model", "system_fingerprint", "service_tier"})
+"""Members that are the same in all chunks of a stream: those of the first."""
+_NOT_PASSED: Final = _SHARED | {"object", "choices", "usage"}
+
+
+async def serve_completions(exchange: ChatExchange) -> None:
+    """Respond to one request. Raises a ToolgateError only before the first byte is sent."""
+    request = await exchange.parse(lambda: parse_chat_request(exchange.body))
+    with exchange.record_denials(DOOR):
+        scope = exchange.resolve_scope(request)
+        check_other_tools(request.declared.other_kinds, scope.upstream.other_tools)
+        request = await _restore_turns(exchange, request.asking(scope.model))
+        with count_chat(exchange.services.gateway, scope) as outcomes:
+            outcomes.append(await _serve(exchange, request, scope))
+
+
+async def _serve(exchange: ChatExchange, sent: ChatRequest, scope: ChatScope) -> str:
+    """Returns how it ended."""
+    is_legacy = uses_functions(sent)
+    request = sent
+    if scope.injects and is_legacy:
+        request = await _restore_turns(exchange, convert_to_tools(sent))
+    if not scope.injects or request.choice.kind == "none":
+        filters = scope.mode == "passthrough" or scope.upstream.filter_undeclared_calls
+        return await passthrough.forward_completion(exchange, sent, scope, filters=filters)
+    check_single_choice(request)
+    services = exchange.services
+    view, tools = await offer_tools(services.gateway, request, scope, door=DOOR)
+    context = ChatContext.begin(services.gateway, services.models, scope, exchange.trace(DOOR))
+    session = _HttpSession if not request.is_stream else _StreamedSession
+    return await session(exchange, context, request, tools, view=view, is_legacy=is_legacy).respond()
+
+
+async def _restore_turns(exchange: ChatExchange, request: ChatRequest) -> ChatRequest:
+    """Put the hidden parts of earlier turns back in their places."""
+    turns = SealedTurns(exchange.services.signer, exchange.services.wall_s)
+    open_turn = partial(turns.open, principal_id=exchange.fingerprint)
+    messages = await exchange.parse(lambda: restore_turns(request.messages, open_turn))
+    return replace(request, messages=messages)
+
+
+class _HttpSession(CompletionSession):
+    """A chat whose completion is sent whole. `is_legacy`: the client knows functions, and no tools."""
+
+    def __init__(
+        self,
+        exchange: ChatExchange,
+        context: ChatContext,
+        request: ChatRequest,
+        tools: InjectedTools,
+        *,
+        view: View,
+        is_legacy: bool,
+    ) -> None:
+        super().__init__(context, request, tools, view)
+        self._exchange = exchange
+        self._is_legacy = is_legacy
+        self._scope = view.scope
+        self._head: Members = {
+            "id": encode_raw(f"chatcmpl-{exchange.request_id}"),
+            "created": encode_raw(int(exchange.services.wall_s())),
+            "model": encode_raw(context.scope.model),
+        }
+
+    async def respond(self) -> str:
+        """Run the chat and respond; returns how it ended."""
+        outcome = await self.run()
+        extension = self.extension(outcome)
+        if self.request.asked.explain:
+            extension["explain"] = self._explain()
+        completion = self._complete(outcome, extension)
+        self._exchange.responder.send(200, encode_completion(completion), self._exchange.headers)
+        return outcome.finish.reason
+
+    def _complete(self, outcome: ChatOutcome, extension: dict[str, Any]) -> ClientCompletion:
+        first_id = self._seal_hidden(outcome) if outcome.handed else None
+        completion = self.complete(outcome, self._head, extension=extension, first_id=first_id)
+        return replace(completion, is_legacy=self._is_legacy)
+
+    def _seal_hidden(self, outcome: ChatOutcome) -> str | None:
+        """The id that holds what the client does not see of this turn; None if it sees everything."""
+        hidden = self.transcript.hidden(outcome.handed)
+        if hidden.is_empty:
+            return None
+        turns = SealedTurns(self._exchange.services.signer, self._exchange.services.wall_s)
+        return turns.seal(hidden, principal_id=self._exchange.fingerprint)
+
+    def _explain(self) -> dict[str, Any]:
+        return self._exchange.explain(self.context.scope.caller, self._scope)
+
+
+class _StreamedSession(_HttpSession):
+    """A chat whose completion is streamed while the model writes it."""
+
+    async def respond(self) -> str:
+        first = {"explain": self._explain()} if self.request.asked.explain else None
+        self._chunks = chunks = CompletionStream(self._exchange, head=self._head, first=first)
+        try:
+            with chunks.events.keep_alive():
+                outcome = await self.run()
+                completion = self._complete(outcome, self.extension(outcome))
+                await chunks.end(completion, with_usage=self.request.wants_usage)
+        except ToolgateError as exc:
+            if not chunks.events.has_begun:
+                raise
+            self.context.gateway.metrics.chat_rounds.add(self.loop.rounds)
+            await chunks.fail(exc)
+            return exc.code
+        return outcome.finish.reason
+
+    @property
+    def may_retry(self) -> bool:
+        return super().may_retry and not self._chunks.events.has_begun
+
+    async def prompt(self, action: AskModel) -> ModelTurn:
+        self._chunks.begin_round()
+        return await self.prompt_streamed(action, self._chunks.send_delta)
+
+    async def on_tool_event(self, event: ToolEvent) -> None:
+        if self.request.asked.progress:
+            await self._chunks.send_event(event)
 
 
 class CompletionStream:
-    """Writes the chunks of one answer."""
+    """Writes the chunks of one response."""
 
-    def __init__(self, exchange: ChatExchange, *, head: Members) -> None:
-        """`head` is used as long as the model's server has not given a better one."""
+    def __init__(self, exchange: ChatExchange, *, head: Members, first: Mapping[str, Any] | None) -> None:
+        """`head` holds until the model's server sends a better one; `first` goes out ahead of everything."""
         self.events = ChatEventStream(exchange)
         self._head = head
+        self._first = first
         self._is_new_round = False
         self._has_text = False
         self._has_role = False
-        self.first: Mapping[str, Any] | None = None
-        """What the gateway itself says ahead of everything else."""
 
-    def next_round(self) -> None:
-        """The model was asked again: its words are set apart from those before."""
+    def begin_round(self) -> None:
+        """The model is prompted again: its text is set apart from the text before."""
         self._is_new_round = self._has_text
 
-    async def show(self, delta: CompletionDelta) -> None:
-        """What may be shown of a reply."""
+    async def send_delta(self, delta: CompletionDelta) -> None:
+        """Pass on a piece of a reply."""
         await self._open(delta.head)
         fields = {name: raw for name, raw in delta.fields.items() if name != "role"}
         content = fields.get("content")
         if content is not None and bytes(content) not in _EMPTY_TEXTS:
             if self._is_new_round:
-                await self._chunk({"content": _PAUSE})
+                await self._write_choice({"content": _PAUSE})
             self._is_new_round, self._has_text = False, True
         if fields:
-            beside = {name: raw for name, raw in delta.head.items() if name not in _NOT_PASSED}
-            await self._chunk(fields, delta.choice, beside)
+            others = {name: raw for name, raw in delta.head.items() if name not in _NOT_PASSED}
+            await self._write_choice(fields, delta.choice, others)
 
-    async def tell(self, event: ToolEvent) -> None:
-        """What happens to a tool, as a chunk that clients pass over."""
-        said: dict[str, Any] = {"event": event.event, "tool": event.tool, "call_id": event.call_id}
+    async def send_event(self, event: ToolEvent) -> None:
+        """Report the start or end of a tool call, in a chunk that clients skip."""
+        report: dict[str, Any] = {"event": event.event, "tool": event.tool, "call_id": event.call_id}
         if event.ok is not None:
-            said |= {"ok": event.ok, "ms": event.ms}
+            report |= {"ok": event.ok, "ms": event.ms}
         await self._open({})
-        await self._write({"choices": [], "toolgate": said})
+        await self._write({"choices": [], "toolgate": report})
 
-    async def end(self, ending: ClientCompletion, *, with_usage: bool) -> None:
-        """The last words, the calls handed over, why it ended, and what was used."""
-        await self._open(ending.head)
-        if ending.closing:
-            await self._chunk({"content": f"\n\n{ending.closing}" if self._has_text else ending.closing})
-        for delta in ending.call_deltas:
-            await self._chunk(delta)
-        extension = {"toolgate": ending.extension} if ending.extension else {}
-        await self._chunk({}, {"finish_reason": ending.finish_reason}, extension)
+    async def end(self, completion: ClientCompletion, *, with_usage: bool) -> None:
+        """Send the closing text, the calls for the client, the finish reason and the usage."""
+        await self._open(completion.head)
+        if completion.closing:
+            pause = "\n\n" if self._has_text else ""
+            await self._write_choice({"content": f"{pause}{completion.closing}"})
+        for delta in completion.call_deltas:
+            await self._write_choice(delta)
+        extension = {"toolgate": completion.extension} if completion.extension else {}
+        await self._write_choice({}, {"finish_reason": completion.finish_reason}, extension)
         if with_usage:
-            await self._write({"choices": [], "usage": ending.usage})
+            await self._write({"choices": [], "usage": completion.usage})
         await self.events.put(DONE)
         self.events.end()
 
     async def fail(self, exc: ToolgateError) -> None:
-        """It cannot go on: clients raise what they are told here."""
+        """End a stream that cannot continue: clients raise this error."""
         await self.events.put(encode_stream_failure(exc))
         self.events.end()
 
     async def _open(self, head: Members) -> None:
-        """The first chunks: the role, and what stands ahead of everything."""
+        """The first chunks: what goes ahead of everything, and the role."""
         if self._has_role:
             return
         self._has_role = True
-        self._head = self._head | {name: raw for name, raw in head.items() if name in _IN_ALL}
-        if self.first is not None:
-            await self._write({"choices": [], "toolgate": self.first})
-        await self._chunk({"role": "assistant", "content": ""})
+        self._head = self._head | {name: raw for name, raw in head.items() if name in _SHARED}
+        if self._first is not None:
+            await self._write({"choices": [], "toolgate": self._first})
+        await self._write_choice({"role": "assistant", "content": ""})
 
-    async def _chunk(
-        self,
-        delta: Mapping[str, Any],
-        choice: Mapping[str, Any] = EMPTY,
-        beside: Mapping[str, Any] = EMPTY,
+    async def _write_choice(
+        self, delta: Mapping[str, Any], choice: Mapping[str, Any] = EMPTY, others: Mapping[str, Any] = EMPTY
     ) -> None:
-        said = {"finish_reason": None, **choice, "index": 0, "delta": delta}
-        await self._write({**beside, "choices": [said]})
+        choices = [{"finish_reason": None, **choice, "index": 0, "delta": delta}]
+        await self._write({**others, "choices": choices})
 
     async def _write(self, members: Mapping[str, Any]) -> None:
-        await self.events.put(encode_chunk(msgspec.json.encode({**self._head, "object": _KIND, **members})))
-
-
-DOOR: Final = "chat"
-"""What the audit calls this door."""
-
-
-class CompletionConversation:
-    """One request whose tools are run here. `uses_functions`: its caller knows functions, and no tools."""
-
-    def __init__(
-        self,
-        parts: ChatServices,
-        exchange: ChatExchange,
-        opening: CompletionContext,
-        *,
-        view: View,
-        is_legacy: bool,
-    ) -> None:
-        self._parts = parts
-        self._exchange = exchange
-        self._opening = opening
-        self._view = view
-        self._is_legacy = is_legacy
-        self._chat = CompletionSession(parts.gateway, parts.models, opening)
-        self._head: Members = {
-            "id": encode_raw(f"chatcmpl-{exchange.request_id}"),
-            "created": encode_raw(int(parts.wall_s())),
-            "model": encode_raw(opening.scope.model),
-        }
-
-    async def run(self) -> str:
-        """Answer it; returns how it ended."""
-        reason = await (self._stream() if self._opening.request.is_stream else self._answer())
-        self._parts.gateway.metrics.chat_rounds.add(self._chat.loop.rounds)
-        return reason
-
-    async def _answer(self) -> str:
-        talk = self._chat.talk(self._chat.asking.prompt_whole)
-        outcome = await run_dialogue(self._parts.gateway, talk)
-        ending = self._ending(outcome)
-        self._exchange.responder.send(200, encode_completion(ending), self._exchange.headers)
-        return outcome.finish.reason
-
-    async def _stream(self) -> str:
-        chunks = CompletionStream(self._exchange, head=self._head)
-        if self._opening.request.asked.explain:
-            chunks.first = {"explain": self._explain()}
-        chat = self._chat
-        chat.asking.is_silent = lambda: not chunks.events.has_begun
-        if self._opening.request.asked.progress:
-            chat.errand = replace(chat.errand, on_event=chunks.tell)
-
-        async def ask(action: AskModel) -> ModelTurn:
-            chunks.next_round()
-            return await chat.asking.prompt_streamed(action, chunks.show)
-
-        try:
-            with chunks.events.keep_alive():
-                outcome = await run_dialogue(self._parts.gateway, chat.talk(ask))
-                await chunks.end(self._ending(outcome), with_usage=self._opening.request.wants_usage)
-        except ToolgateError as exc:
-            if not chunks.events.has_begun:
-                raise
-            await chunks.fail(exc)
-            return exc.code
-        return outcome.finish.reason
-
-    def _ending(self, outcome: DialogueOutcome) -> ClientCompletion:
-        first_id = self._sealed(outcome) if outcome.handed else None
-        said = self._extension(outcome)
-        ending = self._chat.ending(outcome, self._head, said=said, first_id=first_id)
-        return replace(ending, is_legacy=self._is_legacy)
-
-    def _sealed(self, outcome: DialogueOutcome) -> str | None:
-        """The id that holds what the caller does not see of this turn; None where it sees everything."""
-        hidden = self._chat.transcript.hidden(outcome.handed)
-        if hidden.is_empty:
-            return None
-        return self._parts.turns.seal(hidden, principal_id=fingerprint_of(self._exchange.principal))
-
-    def _extension(self, outcome: DialogueOutcome) -> dict[str, Any]:
-        said = self._chat.remarks(outcome, self._view)
-        asked = self._opening.request.asked
-        if asked.explain and not self._opening.request.is_stream:
-            said["explain"] = self._explain()
-        return said
-
-    def _explain(self) -> dict[str, Any]:
-        opening, gateway = self._opening, self._parts.gateway
-        return explain_scope(gateway, self._exchange.principal, opening.scope.caller, self._view.scope)
-
-
-class CompletionsHandler:
-    """Answers requests for completions."""
-
-    def __init__(self, parts: ChatServices) -> None:
-        self._parts = parts
-
-    async def serve(self, exchange: ChatExchange) -> None:
-        """One request. Raises a ToolgateError as long as nothing was sent."""
-        request = await parse_off_loop(lambda _: parse_chat_request(exchange.body), exchange.request.body)
-        with self._parts.record_denials(exchange, door=DOOR):
-            scope = self._parts.scope(exchange, request)
-            check_other_tools(request.declared.other_kinds, scope.upstream.other_tools)
-            request = await self._whole(exchange, request.asking(scope.model))
-            with self._parts.counted(scope) as outcomes:
-                outcomes.append(await self._serve(exchange, request, scope))
-
-    async def _serve(self, exchange: ChatExchange, request: ChatRequest, scope: ChatScope) -> str:
-        """Returns how it ended."""
-        is_old = uses_functions(request)
-        asked = (
-            await self._whole(exchange, convert_to_tools(request)) if scope.injects and is_old else request
-        )
-        if not scope.injects or asked.choice.kind == "none":
-            filters = scope.mode == "passthrough" or scope.upstream.filter_undeclared_calls
-            return await passthrough.forward_completion(
-                exchange, request, scope=scope, parts=self._parts, filters=filters
-            )
-        check_single(asked)
-        view, offered = await offer_tools(self._parts.gateway, asked, scope, door=DOOR)
-        trace = Trace(DOOR, "", exchange.request_id, trace_id=read_trace_id(self._parts.gateway.tracing))
-        opening = CompletionContext(request=asked, scope=scope, offered=offered, trace=trace)
-        return await CompletionConversation(self._parts, exchange, opening, view=view, is_legacy=is_old).run()
-
-    async def _whole(self, exchange: ChatExchange, request: ChatRequest) -> ChatRequest:
-        """With what was hidden of earlier turns back in its place."""
-        open_turn = partial(self._parts.turns.open, principal_id=fingerprint_of(exchange.principal))
-        spliced = await parse_off_loop(
-            lambda _: restore_turns(request.messages, open_turn), exchange.request.body
-        )
-        return replace(request, messages=spliced)
+        chunk = {**self._head, "object": "chat.completion.chunk", **members}
+        await self.events.put(encode_chunk(msgspec.json.encode(chunk)))

@@ -1,7 +1,7 @@
-"""Requests that are passed on: nothing is offered to the model, nothing is run, no connection is opened.
+"""Passthrough: nothing is offered to the model, nothing is run, no connection to an MCP server is opened.
 
-Bodies and events pass as they come, tools of every type in their shape. Where answers are filtered, no call
-reaches the client that it has not declared; if nothing else remains the model is asked once more, for text.
+Bodies and events pass byte for byte, with tools of every type. If responses are filtered, no call reaches the
+client that the client has not declared; if nothing else remains, the model is prompted once more, for text.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from toolgate.chat.client_tools import ClientTools
 from toolgate.chat.requests import ChatRequest, build_forwarded, disable_tools
 from toolgate.errors import ModelTimedOut, ModelUnavailable, ToolgateError
 from toolgate.gateway.chat.scope import ChatScope
-from toolgate.gateway.chat.session import meter_models
+from toolgate.gateway.chat.session import ChatContext
 from toolgate.model.json_text import Members
 from toolgate.surfaces.http.parsing import parse_off_loop
-from toolgate.surfaces.openai.context import ChatExchange, ChatServices
+from toolgate.surfaces.openai.context import ChatExchange
 from toolgate.surfaces.openai.wire import CHAT, DONE, ChatEventStream, ModelApi, encode_chunk
 from toolgate.upstream.models.client import ModelEventStream, ModelResponse
 from toolgate.upstream.models.streams import DONE as DONE_DATA
@@ -33,120 +33,117 @@ _JSON: Final = b"application/json"
 
 
 async def forward_completion(
-    exchange: ChatExchange, request: ChatRequest, *, scope: ChatScope, parts: ChatServices, filters: bool
+    exchange: ChatExchange, request: ChatRequest, scope: ChatScope, *, filters: bool
 ) -> str:
-    """Answer a request by what the model's server answers; returns how that ended.
+    """Forward a request for a completion; returns how it ended. Raises only before the first byte is sent.
 
-    `request` is the one in `exchange`, with the messages and the model's name as that server is to get them.
-    Raises a ToolgateError as long as nothing was sent.
+    `request` is that of `exchange`, with the messages and the model's name as the model's server gets them.
     """
-    members = await parse_off_loop(lambda _: build_forwarded(exchange.body, request), exchange.request.body)
-    declared = request.declared if filters else None
-    return await forward(exchange, members, scope=scope, parts=parts, api=CHAT, declared=declared)
+    members = await exchange.parse(lambda: build_forwarded(exchange.body, request))
+    return await forward(exchange, members, scope, api=CHAT, declared=request.declared if filters else None)
 
 
 async def forward(
     exchange: ChatExchange,
     members: Members,
-    *,
     scope: ChatScope,
-    parts: ChatServices,
+    *,
     api: ModelApi,
     declared: ClientTools | None = None,
 ) -> str:
-    """Pass on what comes of `members`, with no calls but of what is `declared`; with all where that is None.
+    """Forward `members`, and pass on the response with only those calls that are `declared` (None: all).
 
-    Returns how it ended. Raises a ToolgateError as long as nothing was sent.
+    Returns how it ended. Raises a ToolgateError only before the first byte is sent.
     """
-    passing = _PassthroughCall(exchange, members, scope=scope, parts=parts, path=api.path)
+    call = _PassthroughCall(exchange, members, scope, api)
     try:
-        await passing.run(declared)
+        await call.run(declared)
     except ToolgateError as exc:
-        if not passing.events.has_begun:
+        if not call.events.has_begun:
             raise
-        await passing.events.put(api.encode_broken(exc))
-        exchange.responder.end()
+        await call.events.put(api.encode_broken(exc))
+        call.events.end()
         return exc.code
     return FORWARDED
 
 
 class _PassthroughCall:
-    """One request on its way to the model's server, and the answer on its way back."""
+    """One request on its way to the model's server, and the response on its way back."""
 
-    def __init__(
-        self, exchange: ChatExchange, members: Members, *, scope: ChatScope, parts: ChatServices, path: str
-    ) -> None:
+    def __init__(self, exchange: ChatExchange, members: Members, scope: ChatScope, api: ModelApi) -> None:
+        services = exchange.services
         self._exchange = exchange
         self._members = members
-        self._upstream = scope.upstream
-        self._parts = parts
-        self._models = meter_models(parts.gateway, parts.models, scope.caller)
-        self._path = path
-        self._deadline_s = scope.deadline_s()
+        self._context = ChatContext.begin(services.gateway, services.models, scope, exchange.trace("chat"))
+        self._api = api
         self.events = ChatEventStream(exchange)
 
     async def run(self, declared: ClientTools | None) -> None:
-        """Within its time: a client that does not read on holds no place at the model's server after that."""
+        """Forward within the deadline: a client that stops reading frees its slot at the model's server
+        then."""
         try:
-            async with asyncio.timeout_at(self._deadline_s):
+            async with asyncio.timeout_at(self._context.deadline_s):
                 await self._run(declared)
         except TimeoutError as exc:
-            raise ModelTimedOut("the answer was not passed on within the time of the request") from exc
+            raise ModelTimedOut("the response was not passed on within the time of the request") from exc
 
     async def _run(self, declared: ClientTools | None) -> None:
-        is_as_sent = self._members == self._exchange.body
-        body = self._exchange.request.body if is_as_sent else msgspec.json.encode(self._members)
+        is_unchanged = self._members == self._exchange.body
+        body = self._exchange.request.body if is_unchanged else msgspec.json.encode(self._members)
         kept = None if declared is None else StreamFilter(declared)
-        async with self._ask(body) as answer:
-            if isinstance(answer, ModelEventStream):
-                await self._pass_events(answer, kept)
-        # Left before the model is asked again: one request never takes two of the places that there are.
-        if isinstance(answer, ModelResponse):
-            await self._pass_whole(answer, declared)
-        else:
-            if kept is not None and kept.unanswered:
-                await self._continue(StreamContinuation(kept))
-            if not self.events.has_begun:
-                raise ModelUnavailable("the model's server ended its answer before it had begun")
-            self._exchange.responder.end()
+        async with self._request(body) as response:
+            if isinstance(response, ModelEventStream):
+                await self._pass_events(response, kept)
+        # Left before the model is prompted again: one request never takes two slots of its upstream.
+        if isinstance(response, ModelResponse):
+            await self._pass_whole(response, declared)
+            return
+        if kept is not None and kept.unanswered:
+            await self._continue(StreamContinuation(kept))
+        if not self.events.has_begun:
+            raise ModelUnavailable("the model's server ended its response before it had begun")
+        self.events.end()
 
     @asynccontextmanager
-    async def _ask(self, body: bytes) -> AsyncIterator[ModelEventStream | ModelResponse]:
-        began_s = time.perf_counter()
-        async with self._models.stream(
-            self._upstream, self._path, body, deadline_s=self._deadline_s, may_retry=not self.events.has_begun
-        ) as answer:
-            yield answer
-        latency = self._parts.gateway.metrics.model_latency(self._upstream.upstream_id)
-        latency.add((time.perf_counter() - began_s) * 1e3)
+    async def _request(self, body: bytes) -> AsyncIterator[ModelEventStream | ModelResponse]:
+        began_s, context = time.perf_counter(), self._context
+        async with context.models.stream(
+            context.scope.upstream,
+            self._api.path,
+            body,
+            deadline_s=context.deadline_s,
+            may_retry=not self.events.has_begun,
+        ) as response:
+            yield response
+        context.measure_model(began_s)
 
-    def _ask_for_text(self) -> AbstractAsyncContextManager[ModelEventStream | ModelResponse]:
-        return self._ask(msgspec.json.encode(disable_tools(self._members)))
+    def _request_text(self) -> AbstractAsyncContextManager[ModelEventStream | ModelResponse]:
+        return self._request(msgspec.json.encode(disable_tools(self._members)))
 
-    async def _pass_whole(self, answer: ModelResponse, declared: ClientTools | None) -> None:
-        body: bytes | EmptyCompletion = answer.body
+    async def _pass_whole(self, response: ModelResponse, declared: ClientTools | None) -> None:
+        body: bytes | EmptyCompletion = response.body
         if declared is not None:
-            body = await parse_off_loop(partial(filter_completion, declared=declared), answer.body)
+            body = await parse_off_loop(partial(filter_completion, declared=declared), response.body)
         if isinstance(body, EmptyCompletion):
-            async with self._ask_for_text() as second:
+            async with self._request_text() as second:
                 if isinstance(second, ModelEventStream):
                     raise _mixed_response_kinds()
             body = await parse_off_loop(body.complete, second.body)
-        kind = answer.headers.get(_TYPE, _JSON)
-        self._exchange.responder.send(answer.status, body, [(_TYPE, kind), *self._exchange.headers])
+        kind = response.headers.get(_TYPE, _JSON)
+        self._exchange.responder.send(response.status, body, [(_TYPE, kind), *self._exchange.headers])
 
     async def _pass_events(self, events: ModelEventStream, kept: StreamFilter | None) -> None:
         async for event in events:
             if kept is None or event.data is None:
                 await self.events.put(event.raw)
             elif event.data == DONE_DATA:
-                # Where the answer goes on, it is not done.
+                # Not done yet if the response is continued.
                 await self.events.put(b"" if kept.unanswered else event.raw)
             else:
                 await self._pass_event(event, kept.feed(event.data))
 
     async def _continue(self, rest: StreamContinuation) -> None:
-        async with self._ask_for_text() as events:
+        async with self._request_text() as events:
             if isinstance(events, ModelResponse):
                 raise _mixed_response_kinds()
             async for event in events:
@@ -165,4 +162,4 @@ class _PassthroughCall:
 
 
 def _mixed_response_kinds() -> ModelUnavailable:
-    return ModelUnavailable("the model's server answered once with a stream, and once with a whole answer")
+    return ModelUnavailable("the model's server sent one response as a stream, and one whole")

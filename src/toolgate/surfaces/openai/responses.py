@@ -1,52 +1,105 @@
-"""`POST /v1/responses`: parsed, given its scope, and answered whole or as a stream.
+"""`POST /v1/responses`: parse, resolve the scope, run the chat, and respond whole or as a stream.
 
 The model's server must speak the Responses API itself: nothing is translated to chat completions.
 """
 
+import secrets
+import time
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
 
 from toolgate.chat.client_tools import check_other_tools
-from toolgate.chat.responses.output import member_text
-from toolgate.chat.responses.requests import ResponsesRequest, has_gateway_items, parse_responses_request
-from toolgate.errors import InvalidChat
-from toolgate.gateway.chat.scope import ChatScope
-from toolgate.model.json_text import encode_raw
-from toolgate.surfaces.http.parsing import parse_off_loop
+from toolgate.chat.completions import build_extension
+from toolgate.chat.hidden_turns import ID_PREFIX
+from toolgate.chat.injection import inject_tools
+from toolgate.chat.requests import check_choice
+from toolgate.chat.responses.output import (
+    APPROVAL,
+    ResponseOutput,
+    call_item_id,
+    echo_members,
+    function_call_output,
+    mcp_call,
+    mcp_list_tools,
+    member_text,
+)
+from toolgate.chat.responses.requests import (
+    ApprovedCall,
+    CarriedCall,
+    ResponsesRequest,
+    ResponsesTranscript,
+    chat_name,
+    has_gateway_items,
+    parse_responses_request,
+    restore_input,
+)
+from toolgate.chat.responses.round import ModelResponseTurn, ResponseRound
+from toolgate.chat.responses.tools import OfferedTool, OfferedTools, resolve_choice
+from toolgate.chat.tool_calls import CallError, ToolCall, parse_arguments
+from toolgate.chat.tool_loop import AskModel, RefuseTool, RunTool, ToolLoop
+from toolgate.errors import InvalidChat, ToolgateError, UnknownTool
+from toolgate.gateway.chat.scope import ChatScope, count_chat
+from toolgate.gateway.chat.session import ChatContext, ChatOutcome, ChatSession, ModelTurn, ToolEvent
+from toolgate.model.json_text import Members, encode_raw
 from toolgate.surfaces.openai import passthrough
-from toolgate.surfaces.openai.context import ChatExchange, ChatServices
-from toolgate.surfaces.openai.responses_session import ResponsesMemory, ResponsesSession
-from toolgate.surfaces.openai.responses_tools import RESPONSES_DOOR, offer_scope
-from toolgate.surfaces.openai.wire import RESPONSES
+from toolgate.surfaces.openai.context import ChatExchange
+from toolgate.surfaces.openai.responses_tools import (
+    RESPONSES_DOOR,
+    OfferedScope,
+    ResponsesMemory,
+    SealedCalls,
+    offer_scope,
+)
+from toolgate.surfaces.openai.wire import RESPONSES, ChatEventStream
+from toolgate.upstream.models.client import ModelResponse
+from toolgate.upstream.models.streams import DONE
+
+_APPROVAL_USED: Final = CallError(
+    code="approval_used",
+    message="this approval was already used: the call is not made again",
+    retryable=False,
+)
 
 
 class ResponsesHandler:
-    """Answers requests to the Responses API."""
+    """Serves requests to the Responses API."""
 
-    def __init__(self, parts: ChatServices) -> None:
-        self._parts = parts
+    def __init__(self) -> None:
         self._memory = ResponsesMemory()
 
     async def serve(self, exchange: ChatExchange) -> None:
-        """One request. Raises a ToolgateError as long as nothing was sent."""
-        request = await parse_off_loop(
-            lambda _: parse_responses_request(exchange.body), exchange.request.body
-        )
-        request = self._continued(exchange, request)
-        with self._parts.record_denials(exchange, door=RESPONSES_DOOR):
-            scope = self._parts.scope(exchange, request)
+        """Respond to one request. Raises a ToolgateError only before the first byte is sent."""
+        request = await exchange.parse(lambda: parse_responses_request(exchange.body))
+        request = self._resolve_previous(exchange, request)
+        with exchange.record_denials(RESPONSES_DOOR):
+            scope = exchange.resolve_scope(request)
             check_other_tools(request.tools.other_kinds, scope.upstream.other_tools)
-            with self._parts.counted(scope) as outcomes:
+            with count_chat(exchange.services.gateway, scope) as outcomes:
                 outcomes.append(await self._serve(exchange, request, scope))
 
     async def _serve(self, exchange: ChatExchange, request: ResponsesRequest, scope: ChatScope) -> str:
         """Returns how it ended."""
-        is_plain = not (request.tools.ours or scope.injects or has_gateway_items(request.input))
-        if scope.mode == "passthrough" or is_plain:
-            return await self._forward(exchange, request, scope)
-        return await self._converse(exchange, request, scope)
+        runs_tools = request.tools.ours or scope.injects or has_gateway_items(request.input)
+        if scope.mode == "passthrough" or not runs_tools:
+            members = {**request.sent, "model": encode_raw(scope.model)}
+            return await passthrough.forward(exchange, members, scope, api=RESPONSES)
+        if request.is_background:
+            raise InvalidChat("`background` cannot be used where tools are run here", param="background")
+        gateway, offered = exchange.services.gateway, None
+        if scope.injects:
+            offered = await offer_scope(gateway, scope, request)
+            scope = replace(scope, caller=offered.caller)
+        trace = exchange.trace(RESPONSES_DOOR)
+        context = ChatContext.begin(gateway, exchange.services.models, scope, trace)
+        return await ResponsesSession(exchange, context, request, offered, memory=self._memory).respond()
 
-    def _continued(self, exchange: ChatExchange, request: ResponsesRequest) -> ResponsesRequest:
-        """What the client continues, by the id that the model's server has for the last round of it."""
+    def _resolve_previous(self, exchange: ChatExchange, request: ResponsesRequest) -> ResponsesRequest:
+        """Replace `previous_response_id` by the id that the model's server gave the last round of it."""
         previous = member_text(request.members, "previous_response_id")
         last = None if previous is None else self._memory.last_ids.get(exchange.principal.id, previous)
         if last is None:
@@ -54,16 +107,276 @@ class ResponsesHandler:
         known = {"previous_response_id": encode_raw(last)}
         return replace(request, members={**request.members, **known}, sent={**request.sent, **known})
 
-    async def _converse(self, exchange: ChatExchange, request: ResponsesRequest, scope: ChatScope) -> str:
-        if request.is_background:
-            raise InvalidChat("`background` cannot be used where tools are run here", param="background")
-        offering = await offer_scope(self._parts.gateway, scope, request) if scope.injects else None
-        conversation = ResponsesSession(
-            self._parts, exchange, request=request, scope=scope, offering=offering, memory=self._memory
-        )
-        return await conversation.run()
 
-    async def _forward(self, exchange: ChatExchange, request: ResponsesRequest, scope: ChatScope) -> str:
-        """As it came, but for what is ours and the model's name; so does the answer."""
-        members = {**request.sent, "model": encode_raw(scope.model)}
-        return await passthrough.forward(exchange, members, scope=scope, parts=self._parts, api=RESPONSES)
+class ResponsesSession(ChatSession):
+    """One chat over the Responses API. To the client, all its rounds are one response."""
+
+    def __init__(
+        self,
+        exchange: ChatExchange,
+        context: ChatContext,
+        request: ResponsesRequest,
+        offered: OfferedScope | None,
+        *,
+        memory: ResponsesMemory,
+    ) -> None:
+        """`offered` is None if the gateway offers no tools, and only restores the input."""
+        offers = () if offered is None else offered.offers
+        choice = resolve_choice(request.choice, offers, [one.label for one in request.tools.ours])
+        if choice.kind == "none":
+            offers = ()
+        injection = inject_tools(
+            {one.chat_name: (one.view_name, one.definition) for one in offers}, request.tools.functions
+        )
+        if not request.tools.other_kinds and not request.has_prompt:
+            check_choice(choice, {*request.tools.functions, *injection.declared})
+        by_view = {one.view_name: one for one in offers if one.chat_name in injection.declared}
+        self._tools = tools = OfferedTools(
+            {name: by_view[view_name] for name, view_name in injection.names.items()},
+            request.tools.functions,
+            takes_unknown=request.has_prompt,
+            is_empty=offered is None or choice.kind == "none",
+        )
+        choice = choice.renamed(injection.declared)
+        loop = ToolLoop(names=injection.names, own=tools, budgets=context.scope.budgets, choice=choice)
+        super().__init__(context, loop)
+        self._exchange = exchange
+        self._request = request
+        self._offered = offered
+        self._memory = memory
+        self._by_view: Mapping[str, OfferedTool] = by_view
+        self._shadowed = injection.shadowed
+        self._seals = SealedCalls(exchange.services.signer, exchange.services.wall_s)
+        self._stream = ChatEventStream(exchange)
+        self._transcript = ResponsesTranscript(
+            request, model=context.scope.model, functions=injection.tools, choice=choice
+        )
+        self._output = ResponseOutput(self._basis(), echo_members(exchange.body), is_stream=request.is_stream)
+        self._replies = 0
+        self._last: ModelResponseTurn | None = None
+        self._round: ResponseRound | None = None
+        self._succeeded: set[str] = set()
+        self._outputs: list[tuple[str, str]] = []
+        self._has_run = False
+        """Approved calls ran before the model was prompted at all."""
+
+    def _basis(self) -> Members:
+        """The members of every response, if the model's server leaves them out."""
+        basis = {
+            "id": f"resp_{self._exchange.request_id}",
+            "object": "response",
+            "created_at": int(self._exchange.services.wall_s()),
+            "model": self.context.scope.model,
+            "parallel_tool_calls": True,
+            "error": None,
+            "incomplete_details": None,
+        }
+        return {name: encode_raw(value) for name, value in basis.items()}
+
+    async def respond(self) -> str:
+        """Run the chat and respond; returns how it ended."""
+        if not self._request.is_stream:
+            reason, body = await self._finish()
+            self._exchange.responder.send(200, body, self._exchange.headers)
+            return reason
+        try:
+            with self._stream.keep_alive():
+                reason, _ = await self._finish()
+                await self._stream.put(self._output.drain())
+        except ToolgateError as exc:
+            if not self._stream.has_begun:
+                raise
+            self._fail(exc)
+            await self._stream.put(self._output.drain())
+            reason = exc.code
+        self._stream.end()
+        return reason
+
+    async def _finish(self) -> tuple[str, bytes]:
+        """How the chat ended, and the whole response."""
+        await self._begin()
+        outcome = await self.run()
+        self._hand_over(outcome)
+        extension = self._extension(outcome)
+        if self._last is None:
+            body = self._output.finish({}, beside=extension)
+        else:
+            body = self._output.finish(self._last.response, ending=self._last.ending, beside=extension)
+        self._remember_ids()
+        return outcome.finish.reason, body
+
+    # The rounds
+
+    @property
+    def may_retry(self) -> bool:
+        return super().may_retry and not self._stream.has_begun and not self._has_run
+
+    async def prompt(self, action: AskModel) -> ModelTurn:
+        await self._stream.put(self._output.drain())
+        current = ResponseRound(self._output, self._tools, number=self._replies, drops_calls=action.is_last)
+        self._round, self._outputs = current, []
+        self._succeeded.clear()
+        began_s = time.perf_counter()
+        await self._feed_round(current, self._transcript.body(action))
+        reply = current.finish()
+        self.context.measure_model(began_s)
+        self._replies += 1
+        self._last = reply
+        self._transcript.take(reply.items)
+        if reply.ending != "completed" or self._tools.is_empty:
+            current.abandon()
+            return ModelTurn((), has_text=True)
+        return ModelTurn(reply.calls, reply.has_text)
+
+    async def _feed_round(self, current: ResponseRound, body: bytes) -> None:
+        models, upstream = self.context.models, self.context.scope.upstream
+        may_retry, deadline_s = self.may_retry, self.context.deadline_s
+        if not self._request.is_stream:
+            response = await models.ask(
+                upstream, RESPONSES.path, body, deadline_s=deadline_s, may_retry=may_retry
+            )
+            current.play(response.body)
+            return
+        async with models.stream(
+            upstream, RESPONSES.path, body, deadline_s=deadline_s, may_retry=may_retry
+        ) as events:
+            if isinstance(events, ModelResponse):  # some servers answer whole even if asked for a stream
+                current.play(events.body)
+                return
+            async for event in events:
+                if event.data is not None and event.data != DONE:
+                    current.feed(event.data)
+                    await self._stream.put(self._output.drain())
+
+    async def on_tool_event(self, event: ToolEvent) -> None:
+        if event.ok:
+            self._succeeded.add(event.call_id)
+
+    def answer(self, call: ToolCall, content: str) -> None:
+        self._transcript.answer(call, content)
+        self._outputs.append((call.call_id, content))
+        assert self._round is not None  # there is no call without a reply
+        self._round.end_call(call, content, is_error=call.call_id not in self._succeeded)
+
+    # The input
+
+    async def _begin(self) -> None:
+        """Restore the input as the model's server knows it, and run the calls that it approves."""
+        offers = () if self._offered is None else self._offered.offers
+        restored = await self._exchange.parse(
+            lambda: restore_input(
+                self._request.input, open_carried=self._open, chat_name=partial(chat_name, offers)
+            )
+        )
+        if not self._tools.is_empty:
+            labels = [*(one.label for one in self._request.tools.ours), *(one.label for one in offers)]
+            for label in dict.fromkeys(labels):
+                if label not in restored.listed:
+                    listed = [one for one in self._by_view.values() if one.label == label]
+                    item = mcp_list_tools(label, listed, key=secrets.token_hex(12))
+                    self._output.list_tools(item)
+        outputs = await self._run_approved(restored.approved)
+        self._transcript.begin(
+            [outputs[one.request_id] if isinstance(one, ApprovedCall) else one for one in restored.items]
+        )
+
+    def _open(self, sent: str) -> CarriedCall | None:
+        prefix = APPROVAL if sent.startswith(APPROVAL) else ID_PREFIX
+        return self._seals.open(prefix, sent, principal_id=self._exchange.fingerprint)
+
+    async def _run_approved(self, approved: tuple[ApprovedCall, ...]) -> Mapping[str, msgspec.Raw]:
+        """Outputs by the ids of the approval requests. A node accepts each approval once."""
+        most = self.context.scope.budgets.max_total_tool_calls
+        if len(approved) > most:
+            raise InvalidChat(f"this request may make at most {most} tool calls", param="input")
+        steps = [self._approved_step(one) for one in approved]
+        self.loop.calls_made += len(steps)
+        self._has_run = bool(steps)
+        outputs = {}
+        for one, (call, content) in zip(approved, await self.run_tools(steps), strict=True):
+            self._end_approved(one, content)
+            outputs[one.request_id] = encode_raw(function_call_output(call.call_id, content))
+        return outputs
+
+    def _approved_step(self, approved: ApprovedCall) -> RunTool | RefuseTool:
+        """Decide on a call that the client approved. The scope of now decides, not that of the approval."""
+        principal_id, used = self._exchange.principal.id, self._memory.used
+        is_used = used.get(principal_id, approved.request_id) is not None
+        used.put(principal_id, approved.request_id)
+        carried, offer = approved.carried, self._by_view.get(approved.carried.name)
+        name = carried.name if offer is None else offer.chat_name
+        call = ToolCall(call_id=carried.call_id, name=name, arguments=carried.arguments)
+        if is_used:
+            return RefuseTool(call=call, error=_APPROVAL_USED)
+        if offer is None:
+            error = CallError(
+                code=UnknownTool.code, message=f"there is no tool `{carried.name}`", retryable=False
+            )
+            return RefuseTool(call=call, error=error)
+        arguments = parse_arguments(carried.arguments)
+        if isinstance(arguments, CallError):
+            return RefuseTool(call=call, error=arguments)
+        return RunTool(call=call, name=offer.view_name, arguments=arguments)
+
+    def _end_approved(self, approved: ApprovedCall, content: str) -> None:
+        """Report a call that was approved, and made before the model was prompted."""
+        carried, offer = approved.carried, self._by_view.get(approved.carried.name)
+        item_id = call_item_id(carried.call_id, self._output.size)
+        name = carried.name if offer is None else offer.name
+        item = mcp_call(item_id, label=carried.label, name=name, arguments=carried.arguments)
+        item["approval_request_id"] = approved.request_id
+        index = self._output.begin_call(item)
+        self._output.send_arguments(index, item_id, carried.arguments)
+        is_error = carried.call_id not in self._succeeded
+        self._output.end_call(index, item, text=content, is_error=is_error)
+
+    # The end
+
+    def _hand_over(self, outcome: ChatOutcome) -> None:
+        """Hand over the client's calls. The first carries the outputs of the calls that ran with it."""
+        outputs = tuple(self._outputs)
+        for call in outcome.handed:
+            assert self._round is not None
+            offer = self._round.needs_approval(call)
+            if offer is not None:
+                carried = CarriedCall(call.call_id, outputs, offer.label, offer.view_name, call.arguments)
+                self._round.request_approval(call, self._seal(APPROVAL, carried))
+            else:
+                own_id = self._round.own_id(call)
+                sealed = self._seal(ID_PREFIX, CarriedCall(own_id, outputs)) if outputs else own_id
+                self._round.hand_over(call, sealed)
+            outputs = ()
+        if outcome.finish.reason == "time_limit" and self._round is not None:
+            self._round.abandon()
+        if outcome.finish.closing:
+            self._output.add_message(outcome.finish.closing, key=secrets.token_hex(12))
+
+    def _seal(self, prefix: str, carried: CarriedCall) -> str:
+        return self._seals.seal(prefix, carried, principal_id=self._exchange.fingerprint)
+
+    def _fail(self, exc: ToolgateError) -> None:
+        """The chat fails after the stream has begun."""
+        if self._round is not None:
+            self._round.abandon()
+        is_too_much = exc.data.get("status") == HTTPStatus.TOO_MANY_REQUESTS
+        code = "rate_limit_exceeded" if is_too_much else "server_error"
+        self._output.fail(code, f"{exc}. {exc.hint}")
+
+    def _extension(self, outcome: ChatOutcome) -> Mapping[str, Any]:
+        """The `toolgate` member; empty if the gateway has nothing to report."""
+        asked, offered = self._request.asked, self._offered
+        extension = build_extension(outcome.finish, self.loop, asked, shadowed=self._shadowed)
+        if offered is not None and offered.view.warnings:
+            extension["warnings"] = offered.view.warnings
+        if offered is not None and asked.explain:
+            extension["explain"] = self._exchange.explain(offered.caller, offered.view.scope)
+        return {"toolgate": extension} if extension else {}
+
+    def _remember_ids(self) -> None:
+        """A stream has the id of its first round, but the model's server continues from the last."""
+        first, last = self._output.first_id, self._last
+        if not self._request.is_stream or first is None or last is None:
+            return
+        first_id, last_id = msgspec.json.decode(first), member_text(last.response, "id")
+        if last_id is not None and last_id != first_id:
+            self._memory.last_ids.put(self._exchange.principal.id, first_id, last_id)

@@ -1,15 +1,14 @@
-"""Which tools of a caller's scope a Responses request offers, under which labels.
+"""Which tools a Responses request offers, and what its clients carry for the gateway.
 
-What clients of the Responses API keep for the gateway: sealed, good for one principal and for a while.
-
-An approval is used once at a node. Nodes do not know what others have seen: a principal that sends the same
-approval to another makes the same call again, of its own and within its scope of then.
+Clients carry sealed ids, valid for one principal and a limited time. A node accepts an approval once. Nodes
+do not share what they have seen: a principal that sends an approval to two nodes makes its own call twice, in
+its own scope.
 """
 
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 import msgspec
@@ -33,13 +32,13 @@ from toolgate.gateway.scope.view import View
 from toolgate.telemetry.spans import read_trace_id
 
 RESPONSES_DOOR: Final = "responses"
-"""What the audit calls this door."""
+"""The name of this endpoint in the audit log."""
 UNLABELLED: Final = McpTool(GATEWAY_LABEL, needs_approval_for=None)
-"""What a task offers where a request has no `mcp` tool of its own: as in chat, nobody is asked."""
+"""Offered for a task if the request has no `mcp` tool: as in chat, without approvals."""
 
 
 class OfferedScope(NamedTuple):
-    """What is offered, and to whom."""
+    """The tools that a request offers, and the caller they are resolved for."""
 
     caller: Caller
     view: View
@@ -47,7 +46,7 @@ class OfferedScope(NamedTuple):
 
 
 async def offer_scope(gateway: Gateway, scope: ChatScope, request: ResponsesRequest) -> OfferedScope:
-    """The tools of a request. Raises what every door refuses a scope with, and InvalidChat for a label."""
+    """Resolve the tools of a request. Raises as for every scope, and InvalidChat for an unknown label."""
     asked = request.tools.ours or (UNLABELLED,)
     view = await _resolve_view(gateway, scope.caller, request)
     if any(one.label not in (GATEWAY_LABEL, *view.scope.servers) for one in asked):
@@ -64,9 +63,9 @@ async def offer_scope(gateway: Gateway, scope: ChatScope, request: ResponsesRequ
 
 
 def _offer_search_tools(table: ToolTable, asked: McpTool) -> tuple[OfferedTool, ...]:
-    """The tools by which others are found and called."""
+    """Offer the tools that find and call others."""
     found = select_offers(table, [replace(asked, label=GATEWAY_LABEL)])
-    # Which tool a `call_tool` is about, only its arguments say: it waits where any tool does.
+    # Only the arguments of `call_tool` name the tool: it needs approval if any tool does.
     waiting = {CALL_TOOL} if asked.needs_approval_for is not None else ()
     return tuple(
         replace(one, label=asked.label, needs_approval=one.needs_approval or one.view_name in waiting)
@@ -92,7 +91,7 @@ def _record_refused(gateway: Gateway, caller: Caller, why: ToolgateError | str) 
 async def _select_named_tools(
     gateway: Gateway, scope: ChatScope, view: View, asked: Sequence[McpTool]
 ) -> OfferedScope:
-    """Of tools that are too many to list, those that the request names: they may be few enough."""
+    """Too many tools to list: narrow them to those that the request names."""
     every = {name: (name, route.tool) for name, route in view.tools.items() if route.tool is not None}
     wanted = {one.definition.ref for one in select_offers(every, asked)}
     patterns = tuple(sorted(f"{ref.server_id}/{ref.name}" for ref in wanted))
@@ -109,28 +108,28 @@ async def _select_named_tools(
 
 
 MAX_KEPT: Final = 10_000
-"""Of what a node remembers for a while; the oldest goes first."""
+"""Ids that a node remembers; 3 MB at most. The oldest goes first."""
 _PURPOSE: Final = b"responses-call"
 
 
 class SealedCalls:
-    """Seals calls and opens them. `wall_s` is the time of day."""
+    """Seals calls into ids, and opens them. `wall_s` is the time of day."""
 
     def __init__(self, signer: Signer, wall_s: Callable[[], float]) -> None:
         self._ids = SealedIds(signer, wall_s, purpose=_PURPOSE)
 
     def seal(self, prefix: str, carried: CarriedCall, *, principal_id: str) -> str:
-        """An id that begins with `prefix` and holds `carried`, for this principal."""
+        """Return an id that begins with `prefix` and holds `carried`, for this principal."""
         return self._ids.seal(prefix, encode_carried(carried), principal_id=principal_id)
 
     def open(self, prefix: str, sent: str, *, principal_id: str) -> CarriedCall | None:
-        """What an id holds for this principal; None where it is nothing, or nothing any more."""
+        """Return what an id holds; None if it is invalid, expired or another principal's."""
         data = self._ids.open(prefix, sent, principal_id=principal_id)
         return None if data is None else decode_carried(data)
 
 
 class RecentIds:
-    """What this node has seen lately, by principal: a bounded map that forgets the oldest."""
+    """Ids that this node has seen, by principal: a bounded map that forgets the oldest."""
 
     def __init__(self, max_kept: int = MAX_KEPT) -> None:
         self._max_kept = max_kept
@@ -147,3 +146,13 @@ class RecentIds:
 
 def _digest(principal_id: str, key: str) -> bytes:
     return hashlib.sha256(msgspec.json.encode((principal_id, key))).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class ResponsesMemory:
+    """What this node remembers between requests."""
+
+    used: RecentIds = field(default_factory=RecentIds)
+    """Approvals that were used."""
+    last_ids: RecentIds = field(default_factory=RecentIds)
+    """Of streams with more than one round: the id that the client saw → the id of the last round."""

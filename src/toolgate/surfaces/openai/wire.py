@@ -1,6 +1,6 @@
-"""How the chat door answers: the shapes of the OpenAI API, and the one translation of errors.
+"""The wire format of the chat endpoint: errors in the shape of the OpenAI API, and event streams.
 
-An answer as a stream of events, as far as it is bytes.
+The one place that converts a ToolgateError for clients of this API.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from toolgate.errors import MethodNotAllowed, ModelRefused, ToolgateError
-from toolgate.gateway.chat.session import COMPLETIONS_PATH
+from toolgate.gateway.chat.completions import COMPLETIONS_PATH
 from toolgate.surfaces.http.messages import Headers, Responder
 from toolgate.surfaces.http.responder import EVENT_HEADERS, KEEPALIVE, KEEPALIVE_S
 from toolgate.surfaces.openai.context import ChatExchange
@@ -30,32 +30,29 @@ _encode = msgspec.json.encode
 
 
 def encode_failure(exc: ToolgateError) -> tuple[int, bytes]:
-    """A failure as a client of the OpenAI API takes it: the status, and the body.
+    """Encode an error for a client of the OpenAI API: the status, and the body.
 
-    What a model's server said itself passes with its status, as it came. Only that it does not know the
-    gateway's credential does not: to the caller that would be about its own.
+    An error of the model's server passes with its status, as it came. Its 401 does not: it is about the
+    gateway's credential, and the client would take it for its own.
     """
-    if not isinstance(exc, ModelRefused):
-        return exc.wire.http, _encode({"error": describe_failure(exc, exc.wire.http)})
-    status = int(exc.data["status"])
-    if status == _UNAUTHENTICATED:
-        status, exc = (
-            exc.wire.http,
-            ModelRefused("the model's server does not accept this gateway's credential"),
-        )
-        return status, _encode({"error": describe_failure(exc, status)})
-    return status, _parse_own_error(exc.data["body"]) or _encode({"error": describe_failure(exc, status)})
+    status = exc.wire.http
+    if isinstance(exc, ModelRefused):
+        if exc.data["status"] != _UNAUTHENTICATED:
+            status = int(exc.data["status"])
+            return status, _find_error(exc.data["body"]) or _encode({"error": describe_failure(exc, status)})
+        exc = ModelRefused("the model's server does not accept this gateway's credential")
+    return status, _encode({"error": describe_failure(exc, status)})
 
 
 def describe_failure(exc: ToolgateError, status: int) -> dict[str, Any]:
-    """The members of `error`. The hint goes along with the message: clients show nothing else."""
+    """Build the members of `error`. The message includes the hint: clients show nothing else."""
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     message = f"{str(exc).removesuffix('.')}. {exc.hint}" if exc.hint else str(exc)
     return {"message": message, "type": kind, "param": exc.data.get("param"), "code": exc.code}
 
 
 def send_failure(responder: Responder, exc: ToolgateError, headers: Headers = ()) -> None:
-    """A failure as the whole answer."""
+    """Send an error as the whole response."""
     status, body = encode_failure(exc)
     more = []
     if isinstance(exc, MethodNotAllowed):
@@ -66,24 +63,24 @@ def send_failure(responder: Responder, exc: ToolgateError, headers: Headers = ()
 
 
 def encode_chunk(data: bytes) -> bytes:
-    """One JSON value as an event, as clients of this API expect them: without a name."""
+    """Encode one JSON value as an event. Clients of this API expect no event name."""
     return b"data: %b\n\n" % data.translate(_LINE_ENDS)
 
 
 def encode_stream_failure(exc: ToolgateError) -> bytes:
-    """How a stream ends that cannot go on: clients raise what stands in it."""
+    """Encode the end of a stream that fails: clients raise this error."""
     return encode_chunk(encode_failure(exc)[1]) + DONE
 
 
 def encode_response_failure(exc: ToolgateError) -> bytes:
-    """The same of the Responses API, whose events have names. How many there were is not counted."""
-    said = {"code": exc.code, "message": f"{exc}. {exc.hint}", "param": None}
-    data = _encode({"type": "error", "sequence_number": 0, **said})
+    """The same for the Responses API, whose events have names. Forwarded events are not counted."""
+    error = {"code": exc.code, "message": f"{exc}. {exc.hint}", "param": None}
+    data = _encode({"type": "error", "sequence_number": 0, **error})
     return b"event: error\ndata: %b\n\n" % data
 
 
 class ModelApi(NamedTuple):
-    """One of the APIs of a model's server: where it is asked, and how a stream of it breaks off."""
+    """One API of a model's server: its path, and how a stream of it fails."""
 
     path: str
     encode_broken: Callable[[ToolgateError], bytes]
@@ -93,24 +90,27 @@ CHAT: Final = ModelApi(COMPLETIONS_PATH, encode_stream_failure)
 RESPONSES: Final = ModelApi("/responses", encode_response_failure)
 
 
-def _parse_own_error(body: str) -> bytes | None:
-    """An answer that has the shape clients look for; None for any other."""
+def _find_error(body: str) -> bytes | None:
+    """A body of the shape that clients look for; None for any other."""
     try:
-        said = msgspec.json.decode(body)
+        parsed = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError):
         return None
-    return body.encode() if isinstance(said, dict) and "error" in said else None
+    return body.encode() if isinstance(parsed, dict) and "error" in parsed else None
 
 
 class ChatEventStream:
-    """Begins with the first bytes: what fails before that has a status of its own."""
+    """A response as an event stream.
+
+    It begins with the first bytes: an error before that has its own status.
+    """
 
     def __init__(self, exchange: ChatExchange) -> None:
         self._responder = exchange.responder
-        self._headers = [*EVENT_HEADERS, exchange.request_id_header]
-        self._is_busy = False
+        self._headers = [*EVENT_HEADERS, (b"x-request-id", exchange.request_id.encode())]
+        self._is_writing = False
         self.has_begun = False
-        """Something was sent: an error has no status of its own any more."""
+        """The status is sent: an error can only break off the stream."""
 
     async def put(self, data: bytes) -> None:
         """Returns when the client has read most of it."""
@@ -119,26 +119,26 @@ class ChatEventStream:
         if not self.has_begun:
             self.has_begun = True
             self._responder.start(200, self._headers)
-        self._is_busy = True
+        self._is_writing = True
         try:
             await self._responder.write(data)
         finally:
-            self._is_busy = False
+            self._is_writing = False
 
     def end(self) -> None:
         self._responder.end()
 
     @contextmanager
     def keep_alive(self) -> Iterator[None]:
-        """While the block runs, nobody on the way takes silence for the end."""
-        keeping = asyncio.get_running_loop().create_task(self._keep_alive())
+        """While the block runs, send comments during silence, so that no proxy closes the connection."""
+        task = asyncio.get_running_loop().create_task(self._send_keepalives())
         try:
             yield
         finally:
-            keeping.cancel()  # it is between two words, or in one that nobody waits for
+            task.cancel()  # between two comments, or in one that does not matter
 
-    async def _keep_alive(self) -> None:
+    async def _send_keepalives(self) -> None:
         while True:
             await asyncio.sleep(KEEPALIVE_S)
-            if not self._is_busy:  # a client that is slow to read has enough to read
+            if not self._is_writing:  # a client that reads slowly has data on the way
                 await self.put(KEEPALIVE)

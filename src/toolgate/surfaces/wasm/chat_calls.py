@@ -1,17 +1,14 @@
-"""One `cchat_send` on the event loop: the way of any chat, within what its run may still take.
+"""`cchat_*`: chats of a guest with models, with the tools of its task and with functions of its own.
 
-`cchat_*`: chats of a guest with models, with the tools of its task and with functions of its own.
-
-A request is made from what the session holds, and goes the way of any request at the chat door: the same
-scope, the same loop, the same history. Whatever becomes of it is an answer that the guest can read.
+A request is made from what the session holds, and takes the path of a request at the chat endpoint: the same
+scope, the same loop, the same history. Whatever becomes of it, the guest gets a response that it can read.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import msgspec
 
@@ -21,19 +18,19 @@ from toolgate.chat.requests import ChatRequest
 from toolgate.chat.tool_calls import CallError, call_error, render_error
 from toolgate.chat.tool_loop import AskModel
 from toolgate.errors import CallCancelled, ModelUnavailable, ToolgateError, UnknownModel, UnknownTool
-from toolgate.gateway.chat.scope import ChatScope, resolve_chat_scope
+from toolgate.gateway.chat.completions import CompletionSession, check_single_choice, offer_tools
+from toolgate.gateway.chat.scope import ChatScope, count_chat, resolve_chat_scope
 from toolgate.gateway.chat.session import (
     CALLER_TOOL_PREFIX,
-    CompletionContext,
-    CompletionSession,
-    check_single,
-    count_chat,
-    offer_tools,
+    CallerTool,
+    ChatContext,
+    ChatOutcome,
+    ModelTurn,
+    ToolEvent,
 )
-from toolgate.gateway.chat.tool_loop import CallerTool, DialogueOutcome, ModelTurn, ToolEvent, run_dialogue
 from toolgate.gateway.scope.routes import Route
 from toolgate.gateway.scope.view import View
-from toolgate.model.chat import ChatBudgetLimits, ChatBudgets
+from toolgate.model.chat import ChatBudgetLimits
 from toolgate.model.invocations import InvocationCall
 from toolgate.model.json_text import UNREADABLE, Members, as_object, decode_members, encode_raw
 from toolgate.surfaces.wasm.chat_session import (
@@ -41,7 +38,7 @@ from toolgate.surfaces.wasm.chat_session import (
     MAX_SESSION_BYTES,
     ChatEntry,
     ChatResponse,
-    ChatSession,
+    GuestChat,
     GuestTool,
     SessionParams,
     call_guest_tool,
@@ -49,23 +46,24 @@ from toolgate.surfaces.wasm.chat_session import (
     parse_guest_tool,
     parse_param,
 )
-from toolgate.surfaces.wasm.context import DOOR, CallLog, TaskContext, TaskGuest
+from toolgate.surfaces.wasm.context import DOOR, TaskContext, TaskGuest
 from toolgate.wasm.abi import SPEAR, Errno, HostcallFault, HostFunction, OnThread
 from toolgate.wasm.signatures import host_functions
 
 FORWARDED: Final = "forwarded"
-"""How a chat ends whose calls are not run here."""
+"""The outcome of a chat whose calls do not run here."""
 _NOT_RUN: Final = CallError(
-    code=UnknownTool.code, message="nothing of that name and type is run here", retryable=False
+    code=UnknownTool.code, message="nothing of that name and type runs here", retryable=False
 )
 
 CallGuest = Callable[[GuestTool, bytes, int], str]
-"""Calls a tool of the guest with a JSON object, for a result of about so many bytes. On its thread."""
+"""Calls a tool of the guest with a JSON object, for a result of at most so many bytes. On the guest's
+thread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendResult:
-    """What a guest gets, what it took, and what was said where the session is to go on with it."""
+    """What a guest gets, what it took, and the history with which its session continues."""
 
     body: bytes
     usage: Members = field(default_factory=dict)
@@ -73,64 +71,70 @@ class SendResult:
 
 
 def build_failure(exc: ToolgateError, chat: CompletionSession | None = None) -> SendResult:
-    """The answer that says why there is none; what was said before in `chat`, and what that took, stays."""
+    """Build the response to a send that fails. The history and usage of `chat` so far are kept."""
     body = msgspec.json.encode(call_error(exc).detail)
     if chat is None:
         return SendResult(body=body)
-    return SendResult(body=body, usage=chat.asking.usage or {}, history=chat.transcript.history())
+    return SendResult(body=body, usage=chat.usage or {}, history=chat.transcript.history())
 
 
 class ChatSend:
-    """One send of a session. Unless it `runs_tools` the model is asked once: its calls are the guest's."""
+    """One `cchat_send` on the event loop, within what its run has left.
+
+    Unless it `runs_tools`, the model is prompted once, and its calls are the guest's.
+    """
 
     def __init__(
-        self, context: TaskContext, session: ChatSession, request: ChatRequest, *, runs_tools: bool
+        self, context: TaskContext, chat: GuestChat, request: ChatRequest, *, runs_tools: bool
     ) -> None:
         self._context = context
-        self._session = session
+        self._chat = chat
         self._request = request
         self._runs_tools = runs_tools
-        self._driven: CompletionSession | None = None
+        self._session: _GuestSession | None = None
 
     async def run(self, call: CallGuest, on_thread: OnThread[str]) -> SendResult:
-        """Its answer, whatever becomes of it."""
+        """Send, and build the guest's response. Never raises a ToolgateError."""
         context = self._context
         try:
             with context.record_denials():
-                scope = self._scope()
-                own = {
-                    name: partial(_call_own, on_thread, partial(call, tool), scope.budgets)
-                    for name, tool in self._session.tools.items()
-                }
+                scope = self._resolve_scope()
+                max_bytes = scope.budgets.max_tool_output_bytes
+
+                async def call_tool(tool: GuestTool, arguments: bytes) -> str:
+                    return await on_thread(partial(call, tool, arguments, max_bytes))
+
+                tools = {name: partial(call_tool, tool) for name, tool in self._chat.tools.items()}
                 with count_chat(context.gateway, scope) as outcomes:
-                    answered, outcome = await self._answer(scope, own)
+                    result, outcome = await self._send(scope, tools)
                     outcomes.append(outcome)
         except ToolgateError as exc:
-            return build_failure(exc, self._driven)
-        return answered
+            return build_failure(exc, self._session)
+        return result
 
-    async def _answer(self, scope: ChatScope, own: Mapping[str, CallerTool]) -> tuple[SendResult, str]:
-        """The answer, and how it came to its end."""
+    async def _send(self, scope: ChatScope, caller_tools: Mapping[str, CallerTool]) -> tuple[SendResult, str]:
+        """The guest's response, and how the chat ended."""
         context, request = self._context, self._request.asking(scope.model)
-        is_driven = self._runs_tools and scope.mode == "inject"
-        if is_driven:
-            check_single(request)
-        view, offered = None, InjectedTools()
+        view, tools = None, InjectedTools()
+        runs_tools = self._runs_tools and scope.mode == "inject"
+        if runs_tools:
+            check_single_choice(request)
         if scope.injects and request.choice.kind != "none":
-            view, offered = await offer_tools(context.gateway, request, scope, door=DOOR)
-        opening = CompletionContext(
-            request=request, scope=scope, offered=offered, trace=context.trace, own=own
-        )
-        chat = CompletionSession(context.gateway, context.models, opening)
-        if not is_driven:
-            return await self._ask_once(chat, scope), FORWARDED
-        self._driven = chat
-        outcome = await self._drive(chat, view)
-        return self._ended(chat, scope, outcome, view), outcome.finish.reason
+            view, tools = await offer_tools(context.gateway, request, scope, door=DOOR)
+        chat_context = ChatContext.begin(context.gateway, context.models, scope, context.trace, caller_tools)
+        session = _GuestSession(chat_context, request, tools, view, task=context)
+        if not runs_tools:
+            return await self._prompt_once(session, scope), FORWARDED
+        self._session = session
+        try:
+            outcome = await session.run()
+        finally:
+            session.cancel_running()
+        return self._complete(session, outcome), outcome.finish.reason
 
-    def _scope(self) -> ChatScope:
-        """What a request at the chat door would have, and nowhere more than the run has left."""
-        context, params, request = self._context, self._session.params, self._request
+    def _resolve_scope(self) -> ChatScope:
+        """The scope of the same request at the chat endpoint, narrowed to what the run has left."""
+        context, params, request = self._context, self._chat.params, self._request
         scope = resolve_chat_scope(
             context.gateway,
             context.caller.principal,
@@ -147,88 +151,75 @@ class ChatSend:
         )
         return replace(scope, budgets=left.of(params.budgets.of(scope.budgets)))
 
-    async def _ask_once(self, chat: CompletionSession, scope: ChatScope) -> SendResult:
+    async def _prompt_once(self, session: CompletionSession, scope: ChatScope) -> SendResult:
         self._context.calls.model_asks += 1
         try:
-            members = decode_members(await chat.asking.prompt_once())
+            members = decode_members(await session.prompt_once())
             usage = as_object(members.get("usage"))
         except UNREADABLE as exc:
-            raise ModelUnavailable(
-                "the model's server answered with something that is no completion"
-            ) from exc
+            raise ModelUnavailable("the model's server sent a response that is not a completion") from exc
         return SendResult(body=msgspec.json.encode(members | _backend_member(scope)), usage=usage or {})
 
-    async def _drive(self, chat: CompletionSession, view: View | None) -> DialogueOutcome:
-        context = self._context
-
-        async def ask(action: AskModel) -> ModelTurn:
-            context.calls.model_asks += 1
-            return await chat.asking.prompt_whole(action)
-
-        with _CallRecorder(context.calls, view) as notes:
-            chat.errand = replace(chat.errand, on_event=notes.take)
-            outcome = await run_dialogue(context.gateway, chat.talk(ask))
-        context.gateway.metrics.chat_rounds.add(chat.loop.rounds)
-        return outcome
-
-    def _ended(
-        self, chat: CompletionSession, scope: ChatScope, outcome: DialogueOutcome, view: View | None
-    ) -> SendResult:
+    def _complete(self, session: CompletionSession, outcome: ChatOutcome) -> SendResult:
+        scope = session.context.scope
         head = {
             "id": encode_raw(f"chatcmpl-{self._context.invocation_id}"),
             "created": encode_raw(int(self._context.wall_s())),
             "model": encode_raw(scope.model),
         }
-        ending = chat.ending(outcome, head, said=chat.remarks(outcome, view))
-        for call in outcome.handed:  # the guest is told of it, and the history has to be whole
-            chat.transcript.answer(call, render_error(_NOT_RUN))
+        completion = session.complete(outcome, head, extension=session.extension(outcome))
+        for call in outcome.handed:  # the guest sees the calls, and each needs a result in the history
+            session.answer(call, render_error(_NOT_RUN))
         return SendResult(
-            body=encode_completion(replace(ending, head=ending.head | _backend_member(scope))),
-            usage=ending.usage or {},
-            history=chat.transcript.history(outcome.finish.closing),
+            body=encode_completion(replace(completion, head=completion.head | _backend_member(scope))),
+            usage=completion.usage or {},
+            history=session.transcript.history(outcome.finish.closing),
         )
 
 
-class _CallRecorder:
-    """Takes down each call of a tool for its run, which pays for it. What has not ended then is cancelled."""
+class _GuestSession(CompletionSession):
+    """A chat of a guest. Its run pays for each tool call, and lists it."""
 
-    def __init__(self, calls: CallLog, view: View | None) -> None:
-        self._calls = calls
+    def __init__(
+        self,
+        context: ChatContext,
+        request: ChatRequest,
+        tools: InjectedTools,
+        view: View | None,
+        *,
+        task: TaskContext,
+    ) -> None:
+        super().__init__(context, request, tools, view)
+        self._calls = task.calls
         self._routes: Mapping[str, Route] = {} if view is None else view.routes
         self._running: dict[str, str] = {}
 
-    def __enter__(self) -> Self:
-        return self
+    async def prompt(self, action: AskModel) -> ModelTurn:
+        self._calls.model_asks += 1
+        return await super().prompt(action)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for tool in self._running.values():
-            self._keep(tool, CallCancelled.code, 0)
-
-    async def take(self, event: ToolEvent) -> None:
+    async def on_tool_event(self, event: ToolEvent) -> None:
         """Raises ToolCallLimit before a call that is one too many."""
         if event.event == "tool_started":
-            self._calls.spend()
+            self._calls.count_call()
             self._running[event.call_id] = event.tool
         elif self._running.pop(event.call_id, None) is not None:
-            self._keep(event.tool, event.code, event.ms or 0)
+            self._list_call(event.tool, event.code, event.ms or 0)
 
-    def _keep(self, name: str, code: str, ms: int) -> None:
+    def cancel_running(self) -> None:
+        """The chat has ended: list the calls that have not."""
+        for tool in self._running.values():
+            self._list_call(tool, CallCancelled.code, 0)
+
+    def _list_call(self, name: str, code: str, ms: int) -> None:
         route = self._routes.get(name)
         tool = name.removeprefix(CALLER_TOOL_PREFIX) if route is None else route.name
         server_id = "" if route is None else route.server_id
         self._calls.keep(InvocationCall(server_id=server_id, tool=tool, code=code, ms=ms))
 
 
-async def _call_own(
-    on_thread: OnThread[str], call: Callable[[bytes, int], str], budgets: ChatBudgets, arguments: bytes
-) -> str:
-    return await on_thread(partial(call, arguments, budgets.max_tool_output_bytes))
-
-
 def _backend_member(scope: ChatScope) -> Members:
-    """Who was asked, as guests know the answers of SPEAR."""
+    """The upstream and model of a response, as SPEAR reports them."""
     return {"_spear": encode_raw({"backend": scope.upstream.upstream_id, "model": scope.model})}
 
 
@@ -241,13 +232,13 @@ MAX_FUNCTION_BYTES: Final = 1_048_576
 
 
 def cchat_create(guest: TaskGuest) -> int:
-    return guest.fds.open(ChatSession())
+    return guest.fds.open(GuestChat())
 
 
 def cchat_write_msg(guest: TaskGuest, fd: int, *buffers: int) -> int:
-    """One more message. `buffers`: role and content, each with its length."""
+    """Add a message. `buffers`: role and content, each with its length."""
     role_pointer, role_length, content_pointer, content_length = buffers
-    session = guest.fds.get(fd, ChatSession)
+    session = guest.fds.get(fd, GuestChat)
     role = guest.read(role_pointer, role_length, most=MAX_ROLE_BYTES)
     content = guest.read(content_pointer, content_length, most=MAX_SESSION_BYTES)
     check_kept(guest.fds)
@@ -257,8 +248,8 @@ def cchat_write_msg(guest: TaskGuest, fd: int, *buffers: int) -> int:
 
 
 def cchat_write_fn(guest: TaskGuest, fd: int, index: int, pointer: int, length: int) -> int:
-    """A function of the guest's table becomes a tool that models may call."""
-    session = guest.fds.get(fd, ChatSession)
+    """Declare a function of the guest's table as a tool."""
+    session = guest.fds.get(fd, GuestChat)
     data = guest.read(pointer, length, most=MAX_FUNCTION_BYTES)
     check_kept(guest.fds)
     session.write_tool(parse_guest_tool(data, index))
@@ -266,12 +257,12 @@ def cchat_write_fn(guest: TaskGuest, fd: int, index: int, pointer: int, length: 
 
 
 def cchat_ctl(guest: TaskGuest, fd: int, command: int, argument: int, argument_length: int) -> int:
-    """Set a parameter of a session, or tell what an answer has used."""
+    """Set a parameter of a session, or read the usage of a response."""
     entry = guest.fds.get(fd, ChatEntry)
     if command == SET_PARAM:
         data = guest.read(argument, guest.read_u32(argument_length), most=MAX_PARAM_BYTES)
-        # An answer takes none, but what no session may say is refused here, too.
-        params = entry.params if isinstance(entry, ChatSession) else SessionParams()
+        # A response has no parameters, but those that no session takes are refused here, too.
+        params = entry.params if isinstance(entry, GuestChat) else SessionParams()
         check_kept(guest.fds)
         params.set(guest, *parse_param(data))
         return 0
@@ -282,27 +273,44 @@ def cchat_ctl(guest: TaskGuest, fd: int, command: int, argument: int, argument_l
 
 
 def cchat_send(guest: TaskGuest, fd: int, flags: int) -> int:
-    """Ask the model, and run what it calls; a descriptor of the answer, be it that of a failure.
+    """Prompt the model, and run what it calls. Returns a descriptor of the response, which may be an error.
 
-    That is opened first: an answer that was paid for has its place.
+    The descriptor is opened first, so that no response that was paid for is lost.
     """
-    session = guest.fds.get(fd, ChatSession)
+    chat = guest.fds.get(fd, GuestChat)
     check_kept(guest.fds)
     response = ChatResponse()
-    with session.sending():
+    with chat.sending():
         response_fd = guest.fds.open(response)
         try:
-            answered = _send(guest, session, runs_tools=bool(flags & AUTO_TOOL_CALL))
+            result = _send(guest, chat, runs_tools=bool(flags & AUTO_TOOL_CALL))
         except BaseException:
-            _drop(guest, response_fd, response)
+            if guest.fds.entries().get(response_fd) is response:  # the guest may have closed it meanwhile
+                guest.fds.close(response_fd)
             raise
-    response.body = answered.body
-    response.usage = answered.usage if flags & ENABLE_METRICS else {}
+    response.body = result.body
+    response.usage = result.usage if flags & ENABLE_METRICS else {}
     return response_fd
 
 
+def _send(guest: TaskGuest, chat: GuestChat, *, runs_tools: bool) -> SendResult:
+    try:
+        request = chat.request()
+    except ToolgateError as exc:
+        return build_failure(exc)
+    send = ChatSend(guest.context, chat, request, runs_tools=runs_tools)
+
+    def call(tool: GuestTool, arguments: bytes, max_bytes: int) -> str:
+        return call_guest_tool(guest, tool, chat.arena, arguments, max_bytes=max_bytes)
+
+    result = guest.serve(partial(send.run, call))
+    if result.history is not None:
+        chat.replace_history(result.history, of=request)
+    return result
+
+
 def cchat_recv(guest: TaskGuest, fd: int, out: int, out_length: int) -> int:
-    """An answer. It stays where it is."""
+    """Read a response. It can be read again."""
     response = guest.fds.get(fd, ChatResponse)
     guest.check_out(out, out_length)
     if response.body is None:
@@ -313,28 +321,6 @@ def cchat_recv(guest: TaskGuest, fd: int, out: int, out_length: int) -> int:
 def cchat_close(guest: TaskGuest, fd: int) -> int:
     guest.fds.close(fd, ChatEntry)
     return 0
-
-
-def _send(guest: TaskGuest, session: ChatSession, *, runs_tools: bool) -> SendResult:
-    try:
-        request = session.request()
-    except ToolgateError as exc:
-        return build_failure(exc)
-    sending = ChatSend(guest.context, session, request, runs_tools=runs_tools)
-
-    def call(tool: GuestTool, arguments: bytes, max_bytes: int) -> str:
-        return call_guest_tool(guest, tool, session.arena, arguments, max_bytes=max_bytes)
-
-    answered = guest.serve(partial(sending.run, call))
-    if answered.history is not None:
-        session.replace_history(answered.history, of=request)
-    return answered
-
-
-def _drop(guest: TaskGuest, fd: int, response: ChatResponse) -> None:
-    """Unless the guest has closed it itself meanwhile."""
-    if guest.fds.entries().get(fd) is response:
-        guest.fds.close(fd)
 
 
 CHAT_FUNCTIONS: Final[tuple[HostFunction[TaskContext], ...]] = host_functions(

@@ -27,7 +27,7 @@ from toolgate.chat.client_tools import parse_tools
 from toolgate.chat.messages import MAX_MESSAGES
 from toolgate.chat.requests import ChatRequest, parse_chat_request
 from toolgate.errors import BodyTooLarge, InvalidParams, TooManyTools
-from toolgate.gateway.chat.tool_loop import CallerToolFailed
+from toolgate.gateway.chat.session import CallerToolFailed
 from toolgate.model.chat import ChatBudgetLimits
 from toolgate.model.json_text import UNREADABLE, KnownNames, Members, decode_members, encode_raw
 from toolgate.policy.layers import parse_session_params
@@ -281,7 +281,7 @@ class ChatEntry(FdEntry):
     """A session or an answer."""
 
 
-class ChatSession(ChatEntry):
+class GuestChat(ChatEntry):
     """Messages, parameters and tools of a guest's own, from which requests are made."""
 
     kind = "ChatSession"
@@ -389,6 +389,6 @@ class ChatResponse(ChatEntry):
 
 def check_kept(fds: FdTable) -> None:
     """Fault ENOMEM where a guest has as much open as it may."""
-    chats = (entry for entry in fds.entries().values() if isinstance(entry, ChatSession | ChatResponse))
+    chats = (entry for entry in fds.entries().values() if isinstance(entry, GuestChat | ChatResponse))
     if sum(chat.kept_bytes for chat in chats) >= MAX_KEPT_BYTES:
         raise HostcallFault(Errno.ENOMEM)

@@ -35,7 +35,7 @@ class CallLog:
     def left(self) -> int:
         return self._most - self.total
 
-    def spend(self) -> None:
+    def count_call(self) -> None:
         """One more. Raises ToolCallLimit."""
         if self.total >= self._most:
             raise ToolCallLimit(f"this run has made {self._most} calls, as many as it may")

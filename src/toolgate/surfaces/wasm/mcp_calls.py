@@ -25,7 +25,7 @@ from toolgate.errors import (
     ToolgateError,
     TooManyTools,
 )
-from toolgate.gateway.chat.tool_loop import parse_server_error
+from toolgate.gateway.chat.session import parse_server_error
 from toolgate.gateway.scope.caller import Caller
 from toolgate.gateway.scope.routes import FIND_ROUTES, Route
 from toolgate.gateway.scope.view import View
@@ -234,7 +234,7 @@ async def _open(context: TaskContext, server_id: str) -> None:
 async def _call(context: TaskContext, session: McpSession, tool: str, arguments: bytes) -> bytes:
     try:
         session.check_calls()
-        context.calls.spend()  # not on the guest's thread: models that it asks meanwhile count here, too
+        context.calls.count_call()  # not on the guest's thread: models that it asks meanwhile count here, too
     except ToolCallLimit as exc:
         await _record_unmade(context, session, tool, exc.code)
         raise

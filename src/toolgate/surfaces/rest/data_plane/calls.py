@@ -33,7 +33,7 @@ from toolgate.errors import (
     UnknownTool,
 )
 from toolgate.gateway.call.tracing import note_response
-from toolgate.gateway.chat.tool_loop import parse_server_error
+from toolgate.gateway.chat.session import parse_server_error
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.scope.caller import Trace
 from toolgate.gateway.scope.view import View

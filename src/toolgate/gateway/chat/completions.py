@@ -1,0 +1,187 @@
+"""The session of the Chat Completions API, as the chat endpoint and WASM guests run it.
+
+Never answers HTTP: endpoints subclass `CompletionSession` to stream what the model says, or to count calls.
+"""
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+
+from toolgate.chat.completions import ClientCompletion, Transcript, build_extension, select_handed_calls
+from toolgate.chat.hidden_turns import ID_PREFIX, HiddenTurn, decode_hidden, encode_hidden
+from toolgate.chat.injection import InjectedTools, inject_tools
+from toolgate.chat.replies import ModelCompletion, add_usage, parse_completion
+from toolgate.chat.requests import ChatRequest, check_choice
+from toolgate.chat.streamed_replies import CompletionAssembler, CompletionDelta
+from toolgate.chat.tool_calls import ToolCall
+from toolgate.chat.tool_loop import AskModel, ToolLoop
+from toolgate.errors import InvalidChat
+from toolgate.gateway.auth.signing import SealedIds, Signer
+from toolgate.gateway.chat.scope import ChatScope, tool_table
+from toolgate.gateway.chat.session import (
+    CALLER_TOOL_PREFIX,
+    ChatContext,
+    ChatOutcome,
+    ChatSession,
+    ModelTurn,
+)
+from toolgate.gateway.gateway import Gateway
+from toolgate.gateway.scope.view import View
+from toolgate.model.json_text import Members
+from toolgate.upstream.models.client import ModelResponse
+
+COMPLETIONS_PATH: Final = "/chat/completions"
+_TURN_PURPOSE: Final = b"chat-turn"
+
+OnDelta = Callable[[CompletionDelta], Awaitable[None]]
+
+
+class SealedTurns:
+    """Seals hidden turns into the id of the first call that the client gets, so any node can restore them.
+
+    A turn that does not open is forgotten; its calls never run again. `wall_s` is the time of day.
+    """
+
+    def __init__(self, signer: Signer, wall_s: Callable[[], float]) -> None:
+        self._ids = SealedIds(signer, wall_s, purpose=_TURN_PURPOSE)
+
+    def seal(self, turn: HiddenTurn, *, principal_id: str) -> str:
+        """Return an id that holds `turn` for this principal."""
+        return self._ids.seal(ID_PREFIX, encode_hidden(turn), principal_id=principal_id)
+
+    def open(self, call_id: str, *, principal_id: str) -> HiddenTurn | None:
+        """Return the turn in `call_id`; None if it is invalid, expired or another principal's."""
+        data = self._ids.open(ID_PREFIX, call_id, principal_id=principal_id)
+        return None if data is None else decode_hidden(data)
+
+
+class CompletionSession(ChatSession):
+    """One chat over the Chat Completions API."""
+
+    def __init__(
+        self, context: ChatContext, request: ChatRequest, tools: InjectedTools, view: View | None
+    ) -> None:
+        """`tools` are what the model is offered of `view`."""
+        caller_tools = {name: f"{CALLER_TOOL_PREFIX}{name}" for name in context.caller_tools}
+        loop = ToolLoop(
+            names={**tools.names, **caller_tools},
+            own=request.declared.own - caller_tools.keys(),
+            budgets=context.scope.budgets,
+            choice=request.choice,
+        )
+        super().__init__(context, loop)
+        self.request = request
+        self.transcript = Transcript(request, tools)
+        self.usage: Members | None = None
+        """Of all replies together."""
+        self._tools = tools
+        self._view = view
+        self._replies = 0
+        self._last: ModelCompletion | None = None
+
+    async def prompt(self, action: AskModel) -> ModelTurn:
+        began_s = time.perf_counter()
+        return self._keep(parse_completion(await self._request(action), nth=self._replies), began_s)
+
+    async def prompt_once(self) -> bytes:
+        """Prompt the model with the request as it is; the response does not become part of the history."""
+        began_s = time.perf_counter()
+        body = await self._request(AskModel(choice="sent"))
+        self.context.measure_model(began_s)
+        return body
+
+    async def prompt_streamed(self, action: AskModel, on_delta: OnDelta) -> ModelTurn:
+        """Prompt the model, passing on its text as it comes. Its calls are kept back."""
+        began_s, context = time.perf_counter(), self.context
+        body = self.transcript.body(action)
+        assembler = CompletionAssembler(nth=self._replies)
+        async with context.models.stream(
+            context.scope.upstream,
+            COMPLETIONS_PATH,
+            body,
+            deadline_s=context.deadline_s,
+            may_retry=self.may_retry,
+        ) as events:
+            if isinstance(events, ModelResponse):  # some servers answer whole even if asked for a stream
+                reply = parse_completion(events.body, nth=self._replies)
+                await on_delta(
+                    CompletionDelta(fields=reply.without_calls(), choice=reply.choice, head=reply.head)
+                )
+            else:
+                async for event in events:
+                    delta = None if event.data is None else assembler.feed(event.data)
+                    if delta is not None:
+                        await on_delta(delta)
+                reply = assembler.finish()
+        return self._keep(reply, began_s)
+
+    def answer(self, call: ToolCall, content: str) -> None:
+        self.transcript.answer(call, content)
+
+    def complete(
+        self, outcome: ChatOutcome, head: Members, *, extension: dict[str, Any], first_id: str | None = None
+    ) -> ClientCompletion:
+        """Build what the client gets. `head` has the members that the model's server leaves out.
+
+        The first call that the client gets has the id `first_id`, if that is given.
+        """
+        reply = self._last
+        has_calls = bool(outcome.handed) and reply is not None
+        return ClientCompletion(
+            head=head if reply is None else head | reply.head,
+            reply=reply,
+            closing=outcome.finish.closing,
+            calls=select_handed_calls(reply, outcome.handed, first_id) if has_calls and reply else [],
+            usage=self.usage,
+            extension=extension,
+        )
+
+    def extension(self, outcome: ChatOutcome) -> dict[str, Any]:
+        """Build the `toolgate` member: why the chat stopped, which tools are shadowed, warnings of policy."""
+        extension = build_extension(
+            outcome.finish, self.loop, self.request.asked, shadowed=self._tools.shadowed
+        )
+        if self._view is not None and self._view.warnings:
+            extension["warnings"] = self._view.warnings
+        return extension
+
+    async def _request(self, action: AskModel) -> bytes:
+        context = self.context
+        response = await context.models.ask(
+            context.scope.upstream,
+            COMPLETIONS_PATH,
+            self.transcript.body(action),
+            deadline_s=context.deadline_s,
+            may_retry=self.may_retry,
+        )
+        return response.body
+
+    def _keep(self, reply: ModelCompletion, began_s: float) -> ModelTurn:
+        self.context.measure_model(began_s)
+        self._replies += 1
+        self._last = reply
+        self.usage = add_usage(self.usage, reply.usage)
+        self.transcript.take(reply)
+        return ModelTurn(reply.calls, reply.has_text)
+
+
+async def offer_tools(
+    gateway: Gateway, request: ChatRequest, scope: ChatScope, *, door: str
+) -> tuple[View, InjectedTools]:
+    """Resolve the caller's view and the tools to offer of it. Raises InvalidChat, and as `gateway.view`."""
+    view = await gateway.wait_for_view(scope.caller)
+    gateway.listed(view, door)
+    tools = inject_tools(
+        tool_table(view, gateway.snapshot, scope.upstream.name_profile), request.declared.own
+    )
+    if not request.declared.other_kinds:
+        check_choice(request.choice, {*request.declared.own, *tools.declared})
+    return view, tools
+
+
+def check_single_choice(request: ChatRequest) -> None:
+    """Raises InvalidChat for more than one choice: each would have tool calls of its own."""
+    if msgspec.json.decode(request.members.get("n", b"1")) not in (1, None):
+        raise InvalidChat("'n' must be 1 where tools are run.", param="n")
