@@ -47,7 +47,7 @@ from toolgate.surfaces.grpc import server as grpc_server
 from toolgate.surfaces.http import connection, parsing, server
 from toolgate.surfaces.mcp import batches, capabilities, input_required, session, sse
 from toolgate.surfaces.mcp import session as asking
-from toolgate.surfaces.rest.framework import paging, request
+from toolgate.surfaces.rest.framework import paging, routing
 from toolgate.surfaces.rest.resources import catalog as rest_catalog
 from toolgate.surfaces.rest.resources import change_shapes, learning
 from toolgate.telemetry import tracing
@@ -397,7 +397,7 @@ def _registry() -> Rows:
         ("watches of one caller", f"{watches.MAX_WATCHES}", "`session_limit`"),
         (
             "wait for `Toolgate-Min-Revision`",
-            duration(request.MAX_REVISION_WAIT_S),
+            duration(routing.MAX_REVISION_WAIT_S),
             "412 `revision_not_reached`",
         ),
     )

@@ -21,7 +21,6 @@ HEAVY = {
     "opentelemetry": "tracing",
     "psycopg": "PostgreSQL",
     "sqlalchemy.dialects.postgresql": "the same",
-    "starlette.routing": "REST finds its paths itself",
     "wasmtime": "tasks that run modules",
     "yaml": "files in YAML",
 }
@@ -32,7 +31,6 @@ OF_A_GATEWAY = {
     "obstore": "archives",
     "pydantic": "checking what is sent",
     "sqlalchemy": "the registry",
-    "starlette": "REST",
     "toolgate.app": "the parts of a process that serves",
     "toolgate.gateway": "the same",
     "toolgate.surfaces": "the same",

@@ -4,12 +4,11 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from starlette.types import ASGIApp, Message
-
+from tests.surfaces.memory_http import make_request
 from toolgate.model.revisions import ChangeBatch, Kind, RecordChange
+from toolgate.surfaces.http.messages import Headers, HttpHandler
 
 
 class Event(NamedTuple):
@@ -20,29 +19,63 @@ class Event(NamedTuple):
     id: int | None = None
 
 
-@dataclass
 class EventStream:
-    """An answer under way. Nothing is taken from the application before it is asked for."""
+    """A response under way, and its responder. It takes nothing from the handler before it is read."""
 
-    status: int = 0
-    headers: dict[str, str] = field(default_factory=dict)
-    text: str = ""
-    """What was read, and is no whole event yet; of an answer that is no stream, all of it."""
-    _messages: asyncio.Queue[Message] = field(default_factory=lambda: asyncio.Queue(1))
+    task: "asyncio.Task[None]"
 
-    async def put(self, message: Message) -> None:
-        await self._messages.put(message)
+    def __init__(self) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.text = ""
+        """What was read, and is no whole event yet; of a response that is no stream, all of it."""
+        self._added: list[tuple[bytes, bytes]] = []
+        self._started = asyncio.Event()
+        self._chunks: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._room = asyncio.Semaphore(1)
+
+    # The responder's side
+
+    def add_headers(self, headers: Headers) -> None:
+        self._added += headers
+
+    def start(self, status: int, headers: Headers) -> None:
+        self.status = status
+        self.headers = {name.decode(): value.decode() for name, value in (*headers, *self._added)}
+        self._started.set()
+
+    def send(self, status: int, body: bytes, headers: Headers = ()) -> None:
+        # JSON unless `headers` say otherwise, as the listener sends it.
+        self.start(status, [(b"content-type", b"application/json"), *headers])
+        self._chunks.put_nowait(body)
+        self.end()
+
+    def send_message(self, message: bytes) -> bool:
+        raise AssertionError("REST sends no messages ahead of its response")
+
+    def say(self, message: bytes) -> bool:
+        raise AssertionError("REST sends no messages ahead of its response")
+
+    async def write(self, chunk: bytes) -> None:
+        await self._room.acquire()
+        self._chunks.put_nowait(chunk)
+
+    def end(self) -> None:
+        self._chunks.put_nowait(None)
+
+    # The client's side
 
     async def begin(self) -> None:
-        start = await self._messages.get()
-        self.status = start["status"]
-        self.headers = {name.decode(): value.decode() for name, value in start["headers"]}
+        await self._started.wait()
 
     async def read_chunk(self) -> bool:
         """Whether there is more."""
-        message = await self._messages.get()
-        self.text += message["body"].decode()
-        return bool(message.get("more_body"))
+        chunk = await self._chunks.get()
+        if chunk is None:
+            return False
+        self._room.release()
+        self.text += chunk.decode()
+        return True
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         more = True
@@ -70,39 +103,26 @@ def _parse(block: str) -> Event:
 
 @asynccontextmanager
 async def open_events(
-    app: ASGIApp, url: str, *, key: str | None = None, last_id: int | None = None
+    handler: HttpHandler, url: str, *, key: str | None = None, last_id: int | None = None
 ) -> AsyncIterator[EventStream]:
-    """A GET of `url`; leaving the block is going away, which our listener makes a cancellation."""
+    """A GET of `url`. Leaving the block disconnects: the listener cancels the request's task."""
     path, _, query = url.partition("?")
-    sent = {"host": "127.0.0.1:8080"}
+    headers = {b"host": b"127.0.0.1:8080"}
     if key is not None:
-        sent["authorization"] = f"Bearer {key}"
+        headers[b"authorization"] = f"Bearer {key}".encode()
     if last_id is not None:
-        sent["last-event-id"] = str(last_id)
-    scope = {
-        "type": "http",
-        "method": "GET",
-        "path": path,
-        "raw_path": path.encode(),
-        "query_string": query.encode(),
-        "root_path": "",
-        "client": ("127.0.0.1", 0),
-        "headers": [(name.encode(), value.encode()) for name, value in sent.items()],
-    }
+        headers[b"last-event-id"] = str(last_id).encode()
     stream = EventStream()
-
-    async def receive() -> Message:
-        return {"type": "http.request", "body": b"", "more_body": False}
-
     async with asyncio.timeout(60):
-        task = asyncio.ensure_future(app(scope, receive, stream.put))
+        request = make_request("GET", path, query.encode(), headers)
+        stream.task = asyncio.ensure_future(handler(request, stream))
         await stream.begin()
         try:
             yield stream
         finally:
-            task.cancel()
+            stream.task.cancel()
             with suppress(asyncio.CancelledError):
-                await task
+                await stream.task
 
 
 def batch_of(event: Event) -> ChangeBatch:

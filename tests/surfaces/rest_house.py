@@ -7,15 +7,15 @@ import re
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import httpx2
 from sqlalchemy import Connection
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tests.surfaces.memory_http import HandlerTransport
 from tests.upstream.memory_link import MemoryNet, pool_of
 from toolgate.app.components import wall_clock_ms
 from toolgate.audit.events import AdminRecorded
@@ -43,10 +43,10 @@ from toolgate.registry.memory import MemoryStore
 from toolgate.registry.records.codec import ID_FIELDS
 from toolgate.registry.replication.state import watch_registry
 from toolgate.registry.store.contract import Store
-from toolgate.surfaces.http.asgi import AsgiDoor
 from toolgate.surfaces.http.server import HttpServer
-from toolgate.surfaces.rest.app import ENDPOINTS, rest_app
+from toolgate.surfaces.rest.app import ENDPOINTS
 from toolgate.surfaces.rest.framework.openapi import describe_api
+from toolgate.surfaces.rest.framework.routing import MAX_REVISION_WAIT_S, RestApi
 from toolgate.telemetry import Metrics
 from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.http.fetch import Fetcher
@@ -113,7 +113,7 @@ class RestHouse:
     store: Store
     http: httpx2.AsyncClient
     sink: MemorySink
-    app: ASGIApp
+    api: RestApi
     answers: int = field(default=0)
 
     async def ask(
@@ -192,6 +192,7 @@ async def open_rest(
     trusts_local: bool = True,
     store: Store | None = None,
     summary_fallback: float | None = None,
+    max_revision_wait_s: float = MAX_REVISION_WAIT_S,
     **parts: Any,
 ) -> AsyncIterator[RestHouse]:
     """A house with a key for each role, and nothing else in its registry. `parts` are those of `Control`.
@@ -234,12 +235,12 @@ async def open_rest(
 
         if services is None:
             services = (DirectoryLoader(store, parts["data_dir"] / "servers"), webhook_of(store))
-        app = rest_app(control, services=services)
-        transport = httpx2.ASGITransport(app=_begun(app))
+        api = RestApi(ENDPOINTS, control, services=services, max_revision_wait_s=max_revision_wait_s)
+        transport = HandlerTransport(api)
         async with asyncio.TaskGroup() as tasks:
             following = tasks.create_task(follow())
             async with httpx2.AsyncClient(transport=transport, base_url=BASE_URL) as client:
-                house = RestHouse(net, control, store, client, sink, app)
+                house = RestHouse(net, control, store, client, sink, api)
                 await house.seed(
                     key=[
                         {"key_id": role, "sha256": hash_key(secret_of(role)), "role": role} for role in ROLES
@@ -261,7 +262,7 @@ async def listening(house: RestHouse) -> AsyncIterator[int]:
             await stopping.wait()
             house.control.watches.close()
 
-        server = HttpServer(AsgiDoor(house.app))
+        server = HttpServer(house.api)
         async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
             tasks.create_task(server.serve(listener, stopped, drain_s=5))
             yield listener.getsockname()[1]
@@ -339,30 +340,6 @@ async def control_parts() -> AsyncIterator[dict[str, Any]]:
                 "try_models": _try_no_models,
             }
         file.close()
-
-
-class _Enough(Exception):
-    """Of an answer that goes on, the beginning was seen."""
-
-
-def _begun(app: ASGIApp) -> ASGIApp:
-    """`app`, of whose event streams only the first event is sent: the client would wait for their end."""
-
-    async def begun(scope: Scope, receive: Receive, send: Send) -> None:
-        is_stream = False
-
-        async def relay(message: Message) -> None:
-            nonlocal is_stream
-            is_stream |= (b"content-type", b"text/event-stream") in message.get("headers", ())
-            ends = is_stream and message["type"] == "http.response.body"
-            await send({**message, "more_body": False} if ends else message)
-            if ends:
-                raise _Enough
-
-        with suppress(_Enough):
-            await app(scope, receive, relay)
-
-    return begun
 
 
 def check_documented(method: str, path: str, answer: httpx2.Response) -> None:

@@ -231,13 +231,13 @@ async def test_one_event_is_told_with_its_story(tmp_path: Path) -> None:
 
 async def test_the_tail_tells_what_comes_and_goes_on_after_the_last_that_was_got(tmp_path: Path) -> None:
     async with audited(tmp_path, call(1)) as (house, index):
-        async with open_events(house.app, f"{AUDIT}/events?outcome=error", key=VIEWER) as stream:
+        async with open_events(house.api, f"{AUDIT}/events?outcome=error", key=VIEWER) as stream:
             start = (await stream.read(1))[0]
             await add(index, call(2), call(3, outcome="error"), after=1)
             (told,) = await stream.read(1)
         await add(index, call(4, outcome="error"), after=3)
         async with open_events(
-            house.app, f"{AUDIT}/events?outcome=error", key=VIEWER, last_id=told.id
+            house.api, f"{AUDIT}/events?outcome=error", key=VIEWER, last_id=told.id
         ) as stream:
             (_, again) = await stream.read(2)
 
@@ -253,7 +253,7 @@ async def test_the_tail_finds_what_another_replica_took_in(
     async with (
         audited(tmp_path) as (house, _),
         open_sqlite_index(tmp_path / "audit.db") as other,
-        open_events(house.app, f"{AUDIT}/events", key=VIEWER) as stream,
+        open_events(house.api, f"{AUDIT}/events", key=VIEWER) as stream,
     ):
         await stream.read(1)
         await add(other, call(1))
@@ -265,7 +265,7 @@ async def test_the_tail_finds_what_another_replica_took_in(
 async def test_the_tail_ends_with_the_key_it_was_opened_with(tmp_path: Path) -> None:
     async with (
         audited(tmp_path) as (house, _),
-        open_events(house.app, f"{AUDIT}/events", key=VIEWER) as stream,
+        open_events(house.api, f"{AUDIT}/events", key=VIEWER) as stream,
     ):
         await stream.read(1)
         assert (await house.ask("DELETE", "/admin/api/keys/viewer")).is_success

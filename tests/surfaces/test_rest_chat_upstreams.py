@@ -258,7 +258,7 @@ async def test_pruning_removes_the_chat_upstreams_that_are_not_among_the_changes
 async def test_who_may_look_at_chat_upstreams_is_told_of_their_changes() -> None:
     async with (
         open_rest() as house,
-        open_events(house.app, f"{WATCH}?since=1&kinds=chat_upstream", key=secret_of("viewer")) as stream,
+        open_events(house.api, f"{WATCH}?since=1&kinds=chat_upstream", key=secret_of("viewer")) as stream,
     ):
         await house.put(LOCAL, chat_upstream("local", headers={"api-key": CANARY}))
         await house.seed(task=[task("review")])

@@ -70,7 +70,7 @@ GOOD_BODIES: Final[dict[str, Any]] = {
     "TaskSent": task("review", default_server_ids=["git"]),
     "ProfileSent": {"profile_id": "coding", "allow": ["*"]},
     "KeySent": {"key_id": "new", "role": "agent"},
-    "TimeBudgetsBody": {"calls_per_minute": 60},
+    "QuotasBody": {"calls_per_minute": 60},
     "IntegrationSent": {"state": "read_only"},
     "PlanSent": {"kind": "server", "id": "git", "body": http("git")},
     "PinSent": {"server_id": "git", "tools": {"log": "0" * 64}},

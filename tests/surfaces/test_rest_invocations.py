@@ -275,7 +275,7 @@ def _shown(seq: int, text: str) -> Json:
 async def test_a_run_is_followed_line_by_line_to_its_end() -> None:
     async with open_house() as house:
         invocation_id = await begin(house)
-        async with open_events(house.app, f"{SUM}/{invocation_id}/events", key=AGENT) as stream:
+        async with open_events(house.api, f"{SUM}/{invocation_id}/events", key=AGENT) as stream:
             events = await stream.read(1)
             claimed = await claim(house)
             events += await stream.read(1)
@@ -284,7 +284,7 @@ async def test_a_run_is_followed_line_by_line_to_its_end() -> None:
             last = lines("two", after=1)
             await house.store.invocations.report(claimed.invocation_id, 1, lines=last, ending=WELL)
             events += await stream.read(9)
-        async with open_events(house.app, f"{SUM}/{invocation_id}/events", key=AGENT, last_id=1) as again:
+        async with open_events(house.api, f"{SUM}/{invocation_id}/events", key=AGENT, last_id=1) as again:
             resumed = await again.read(9)
 
     ended = events[-1].data
@@ -303,7 +303,7 @@ async def test_a_run_is_followed_line_by_line_to_its_end() -> None:
 async def test_a_stream_ends_with_the_key_it_was_opened_with() -> None:
     async with open_house() as house:
         invocation_id = await begin(house, key=OTHER)
-        async with open_events(house.app, f"{SUM}/{invocation_id}/events", key=OTHER) as stream:
+        async with open_events(house.api, f"{SUM}/{invocation_id}/events", key=OTHER) as stream:
             await stream.read(1)
             await house.ask("DELETE", "/admin/api/keys/other", key=secret_of("admin"))
             last = await stream.read(9)

@@ -1,46 +1,65 @@
 """What a path leads to: words before ids, and to any other method an id."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import pytest
 
-from toolgate.surfaces.rest.framework.routing import PathTable
+from toolgate.surfaces.rest.framework.request import RestCall
+from toolgate.surfaces.rest.framework.response import RestResponse
+from toolgate.surfaces.rest.framework.routing import Method, PathTable, RestEndpoint
 
 
-class Place(NamedTuple):
-    name: str
-    methods: frozenset[str]
+def endpoint(method: Method, path: str) -> RestEndpoint[None]:
+    return RestEndpoint(
+        method=method, path=path, handler=unreached, role=None, summary="", answer="application/json"
+    )
+
+
+async def unreached(_process: object, _call: RestCall[None]) -> RestResponse:
+    raise AssertionError
 
 
 PATHS = PathTable(
-    {
-        "/servers": Place("all", frozenset({"GET"})),
-        "/servers/{server_id}": Place("one", frozenset({"GET", "PUT"})),
-        "/servers/import": Place("import", frozenset({"POST"})),
-        "/servers/{server_id}/tools/{tool}": Place("tool", frozenset({"GET"})),
-    }
+    [
+        endpoint("GET", "/servers"),
+        endpoint("GET", "/servers/{server_id}"),
+        endpoint("PUT", "/servers/{server_id}"),
+        endpoint("POST", "/servers/import"),
+        endpoint("GET", "/servers/{server_id}/tools/{tool}"),
+    ]
 )
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "expected"),
+    ("method", "path", "template", "ids"),
     [
-        pytest.param("GET", "/servers", ("all", {}), id="a path without ids"),
-        pytest.param("DELETE", "/servers", ("all", {}), id="with a method that it has not"),
-        pytest.param("PUT", "/servers/git", ("one", {"server_id": "git"}), id="an id"),
-        pytest.param("POST", "/servers/import", ("import", {}), id="a word where an id could stand"),
-        pytest.param("PUT", "/servers/import", ("one", {"server_id": "import"}), id="the same as an id"),
+        pytest.param("GET", "/servers", "/servers", {}, id="a path without ids"),
+        pytest.param("DELETE", "/servers", "/servers", {}, id="with a method that it has not"),
+        pytest.param("PUT", "/servers/git", "/servers/{server_id}", {"server_id": "git"}, id="an id"),
+        pytest.param("POST", "/servers/import", "/servers/import", {}, id="a word where an id could stand"),
         pytest.param(
-            "PATCH", "/servers/import", ("one", {"server_id": "import"}), id="of no method of either"
+            "PUT", "/servers/import", "/servers/{server_id}", {"server_id": "import"}, id="the same as an id"
         ),
-        pytest.param("GET", "/servers/a/tools/b", ("tool", {"server_id": "a", "tool": "b"}), id="two ids"),
-        pytest.param("GET", "/servers/", None, id="an empty id"),
-        pytest.param("GET", "/servers/a/tools/b/", None, id="a slash too many"),
-        pytest.param("GET", "/else", None, id="nothing"),
+        pytest.param(
+            "PATCH",
+            "/servers/import",
+            "/servers/{server_id}",
+            {"server_id": "import"},
+            id="of no method of either",
+        ),
+        pytest.param(
+            "GET",
+            "/servers/a/tools/b",
+            "/servers/{server_id}/tools/{tool}",
+            {"server_id": "a", "tool": "b"},
+            id="two ids",
+        ),
+        pytest.param("GET", "/servers/", None, {}, id="an empty id"),
+        pytest.param("GET", "/servers/a/tools/b/", None, {}, id="a slash too many"),
+        pytest.param("GET", "/else", None, {}, id="nothing"),
     ],
 )
-def test_a_path_leads_to(method: str, path: str, expected: tuple[str, Mapping[str, str]] | None) -> None:
-    found = PATHS.find(path, method)
+def test_a_path_leads_to(method: str, path: str, template: str | None, ids: Mapping[str, str]) -> None:
+    endpoints, found_ids = PATHS.find(path, method)
 
-    assert (found and (found[0].name, found[1])) == expected
+    assert ({one.path for one in endpoints.values()}, found_ids) == ({template} - {None}, ids)

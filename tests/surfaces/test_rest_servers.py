@@ -348,9 +348,8 @@ async def test_rep_4_a_reader_waits_for_the_revision_it_names_or_is_told() -> No
         assert error_of(odd) == (400, "invalid_request")
 
 
-async def test_rep_4_a_revision_that_does_not_come_is_412(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolgate.surfaces.rest.framework.request.MAX_REVISION_WAIT_S", 0.01)
-    async with open_rest() as house:
+async def test_rep_4_a_revision_that_does_not_come_is_412() -> None:
+    async with open_rest(max_revision_wait_s=0.01) as house:
         answer = await house.ask("GET", SERVERS, toolgate_min_revision="99")
 
         assert error_of(answer) == (412, "revision_not_reached")

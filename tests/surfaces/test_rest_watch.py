@@ -37,7 +37,7 @@ async def write(house: RestHouse, *writes: RecordWrite) -> int:
 async def test_wat_6_a_watch_starts_replays_bookmarks_and_goes_live() -> None:
     async with open_rest() as house:
         await house.seed(server=[stdio("git")], task=[task("review")])
-        async with open_events(house.app, f"{WATCH}?since=1") as stream:
+        async with open_events(house.api, f"{WATCH}?since=1") as stream:
             replayed = await stream.read(3)
             await write(house, delete("git"), put("web"))
             live = await stream.read(1)
@@ -73,7 +73,7 @@ async def test_wat_6_a_watch_starts_replays_bookmarks_and_goes_live() -> None:
 
 
 async def test_without_a_revision_a_watch_begins_now() -> None:
-    async with open_rest() as house, open_events(house.app, WATCH) as stream:
+    async with open_rest() as house, open_events(house.api, WATCH) as stream:
         begun = await stream.read(2)
 
     assert [(one.name, one.data["revision"]) for one in begun] == [("start", 1), ("bookmark", 1)]
@@ -83,7 +83,7 @@ async def test_the_last_event_id_says_where_to_go_on_whatever_the_url_says() -> 
     async with open_rest() as house:
         for n in range(3):
             await write(house, put("git", n=n))
-        async with open_events(house.app, f"{WATCH}?since=1", last_id=3) as stream:
+        async with open_events(house.api, f"{WATCH}?since=1", last_id=3) as stream:
             resumed = await stream.read(3)
 
     assert [(one.name, one.id) for one in resumed] == [("start", None), ("change", 4), ("bookmark", 4)]
@@ -123,8 +123,8 @@ async def test_wat_3_what_is_too_old_or_of_another_history_is_refused_before_the
 async def test_wat_5_a_reader_that_is_too_slow_is_told_so_and_the_others_are_not_affected() -> None:
     async with (
         open_rest() as house,
-        open_events(house.app, WATCH) as slow,
-        open_events(house.app, WATCH) as fast,
+        open_events(house.api, WATCH) as slow,
+        open_events(house.api, WATCH) as fast,
     ):
         await slow.read(2)
         await fast.read(2)
@@ -146,9 +146,9 @@ async def test_a_revision_that_holds_nothing_for_the_reader_is_a_bookmark() -> N
         await write(house, secret)
         url = f"{WATCH}?since=1"
         async with (
-            open_events(house.app, url, key=secret_of("viewer")) as viewer,
-            open_events(house.app, url, key=secret_of("admin")) as admin,
-            open_events(house.app, f"{url}&kinds=server,task") as narrow,
+            open_events(house.api, url, key=secret_of("viewer")) as viewer,
+            open_events(house.api, url, key=secret_of("admin")) as admin,
+            open_events(house.api, f"{url}&kinds=server,task") as narrow,
         ):
             seen = [[(one.name, one.id) for one in await each.read(3)] for each in (viewer, admin, narrow)]
         refused = [
@@ -164,8 +164,8 @@ async def test_a_revision_that_holds_nothing_for_the_reader_is_a_bookmark() -> N
 async def test_a_stream_ends_with_the_key_it_was_opened_with() -> None:
     async with open_rest() as house:
         async with (
-            open_events(house.app, WATCH, key=secret_of("viewer")) as revoked,
-            open_events(house.app, WATCH, key=secret_of("admin")) as kept,
+            open_events(house.api, WATCH, key=secret_of("viewer")) as revoked,
+            open_events(house.api, WATCH, key=secret_of("admin")) as kept,
         ):
             await revoked.read(2)
             await kept.read(2)
@@ -180,11 +180,11 @@ async def test_a_stream_ends_with_the_key_it_was_opened_with() -> None:
 
 async def test_shutting_down_ends_every_stream_and_lets_no_new_one_last() -> None:
     async with open_rest() as house:
-        async with open_events(house.app, WATCH) as stream:
+        async with open_events(house.api, WATCH) as stream:
             await stream.read(2)
             house.control.watches.close()
             rest = [event async for event in stream]
-        async with open_events(house.app, WATCH) as late:
+        async with open_events(house.api, WATCH) as late:
             begun = [event.name async for event in late]
 
     assert rest == []
@@ -193,7 +193,7 @@ async def test_shutting_down_ends_every_stream_and_lets_no_new_one_last() -> Non
 
 async def test_a_principal_has_only_so_many_watches_and_closing_one_makes_room() -> None:
     async with open_rest(watches=RegistryWatches(most=2)) as house:
-        async with open_events(house.app, WATCH), open_events(house.app, WATCH):
+        async with open_events(house.api, WATCH), open_events(house.api, WATCH):
             full = await house.ask("GET", WATCH)
             other = await house.ask("GET", WATCH, key=secret_of("viewer"))
         again = await house.ask("GET", WATCH)
@@ -246,7 +246,7 @@ async def follow(house: RestHouse, since: int, last: int, rng: random.Random) ->
     seen: list[ChangeBatch] = []
     cursor = since
     while cursor < last:
-        async with open_events(house.app, f"{WATCH}?kinds=server", last_id=cursor) as stream:
+        async with open_events(house.api, f"{WATCH}?kinds=server", last_id=cursor) as stream:
             async for event in stream:
                 if event.name == "start":
                     continue

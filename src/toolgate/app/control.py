@@ -51,9 +51,9 @@ from toolgate.registry.store.contract import Store
 from toolgate.registry.store.engines import open_store
 from toolgate.settings import GrpcSettings, Settings
 from toolgate.surfaces.grpc.server import Tls, open_grpc_server
-from toolgate.surfaces.http.asgi import AsgiDoor
 from toolgate.surfaces.http.guard import OriginGuard
-from toolgate.surfaces.rest.app import rest_app
+from toolgate.surfaces.rest.app import ENDPOINTS
+from toolgate.surfaces.rest.framework.routing import RestApi
 from toolgate.telemetry import Metrics
 
 _ELSEWHERE: Final = (
@@ -114,7 +114,7 @@ async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncI
         grpc_address = await stack.enter_async_context(
             open_grpc_server(control, settings.grpc.listen, tls=tls)
         )
-        rest = build_console_endpoint(AsgiDoor(rest_app(control, services=services, elsewhere=_ELSEWHERE)))
+        rest = build_console_endpoint(RestApi(ENDPOINTS, control, services=services, hint=_ELSEWHERE))
         yield ServingApp(
             settings=settings,
             gateway=gateway,

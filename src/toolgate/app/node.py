@@ -63,11 +63,11 @@ from toolgate.registry.replication.remote import RemoteApprovals, RemoteInvocati
 from toolgate.registry.replication.state import RegistryState
 from toolgate.registry.replication.sync import NodeSync
 from toolgate.settings import Settings
-from toolgate.surfaces.http.asgi import AsgiDoor
 from toolgate.surfaces.http.guard import OriginGuard
 from toolgate.surfaces.mcp.endpoint import McpEndpoint
 from toolgate.surfaces.mcp.session import ClientSessions
-from toolgate.surfaces.rest.node_app import node_app
+from toolgate.surfaces.rest.framework.routing import RestApi
+from toolgate.surfaces.rest.node_app import NODE_ENDPOINTS
 from toolgate.telemetry import Metrics
 
 
@@ -158,14 +158,16 @@ async def open_node(settings: Settings, environ: Mapping[str, str]) -> AsyncIter
         await stack.enter_async_context(open_session_upkeep(sessions))
         describe_data_plane(metrics, gateway, sessions)
         following.describe(metrics)
-        rest = node_app(
-            serving, elsewhere=f"this is a node: what it serves is governed at {_list_controls(settings)}"
+        rest = RestApi(
+            NODE_ENDPOINTS,
+            serving,
+            hint=f"this is a node: what it serves is governed at {_list_controls(settings)}",
         )
         yield ServingApp(
             settings=settings,
             gateway=gateway,
             front=OriginGuard(
-                EndpointRouter(mcp, chat, AsgiDoor(rest)), list_own_hosts(settings), settings.allowed_origins
+                EndpointRouter(mcp, chat, rest), list_own_hosts(settings), settings.allowed_origins
             ),
             close_streams=end_streams,
             on_listening=following.on_listening,

@@ -46,11 +46,11 @@ from toolgate.gateway.search.tool_search import ToolSearch
 from toolgate.govern.control import Control
 from toolgate.registry.store.sqlite import open_sqlite_store
 from toolgate.settings import Settings
-from toolgate.surfaces.http.asgi import AsgiDoor
 from toolgate.surfaces.http.guard import OriginGuard
 from toolgate.surfaces.mcp.endpoint import McpEndpoint
 from toolgate.surfaces.mcp.session import ClientSessions
-from toolgate.surfaces.rest.app import rest_app
+from toolgate.surfaces.rest.app import ENDPOINTS
+from toolgate.surfaces.rest.framework.routing import RestApi
 from toolgate.telemetry import Metrics
 from toolgate.upstream.oauth.grants import GrantFiles
 from toolgate.upstream.oauth.logins import Logins
@@ -148,7 +148,7 @@ async def _open_app(
             control.watches.close()
             invoker.stop()
 
-        rest = build_console_endpoint(AsgiDoor(rest_app(control, services=services)))
+        rest = build_console_endpoint(RestApi(ENDPOINTS, control, services=services))
         yield ServingApp(
             settings=settings,
             gateway=gateway,

@@ -30,6 +30,11 @@ class HttpRequest(msgspec.Struct):
     is_from_other_origin: bool = False
     """Sent by a page of another origin, on this machine or not: it administers nothing without a key."""
 
+    def header(self, name: str) -> str | None:
+        """The value of a header, by its name in lower case. None: the request does not have it."""
+        value = self.headers.get(name.encode())
+        return None if value is None else value.decode("latin-1")
+
 
 class Responder(Protocol):
     """How one request is answered: by `send`, or by `start`, any number of `write` and `end`.

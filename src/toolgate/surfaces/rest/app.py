@@ -1,12 +1,7 @@
-"""The whole surface: the table of all endpoints, and the application made from it."""
+"""The REST API of the control plane: the table of all endpoints."""
 
-from collections.abc import Iterable
 from typing import Final
 
-from starlette.types import ASGIApp
-
-from toolgate.govern.control import Control
-from toolgate.surfaces.rest.framework.routing import SEE_DOCUMENT, build_router
 from toolgate.surfaces.rest.node_app import DATA_PLANE_ENDPOINTS, add_openapi_endpoint
 from toolgate.surfaces.rest.resources import (
     activity,
@@ -39,15 +34,6 @@ from toolgate.surfaces.rest.resources import (
     uploads,
     watch,
 )
-
-
-def rest_app(control: Control, *, services: Iterable[object] = (), elsewhere: str = SEE_DOCUMENT) -> ASGIApp:
-    """The REST surface of a process that governs.
-
-    `services`: those that not every such process has. `elsewhere`: the hint for paths that do not exist.
-    """
-    return build_router(ENDPOINTS, control, services=services, elsewhere=elsewhere)
-
 
 ENDPOINTS: Final = add_openapi_endpoint(
     (

@@ -42,9 +42,9 @@ from toolgate.model.json_text import decode_members, encode_raw
 from toolgate.registry.records.server_bodies import StrictBody
 from toolgate.surfaces.http.parsing import parse_json, reject_duplicate_members
 from toolgate.surfaces.rest.data_plane.scopes import SELECTION, parse_caller
-from toolgate.surfaces.rest.framework.request import parse_model
+from toolgate.surfaces.rest.framework.request import BodySpec, RestCall, parse_model
 from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse
-from toolgate.surfaces.rest.framework.routing import BodySpec, RestCall, RestEndpoint
+from toolgate.surfaces.rest.framework.routing import RestEndpoint, post
 from toolgate.telemetry.spans import read_trace_id
 from toolgate.upstream.connection.messages import is_tool_error
 from toolgate.upstream.pool.pool import ServerResponse as Answered
@@ -82,6 +82,42 @@ class ToolCallBody(NamedTuple):
     arguments: msgspec.Raw
 
 
+def _parse_call_body(body: bytes) -> ToolCallBody:
+    """The body of a call. It is passed on, so nothing in it may be read in two ways."""
+    whole = parse_json(body)
+    reject_duplicate_members(body, whole)
+    sent = parse_model(CallSent, whole)
+    return ToolCallBody(sent.name, decode_members(body).get("arguments", _NO_ARGUMENTS))
+
+
+@post(
+    "/api/v1/mcp/call",
+    "agent",
+    "Call a tool",
+    CallAnswer,
+    body=BodySpec(CallSent, _parse_call_body, is_raw=True),
+    query=SELECTION,
+    errors=(
+        NotFound,
+        PolicyDenied,
+        UnknownTool,
+        InvalidArguments,
+        InputNotGiven,
+        ApprovalRequired,
+        ApprovalDenied,
+        LoginRequired,
+        NodeBusy,
+        ServerBusy,
+        BudgetExceeded,
+        ServerRefused,
+        ServerUnavailable,
+        CallTimedOut,
+        OutputTooLarge,
+        NotReady,
+        PolicyStale,
+    ),
+    is_traced=True,
+)
 async def call_tool(serving: GatewayProcess, call: RestCall[ToolCallBody]) -> RestResponse:
     """Call one tool, as the MCP door would for the same selection.
 
@@ -146,43 +182,4 @@ def _server_error(raw: bytes | None) -> ToolgateError:
     return (InvalidArguments if error.code == InvalidArguments.code else ServerRefused)(error.message)
 
 
-def _parse_call_body(body: bytes) -> ToolCallBody:
-    """The body of a call. It is passed on, so nothing in it may be read in two ways."""
-    whole = parse_json(body)
-    reject_duplicate_members(body, whole)
-    sent = parse_model(CallSent, whole)
-    return ToolCallBody(sent.name, decode_members(body).get("arguments", _NO_ARGUMENTS))
-
-
-ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    RestEndpoint(
-        method="POST",
-        path="/api/v1/mcp/call",
-        role="agent",
-        summary="Call a tool",
-        handler=call_tool,
-        is_traced=True,
-        query=SELECTION,
-        body=BodySpec(CallSent, _parse_call_body, is_raw=True),
-        answer=CallAnswer,
-        errors=(
-            NotFound,
-            PolicyDenied,
-            UnknownTool,
-            InvalidArguments,
-            InputNotGiven,
-            ApprovalRequired,
-            ApprovalDenied,
-            LoginRequired,
-            NodeBusy,
-            ServerBusy,
-            BudgetExceeded,
-            ServerRefused,
-            ServerUnavailable,
-            CallTimedOut,
-            OutputTooLarge,
-            NotReady,
-            PolicyStale,
-        ),
-    ),
-)
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (call_tool,)

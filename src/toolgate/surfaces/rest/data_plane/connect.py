@@ -14,9 +14,9 @@ from toolgate.catalog.clients import (
 from toolgate.govern.process import GatewayProcess
 from toolgate.model.http import is_loopback
 from toolgate.surfaces.rest.data_plane.scopes import SELECTION, format_selected_url, parse_caller
-from toolgate.surfaces.rest.framework.request import parse_choice
+from toolgate.surfaces.rest.framework.request import Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse
-from toolgate.surfaces.rest.framework.routing import Parameter, RestCall, RestEndpoint
+from toolgate.surfaces.rest.framework.routing import RestEndpoint, get
 
 _PLATFORMS: Final = ("linux", "darwin")
 
@@ -47,12 +47,27 @@ class ConnectAnswer(ResponseShape, frozen=True, kw_only=True):
     clients: list[AssistantShown]
 
 
+@get(
+    "/api/v1/mcp/connect",
+    "agent",
+    "Show how to connect a client",
+    ConnectAnswer,
+    query=(
+        *SELECTION,
+        Parameter(
+            "needs_key",
+            "Whether the client has to show a key. Unless said: where you show one, or from elsewhere.",
+            form="choice",
+        ),
+        Parameter("platform", "`linux` or `darwin`: where files are said to be."),
+    ),
+)
 async def show_client_setup(serving: GatewayProcess, call: RestCall[None]) -> RestResponse:
     """What to paste into each client, so that it has the selected tools."""
     caller = parse_caller(call.caller, call.query)
     url = format_selected_url(serving, call, caller)
     door = GatewayEndpoint(name=caller.task_id or "toolgate", url=url, needs_key=_needs_key(call, url))
-    platform = parse_choice(call.query, "platform", _PLATFORMS) or _PLATFORMS[0]
+    platform = call.choice("platform", _PLATFORMS) or _PLATFORMS[0]
     return RestResponse(
         ConnectAnswer(
             url=url,
@@ -82,22 +97,4 @@ def _show_clients(door: GatewayEndpoint, platform: str) -> Iterator[AssistantSho
         )
 
 
-ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    RestEndpoint(
-        method="GET",
-        path="/api/v1/mcp/connect",
-        role="agent",
-        summary="Show how to connect a client",
-        handler=show_client_setup,
-        query=(
-            *SELECTION,
-            Parameter(
-                "needs_key",
-                "Whether the client has to show a key. Unless said: where you show one, or from elsewhere.",
-                form="choice",
-            ),
-            Parameter("platform", "`linux` or `darwin`: where files are said to be."),
-        ),
-        answer=ConnectAnswer,
-    ),
-)
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (show_client_setup,)

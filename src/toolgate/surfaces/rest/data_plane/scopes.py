@@ -45,9 +45,9 @@ from toolgate.surfaces.rest.data_plane.policy_shapes import (
     show_refusal,
 )
 from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
-from toolgate.surfaces.rest.framework.request import parse_choice
+from toolgate.surfaces.rest.framework.request import Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import RestResponse
-from toolgate.surfaces.rest.framework.routing import Parameter, RestCall, RestEndpoint
+from toolgate.surfaces.rest.framework.routing import RestEndpoint, get
 
 SELECTION: Final = (
     Parameter("task", "The task to look through. Without it, the key's own, or none."),
@@ -74,9 +74,10 @@ def format_selected_url(serving: GatewayProcess, call: RestCall[Any], caller: Ca
     return format_mcp_url(serving.client_url() or call.base_url, caller.task_id, selection)
 
 
+@get("/api/v1/mcp/servers", "agent", "List the servers you can reach", ServersSeen, query=PAGING)
 async def list_servers(serving: GatewayProcess, call: RestCall[None]) -> RestResponse:
     """The servers the caller can call tools of, or could once they are listed; and no others."""
-    page = parse_page(call.query)
+    page = parse_page(call)
     revision = serving.gateway.snapshot.revision
     servers, next_cursor = page.cut(
         _list_reachable_servers(serving.gateway, call.caller), lambda one: one.server_id
@@ -84,6 +85,9 @@ async def list_servers(serving: GatewayProcess, call: RestCall[None]) -> RestRes
     return RestResponse(ServersSeen(revision=revision, servers=list(servers), next_cursor=next_cursor))
 
 
+@get(
+    "/api/v1/mcp/servers/{server_id}", "agent", "Read a server you can reach", ServerSeen, errors=(NotFound,)
+)
 async def read_server(serving: GatewayProcess, call: RestCall[None]) -> RestResponse:
     """One of the servers the caller can reach. Any other answers like one that does not exist."""
     server_id = call.ids["server_id"]
@@ -93,6 +97,7 @@ async def read_server(serving: GatewayProcess, call: RestCall[None]) -> RestResp
     raise NotFound(f"no server `{server_id}`", hint="list those you can reach")
 
 
+@get("/api/v1/mcp/health", "agent", "How the servers fare that you can reach", ReachSeen)
 async def show_reach(serving: GatewayProcess, call: RestCall[None]) -> RestResponse:
     """The state of the servers the caller can reach, and whether what is served here is current."""
     return RestResponse(
@@ -167,6 +172,9 @@ def _price(gateway: Gateway, ref: ToolRef) -> int:
     return gateway.snapshot.servers[ref.server_id].tools[ref.name].tokens
 
 
+@get(
+    "/api/v1/mcp/scope", "agent", "Show your effective scope", ScopeSeen, query=SELECTION, errors=(NotFound,)
+)
 async def show_scope(serving: GatewayProcess, call: RestCall[None]) -> RestResponse:
     """What the caller gets at a URL, or why the request for it is turned down."""
     gateway, caller = serving.gateway, parse_caller(call.caller, call.query)
@@ -195,6 +203,14 @@ async def show_scope(serving: GatewayProcess, call: RestCall[None]) -> RestRespo
     )
 
 
+@get(
+    "/api/v1/mcp/tools",
+    "agent",
+    "List the tools you can call",
+    ToolsSeen,
+    query=SELECTION,
+    errors=(NotFound, PolicyDenied, TooManyTools),
+)
 async def list_tools(serving: GatewayProcess, call: RestCall[None]) -> RestResponse:
     """The tools of a URL, exactly as the MCP door lists them there, or has them found."""
     caller = parse_caller(call.caller, call.query)
@@ -237,6 +253,27 @@ def _warn_of_unlisted(gateway: Gateway, principal: Principal, scope: Scope) -> l
     ]
 
 
+@get(
+    "/api/v1/mcp/explain",
+    "agent",
+    "Explain what is seen and why",
+    ExplainAnswer,
+    query=(
+        *SELECTION,
+        Parameter(
+            "tool",
+            "Only what is said about this tool (`git_log`, `git.git_log` or `git/git_log`), or "
+            "`prompt:<name>`, or `resource:<uri>`.",
+        ),
+        Parameter("server", "Only what is said about this server, also of resources it does not list."),
+        Parameter("key", "Explain for this key instead of your own (administrators only)."),
+        Parameter(
+            "side",
+            "As if the caller had this version of every profile in a rollout: `stable` or `candidate`.",
+        ),
+    ),
+    errors=(NotFound,),
+)
 async def explain_scope(serving: GatewayProcess, call: RestCall[None]) -> RestResponse:
     """Everything there is, in or out, by which layer and rule. An agent is told of its own tools alone."""
     gateway, query = serving.gateway, call.query
@@ -245,7 +282,8 @@ async def explain_scope(serving: GatewayProcess, call: RestCall[None]) -> RestRe
     caller = parse_caller(_explained_principal(gateway, call.caller, query.get("key")), query)
     # Of ten thousand tools it takes a tenth of a second, in which others want to be served.
     unverified = frozenset(gateway.servers.unverified)
-    explained = partial(_explain, gateway, caller, asker=call.caller, unverified=unverified)
+    side = call.choice("side", get_args(Side))
+    explained = partial(_explain, gateway, caller, asker=call.caller, side=side, unverified=unverified)
     split = _split_tool(gateway, query)
     answer = await asyncio.to_thread(explained, split)
     if split is not query and not answer.tools:
@@ -271,11 +309,12 @@ def _explain(
     query: Mapping[str, str],
     *,
     asker: Principal,
+    side: Side | None,
     unverified: AbstractSet[str],
 ) -> ExplainAnswer:
     snapshot = gateway.snapshot
     revision = snapshot.revision
-    found = explain_for(gateway, asker, caller, side=parse_choice(query, "side", get_args(Side)))
+    found = explain_for(gateway, asker, caller, side=side)
     return ExplainAnswer(
         revision=revision,
         refusal=show_refusal(found.scope.refusal),
@@ -346,73 +385,10 @@ def _show_unlisted(
 
 
 ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    RestEndpoint(
-        method="GET",
-        path="/api/v1/mcp/servers",
-        role="agent",
-        summary="List the servers you can reach",
-        handler=list_servers,
-        query=PAGING,
-        answer=ServersSeen,
-    ),
-    RestEndpoint(
-        method="GET",
-        path="/api/v1/mcp/servers/{server_id}",
-        role="agent",
-        summary="Read a server you can reach",
-        handler=read_server,
-        answer=ServerSeen,
-        errors=(NotFound,),
-    ),
-    RestEndpoint(
-        method="GET",
-        path="/api/v1/mcp/health",
-        role="agent",
-        summary="How the servers fare that you can reach",
-        handler=show_reach,
-        answer=ReachSeen,
-    ),
-    RestEndpoint(
-        method="GET",
-        path="/api/v1/mcp/scope",
-        role="agent",
-        summary="Show your effective scope",
-        handler=show_scope,
-        query=SELECTION,
-        answer=ScopeSeen,
-        errors=(NotFound,),
-    ),
-    RestEndpoint(
-        method="GET",
-        path="/api/v1/mcp/tools",
-        role="agent",
-        summary="List the tools you can call",
-        handler=list_tools,
-        query=SELECTION,
-        answer=ToolsSeen,
-        errors=(NotFound, PolicyDenied, TooManyTools),
-    ),
-    RestEndpoint(
-        method="GET",
-        path="/api/v1/mcp/explain",
-        role="agent",
-        summary="Explain what is seen and why",
-        handler=explain_scope,
-        query=(
-            *SELECTION,
-            Parameter(
-                "tool",
-                "Only what is said about this tool (`git_log`, `git.git_log` or `git/git_log`), or "
-                "`prompt:<name>`, or `resource:<uri>`.",
-            ),
-            Parameter("server", "Only what is said about this server, also of resources it does not list."),
-            Parameter("key", "Explain for this key instead of your own (administrators only)."),
-            Parameter(
-                "side",
-                "As if the caller had this version of every profile in a rollout: `stable` or `candidate`.",
-            ),
-        ),
-        answer=ExplainAnswer,
-        errors=(NotFound,),
-    ),
+    list_servers,
+    read_server,
+    show_reach,
+    show_scope,
+    list_tools,
+    explain_scope,
 )

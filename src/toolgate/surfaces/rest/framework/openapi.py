@@ -27,9 +27,10 @@ from toolgate.errors import (
     UnsupportedMedia,
 )
 from toolgate.errors.wires import WIRE
-from toolgate.surfaces.rest.framework.request import FORM, MIN_REVISION
+from toolgate.surfaces.rest.framework.forms import FORM
+from toolgate.surfaces.rest.framework.request import BodySpec, Parameter
 from toolgate.surfaces.rest.framework.response import JSON, ErrorAnswer, Shape
-from toolgate.surfaces.rest.framework.routing import ANYONE, BodySpec, Parameter, RestEndpoint
+from toolgate.surfaces.rest.framework.routing import ANYONE, MIN_REVISION, RestEndpoint
 
 Json = dict[str, Any]
 
@@ -151,22 +152,12 @@ def _path_parameters(endpoint: RestEndpoint[Any]) -> Iterator[Json]:
 
 def _query_parameters(endpoint: RestEndpoint[Any]) -> Iterator[Json]:
     for one in endpoint.query:
-        yield {
-            "name": one.name,
-            "in": "query",
-            "description": one.description,
-            "schema": _FORMS[one.form],
-        }
+        yield {"name": one.name, "in": "query", "description": one.description, "schema": _FORMS[one.form]}
 
 
 def _headers(endpoint: RestEndpoint[Any]) -> Iterator[Json]:
     for one in (*endpoint.headers, *((_MIN_REVISION,) if endpoint.method == "GET" else ())):
-        yield {
-            "name": one.name,
-            "in": "header",
-            "description": one.description,
-            "schema": _FORMS[one.form],
-        }
+        yield {"name": one.name, "in": "header", "description": one.description, "schema": _FORMS[one.form]}
     if endpoint.is_conditional:
         yield {
             "name": "If-Match",

@@ -4,13 +4,12 @@ was added or removed meanwhile.
 
 import base64
 import binascii
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from toolgate.errors import InvalidRequest
-from toolgate.surfaces.rest.framework.request import parse_count
-from toolgate.surfaces.rest.framework.routing import Parameter
+from toolgate.surfaces.rest.framework.request import Parameter, RestCall
 
 PAGE: Final = 500
 MAX_PAGE: Final = 1_000
@@ -53,10 +52,10 @@ class Page(NamedTuple):
         return page, encode_cursor(id_of(page[-1])) if len(found) > len(page) else None
 
 
-def parse_page(query: Mapping[str, str]) -> Page:
-    """What `limit` and `cursor` of a query ask for, or InvalidRequest."""
-    limit = parse_count(query, "limit", unless=PAGE, most=MAX_PAGE)
-    return Page(limit, parse_cursor(query["cursor"]) if "cursor" in query else "")
+def parse_page(call: RestCall[Any], *, default: int = PAGE) -> Page:
+    """What `limit` and `cursor` of the query ask for. Raises InvalidRequest."""
+    limit = call.count("limit", default=default, most=MAX_PAGE)
+    return Page(limit, parse_cursor(call.query["cursor"]) if "cursor" in call.query else "")
 
 
 def encode_cursor(record_id: str) -> str:

@@ -1,183 +1,121 @@
-"""What comes in with a request, checked in one place: ids, preconditions, body. Queries: see `surfaces.http`.
+"""REST requests: what an endpoint takes, and how a request is checked against it.
 
-Strict throughout: what could be read in two ways is refused, because one of them might be the wrong
-one. No message repeats a value of a body, which may be a secret.
-
-`multipart/form-data` (RFC 7578), read strictly and within the bounds of a request body.
-
-Readers that have seen a revision elsewhere: they wait for it here, or are told; never shown an older.
+Strict throughout: what could be read in two ways is rejected, because one of them might be the wrong one. No
+message repeats a value of a body, which may be a secret. The listener has bounded the body.
 """
 
-import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
-from starlette.datastructures import Headers
-from starlette.requests import ClientDisconnect, Request
 
-from toolgate.errors import (
-    BodyTooLarge,
-    CallCancelled,
-    InvalidRecord,
-    InvalidRequest,
-    RevisionNotReached,
-    UnsupportedMedia,
-)
-from toolgate.gateway.gateway import Gateway
+from toolgate.errors import InvalidRecord, InvalidRequest, UnsupportedMedia
 from toolgate.model.names import parse_sha256, parse_version
+from toolgate.model.principals import Principal
 from toolgate.registry.records.codec import ID_PARSERS
-from toolgate.surfaces.rest.framework.response import JSON
-
-MAX_BODY_BYTES: Final = 4 * 1024 * 1024
+from toolgate.registry.records.server_bodies import StrictBody
+from toolgate.surfaces.http.messages import HttpRequest
+from toolgate.surfaces.http.parsing import parse_json, parse_off_loop
+from toolgate.surfaces.rest.framework.forms import FORM, FormField, is_form, parse_form
+from toolgate.surfaces.rest.framework.response import JSON, OCTETS, WASM
 
 _NO_MEMBERS: Final = b"{}"
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
+"""One spelling for each number, and none that needs more than 64 bits."""
 _TAG = re.compile(rf'"({_NUMBER.pattern})"')
 _PLAIN = re.compile(r"[!-~]{1,200}")
 
+B = TypeVar("B")
 Choice = TypeVar("Choice", bound=str)
 Model = TypeVar("Model", bound=BaseModel)
 
 
-def check_path(path: str) -> None:
-    """Refuse a path no route can mean: Starlette's own match would overlook a newline at its end."""
-    if not path.isprintable():
-        raise InvalidRequest("the path holds characters that cannot be seen")
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A query parameter or a header that an endpoint takes."""
 
-
-def _parse_part_number(text: str) -> str:
-    """The number of a part, spelled in one way. Or InvalidRecord."""
-    if not _NUMBER.fullmatch(text):
-        raise InvalidRecord(f"`{text[:40]}` is not the number of a part", hint="parts count from 1")
-    return text
-
-
-PATH_PARSERS: Final[Mapping[str, Callable[[str], str]]] = {
-    **ID_PARSERS,
-    "version": parse_version,
-    "sha256": parse_sha256,
-    "part": _parse_part_number,
-    # Words of the catalog: a wrong one is not found, with a hint at a similar one.
-    "category": str,
-    "package": str,
-    # Names of other registries: what is none of ours is not found, whatever it looks like.
-    "namespace": str,
-    "server_name": str,
-    "server_version": str,
-    # Made here, and none of the caller's business: a wrong one is not found.
-    "invocation_id": str,
-    "approval_id": str,
-    "event_id": str,
-}
-"""What may stand in a path, by its name there."""
-
-
-def parse_path_ids(values: Mapping[str, str]) -> Mapping[str, str]:
-    """The ids in the path, or InvalidRecord."""
-    return {name: PATH_PARSERS[name](value) for name, value in values.items()}
-
-
-def parse_precondition(headers: Headers) -> int | None:
-    """The revision a write depends on: `If-Match: "7"` is 7, `If-None-Match: *` is 0, neither is None."""
-    matches = headers.getlist("if-match")
-    none_matches = headers.getlist("if-none-match")
-    if not matches and not none_matches:
-        return None
-    if none_matches == ["*"] and not matches:
-        return 0
-    tag = _TAG.fullmatch(matches[0]) if len(matches) == 1 and not none_matches else None
-    if tag is None:
-        raise InvalidRequest(
-            "the precondition cannot be read",
-            hint='send `If-Match: "<revision>"` with the ETag of the record, or `If-None-Match: *`',
-        )
-    return int(tag[1])
-
-
-def parse_plain_headers(headers: Headers, names: Sequence[str]) -> Mapping[str, str]:
-    """Those of the named headers that were sent, each once and as plain text. Or InvalidRequest."""
-    sent = {name: headers.getlist(name) for name in names}
-    for name, values in sent.items():
-        if len(values) > 1 or not all(_PLAIN.fullmatch(value) for value in values):
-            raise InvalidRequest(f"the header `{name}` cannot be read", hint="send it once, in plain text")
-    return {name: values[0] for name, values in sent.items() if values}
-
-
-def parse_number(name: str, text: str) -> int:
-    """A whole number from 0 on, spelled in one way. Or InvalidRequest."""
-    if not _NUMBER.fullmatch(text):
-        raise InvalidRequest(f"`{name}` must be a whole number, of at most 18 digits")
-    return int(text)
-
-
-def parse_count(query: Mapping[str, str], name: str, *, unless: int, most: int) -> int:
-    """A number of the query from 1 to `most`; `unless` where it is not there. Or InvalidRequest."""
-    count = parse_number(name, query.get(name, str(unless)))
-    if not 1 <= count <= most:
-        raise InvalidRequest(f"`{name}` must be from 1 to {most}")
-    return count
-
-
-def parse_choice(query: Mapping[str, str], name: str, among: Sequence[Choice]) -> Choice | None:
-    """Which of a few the query names, None where it names none, or InvalidRequest with what is allowed."""
-    found = next((one for one in among if one == query.get(name)), None)
-    if found is None and name in query:
-        raise InvalidRequest(f"`{name}` must be one of {join_quoted(among)}")
-    return found
-
-
-def join_quoted(names: Iterable[str]) -> str:
-    """Names as messages and documents have them."""
-    return ", ".join(f"`{one}`" for one in names)
-
-
-async def read_body(request: Request, *, may_be_empty: bool, media_type: str = JSON) -> bytes:
-    """The body, which must call itself what the endpoint takes, and stay within the limit.
-
-    The declared type also keeps out what a foreign web page can send without asking first (CSRF).
+    name: str
+    description: str
+    form: Literal["text", "flag", "choice", "number"] = "text"
+    """A flag is `true` or `false`, and false if absent; a choice may be absent. A number is an integer from 0
+    on.
     """
-    declared = request.headers.get("content-type")
-    if declared is None and may_be_empty:
-        if await _read_bounded(request, max_bytes=0):
-            raise UnsupportedMedia("the request has a body and does not say that it is JSON")
-        return _NO_MEMBERS
+
+
+PLAN_HEADER: Final = Parameter(
+    "Toolgate-Plan", "The id of the plan that showed the change: refuse any other effect."
+)
+
+
+class NoBody(StrictBody):
+    """Nothing, or an empty object."""
+
+
+@dataclass(frozen=True, slots=True)
+class BodySpec(Generic[B]):
+    """A request body: the model that documents it, and how to parse it for the handler."""
+
+    model: type[BaseModel] | None
+    """None: bytes that are not JSON."""
+    parse: Callable[[Any], B]
+    may_be_empty: bool = False
+    media_type: str = JSON
+    is_raw: bool = False
+    """`parse` gets the bytes, and checks itself that they are JSON."""
+    parse_form_fields: Callable[[Sequence[FormField]], Mapping[str, Any]] | None = None
+    """Makes the JSON value of a multipart form. None: the endpoint takes no forms."""
+
+    async def read(self, request: HttpRequest) -> Any:
+        """The body as the handler gets it. Raises InvalidRequest, ParseFailed and UnsupportedMedia."""
+        content_type = request.header("content-type")
+        if self.parse_form_fields is not None and content_type is not None and is_form(content_type):
+            if b"origin" in request.headers:
+                # A foreign page can send a form without a preflight (CSRF). Programs send no Origin.
+                raise UnsupportedMedia("web pages may not send forms", hint=f"send `Content-Type: {JSON}`")
+            _check_media(request, FORM)
+            return await parse_off_loop(partial(self._parse_form, content_type), request.body)
+        if content_type is None and self.may_be_empty:
+            if request.body:
+                raise UnsupportedMedia("the request has a body but no `Content-Type`", hint=f"send `{JSON}`")
+            return self._parse_json(_NO_MEMBERS)
+        _check_media(request, self.media_type)
+        if self.model is None:
+            return self.parse(request.body)
+        body = _NO_MEMBERS if self.may_be_empty and not request.body else request.body
+        return await parse_off_loop(self.parse if self.is_raw else self._parse_json, body)
+
+    def _parse_json(self, body: bytes) -> B:
+        return self.parse(parse_json(body))
+
+    def _parse_form(self, content_type: str, body: bytes) -> B:
+        assert self.parse_form_fields is not None
+        return self.parse(self.parse_form_fields(parse_form(content_type, body)))
+
+
+def _check_media(request: HttpRequest, media_type: str) -> None:
+    """The declared type also keeps out what a foreign web page can send without a preflight (CSRF)."""
+    declared = request.header("content-type")
     if declared is None or declared.partition(";")[0].strip().lower() != media_type:
         raise UnsupportedMedia(
             f"the request does not declare a body of `{media_type}`",
             hint=f"send `Content-Type: {media_type}` and no content encoding",
         )
-    if request.headers.get("content-encoding", "identity").lower() != "identity":
+    if (request.header("content-encoding") or "identity").lower() != "identity":
         raise UnsupportedMedia("the body is encoded")
-    body = await _read_bounded(request, max_bytes=MAX_BODY_BYTES)
-    if len(body) > MAX_BODY_BYTES:
-        raise BodyTooLarge(f"the body is larger than {MAX_BODY_BYTES} bytes")
-    return _NO_MEMBERS if may_be_empty and not body else body
-
-
-async def _read_bounded(request: Request, *, max_bytes: int) -> bytes:
-    """The body as far as it had come when it passed `max_bytes`; the rest is never read."""
-    body = bytearray()
-    try:
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > max_bytes:
-                break
-    except ClientDisconnect as exc:
-        raise CallCancelled("the caller went away before its request was complete") from exc
-    return bytes(body)
 
 
 def parse_object(value: Any) -> Mapping[str, Any]:
-    """A JSON object whose members somebody else checks, or InvalidRequest."""
+    """A JSON object whose members the registry checks. Raises InvalidRequest."""
     if isinstance(value, dict):
         return value
     raise InvalidRequest("the body must be a JSON object")
 
 
 def parse_model(model: type[Model], value: Any) -> Model:
-    """A JSON value as `model`, or InvalidRequest naming each wrong field."""
+    """A JSON value as `model`. Raises InvalidRequest, which names each wrong field."""
     try:
         return model.model_validate(parse_object(value))
     except ValidationError as exc:
@@ -191,84 +129,149 @@ def parse_model(model: type[Model], value: Any) -> Model:
         ) from None
 
 
-FORM: Final = "multipart/form-data"
-MAX_PARTS: Final = 64
-MAX_PART_HEADERS: Final = 4_096
-
-_BOUNDARY: Final = re.compile(
-    r""";\s*boundary=(?:"([^"\r\n]{1,70})"|([^\s";,]{1,70}))\s*(?:;|\Z)""", re.IGNORECASE
-)
-_DISPOSITION: Final = re.compile(
-    r"^content-disposition:\s*form-data[ \t]*(;[^\r\n]*)", re.IGNORECASE | re.MULTILINE
-)
-_NAME: Final = re.compile(r';\s*name="([^"\r\n]{1,128})"', re.IGNORECASE)
-_ENCODING: Final = re.compile(r"^content-transfer-encoding:", re.IGNORECASE | re.MULTILINE)
+def validate_as(model: type[Model], *, may_be_empty: bool = False) -> BodySpec[Model]:
+    """A body that must be valid as `model`."""
+    return BodySpec(model, partial(parse_model, model), may_be_empty=may_be_empty)
 
 
-class FormField(NamedTuple):
-    """One part of a form."""
-
-    name: str
-    text: str
+def accept_as(model: type[BaseModel], *, may_be_empty: bool = False) -> BodySpec[Mapping[str, Any]]:
+    """A body documented as `model`, which the registry checks when it is stored."""
+    return BodySpec(model, parse_object, may_be_empty=may_be_empty)
 
 
-def is_form(content_type: str | None) -> bool:
-    """Whether a request declares a multipart form."""
-    return content_type is not None and content_type.partition(";")[0].strip().lower() == FORM
+NO_BODY: Final = validate_as(NoBody, may_be_empty=True)
+"""The body of an action that needs none."""
+OCTETS_BODY: Final[BodySpec[bytes]] = BodySpec(None, bytes, media_type=OCTETS)
+"""A body that is carried as it is."""
+WASM_BODY: Final[BodySpec[bytes]] = BodySpec(None, bytes, media_type=WASM)
 
 
-def parse_form(content_type: str, body: bytes) -> list[FormField]:
-    """The parts in order, or InvalidRequest. Each is UTF-8 text; file names are not looked at."""
-    found = _BOUNDARY.search(content_type)
-    if found is None:
-        raise _invalid_form("the content type has no boundary")
-    boundary = (found[1] or found[2]).encode("latin-1", "replace")
-    _, *parts = (b"\r\n" + body).split(b"\r\n--" + boundary)
-    if not parts or not parts[-1].startswith(b"--"):
-        raise _invalid_form("the last boundary is missing")
-    if len(parts) > MAX_PARTS + 1:
-        raise _invalid_form(f"it has more than {MAX_PARTS} parts")
-    return [_parse_form_part(part) for part in parts[:-1]]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestCall(Generic[B]):
+    """A request that passed every check of its endpoint."""
+
+    principal: Principal | None
+    """None only if the endpoint is for anyone and the request has no credential."""
+    authorization: str | None
+    """The credential that proved it, for what outlives the request."""
+    ids: Mapping[str, str]
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    """The endpoint's own headers that the request has, by their names in the endpoint."""
+    if_revision: int | None
+    base_url: str
+    """How the caller reached this gateway, without a trailing slash."""
+    request_id: str
+    """Generated here; in a response header, in the log, and in the audit record of a tool call."""
+    body: B
+
+    @property
+    def caller(self) -> Principal:
+        """The principal, on every endpoint that has a role."""
+        assert self.principal is not None
+        return self.principal
+
+    @property
+    def plan_id(self) -> str | None:
+        return self.headers.get(PLAN_HEADER.name)
+
+    def number(self, name: str) -> int | None:
+        """A number of the query, None if absent. Raises InvalidRequest."""
+        return parse_number(name, self.query[name]) if name in self.query else None
+
+    def count(self, name: str, *, default: int, most: int) -> int:
+        """A number of the query from 1 to `most`, `default` if absent. Raises InvalidRequest."""
+        count = parse_number(name, self.query.get(name, str(default)))
+        if not 1 <= count <= most:
+            raise InvalidRequest(f"`{name}` must be from 1 to {most}")
+        return count
+
+    def flag(self, name: str) -> bool:
+        """Whether a flag of the query is set. Raises InvalidRequest."""
+        value = self.query.get(name, "false")
+        if value not in {"true", "false"}:
+            raise InvalidRequest(f"`{name}` must be `true` or `false`")
+        return value == "true"
+
+    def choice(self, name: str, choices: Sequence[Choice]) -> Choice | None:
+        """The one of `choices` that the query names, None if absent. Raises InvalidRequest."""
+        found = next((one for one in choices if one == self.query.get(name)), None)
+        if found is None and name in self.query:
+            raise InvalidRequest(f"`{name}` must be one of {join_quoted(choices)}")
+        return found
 
 
-def _parse_form_part(part: bytes) -> FormField:
-    head, blank, content = part.partition(b"\r\n\r\n")
-    if not head.startswith(b"\r\n") or not blank or len(head) > MAX_PART_HEADERS:
-        raise _invalid_form("a part has no headers, or too long ones")
-    headers = head.decode("utf-8", "replace").replace("\r\n", "\n").strip()
-    disposition = _DISPOSITION.search(headers)
-    name = _NAME.search(disposition[1]) if disposition else None
-    if name is None or _ENCODING.search(headers):
-        raise _invalid_form("a part has no name, or is encoded")
-    try:
-        return FormField(name[1], content.decode("utf-8-sig"))
-    except UnicodeDecodeError as exc:
-        raise _invalid_form(f"part `{ascii(name[1][:80])[1:-1]}` is not UTF-8 text") from exc
+def check_path(path: str) -> None:
+    """Reject a path with control characters, which no route has. Raises InvalidRequest."""
+    if not path.isprintable():
+        raise InvalidRequest("the path holds characters that cannot be seen")
 
 
-def _invalid_form(problem: str) -> InvalidRequest:
-    return InvalidRequest(f"invalid multipart form: {problem}", hint="send it as `curl --form` does")
+def _parse_part_number(text: str) -> str:
+    """The number of a part, spelled in one way. Raises InvalidRecord."""
+    if not _NUMBER.fullmatch(text):
+        raise InvalidRecord(f"`{text[:40]}` is not the number of a part", hint="parts count from 1")
+    return text
 
 
-MIN_REVISION: Final = "Toolgate-Min-Revision"
-SERVED_REVISION: Final = "Toolgate-Revision"
-"""On answers: nothing in them is older than this revision."""
-MAX_REVISION_WAIT_S: Final = 2.0
+PATH_PARSERS: Final[Mapping[str, Callable[[str], str]]] = {
+    **ID_PARSERS,
+    "version": parse_version,
+    "sha256": parse_sha256,
+    "part": _parse_part_number,
+    # Words of the catalog: an unknown one is not found, with a hint at a similar one.
+    "category": str,
+    "package": str,
+    # Names of other registries: an unknown one is not found, whatever it looks like.
+    "namespace": str,
+    "server_name": str,
+    "server_version": str,
+    # Generated here, and opaque to callers: an unknown one is not found.
+    "invocation_id": str,
+    "approval_id": str,
+    "event_id": str,
+}
+"""What a path may hold, by the name in its template."""
 
 
-async def await_revision(gateway: Gateway, headers: Headers) -> None:
-    """Return once the revision that `headers` ask for is served, or raise RevisionNotReached.
+def parse_path_ids(values: Mapping[str, str]) -> Mapping[str, str]:
+    """The ids in the path. Raises InvalidRecord."""
+    return {name: PATH_PARSERS[name](value) for name, value in values.items()}
 
-    What is served follows the store, so whoever reads the store itself reads nothing older either.
-    """
-    sent = parse_plain_headers(headers, [MIN_REVISION])
-    if not sent:
-        return
-    revision = parse_number(MIN_REVISION, sent[MIN_REVISION])
-    try:
-        async with asyncio.timeout(MAX_REVISION_WAIT_S):
-            await gateway.reached(revision)
-    except TimeoutError:
-        raise RevisionNotReached(
-            f"revision {revision} is not served here yet", data={"revision": gateway.snapshot.revision}
-        ) from None
+
+def parse_precondition(request: HttpRequest) -> int | None:
+    """The revision a write depends on: `If-Match: "7"` is 7, `If-None-Match: *` is 0, neither is None."""
+    match, none_match = request.header("if-match"), request.header("if-none-match")
+    if match is None and none_match is None:
+        return None
+    if match is None and none_match == "*":
+        return 0
+    # The listener joins repeated headers by a comma, which no tag has.
+    tag = _TAG.fullmatch(match) if match is not None and none_match is None else None
+    if tag is None:
+        raise InvalidRequest(
+            "the precondition cannot be read",
+            hint='send `If-Match: "<revision>"` with the ETag of the record, or `If-None-Match: *`',
+        )
+    return int(tag[1])
+
+
+def parse_plain_headers(request: HttpRequest, names: Iterable[str]) -> Mapping[str, str]:
+    """Those of the named headers that the request has, each once and as plain text. Raises InvalidRequest."""
+    sent = {name: value for name in names if (value := request.header(name.lower())) is not None}
+    for name, value in sent.items():
+        if name.lower().encode() in request.repeated or not _PLAIN.fullmatch(value):
+            raise InvalidRequest(f"the header `{name}` cannot be read", hint="send it once, in plain text")
+    return sent
+
+
+def parse_number(name: str, text: str) -> int:
+    """An integer from 0 on, spelled in one way. Raises InvalidRequest."""
+    if not _NUMBER.fullmatch(text):
+        raise InvalidRequest(f"`{name}` must be a whole number, of at most 18 digits")
+    return int(text)
+
+
+def join_quoted(names: Iterable[str]) -> str:
+    """Names as messages and documents show them."""
+    return ", ".join(f"`{one}`" for one in names)

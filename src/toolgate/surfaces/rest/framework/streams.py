@@ -10,9 +10,8 @@ import msgspec
 from toolgate.errors import ToolgateError
 from toolgate.gateway.auth.identity import credential_lapsed
 from toolgate.govern.control import Control
-from toolgate.surfaces.rest.framework.request import parse_number
+from toolgate.surfaces.rest.framework.request import Parameter, RestCall, parse_number
 from toolgate.surfaces.rest.framework.response import Events, ResponseStream, RestResponse
-from toolgate.surfaces.rest.framework.routing import Parameter, RestCall
 
 T = TypeVar("T")
 

@@ -16,16 +16,16 @@ from toolgate.model.approvals import MAX_REASON, ApprovalState, CallApproval
 from toolgate.registry.records.server_bodies import StrictBody
 from toolgate.surfaces.http.parsing import parse_json
 from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
-from toolgate.surfaces.rest.framework.request import join_quoted, parse_choice, parse_model
-from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse
-from toolgate.surfaces.rest.framework.routing import (
-    ANYONE,
+from toolgate.surfaces.rest.framework.request import (
     BodySpec,
     Parameter,
     RestCall,
-    RestEndpoint,
+    join_quoted,
+    parse_model,
     validate_as,
 )
+from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse
+from toolgate.surfaces.rest.framework.routing import ANYONE, RestEndpoint, get, post
 
 
 class ApproveSent(StrictBody):
@@ -111,9 +111,14 @@ _STATES: Final[tuple[ApprovalState, ...]] = get_args(ApprovalState)
 STATE: Final = Parameter("state", f"Only those in this state: {join_quoted(_STATES)}.")
 
 
+# Its signature is over the very bytes, and nothing is said of them before that is checked.
+_SIGNED_BODY: Final[BodySpec[bytes]] = BodySpec(DecisionBody, bytes, is_raw=True)
+
+
+@get(_ALL, "viewer", "List the approvals of calls", ApprovalsAnswer, query=(STATE, *PAGING))
 async def show_approvals(control: Control, call: RestCall[None]) -> RestResponse:
     """The newest first: those that wait, and what became of others."""
-    page, state = parse_page(call.query), parse_choice(call.query, "state", _STATES)
+    page, state = parse_page(call), call.choice("state", _STATES)
     found = await list_approvals(
         control, call.caller, state=state, before=page.after or None, limit=page.limit + 1
     )
@@ -121,11 +126,20 @@ async def show_approvals(control: Control, call: RestCall[None]) -> RestResponse
     return RestResponse(ApprovalsAnswer(approvals=[show_approval(one) for one in shown], next_cursor=more))
 
 
+@get(_ONE, "viewer", "Read an approval", ApprovalShown, errors=(NotFound,))
 async def read_approval(control: Control, call: RestCall[None]) -> RestResponse:
     """What is asked, and how it stands."""
     return RestResponse(show_approval(await find_approval(control, call.caller, call.ids["approval_id"])))
 
 
+@post(
+    f"{_ONE}/approve",
+    "publisher",
+    "Approve a call",
+    ApprovalShown,
+    body=validate_as(ApproveSent, may_be_empty=True),
+    errors=(NotFound, Conflict),
+)
 async def approve(control: Control, call: RestCall[ApproveSent]) -> RestResponse:
     """Let the call be made, once, by whoever asked. Nobody approves a call of its own.
 
@@ -137,6 +151,14 @@ async def approve(control: Control, call: RestCall[ApproveSent]) -> RestResponse
     )
 
 
+@post(
+    f"{_ONE}/deny",
+    "publisher",
+    "Deny a call",
+    ApprovalShown,
+    body=validate_as(DenySent),
+    errors=(NotFound, Conflict),
+)
 async def deny(control: Control, call: RestCall[DenySent]) -> RestResponse:
     """Refuse the call. Whoever asked is told the reason when it calls again, and may ask anew after that."""
     decided = ApprovalDecision(is_approved=False, reason=call.body.reason)
@@ -145,6 +167,16 @@ async def deny(control: Control, call: RestCall[DenySent]) -> RestResponse:
     )
 
 
+@post(
+    f"{_ONE}/decision",
+    ANYONE,
+    "Decide on a call, as the receiver of the webhook",
+    ApprovalShown,
+    service=ApprovalWebhook,
+    body=_SIGNED_BODY,
+    headers=(Parameter(SIGNATURE, '`t=<seconds>,v1=<HMAC-SHA256 of "<seconds>.<body>", in hex>`.'),),
+    errors=(Unauthenticated, NotFound, Conflict),
+)
 async def decide_from_webhook(webhook: ApprovalWebhook, call: RestCall[bytes]) -> RestResponse:
     """What the receiver of the webhook says later on: for whoever can sign it, without a key.
 
@@ -161,61 +193,10 @@ async def decide_from_webhook(webhook: ApprovalWebhook, call: RestCall[bytes]) -
     return RestResponse(show_approval(await webhook.decide(approval_id, sent)))
 
 
-_APPROVE_BODY: Final[BodySpec[ApproveSent]] = BodySpec(
-    ApproveSent, validate_as(ApproveSent).parse, may_be_empty=True
-)
-# Its signature is over the very bytes, and nothing is said of them before that is checked.
-_SIGNED_BODY: Final[BodySpec[bytes]] = BodySpec(DecisionBody, bytes, is_raw=True)
-
 ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    RestEndpoint(
-        method="GET",
-        path=_ALL,
-        role="viewer",
-        summary="List the approvals of calls",
-        handler=show_approvals,
-        query=(STATE, *PAGING),
-        answer=ApprovalsAnswer,
-    ),
-    RestEndpoint(
-        method="GET",
-        path=_ONE,
-        role="viewer",
-        summary="Read an approval",
-        handler=read_approval,
-        answer=ApprovalShown,
-        errors=(NotFound,),
-    ),
-    RestEndpoint(
-        method="POST",
-        path=f"{_ONE}/approve",
-        role="publisher",
-        summary="Approve a call",
-        handler=approve,
-        body=_APPROVE_BODY,
-        answer=ApprovalShown,
-        errors=(NotFound, Conflict),
-    ),
-    RestEndpoint(
-        method="POST",
-        path=f"{_ONE}/deny",
-        role="publisher",
-        summary="Deny a call",
-        handler=deny,
-        body=validate_as(DenySent),
-        answer=ApprovalShown,
-        errors=(NotFound, Conflict),
-    ),
-    RestEndpoint(
-        method="POST",
-        path=f"{_ONE}/decision",
-        role=ANYONE,
-        summary="Decide on a call, as the receiver of the webhook",
-        handler=decide_from_webhook,
-        service=ApprovalWebhook,
-        body=_SIGNED_BODY,
-        headers=(Parameter(SIGNATURE, '`t=<seconds>,v1=<HMAC-SHA256 of "<seconds>.<body>", in hex>`.'),),
-        answer=ApprovalShown,
-        errors=(Unauthenticated, NotFound, Conflict),
-    ),
+    show_approvals,
+    read_approval,
+    approve,
+    deny,
+    decide_from_webhook,
 )

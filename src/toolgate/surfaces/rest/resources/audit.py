@@ -17,9 +17,9 @@ from toolgate.errors import InvalidRequest, NotFound, SessionLimit
 from toolgate.govern.audit import PAGE, EventTail, read_event
 from toolgate.govern.control import Control
 from toolgate.surfaces.rest.framework.paging import MAX_PAGE, parse_page
-from toolgate.surfaces.rest.framework.request import join_quoted, parse_choice
+from toolgate.surfaces.rest.framework.request import Parameter, RestCall, join_quoted
 from toolgate.surfaces.rest.framework.response import EVENTS, ResponseShape, RestResponse
-from toolgate.surfaces.rest.framework.routing import Parameter, RestCall, RestEndpoint
+from toolgate.surfaces.rest.framework.routing import RestEndpoint, get
 from toolgate.surfaces.rest.framework.streams import (
     LAST_EVENT_ID,
     encode_named_event,
@@ -318,8 +318,7 @@ FILTERS: Final = (
     Parameter("task", "Only events of this task."),
     Parameter("server", "Only events of this server."),
     Parameter(
-        "tool",
-        "Only events of this tool, without its server's name. Unknown ones: as they were called.",
+        "tool", "Only events of this tool, without its server's name. Unknown ones: as they were called."
     ),
     Parameter("code", "Only events with this error code. Empty: those without one, as with all of these."),
     Parameter("session", "Only events of this session or run."),
@@ -347,19 +346,27 @@ def parse_exact_filters(call: RestCall[None]) -> Mapping[str, str]:
     """What of events a query names, by column, or InvalidRequest with what is allowed."""
     equals = {column: call.query[name] for name, column in _COLUMNS.items() if name in call.query}
     for name, among in _CHOICES.items():
-        parse_choice(call.query, name, among)
+        call.choice(name, among)
     if any(len(value) > MAX_KEY_CHARS for value in equals.values()):
         raise InvalidRequest(f"nothing is looked up by more than {MAX_KEY_CHARS} characters")
     return equals
 
 
+@get(
+    "/admin/api/audit",
+    "viewer",
+    "List what happened",
+    AuditAnswer,
+    query=(*FILTERS, *_PAGING),
+    errors=(NotFound,),
+)
 async def list_events(control: Control, call: RestCall[None]) -> RestResponse:
     """The newest events first: calls, denials, offered scopes, changes, refused credentials, runs,
     approvals, processes.
 
     Each filter narrows. Of nodes, what they have told so far is shown, in its place by time.
     """
-    page = parse_page({"limit": str(PAGE), **call.query})
+    page = parse_page(call, default=PAGE)
     before = _parse_place(page.after) if page.after else None
     found = await control.audit_index.page(parse_filter(call), before=before, limit=page.limit + 1)
     shown, more = page.first(found, _format_place)
@@ -377,6 +384,13 @@ def _parse_place(name: str) -> EventPosition:
     return EventPosition(int(found[1]), int(found[2]))
 
 
+@get(
+    "/admin/api/audit/{event_id}",
+    "viewer",
+    "Read one event and its story",
+    AuditStoryAnswer,
+    errors=(NotFound,),
+)
 async def show_story(control: Control, call: RestCall[None]) -> RestResponse:
     """One event whole, and around it the others of its session, run, request or approval, in order."""
     story = await read_event(control, call.ids["event_id"])
@@ -385,6 +399,15 @@ async def show_story(control: Control, call: RestCall[None]) -> RestResponse:
     )
 
 
+@get(
+    "/admin/api/audit/events",
+    "viewer",
+    "Follow what happens",
+    EVENTS,
+    query=FILTERS,
+    headers=(LAST_EVENT_ID,),
+    errors=(NotFound, SessionLimit),
+)
 async def follow_events(control: Control, call: RestCall[None]) -> RestResponse:
     """Events as they come in, with the filters of the list.
 
@@ -403,35 +426,4 @@ def _encode_events(new: Sequence[IndexedEvent]) -> bytes:
     return b"".join(encode_named_event("event", show_event(kept), kept.position) for kept in new)
 
 
-ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    RestEndpoint(
-        method="GET",
-        path="/admin/api/audit",
-        role="viewer",
-        summary="List what happened",
-        handler=list_events,
-        query=(*FILTERS, *_PAGING),
-        answer=AuditAnswer,
-        errors=(NotFound,),
-    ),
-    RestEndpoint(
-        method="GET",
-        path="/admin/api/audit/events",
-        role="viewer",
-        summary="Follow what happens",
-        handler=follow_events,
-        query=FILTERS,
-        headers=(LAST_EVENT_ID,),
-        answer=EVENTS,
-        errors=(NotFound, SessionLimit),
-    ),
-    RestEndpoint(
-        method="GET",
-        path="/admin/api/audit/{event_id}",
-        role="viewer",
-        summary="Read one event and its story",
-        handler=show_story,
-        answer=AuditStoryAnswer,
-        errors=(NotFound,),
-    ),
-)
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (list_events, follow_events, show_story)

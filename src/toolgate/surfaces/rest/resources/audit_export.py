@@ -17,9 +17,9 @@ from toolgate.errors import NotFound
 from toolgate.govern.audit import MAX_EXPORT, export_pages
 from toolgate.govern.control import Control
 from toolgate.model.json_text import encode_json
-from toolgate.surfaces.rest.framework.request import parse_choice
+from toolgate.surfaces.rest.framework.request import Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import Events, ResponseStream, RestResponse
-from toolgate.surfaces.rest.framework.routing import Parameter, RestCall, RestEndpoint
+from toolgate.surfaces.rest.framework.routing import RestEndpoint, get
 from toolgate.surfaces.rest.resources.audit import COLUMNS, FILTERS, AuditShown, parse_filter, show_event
 
 CSV: Final = "text/csv; charset=utf-8"
@@ -74,12 +74,21 @@ FORMATS: Final[Mapping[str, ExportFormat]] = {
 }
 
 
+@get(
+    "/admin/api/audit/export",
+    "viewer",
+    "Export what happened",
+    JSON_LINES,
+    query=(Parameter("format", "`csv` or `jsonl`, the default."), *FILTERS),
+    also=(CSV,),
+    errors=(NotFound,),
+)
 async def export_events(control: Control, call: RestCall[None]) -> RestResponse:
     """The events of these filters as a file, the newest first, 100,000 at most.
 
     Where it stops at that, the last line says so: set `until` to the last `at_ms` for those before them.
     """
-    chosen = FORMATS[parse_choice(call.query, "format", tuple(FORMATS)) or "jsonl"]
+    chosen = FORMATS[call.choice("format", tuple(FORMATS)) or "jsonl"]
     events = _encode_pages(export_pages(control, parse_filter(call), most=MAX_EXPORT), chosen)
     disposition = f'attachment; filename="{chosen.name}"'
     return RestResponse(
@@ -99,16 +108,4 @@ async def _encode_pages(pages: AsyncGenerator[Sequence[IndexedEvent], None], cho
         yield chosen.foot
 
 
-ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    RestEndpoint(
-        method="GET",
-        path="/admin/api/audit/export",
-        role="viewer",
-        summary="Export what happened",
-        handler=export_events,
-        query=(Parameter("format", "`csv` or `jsonl`, the default."), *FILTERS),
-        answer=JSON_LINES,
-        also=(CSV,),
-        errors=(NotFound,),
-    ),
-)
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (export_events,)

@@ -6,8 +6,9 @@ from toolgate.errors import NotFound, StorageFailed
 from toolgate.govern.changes.commit import audit_change
 from toolgate.govern.changes.permissions import check_unbounded
 from toolgate.govern.control import Control
-from toolgate.surfaces.rest.framework.response import NoBody, ResponseShape, RestResponse, Revision
-from toolgate.surfaces.rest.framework.routing import NO_BODY, RestCall, RestEndpoint
+from toolgate.surfaces.rest.framework.request import NO_BODY, NoBody, RestCall
+from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse, Revision
+from toolgate.surfaces.rest.framework.routing import RestEndpoint, get, post
 
 
 class BackupAnswer(ResponseShape, frozen=True, kw_only=True):
@@ -20,6 +21,15 @@ class BackupAnswer(ResponseShape, frozen=True, kw_only=True):
     records: int
 
 
+@post(
+    "/admin/api/backup",
+    "admin",
+    "Write a backup",
+    BackupAnswer,
+    body=NO_BODY,
+    statuses=(201,),
+    errors=(NotFound, StorageFailed),
+)
 async def make_backup(control: Control, call: RestCall[NoBody]) -> RestResponse:
     """Write everything the registry holds into a new file in the gateway's data directory.
 
@@ -40,30 +50,10 @@ class DataDirectoryAnswer(ResponseShape, frozen=True, kw_only=True):
     """On the gateway's own machine."""
 
 
+@get("/admin/api/data-directory", "admin", "Show the data directory", DataDirectoryAnswer, errors=(NotFound,))
 async def show_data_directory(control: Control, _call: RestCall[None]) -> RestResponse:
     """The directory that holds the audit log, packages and, without a database, the registry."""
     return RestResponse(DataDirectoryAnswer(path=str(control.data_dir.resolve())))
 
 
-ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    RestEndpoint(
-        method="POST",
-        path="/admin/api/backup",
-        role="admin",
-        summary="Write a backup",
-        handler=make_backup,
-        body=NO_BODY,
-        answer=BackupAnswer,
-        statuses=(201,),
-        errors=(NotFound, StorageFailed),
-    ),
-    RestEndpoint(
-        method="GET",
-        path="/admin/api/data-directory",
-        role="admin",
-        summary="Show the data directory",
-        handler=show_data_directory,
-        answer=DataDirectoryAnswer,
-        errors=(NotFound,),
-    ),
-)
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (make_backup, show_data_directory)

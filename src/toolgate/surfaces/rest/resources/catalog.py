@@ -31,8 +31,9 @@ from toolgate.govern.changes.permissions import check_unbounded
 from toolgate.govern.control import Control
 from toolgate.model.packages import CatalogRow, SchemaVersion, Source
 from toolgate.surfaces.rest.framework.paging import MAX_PAGE, PAGING, encode_cursor, parse_page
+from toolgate.surfaces.rest.framework.request import NO_BODY, Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse
-from toolgate.surfaces.rest.framework.routing import NO_BODY, Parameter, RestCall, RestEndpoint
+from toolgate.surfaces.rest.framework.routing import RestEndpoint, get, post
 
 
 class CategoryShown(ResponseShape, frozen=True, kw_only=True):
@@ -193,6 +194,25 @@ FOUND: Final = 20
 BATCH: Final = 20
 
 
+_SEARCH: Final = (
+    Parameter("q", f"What the tool should do, in any language: up to {MAX_QUERY_CHARS} characters."),
+    Parameter("category", "Only tools of the category with this name."),
+    Parameter("tag", "Only tools of packages with this tag."),
+    Parameter("server", "Only tools of this package or server."),
+    Parameter("readOnly", "Only tools that say of themselves that they change nothing.", form="flag"),
+    Parameter("limit", f"How many at most: 1 to {MAX_PAGE}, {FOUND} unless said otherwise.", form="number"),
+    Parameter("cursor", f"The `next_cursor` of the page before. At most {MAX_FOUND} can be looked at."),
+)
+
+
+@get(
+    "/api/catalog",
+    "agent",
+    "List the categories of the catalog",
+    CategoriesAnswer,
+    query=PAGING,
+    errors=(NotFound,),
+)
 async def show_categories(control: Control, call: RestCall[None]) -> RestResponse:
     """Every category with something in it that the caller can reach, and how much.
 
@@ -200,7 +220,7 @@ async def show_categories(control: Control, call: RestCall[None]) -> RestRespons
     category `search` is `~search`.
     """
     found = list_categories(await find_visible(control, call.caller))
-    page, next_cursor = parse_page(call.query).cut(found, lambda one: one.id)
+    page, next_cursor = parse_page(call).cut(found, lambda one: one.id)
     shown = [
         CategoryShown(id=one.id, name=one.name, packageCount=one.packages, toolCount=one.tools)
         for one in page
@@ -208,23 +228,47 @@ async def show_categories(control: Control, call: RestCall[None]) -> RestRespons
     return RestResponse(CategoriesAnswer(categories=shown, next_cursor=next_cursor))
 
 
+@get(
+    "/api/catalog/{category}",
+    "agent",
+    "List the packages of a category",
+    CatalogPackagesAnswer,
+    query=PAGING,
+    errors=(NotFound,),
+)
 async def show_category(control: Control, call: RestCall[None]) -> RestResponse:
     """The packages of a category, and the servers without one, as far as the caller can reach them."""
     found = list_packages(control, await find_visible(control, call.caller), call.ids["category"])
-    page, next_cursor = parse_page(call.query).cut(found, lambda one: one.package_id)
+    page, next_cursor = parse_page(call).cut(found, lambda one: one.package_id)
     return RestResponse(
         CatalogPackagesAnswer(packages=list(map(_show_package, page)), next_cursor=next_cursor)
     )
 
 
+@get(
+    "/api/catalog/{package}/tools",
+    "agent",
+    "List the tools of a package",
+    CatalogToolsAnswer,
+    query=PAGING,
+    errors=(NotFound,),
+)
 async def show_tools(control: Control, call: RestCall[None]) -> RestResponse:
     """The tools of a package that the caller can reach, with their whole schemas."""
     package = read_package(control, await find_visible(control, call.caller), call.ids["package"])
-    page = parse_page(call.query)
+    page = parse_page(call)
     rows, next_cursor = page.cut(package.rows, lambda row: row.tool_name, bytes_of=_measure_row)
     return RestResponse({"tools": list(map(_show_tool, rows)), "next_cursor": next_cursor})
 
 
+@get(
+    "/api/catalog/search",
+    "agent",
+    "Search the catalog",
+    CatalogSearchAnswer,
+    query=_SEARCH,
+    errors=(NotFound,),
+)
 async def search_tools(control: Control, call: RestCall[None]) -> RestResponse:
     """Tools that suit the words, among those that the caller can reach; without words, all by name."""
     query = call.query
@@ -237,7 +281,7 @@ async def search_tools(control: Control, call: RestCall[None]) -> RestResponse:
         server=query.get("server", ""),
         is_read_only=call.flag("readOnly"),
     )
-    page = parse_page({"limit": str(FOUND), **query})
+    page = parse_page(call, default=FOUND)
     found = await search_catalog(control, await find_visible(control, call.caller), wanted)
     # By place: a ranking has no other order.
     placed = list(enumerate(found))
@@ -251,6 +295,17 @@ async def search_tools(control: Control, call: RestCall[None]) -> RestResponse:
     )
 
 
+@get(
+    "/api/v1/catalog/quality",
+    "agent",
+    "Show the quality of the catalog",
+    CatalogQualityAnswer,
+    query=(
+        Parameter("dependent", "Only packages that depend on the summary fallback.", form="flag"),
+        *PAGING,
+    ),
+    errors=(NotFound,),
+)
 async def show_quality(control: Control, call: RestCall[None]) -> RestResponse:
     """How many rows of the catalog have full definitions, and which packages depend on the summary fallback.
 
@@ -259,7 +314,7 @@ async def show_quality(control: Control, call: RestCall[None]) -> RestResponse:
     """
     view = await read_quality(control, call.caller)
     listed = view.dependent if call.flag("dependent") else view.packages
-    page, next_cursor = parse_page(call.query).cut(listed, lambda one: one.package_id)
+    page, next_cursor = parse_page(call).cut(listed, lambda one: one.package_id)
     return RestResponse(
         CatalogQualityAnswer(
             total=QualityShown(**_count_rows(view.total)),
@@ -286,6 +341,18 @@ def _count_rows(quality: RowQuality) -> dict[str, int]:
     return {name: getattr(quality, name) for name in QualityShown.__struct_fields__}
 
 
+@post(
+    "/admin/api/catalog/backfill",
+    "admin",
+    "Fill the catalog",
+    BackfillAnswer,
+    body=NO_BODY,
+    query=(
+        Parameter("limit", f"Packages in this batch: 1 to {MAX_BATCH}, {BATCH} unless said.", form="number"),
+        Parameter("cursor", "The `next_cursor` of the batch before."),
+    ),
+    errors=(NotFound, StorageFailed),
+)
 async def run_backfill(control: Control, call: RestCall[Any]) -> RestResponse:
     """Make the rows of the next packages, as far as they are not made of what there is.
 
@@ -293,7 +360,7 @@ async def run_backfill(control: Control, call: RestCall[Any]) -> RestResponse:
     taken up by beginning again: what is done is passed over.
     """
     check_unbounded(call.caller, "the catalog is for all callers")
-    page = parse_page({"limit": str(BATCH), **call.query})
+    page = parse_page(call, default=BATCH)
     done = await backfill_catalog(control, after=page.after, limit=min(page.limit, MAX_BATCH))
     return RestResponse(
         BackfillAnswer(
@@ -348,84 +415,11 @@ def _measure_row(row: CatalogRow) -> int:
     return len(row.input_schema) + len(row.output_schema or b"") + len(row.description)
 
 
-_SEARCH: Final = (
-    Parameter("q", f"What the tool should do, in any language: up to {MAX_QUERY_CHARS} characters."),
-    Parameter("category", "Only tools of the category with this name."),
-    Parameter("tag", "Only tools of packages with this tag."),
-    Parameter("server", "Only tools of this package or server."),
-    Parameter("readOnly", "Only tools that say of themselves that they change nothing.", form="flag"),
-    Parameter("limit", f"How many at most: 1 to {MAX_PAGE}, {FOUND} unless said otherwise.", form="number"),
-    Parameter("cursor", f"The `next_cursor` of the page before. At most {MAX_FOUND} can be looked at."),
-)
-
 ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    RestEndpoint(
-        method="GET",
-        path="/api/catalog",
-        role="agent",
-        summary="List the categories of the catalog",
-        handler=show_categories,
-        query=PAGING,
-        answer=CategoriesAnswer,
-        errors=(NotFound,),
-    ),
-    RestEndpoint(
-        method="GET",
-        path="/api/catalog/search",
-        role="agent",
-        summary="Search the catalog",
-        handler=search_tools,
-        query=_SEARCH,
-        answer=CatalogSearchAnswer,
-        errors=(NotFound,),
-    ),
-    RestEndpoint(
-        method="GET",
-        path="/api/catalog/{category}",
-        role="agent",
-        summary="List the packages of a category",
-        handler=show_category,
-        query=PAGING,
-        answer=CatalogPackagesAnswer,
-        errors=(NotFound,),
-    ),
-    RestEndpoint(
-        method="GET",
-        path="/api/catalog/{package}/tools",
-        role="agent",
-        summary="List the tools of a package",
-        handler=show_tools,
-        query=PAGING,
-        answer=CatalogToolsAnswer,
-        errors=(NotFound,),
-    ),
-    RestEndpoint(
-        method="GET",
-        path="/api/v1/catalog/quality",
-        role="agent",
-        summary="Show the quality of the catalog",
-        handler=show_quality,
-        query=(
-            Parameter("dependent", "Only packages that depend on the summary fallback.", form="flag"),
-            *PAGING,
-        ),
-        answer=CatalogQualityAnswer,
-        errors=(NotFound,),
-    ),
-    RestEndpoint(
-        method="POST",
-        path="/admin/api/catalog/backfill",
-        role="admin",
-        summary="Fill the catalog",
-        handler=run_backfill,
-        body=NO_BODY,
-        query=(
-            Parameter(
-                "limit", f"Packages in this batch: 1 to {MAX_BATCH}, {BATCH} unless said.", form="number"
-            ),
-            Parameter("cursor", "The `next_cursor` of the batch before."),
-        ),
-        answer=BackfillAnswer,
-        errors=(NotFound, StorageFailed),
-    ),
+    show_categories,
+    search_tools,
+    show_category,
+    show_tools,
+    show_quality,
+    run_backfill,
 )

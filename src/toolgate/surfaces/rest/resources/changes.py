@@ -15,8 +15,9 @@ from toolgate.govern.control import Control
 from toolgate.model.principals import Principal
 from toolgate.registry.records.codec import parse_id
 from toolgate.registry.records.transaction import RecordKey
+from toolgate.surfaces.rest.framework.request import PLAN_HEADER, RestCall, validate_as
 from toolgate.surfaces.rest.framework.response import RestResponse
-from toolgate.surfaces.rest.framework.routing import PLAN_HEADER, RestCall, RestEndpoint, validate_as
+from toolgate.surfaces.rest.framework.routing import RestEndpoint, post
 from toolgate.surfaces.rest.resources.change_shapes import (
     ApplyAnswer,
     ApplySent,
@@ -29,6 +30,14 @@ from toolgate.surfaces.rest.resources.change_shapes import (
 from toolgate.surfaces.rest.resources.collection import WRITE_ERRORS
 
 
+@post(
+    "/admin/api/plan",
+    "viewer",
+    "Show what changes would do",
+    PlanAnswer,
+    body=validate_as(PlanSent),
+    errors=(InvalidRecord, NotFound, Compacted),
+)
 async def plan_changes(control: Control, call: RestCall[PlanSent]) -> RestResponse:
     """What changes of records would do to each task: written, taken back or, with a null body, deleted.
 
@@ -59,6 +68,15 @@ async def _parse_plan_drafts(control: Control, actor: Principal, sent: PlanSent)
     return [PendingChange(kind=sent.kind, id=record_id, sent=sent.body)]
 
 
+@post(
+    "/admin/api/apply",
+    "publisher",
+    "Make several changes at once",
+    ApplyAnswer,
+    body=validate_as(ApplySent),
+    headers=(PLAN_HEADER,),
+    errors=WRITE_ERRORS,
+)
 async def apply_changes(control: Control, call: RestCall[ApplySent]) -> RestResponse:
     """Make records what they shall be: all of them or none, and nothing where everything is so already."""
     sent = call.body
@@ -80,26 +98,4 @@ def _parse_drafts(changes: Iterable[ChangeSent]) -> list[PendingChange]:
     ]
 
 
-ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    RestEndpoint(
-        method="POST",
-        path="/admin/api/plan",
-        role="viewer",
-        summary="Show what changes would do",
-        handler=plan_changes,
-        body=validate_as(PlanSent),
-        answer=PlanAnswer,
-        errors=(InvalidRecord, NotFound, Compacted),
-    ),
-    RestEndpoint(
-        method="POST",
-        path="/admin/api/apply",
-        role="publisher",
-        summary="Make several changes at once",
-        handler=apply_changes,
-        body=validate_as(ApplySent),
-        headers=(PLAN_HEADER,),
-        answer=ApplyAnswer,
-        errors=WRITE_ERRORS,
-    ),
-)
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (plan_changes, apply_changes)

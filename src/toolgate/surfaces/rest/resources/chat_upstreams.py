@@ -16,8 +16,9 @@ from toolgate.policy.patterns import matches_glob
 from toolgate.redaction.records import redact_text
 from toolgate.registry.records.chat_bodies import ChatUpstreamBody
 from toolgate.registry.records.fields import UpstreamId
+from toolgate.surfaces.rest.framework.request import PLAN_HEADER, RestCall, accept_as
 from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse, Revision
-from toolgate.surfaces.rest.framework.routing import PLAN_HEADER, RestCall, RestEndpoint, accept_as
+from toolgate.surfaces.rest.framework.routing import RestEndpoint, post
 from toolgate.surfaces.rest.resources.collection import RecordCollection, collection_endpoints
 from toolgate.surfaces.rest.resources.record_shapes import ID, Digest, Ignored, NextCursor
 from toolgate.surfaces.rest.resources.trials import resolve_trial_record
@@ -86,6 +87,15 @@ CHAT_UPSTREAMS: Final = RecordCollection(
 )
 
 
+@post(
+    f"{CHAT_UPSTREAMS.path}/{{upstream_id}}/test",
+    "admin",
+    "Try a chat upstream",
+    ChatTrialAnswer,
+    body=accept_as(ChatUpstreamSent, may_be_empty=True),
+    headers=(PLAN_HEADER,),
+    errors=(NotFound, InvalidRecord, PlanRequired, PlanOutdated),
+)
 async def try_upstream(control: Control, call: RestCall[Mapping[str, Any]]) -> RestResponse:
     """Ask a chat upstream once for its models, beside the connections in use; no model is asked anything.
 
@@ -112,17 +122,4 @@ async def try_upstream(control: Control, call: RestCall[Mapping[str, Any]]) -> R
     )
 
 
-ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    *collection_endpoints(CHAT_UPSTREAMS),
-    RestEndpoint(
-        method="POST",
-        path=f"{CHAT_UPSTREAMS.path}/{{upstream_id}}/test",
-        role="admin",
-        summary="Try a chat upstream",
-        handler=try_upstream,
-        body=accept_as(ChatUpstreamSent, may_be_empty=True),
-        headers=(PLAN_HEADER,),
-        answer=ChatTrialAnswer,
-        errors=(NotFound, InvalidRecord, PlanRequired, PlanOutdated),
-    ),
-)
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (*collection_endpoints(CHAT_UPSTREAMS), try_upstream)

@@ -39,16 +39,9 @@ from toolgate.model.revisions import Kind, StoredRecord, describe_kind
 from toolgate.registry.records.codec import ID_FIELDS
 from toolgate.registry.records.transaction import RecordKey
 from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
-from toolgate.surfaces.rest.framework.request import parse_count
+from toolgate.surfaces.rest.framework.request import PLAN_HEADER, Parameter, RestCall, accept_as, validate_as
 from toolgate.surfaces.rest.framework.response import RestResponse
-from toolgate.surfaces.rest.framework.routing import (
-    PLAN_HEADER,
-    Parameter,
-    RestCall,
-    RestEndpoint,
-    accept_as,
-    validate_as,
-)
+from toolgate.surfaces.rest.framework.routing import RestEndpoint, get
 from toolgate.surfaces.rest.resources.change_shapes import (
     DiffAnswer,
     EntryShown,
@@ -73,7 +66,7 @@ class RecordHistory:
 
     async def history(self, control: Control, call: RestCall[None]) -> RestResponse:
         """The changes of the record, newest first: who made each, when, and in which fields."""
-        limit = parse_count(call.query, "limit", unless=ENTRIES, most=MAX_HISTORY)
+        limit = call.count("limit", default=ENTRIES, most=MAX_HISTORY)
         revision = control.store.revision
         record_id = call.ids[self.id_field]
         entries = await read_history(control, self.kind, record_id, limit=limit)
@@ -103,35 +96,31 @@ def _show_entry(entry: HistoryEntry) -> EntryShown:
 
 def history_endpoint(past: RecordHistory, one: str) -> RestEndpoint[Any]:
     """The row for the history of the record whose path is `one`."""
-    return RestEndpoint(
-        method="GET",
-        path=f"{one}/history",
-        role="viewer",
-        summary=f"Show what changed a {describe_kind(past.kind)}",
-        handler=past.history,
+    return get(
+        f"{one}/history",
+        "viewer",
+        f"Show what changed a {describe_kind(past.kind)}",
+        HistoryAnswer,
         query=(
             Parameter("limit", f"How many at most: 1 to {MAX_HISTORY}, {ENTRIES} by default.", form="number"),
         ),
-        answer=HistoryAnswer,
         errors=(NotFound,),
-    )
+    )(past.history)
 
 
 def diff_endpoint(past: RecordHistory, one: str) -> RestEndpoint[Any]:
     """The row for the differences of the record whose path is `one`."""
-    return RestEndpoint(
-        method="GET",
-        path=f"{one}/diff",
-        role="viewer",
-        summary=f"Compare two revisions of a {describe_kind(past.kind)}",
-        handler=past.diff,
+    return get(
+        f"{one}/diff",
+        "viewer",
+        f"Compare two revisions of a {describe_kind(past.kind)}",
+        DiffAnswer,
         query=(
             Parameter("since", "The revision of the registry to compare with.", form="number"),
             Parameter("upto", "The revision to compare it to. Without it, now.", form="number"),
         ),
-        answer=DiffAnswer,
         errors=(NotFound, Compacted),
-    )
+    )(past.diff)
 
 
 RecordBody = Mapping[str, Any]
@@ -175,7 +164,7 @@ class RecordCollection:
 
     async def list(self, control: Control, call: RestCall[None]) -> RestResponse:
         """The records, sorted by id, page by page; each page is of one revision. Secrets are masked."""
-        page = parse_page(call.query)
+        page = parse_page(call)
         listing = await control.store.list(self.kind)
         kept = [stored for stored in listing.records if self.matches_query(call.query, stored)]
         records, next_cursor = page.cut(kept, lambda stored: stored.id)
@@ -266,27 +255,13 @@ def collection_endpoints(collection: RecordCollection) -> tuple[RestEndpoint[Any
         errors=WRITE_ERRORS,
     )
     return (
-        RestEndpoint(
-            method="GET",
-            path=every,
-            role="viewer",
-            summary=f"List the {name}s",
-            handler=collection.list,
-            query=(*PAGING, *collection.query),
-            answer=collection.listed,
+        get(every, "viewer", f"List the {name}s", collection.listed, query=(*PAGING, *collection.query))(
+            collection.list
         ),
         replace(
             put, method="POST", path=every, summary=f"Create or replace a {name}", handler=collection.post
         ),
-        RestEndpoint(
-            method="GET",
-            path=one,
-            role="viewer",
-            summary=f"Read a {name}",
-            handler=collection.read,
-            answer=collection.shown,
-            errors=(NotFound,),
-        ),
+        get(one, "viewer", f"Read a {name}", collection.shown, errors=(NotFound,))(collection.read),
         put,
         writes(
             method="DELETE",

@@ -5,13 +5,24 @@ from typing import Any, Final
 from toolgate.errors import Conflict, InvalidRecord, NotFound, StorageFailed
 from toolgate.govern.changes.permissions import check_unbounded
 from toolgate.registry.files.reload import DirectoryLoader
-from toolgate.surfaces.rest.framework.response import NoBody, RestResponse
-from toolgate.surfaces.rest.framework.routing import NO_BODY, Parameter, RestCall, RestEndpoint
+from toolgate.surfaces.rest.framework.request import NO_BODY, NoBody, Parameter, RestCall
+from toolgate.surfaces.rest.framework.response import RestResponse
+from toolgate.surfaces.rest.framework.routing import RestEndpoint, post
 from toolgate.surfaces.rest.resources.record_shapes import ReloadAnswer
 
 _SIGNS: Final = {"added": "+", "changed": "~", "removed": "-"}
 
 
+@post(
+    "/admin/api/registry/reload",
+    "admin",
+    "Read the server files again",
+    ReloadAnswer,
+    service=DirectoryLoader,
+    body=NO_BODY,
+    query=(Parameter("dry_run", "`true`: say what would change, and change nothing.", form="flag"),),
+    errors=(NotFound, InvalidRecord, Conflict, StorageFailed),
+)
 async def reload_directory(loader: DirectoryLoader, call: RestCall[NoBody]) -> RestResponse:
     """Make the registry agree with the directory of server files, or, in a dry run, only say how."""
     check_unbounded(call.caller, "the directory holds servers of all callers")
@@ -27,17 +38,4 @@ async def reload_directory(loader: DirectoryLoader, call: RestCall[NoBody]) -> R
     )
 
 
-ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    RestEndpoint(
-        method="POST",
-        path="/admin/api/registry/reload",
-        role="admin",
-        summary="Read the server files again",
-        handler=reload_directory,
-        service=DirectoryLoader,
-        body=NO_BODY,
-        query=(Parameter("dry_run", "`true`: say what would change, and change nothing.", form="flag"),),
-        answer=ReloadAnswer,
-        errors=(NotFound, InvalidRecord, Conflict, StorageFailed),
-    ),
-)
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (reload_directory,)

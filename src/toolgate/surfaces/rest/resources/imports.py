@@ -22,9 +22,10 @@ from toolgate.registry.interchange.imports import ImportFormat, ImportResult, pa
 from toolgate.registry.records.codec import parse_id
 from toolgate.registry.records.fields import Patterns, ServerId
 from toolgate.registry.records.server_bodies import StrictBody
-from toolgate.surfaces.rest.framework.request import FormField
+from toolgate.surfaces.rest.framework.forms import FormField
+from toolgate.surfaces.rest.framework.request import PLAN_HEADER, RestCall, validate_as
 from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse, Revision
-from toolgate.surfaces.rest.framework.routing import PLAN_HEADER, RestCall, RestEndpoint, validate_as
+from toolgate.surfaces.rest.framework.routing import RestEndpoint, post
 from toolgate.surfaces.rest.resources.change_shapes import (
     MAX_CHANGES,
     ChangeShown,
@@ -83,6 +84,31 @@ class ImportAnswer(ResponseShape, frozen=True, kw_only=True):
     """Of a dry run: what it would do to each task."""
 
 
+def _read_form(parts: Sequence[FormField]) -> dict[str, Any]:
+    """The members of ImportSent that a form stands for, or InvalidRequest."""
+    sent: dict[str, Any] = {}
+    for name, text in parts:
+        member = "content" if name == "file" else name
+        if member in _FORM_LISTS:
+            sent.setdefault(member, []).append(text)
+        elif member in sent:
+            raise InvalidRequest(
+                f"duplicate part `{ascii(name[:80])[1:-1]}`", hint="send one file in one request"
+            )
+        else:
+            sent[member] = _FORM_FLAGS.get(text, text) if member in _FORM_FLAGGED else text
+    return sent
+
+
+@post(
+    f"{SERVERS.path}/import",
+    "admin",
+    "Import servers of another program",
+    ImportAnswer,
+    body=replace(validate_as(ImportSent), parse_form_fields=_read_form),
+    headers=(PLAN_HEADER,),
+    errors=WRITE_ERRORS,
+)
 async def import_servers(control: Control, call: RestCall[ImportSent]) -> RestResponse:
     """Store the servers that a file of another program defines. What is allowed of a known one stays so.
 
@@ -103,22 +129,6 @@ async def import_servers(control: Control, call: RestCall[ImportSent]) -> RestRe
     warnings = [*await collect_warnings(served, edits), *_warn_of_denied(edits)]
     plan = await show_plan(await plan_edits(control, edits), revision=listing.revision, warnings=warnings)
     return RestResponse(_show_import(found, listing.revision, plan.changes, warnings=warnings, effect=plan))
-
-
-def _read_form(parts: Sequence[FormField]) -> dict[str, Any]:
-    """The members of ImportSent that a form stands for, or InvalidRequest."""
-    sent: dict[str, Any] = {}
-    for name, text in parts:
-        member = "content" if name == "file" else name
-        if member in _FORM_LISTS:
-            sent.setdefault(member, []).append(text)
-        elif member in sent:
-            raise InvalidRequest(
-                f"duplicate part `{ascii(name[:80])[1:-1]}`", hint="send one file in one request"
-            )
-        else:
-            sent[member] = _FORM_FLAGS.get(text, text) if member in _FORM_FLAGGED else text
-    return sent
 
 
 async def _select_drafts(
@@ -176,16 +186,4 @@ def _show_import(
     )
 
 
-ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    RestEndpoint(
-        method="POST",
-        path=f"{SERVERS.path}/import",
-        role="admin",
-        summary="Import servers of another program",
-        handler=import_servers,
-        body=replace(validate_as(ImportSent), parse_form_fields=_read_form),
-        headers=(PLAN_HEADER,),
-        answer=ImportAnswer,
-        errors=WRITE_ERRORS,
-    ),
-)
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (import_servers,)

@@ -15,8 +15,9 @@ from toolgate.govern.integrations import (
 from toolgate.model.principals import IntegrationState
 from toolgate.registry.records.server_bodies import StrictBody
 from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
+from toolgate.surfaces.rest.framework.request import RestCall, validate_as
 from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse, Revision
-from toolgate.surfaces.rest.framework.routing import RestCall, RestEndpoint, validate_as
+from toolgate.surfaces.rest.framework.routing import RestEndpoint, delete, get, put
 from toolgate.surfaces.rest.resources.record_shapes import Deleted, NextCursor
 
 _OWN: Final = "/api/v1/me/integrations"
@@ -82,11 +83,12 @@ class ChoicesAnswer(ResponseShape, frozen=True, kw_only=True):
     next_cursor: NextCursor
 
 
+@get(_OWN, "agent", "List your integrations", IntegrationsAnswer, query=PAGING)
 async def show_integrations(control: Control, call: RestCall[None]) -> RestResponse:
     """Every server within your key's ceiling, and how much of it you have switched on."""
     revision = control.gateway.snapshot.revision
     found = await list_integrations(control, call.caller)
-    shown, more = parse_page(call.query).cut(found, lambda one: one.server_id)
+    shown, more = parse_page(call).cut(found, lambda one: one.server_id)
     return RestResponse(
         IntegrationsAnswer(
             revision=revision,
@@ -97,6 +99,14 @@ async def show_integrations(control: Control, call: RestCall[None]) -> RestRespo
     )
 
 
+@put(
+    f"{_OWN}/{{server_id}}",
+    "agent",
+    "Switch an integration on or off for yourself",
+    IntegrationSwitched,
+    body=validate_as(IntegrationSent),
+    errors=(InvalidRecord, NotFound, Conflict, TooManyAttempts, StorageFailed),
+)
 async def put_integration(control: Control, call: RestCall[IntegrationSent]) -> RestResponse:
     """Switch a server on or off for yourself: in every session, chat and run with your key, from now on.
 
@@ -108,15 +118,23 @@ async def put_integration(control: Control, call: RestCall[IntegrationSent]) -> 
     )
 
 
+@delete(
+    f"{_OWN}/{{server_id}}",
+    "agent",
+    "Reset an integration to the default of your key",
+    Deleted,
+    errors=(NotFound, Conflict, TooManyAttempts, StorageFailed),
+)
 async def unset_integration(control: Control, call: RestCall[None]) -> RestResponse:
     """Have of a server what your key gives before you choose."""
     revision = await reset_integration(control, call.caller, call.ids["server_id"])
     return RestResponse(Deleted(revision=revision, warnings=[]))
 
 
+@get(_ALL, "admin", "List what callers have chosen for themselves", ChoicesAnswer, query=PAGING)
 async def show_choices(control: Control, call: RestCall[None]) -> RestResponse:
     """What all callers have chosen for themselves."""
-    shown, more = parse_page(call.query).cut(await list_choices(control, call.caller), lambda one: one.id)
+    shown, more = parse_page(call).cut(await list_choices(control, call.caller), lambda one: one.id)
     choices = [
         ChoiceShown(
             choice_id=one.id,
@@ -130,6 +148,13 @@ async def show_choices(control: Control, call: RestCall[None]) -> RestResponse:
     return RestResponse(ChoicesAnswer(choices=choices, next_cursor=more))
 
 
+@delete(
+    f"{_ALL}/{{choice_id}}",
+    "admin",
+    "Reset the integrations of a caller",
+    Deleted,
+    errors=(NotFound, Conflict, StorageFailed),
+)
 async def reset_choices(control: Control, call: RestCall[None]) -> RestResponse:
     """Reset all that one caller has chosen: it has what its key gives before it chooses."""
     revision = await forget_choice(control, call.caller, call.ids["choice_id"])
@@ -149,50 +174,9 @@ def _integration_members(one: Integration) -> dict[str, Any]:
 
 
 ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    RestEndpoint(
-        method="GET",
-        path=_OWN,
-        role="agent",
-        summary="List your integrations",
-        handler=show_integrations,
-        query=PAGING,
-        answer=IntegrationsAnswer,
-    ),
-    RestEndpoint(
-        method="PUT",
-        path=f"{_OWN}/{{server_id}}",
-        role="agent",
-        summary="Switch an integration on or off for yourself",
-        handler=put_integration,
-        body=validate_as(IntegrationSent),
-        answer=IntegrationSwitched,
-        errors=(InvalidRecord, NotFound, Conflict, TooManyAttempts, StorageFailed),
-    ),
-    RestEndpoint(
-        method="DELETE",
-        path=f"{_OWN}/{{server_id}}",
-        role="agent",
-        summary="Reset an integration to the default of your key",
-        handler=unset_integration,
-        answer=Deleted,
-        errors=(NotFound, Conflict, TooManyAttempts, StorageFailed),
-    ),
-    RestEndpoint(
-        method="GET",
-        path=_ALL,
-        role="admin",
-        summary="List what callers have chosen for themselves",
-        handler=show_choices,
-        query=PAGING,
-        answer=ChoicesAnswer,
-    ),
-    RestEndpoint(
-        method="DELETE",
-        path=f"{_ALL}/{{choice_id}}",
-        role="admin",
-        summary="Reset the integrations of a caller",
-        handler=reset_choices,
-        answer=Deleted,
-        errors=(NotFound, Conflict, StorageFailed),
-    ),
+    show_integrations,
+    put_integration,
+    unset_integration,
+    show_choices,
+    reset_choices,
 )

@@ -48,8 +48,9 @@ from toolgate.model.invocations import (
 from toolgate.registry.invocations.contract import InvocationProgress
 from toolgate.registry.records.server_bodies import StrictBody
 from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
-from toolgate.surfaces.rest.framework.response import EVENTS, NoBody, ResponseShape, RestResponse, Revision
-from toolgate.surfaces.rest.framework.routing import NO_BODY, Parameter, RestCall, RestEndpoint, validate_as
+from toolgate.surfaces.rest.framework.request import NO_BODY, NoBody, Parameter, RestCall, validate_as
+from toolgate.surfaces.rest.framework.response import EVENTS, ResponseShape, RestResponse, Revision
+from toolgate.surfaces.rest.framework.routing import RestEndpoint, get, post
 from toolgate.surfaces.rest.framework.streams import (
     LAST_EVENT_ID,
     encode_named_event,
@@ -265,6 +266,16 @@ _ALL: Final = "/api/v1/tasks/{task_id}/invocations"
 _ONE: Final = f"{_ALL}/{{invocation_id}}"
 
 
+@post(
+    _ALL,
+    "agent",
+    "Run a task",
+    InvocationShown,
+    body=validate_as(InvocationSent),
+    headers=(IDEMPOTENCY_KEY,),
+    statuses=(200, 202),
+    errors=(NotFound, NoWorkload, Conflict, QueueFull, BodyTooLarge),
+)
 async def start_invocation(control: Control, call: RestCall[InvocationSent]) -> RestResponse:
     """Run the task's workload as the caller, under the task's policy.
 
@@ -295,9 +306,10 @@ async def _await_or_cancel(control: Control, made: Invocation, wait_s: int, *, i
         raise
 
 
+@get(_ALL, "agent", "List the runs of a task", InvocationsAnswer, query=PAGING, errors=(NotFound,))
 async def show_invocations(control: Control, call: RestCall[None]) -> RestResponse:
     """The caller's invocations of the task, the newest first; to the role `viewer`, everybody's."""
-    page = parse_page(call.query)
+    page = parse_page(call)
     found = await list_invocations(
         control, call.caller, call.ids["task_id"], before=page.after or None, limit=page.limit + 1
     )
@@ -305,11 +317,20 @@ async def show_invocations(control: Control, call: RestCall[None]) -> RestRespon
     return RestResponse(InvocationsAnswer(invocations=[summarize(one) for one in shown], next_cursor=more))
 
 
+@get(_ONE, "agent", "Read a run of a task", InvocationShown, errors=(NotFound,))
 async def read_invocation(control: Control, call: RestCall[None]) -> RestResponse:
     """How it stands, and once it has ended, what came out of it."""
     return RestResponse(show_invocation(await _find(control, call)))
 
 
+@get(
+    f"{_ONE}/logs",
+    "agent",
+    "Read the log of a run",
+    LinesAnswer,
+    query=(Parameter("after", "Only lines after the one with this `seq`.", form="number"),),
+    errors=(NotFound,),
+)
 async def read_lines(control: Control, call: RestCall[None]) -> RestResponse:
     """What the guest has written and logged so far, or after the line `after`, up to a thousand lines."""
     found = await _find(control, call)
@@ -319,12 +340,22 @@ async def read_lines(control: Control, call: RestCall[None]) -> RestResponse:
     return RestResponse(LinesAnswer(state=found.state, lines=[show_line(one) for one in lines]))
 
 
+@post(f"{_ONE}/cancel", "agent", "Cancel a run", InvocationShown, body=NO_BODY, errors=(NotFound,))
 async def cancel_run(control: Control, call: RestCall[NoBody]) -> RestResponse:
     """End one that waits; have one ended that runs. Those of others need the role `admin`."""
     found = await cancel_invocation(control, call.caller, call.ids["task_id"], call.ids["invocation_id"])
     return RestResponse(show_invocation(found))
 
 
+@get(
+    f"{_ONE}/events",
+    "agent",
+    "Follow a run",
+    EVENTS,
+    query=(Parameter("after", "Only lines after the one with this `seq`.", form="number"),),
+    headers=(LAST_EVENT_ID,),
+    errors=(NotFound, SessionLimit),
+)
 async def follow_invocation(control: Control, call: RestCall[None]) -> RestResponse:
     """What the guest writes and logs, as it comes, until the run has ended.
 
@@ -404,66 +435,10 @@ def _encode_state(found: Invocation) -> bytes:
 
 
 ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    RestEndpoint(
-        method="POST",
-        path=_ALL,
-        role="agent",
-        summary="Run a task",
-        handler=start_invocation,
-        body=validate_as(InvocationSent),
-        headers=(IDEMPOTENCY_KEY,),
-        answer=InvocationShown,
-        statuses=(200, 202),
-        errors=(NotFound, NoWorkload, Conflict, QueueFull, BodyTooLarge),
-    ),
-    RestEndpoint(
-        method="GET",
-        path=_ALL,
-        role="agent",
-        summary="List the runs of a task",
-        handler=show_invocations,
-        query=PAGING,
-        answer=InvocationsAnswer,
-        errors=(NotFound,),
-    ),
-    RestEndpoint(
-        method="GET",
-        path=_ONE,
-        role="agent",
-        summary="Read a run of a task",
-        handler=read_invocation,
-        answer=InvocationShown,
-        errors=(NotFound,),
-    ),
-    RestEndpoint(
-        method="GET",
-        path=f"{_ONE}/logs",
-        role="agent",
-        summary="Read the log of a run",
-        handler=read_lines,
-        query=(Parameter("after", "Only lines after the one with this `seq`.", form="number"),),
-        answer=LinesAnswer,
-        errors=(NotFound,),
-    ),
-    RestEndpoint(
-        method="GET",
-        path=f"{_ONE}/events",
-        role="agent",
-        summary="Follow a run",
-        handler=follow_invocation,
-        query=(Parameter("after", "Only lines after the one with this `seq`.", form="number"),),
-        headers=(LAST_EVENT_ID,),
-        answer=EVENTS,
-        errors=(NotFound, SessionLimit),
-    ),
-    RestEndpoint(
-        method="POST",
-        path=f"{_ONE}/cancel",
-        role="agent",
-        summary="Cancel a run",
-        handler=cancel_run,
-        body=NO_BODY,
-        answer=InvocationShown,
-        errors=(NotFound,),
-    ),
+    start_invocation,
+    show_invocations,
+    read_invocation,
+    read_lines,
+    follow_invocation,
+    cancel_run,
 )

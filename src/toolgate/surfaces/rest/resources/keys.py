@@ -13,8 +13,9 @@ from toolgate.govern.changes.records import show_record
 from toolgate.govern.control import Control
 from toolgate.registry.records.policy_bodies import QuotasBody
 from toolgate.surfaces.rest.framework.paging import PAGING
+from toolgate.surfaces.rest.framework.request import RestCall, validate_as
 from toolgate.surfaces.rest.framework.response import RestResponse
-from toolgate.surfaces.rest.framework.routing import RestCall, RestEndpoint, validate_as
+from toolgate.surfaces.rest.framework.routing import RestEndpoint, delete, get, post, put
 from toolgate.surfaces.rest.resources.collection import RecordCollection, RecordHistory, history_endpoint
 from toolgate.surfaces.rest.resources.record_shapes import Deleted, KeyList, KeyMade, KeySent, KeyShown
 
@@ -28,6 +29,15 @@ KEYS: Final = RecordCollection(
 _ONE: Final = f"{KEYS.path}/{{key_id}}"
 
 
+@post(
+    KEYS.path,
+    "admin",
+    "Make a key",
+    KEYS.written,
+    body=validate_as(KeySent),
+    statuses=(201,),
+    errors=(InvalidRecord, Conflict, StorageFailed),
+)
 async def make_key(control: Control, call: RestCall[KeySent]) -> RestResponse:
     """Make a key. The answer holds its secret, which is not stored and cannot be shown again."""
     sent = call.body
@@ -40,6 +50,15 @@ async def make_key(control: Control, call: RestCall[KeySent]) -> RestResponse:
     return RestResponse(shown, 201, revision=made.stored.revision)
 
 
+@put(
+    f"{_ONE}/budgets",
+    "admin",
+    "Set what a key may use over time",
+    KEYS.shown,
+    body=validate_as(QuotasBody),
+    errors=(InvalidRecord, NotFound, Conflict, StorageFailed),
+    is_conditional=True,
+)
 async def set_budgets(control: Control, call: RestCall[QuotasBody]) -> RestResponse:
     """Replace what a key may use over time; budgets left out are taken away. What is used stays used."""
     stored = await find_record_within(control, call.caller, "key", call.ids["key_id"])
@@ -50,6 +69,9 @@ async def set_budgets(control: Control, call: RestCall[QuotasBody]) -> RestRespo
     return RestResponse(show_record(written.stored), revision=written.stored.revision)
 
 
+@delete(
+    _ONE, "admin", "Revoke a key", Deleted, errors=(NotFound, Conflict, StorageFailed), is_conditional=True
+)
 async def revoke_key(control: Control, call: RestCall[None]) -> RestResponse:
     """Delete a key. The next request that shows it is refused, whatever session it belongs to."""
     draft = PendingChange(kind="key", id=call.ids["key_id"], sent=None, if_revision=call.if_revision)
@@ -65,55 +87,10 @@ def _set_budgets(body: Mapping[str, Any], budgets: QuotasBody | None) -> dict[st
 
 
 ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    RestEndpoint(
-        method="GET",
-        path=KEYS.path,
-        role="viewer",
-        summary="List the keys",
-        handler=KEYS.list,
-        query=PAGING,
-        answer=KEYS.listed,
-    ),
-    RestEndpoint(
-        method="POST",
-        path=KEYS.path,
-        role="admin",
-        summary="Make a key",
-        handler=make_key,
-        body=validate_as(KeySent),
-        answer=KEYS.written,
-        statuses=(201,),
-        errors=(InvalidRecord, Conflict, StorageFailed),
-    ),
-    RestEndpoint(
-        method="GET",
-        path=_ONE,
-        role="viewer",
-        summary="Read a key",
-        handler=KEYS.read,
-        answer=KEYS.shown,
-        errors=(NotFound,),
-    ),
-    RestEndpoint(
-        method="PUT",
-        path=f"{_ONE}/budgets",
-        role="admin",
-        summary="Set what a key may use over time",
-        handler=set_budgets,
-        body=validate_as(QuotasBody),
-        answer=KEYS.shown,
-        errors=(InvalidRecord, NotFound, Conflict, StorageFailed),
-        is_conditional=True,
-    ),
-    RestEndpoint(
-        method="DELETE",
-        path=_ONE,
-        role="admin",
-        summary="Revoke a key",
-        handler=revoke_key,
-        answer=Deleted,
-        errors=(NotFound, Conflict, StorageFailed),
-        is_conditional=True,
-    ),
+    get(KEYS.path, "viewer", "List the keys", KEYS.listed, query=PAGING)(KEYS.list),
+    make_key,
+    get(_ONE, "viewer", "Read a key", KEYS.shown, errors=(NotFound,))(KEYS.read),
+    set_budgets,
+    revoke_key,
     history_endpoint(RecordHistory("key"), _ONE),
 )

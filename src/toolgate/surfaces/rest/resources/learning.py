@@ -21,8 +21,9 @@ from toolgate.govern.least_privilege import (
 )
 from toolgate.model.quotas import HolderKind, QuotaHolder
 from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
+from toolgate.surfaces.rest.framework.request import Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse, Revision
-from toolgate.surfaces.rest.framework.routing import Parameter, RestCall, RestEndpoint
+from toolgate.surfaces.rest.framework.routing import RestEndpoint, get
 from toolgate.surfaces.rest.resources.change_shapes import PlanAnswer, show_plan
 
 MAX_NAMED: Final = 100
@@ -175,6 +176,21 @@ UNUSED_DAYS: Final = 30
 MAX_SERVERS: Final = 1_000
 
 
+@get(
+    "/admin/api/tasks/{task_id}/learn",
+    "viewer",
+    "Work out the least policy of a task",
+    LearnAnswer,
+    query=(
+        Parameter(
+            "since",
+            f"What was used from this time on, in unix ms. Without it, of {LEARN_DAYS} days.",
+            form="number",
+        ),
+        Parameter("deny_all", "Also where nothing was used, so that nothing would be left.", form="flag"),
+    ),
+    errors=(InvalidRecord, NotFound),
+)
 async def learn_policy(control: Control, call: RestCall[None]) -> RestResponse:
     """The least policy that would have let through all that was used of the task, and what it would do.
 
@@ -194,12 +210,30 @@ async def learn_policy(control: Control, call: RestCall[None]) -> RestResponse:
     return RestResponse(show_learned(task_id, found, plan))
 
 
+@get(
+    "/admin/api/unused",
+    "viewer",
+    "Show grants nobody uses",
+    UnusedAnswer,
+    query=(
+        *PAGING,
+        Parameter(
+            "since",
+            f"Not used from this time on, in unix ms. Without it, of {UNUSED_DAYS} days.",
+            form="number",
+        ),
+        Parameter("kind", "Only those of `task`, or of `key`."),
+        Parameter("task", "Only this task, with all its unused tools."),
+        Parameter("key", "Only this key, with all its unused tools."),
+    ),
+    errors=(NotFound,),
+)
 async def list_unused(control: Control, call: RestCall[None]) -> RestResponse:
     """What each task grants, and each key lets through at most, that nobody used since.
 
     Sorted by kind and id, page by page. Servers that nobody used at all stand on the first page.
     """
-    page, snapshot = parse_page(call.query), control.gateway.snapshot
+    page, snapshot = parse_page(call), control.gateway.snapshot
     task_id, key_id = call.query.get("task"), call.query.get("key")
     holders = _filter_kind(find_holders(snapshot, task_id=task_id, key_id=key_id), call.query.get("kind"))
     shown, next_cursor = page.cut(holders, str)
@@ -234,42 +268,4 @@ def _parse_since(control: Control, call: RestCall[None], days: int) -> int:
     return since_ms
 
 
-ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    RestEndpoint(
-        method="GET",
-        path="/admin/api/tasks/{task_id}/learn",
-        role="viewer",
-        summary="Work out the least policy of a task",
-        handler=learn_policy,
-        query=(
-            Parameter(
-                "since",
-                f"What was used from this time on, in unix ms. Without it, of {LEARN_DAYS} days.",
-                form="number",
-            ),
-            Parameter("deny_all", "Also where nothing was used, so that nothing would be left.", form="flag"),
-        ),
-        answer=LearnAnswer,
-        errors=(InvalidRecord, NotFound),
-    ),
-    RestEndpoint(
-        method="GET",
-        path="/admin/api/unused",
-        role="viewer",
-        summary="Show grants nobody uses",
-        handler=list_unused,
-        query=(
-            *PAGING,
-            Parameter(
-                "since",
-                f"Not used from this time on, in unix ms. Without it, of {UNUSED_DAYS} days.",
-                form="number",
-            ),
-            Parameter("kind", "Only those of `task`, or of `key`."),
-            Parameter("task", "Only this task, with all its unused tools."),
-            Parameter("key", "Only this key, with all its unused tools."),
-        ),
-        answer=UnusedAnswer,
-        errors=(NotFound,),
-    ),
-)
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (learn_policy, list_unused)

@@ -16,8 +16,9 @@ from toolgate.model.principals import Principal
 from toolgate.model.servers import ServerRecord
 from toolgate.registry.records.codec import parse_server
 from toolgate.surfaces.rest.data_plane.scopes import can_reach
+from toolgate.surfaces.rest.framework.request import Parameter, RestCall, validate_as
 from toolgate.surfaces.rest.framework.response import RestResponse
-from toolgate.surfaces.rest.framework.routing import ANYONE, Parameter, RestCall, RestEndpoint, validate_as
+from toolgate.surfaces.rest.framework.routing import ANYONE, RestEndpoint, delete, get, post
 from toolgate.surfaces.rest.resources.record_shapes import (
     ClientShown,
     LoginBegun,
@@ -34,6 +35,14 @@ from toolgate.upstream.oauth.tokens import CLIENT_DOCUMENT, describe_client
 _LOGIN: Final = "/api/v1/mcp/servers/{server_id}/login"
 
 
+@post(
+    _LOGIN,
+    "agent",
+    "Begin to log in to a server",
+    LoginBegun,
+    body=validate_as(LoginSent),
+    errors=(NotFound, ServerBusy, ServerUnavailable),
+)
 async def begin_login(control: Control, call: RestCall[LoginSent]) -> RestResponse:
     """Where to agree that the gateway may use the server on your behalf: for you, or for all its callers.
 
@@ -48,6 +57,14 @@ async def begin_login(control: Control, call: RestCall[LoginSent]) -> RestRespon
     return RestResponse(LoginBegun(authorization_url=begun.url, state=begun.state, expires_in_s=LOGIN_S))
 
 
+@post(
+    f"{_LOGIN}/finish",
+    "agent",
+    "Finish logging in to a server",
+    LoginFinished,
+    body=validate_as(LoginFinishSent),
+    errors=(NotFound, ServerUnavailable, StorageFailed),
+)
 async def finish_login(control: Control, call: RestCall[LoginFinishSent]) -> RestResponse:
     """Hand in what the browser came back with. The server is connected to with the token that it earns."""
     sent = call.body
@@ -61,6 +78,14 @@ async def finish_login(control: Control, call: RestCall[LoginFinishSent]) -> Res
     return RestResponse(LoginFinished(server_id=whose.server_id, login=login))
 
 
+@delete(
+    _LOGIN,
+    "agent",
+    "Log out of a server",
+    LoginEnded,
+    query=(Parameter("shared", "The login of the gateway as a whole.", "flag"),),
+    errors=(NotFound, StorageFailed),
+)
 async def end_login(control: Control, call: RestCall[None]) -> RestResponse:
     """Forget the token, have its authorization server take it back, and close connections that show it."""
     record = await _find_server(control, call, is_shared=call.flag("shared"))
@@ -73,6 +98,7 @@ async def end_login(control: Control, call: RestCall[None]) -> RestResponse:
     return RestResponse(LoginEnded(server_id=whose.server_id, revoked=await revoke()))
 
 
+@get(CLIENT_DOCUMENT, ANYONE, "This gateway as an OAuth client", ClientShown, errors=(NotFound,))
 async def show_client(control: Control, _call: RestCall[None]) -> RestResponse:
     """Who this gateway is where it asks for tokens: its `client_id` at authorization servers is this URL."""
     url = control.logins.own_url
@@ -108,44 +134,4 @@ def _audit_login(control: Control, caller: Principal, operation: str, whose: Log
     control.gateway.servers.reconnect(*whose)
 
 
-ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    RestEndpoint(
-        method="GET",
-        path=CLIENT_DOCUMENT,
-        role=ANYONE,
-        summary="This gateway as an OAuth client",
-        handler=show_client,
-        answer=ClientShown,
-        errors=(NotFound,),
-    ),
-    RestEndpoint(
-        method="POST",
-        path=_LOGIN,
-        role="agent",
-        summary="Begin to log in to a server",
-        handler=begin_login,
-        body=validate_as(LoginSent),
-        answer=LoginBegun,
-        errors=(NotFound, ServerBusy, ServerUnavailable),
-    ),
-    RestEndpoint(
-        method="POST",
-        path=f"{_LOGIN}/finish",
-        role="agent",
-        summary="Finish logging in to a server",
-        handler=finish_login,
-        body=validate_as(LoginFinishSent),
-        answer=LoginFinished,
-        errors=(NotFound, ServerUnavailable, StorageFailed),
-    ),
-    RestEndpoint(
-        method="DELETE",
-        path=_LOGIN,
-        role="agent",
-        summary="Log out of a server",
-        handler=end_login,
-        query=(Parameter("shared", "The login of the gateway as a whole.", "flag"),),
-        answer=LoginEnded,
-        errors=(NotFound, StorageFailed),
-    ),
-)
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (show_client, begin_login, finish_login, end_login)

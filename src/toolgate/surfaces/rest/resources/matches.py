@@ -14,8 +14,9 @@ from toolgate.model.snapshot import Snapshot
 from toolgate.policy.patterns import MAX_KIND_PATTERN, Patterns, parse_pattern
 from toolgate.policy.rules import find_matching
 from toolgate.registry.records.server_bodies import StrictBody
+from toolgate.surfaces.rest.framework.request import RestCall, validate_as
 from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse, Revision
-from toolgate.surfaces.rest.framework.routing import RestCall, RestEndpoint, validate_as
+from toolgate.surfaces.rest.framework.routing import RestEndpoint, post
 
 MAX_PATTERNS: Final = 100
 MAX_SHOWN: Final = 200
@@ -50,6 +51,7 @@ class MatchAnswer(ResponseShape, frozen=True, kw_only=True):
     matches: list[MatchShown]
 
 
+@post("/admin/api/match", "viewer", "See what patterns match", MatchAnswer, body=validate_as(MatchSent))
 async def match_patterns(control: Control, call: RestCall[MatchSent]) -> RestResponse:
     """What each pattern matches of all that is registered. Nothing is stored."""
     snapshot = control.gateway.snapshot
@@ -75,14 +77,4 @@ def _name(ref: ToolRef) -> str:
     return f"{kind}{ref.server_id}/{ref.name[len(kind) :]}" if kind else join_tool_name(ref)
 
 
-ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    RestEndpoint(
-        method="POST",
-        path="/admin/api/match",
-        role="viewer",
-        summary="See what patterns match",
-        handler=match_patterns,
-        body=validate_as(MatchSent),
-        answer=MatchAnswer,
-    ),
-)
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (match_patterns,)

@@ -15,8 +15,9 @@ from toolgate.govern.control import Control
 from toolgate.model.principals import Role
 from toolgate.model.tasks import Environment
 from toolgate.registry.records.server_bodies import StrictBody
+from toolgate.surfaces.rest.framework.request import RestCall, validate_as
 from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse, Revision
-from toolgate.surfaces.rest.framework.routing import ANYONE, RestCall, RestEndpoint, validate_as
+from toolgate.surfaces.rest.framework.routing import ANYONE, RestEndpoint, get, post
 
 Text = Annotated[str, Field(min_length=1, max_length=4_096)]
 
@@ -96,6 +97,7 @@ CONSOLE_LOGIN_PATH: Final = "/console/login"
 """The path of the console that the issuer sends browsers back to."""
 
 
+@get("/api/v1/me", "agent", "Who you are here", MeShown)
 async def show_me(control: Control, call: RestCall[None]) -> RestResponse:
     """Who you are here, how far you reach, and which gateway this is.
 
@@ -123,12 +125,14 @@ async def show_me(control: Control, call: RestCall[None]) -> RestResponse:
     )
 
 
+@get(LOGIN, ANYONE, "How to log in with a browser", LoginShown)
 async def show_login(control: Control, _call: RestCall[None]) -> RestResponse:
     """How a person can log in with a browser, beside showing a key."""
     page = await control.oidc_login.describe()
     return RestResponse(LoginShown(oidc=None if page is None else OidcShown(**page._asdict())))
 
 
+@post(LOGIN, ANYONE, "Log in with a browser", TokenShown, body=validate_as(CodeSent), errors=(NotFound,))
 async def log_in(control: Control, call: RestCall[CodeSent]) -> RestResponse:
     """Exchange the code that the issuer sent the browser back with for a token that is good here."""
     _check_redirect_uri(control, call)
@@ -151,31 +155,4 @@ def _check_redirect_uri(control: Control, call: RestCall[CodeSent]) -> None:
         )
 
 
-ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    RestEndpoint(
-        method="GET",
-        path="/api/v1/me",
-        role="agent",
-        summary="Who you are here",
-        handler=show_me,
-        answer=MeShown,
-    ),
-    RestEndpoint(
-        method="GET",
-        path=LOGIN,
-        role=ANYONE,
-        summary="How to log in with a browser",
-        handler=show_login,
-        answer=LoginShown,
-    ),
-    RestEndpoint(
-        method="POST",
-        path=LOGIN,
-        role=ANYONE,
-        summary="Log in with a browser",
-        handler=log_in,
-        body=validate_as(CodeSent),
-        answer=TokenShown,
-        errors=(NotFound,),
-    ),
-)
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (show_me, show_login, log_in)

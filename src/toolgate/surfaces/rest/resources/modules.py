@@ -27,8 +27,9 @@ from toolgate.govern.packages import (
 from toolgate.packages.modules import StoredModule
 from toolgate.packages.uploads import MAX_PARTS
 from toolgate.registry.records.server_bodies import StrictBody
+from toolgate.surfaces.rest.framework.request import WASM_BODY, RestCall, validate_as
 from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse
-from toolgate.surfaces.rest.framework.routing import WASM_BODY, RestCall, RestEndpoint, validate_as
+from toolgate.surfaces.rest.framework.routing import RestEndpoint, delete, get, post
 
 _MODULES: Final = "/admin/api/modules"
 _ONE: Final = f"{_MODULES}/{{sha256}}"
@@ -79,18 +80,29 @@ class ModuleRemoved(ResponseShape, frozen=True, kw_only=True):
     sha256: str
 
 
+@get(_MODULES, "viewer", "List the modules", ModuleList, errors=(NotFound,))
 async def show_modules(control: Control, _call: RestCall[None]) -> RestResponse:
     """All modules, the newest first, with the tasks that run them."""
     modules, users = await list_modules(control)
     return RestResponse(ModuleList(modules=[_show(one, users.get(one.sha256, ())) for one in modules]))
 
 
+@get(_ONE, "viewer", "Read a module", ModuleShown, errors=(NotFound,))
 async def show_module(control: Control, call: RestCall[None]) -> RestResponse:
     """One module, with the tasks that run it."""
     module, users = await find_module(control, call.ids["sha256"])
     return RestResponse(_show(module, users))
 
 
+@post(
+    _MODULES,
+    "publisher",
+    "Upload a module",
+    ModuleUploaded,
+    body=WASM_BODY,
+    statuses=(200, 201),
+    errors=(InvalidRequest, *_UPLOAD_ERRORS),
+)
 async def post_module(control: Control, call: RestCall[bytes]) -> RestResponse:
     """Upload a module of at most 4 MiB. A larger one, of up to 32 MiB, is sent part by part.
 
@@ -99,11 +111,21 @@ async def post_module(control: Control, call: RestCall[bytes]) -> RestResponse:
     return _show_upload(await upload_module(control, call.caller, call.body))
 
 
+@post(
+    _ONE,
+    "publisher",
+    "Finish the upload of a module",
+    ModuleUploaded,
+    body=validate_as(ModulePartsSent),
+    statuses=(200, 201),
+    errors=_UPLOAD_ERRORS,
+)
 async def post_parts(control: Control, call: RestCall[ModulePartsSent]) -> RestResponse:
     """Put the parts that were sent to `/api/uploads/{sha256}` together, check the module, and keep it."""
     return _show_upload(await finish_module(control, call.caller, call.ids["sha256"], parts=call.body.parts))
 
 
+@delete(_ONE, "admin", "Remove a module", ModuleRemoved, errors=(NotFound, Conflict, StorageFailed))
 async def delete_module(control: Control, call: RestCall[None]) -> RestResponse:
     """Remove a module that no task runs."""
     await remove_module(control, call.caller, call.ids["sha256"])
@@ -128,53 +150,9 @@ def _show_upload(taken: UploadedModule) -> RestResponse:
 
 
 ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    RestEndpoint(
-        method="GET",
-        path=_MODULES,
-        role="viewer",
-        summary="List the modules",
-        handler=show_modules,
-        answer=ModuleList,
-        errors=(NotFound,),
-    ),
-    RestEndpoint(
-        method="POST",
-        path=_MODULES,
-        role="publisher",
-        summary="Upload a module",
-        handler=post_module,
-        body=WASM_BODY,
-        answer=ModuleUploaded,
-        statuses=(200, 201),
-        errors=(InvalidRequest, *_UPLOAD_ERRORS),
-    ),
-    RestEndpoint(
-        method="GET",
-        path=_ONE,
-        role="viewer",
-        summary="Read a module",
-        handler=show_module,
-        answer=ModuleShown,
-        errors=(NotFound,),
-    ),
-    RestEndpoint(
-        method="POST",
-        path=_ONE,
-        role="publisher",
-        summary="Finish the upload of a module",
-        handler=post_parts,
-        body=validate_as(ModulePartsSent),
-        answer=ModuleUploaded,
-        statuses=(200, 201),
-        errors=_UPLOAD_ERRORS,
-    ),
-    RestEndpoint(
-        method="DELETE",
-        path=_ONE,
-        role="admin",
-        summary="Remove a module",
-        handler=delete_module,
-        answer=ModuleRemoved,
-        errors=(NotFound, Conflict, StorageFailed),
-    ),
+    show_modules,
+    post_module,
+    show_module,
+    post_parts,
+    delete_module,
 )

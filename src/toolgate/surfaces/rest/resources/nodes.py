@@ -4,8 +4,9 @@ from typing import Any, Final
 
 from toolgate.govern.control import Control
 from toolgate.model.reports import NodeReport
+from toolgate.surfaces.rest.framework.request import RestCall
 from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse, Revision
-from toolgate.surfaces.rest.framework.routing import RestCall, RestEndpoint
+from toolgate.surfaces.rest.framework.routing import RestEndpoint, get
 
 
 class NodeShown(ResponseShape, frozen=True, kw_only=True):
@@ -37,6 +38,7 @@ class NodesAnswer(ResponseShape, frozen=True, kw_only=True):
     nodes: list[NodeShown]
 
 
+@get("/admin/api/nodes", "viewer", "List the nodes", NodesAnswer)
 async def list_nodes(control: Control, _call: RestCall[None]) -> RestResponse:
     """Every node with what it serves, how old that is, and whether it is still there."""
     reports = await control.store.reports.list_reports()
@@ -60,13 +62,4 @@ def _show_node(control: Control, report: NodeReport) -> NodeShown:
     )
 
 
-ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    RestEndpoint(
-        method="GET",
-        path="/admin/api/nodes",
-        role="viewer",
-        summary="List the nodes",
-        handler=list_nodes,
-        answer=NodesAnswer,
-    ),
-)
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (list_nodes,)

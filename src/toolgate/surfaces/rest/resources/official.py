@@ -27,8 +27,9 @@ from toolgate.registry.interchange.server_json import PublishedIdentity, encode_
 from toolgate.registry.records.body import FieldDescriptions
 from toolgate.surfaces.http.selection import format_server_url
 from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
+from toolgate.surfaces.rest.framework.request import Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import JSON, RestResponse
-from toolgate.surfaces.rest.framework.routing import Parameter, RestCall, RestEndpoint
+from toolgate.surfaces.rest.framework.routing import RestEndpoint, get
 from toolgate.surfaces.rest.resources.servers import SERVERS
 
 
@@ -137,9 +138,26 @@ class _CatalogServer:
         )
 
 
+_ONE: Final = "/v0.1/servers/{namespace}/{server_name}/versions"
+
+
+@get(
+    "/v0.1/servers",
+    "agent",
+    "List servers as the official registry does",
+    OfficialList,
+    query=(
+        *PAGING,
+        Parameter("search", "Only servers with this in their name or title, in any case."),
+        Parameter("updated_since", "Only servers that changed since this time, as in RFC 3339."),
+        Parameter("version", "Only this version; `latest` is the one there is of each server."),
+        Parameter("include_deleted", "Changes nothing: no server that was removed is kept.", form="flag"),
+    ),
+    errors=(NotFound,),
+)
 async def list_official(control: Control, call: RestCall[None]) -> RestResponse:
     """The servers you can reach, as the official registry lists servers: each by its URL at this gateway."""
-    page, since_ms = parse_page(call.query), _parse_since(call.query)
+    page, since_ms = parse_page(call), _parse_since(call.query)
     servers = await _list_servers(control, call)
     namespace = namespace_of(_base_url(control, call))
     # In a thread: to look at ten thousand takes longer than the loop may stand still.
@@ -150,12 +168,26 @@ async def list_official(control: Control, call: RestCall[None]) -> RestResponse:
     return await _list_response(control, call, shown, next_cursor)
 
 
+@get(
+    _ONE,
+    "agent",
+    "List the versions of a server as the official registry does",
+    OfficialList | OfficialNotFound,
+    statuses=(200, 404),
+)
 async def list_versions(control: Control, call: RestCall[None]) -> RestResponse:
     """The one version of a server there is here. One that you cannot reach is not there."""
     found = await _find_server(control, call)
     return NOT_FOUND if found is None else await _list_response(control, call, [found], None)
 
 
+@get(
+    f"{_ONE}/{{server_version}}",
+    "agent",
+    "Read a version of a server as the official registry does",
+    OfficialEntry | OfficialNotFound,
+    statuses=(200, 404),
+)
 async def read_version(control: Control, call: RestCall[None]) -> RestResponse:
     """A version of a server; `latest` is the one there is."""
     found = await _find_server(control, call)
@@ -165,6 +197,13 @@ async def read_version(control: Control, call: RestCall[None]) -> RestResponse:
     return RestResponse((await _show_servers(control, call, [found]))[0])
 
 
+@get(
+    f"{SERVERS.path}/{{server_id}}/server.json",
+    "viewer",
+    "Export a server as a server.json",
+    JSON,
+    errors=(NotFound, InvalidRecord),
+)
 async def export_server(control: Control, call: RestCall[None]) -> RestResponse:
     """The record as a `server.json`, to be published elsewhere. What is hidden is left to be filled in."""
     stored = await find_record(control, "server", call.ids["server_id"])
@@ -278,50 +317,4 @@ def _parse_since(query: Mapping[str, str]) -> float:
     )
 
 
-_ONE: Final = "/v0.1/servers/{namespace}/{server_name}/versions"
-
-ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    RestEndpoint(
-        method="GET",
-        path="/v0.1/servers",
-        role="agent",
-        summary="List servers as the official registry does",
-        handler=list_official,
-        query=(
-            *PAGING,
-            Parameter("search", "Only servers with this in their name or title, in any case."),
-            Parameter("updated_since", "Only servers that changed since this time, as in RFC 3339."),
-            Parameter("version", "Only this version; `latest` is the one there is of each server."),
-            Parameter("include_deleted", "Changes nothing: no server that was removed is kept.", form="flag"),
-        ),
-        answer=OfficialList,
-        errors=(NotFound,),
-    ),
-    RestEndpoint(
-        method="GET",
-        path=_ONE,
-        role="agent",
-        summary="List the versions of a server as the official registry does",
-        handler=list_versions,
-        statuses=(200, 404),
-        answer=OfficialList | OfficialNotFound,
-    ),
-    RestEndpoint(
-        method="GET",
-        path=f"{_ONE}/{{server_version}}",
-        role="agent",
-        summary="Read a version of a server as the official registry does",
-        handler=read_version,
-        statuses=(200, 404),
-        answer=OfficialEntry | OfficialNotFound,
-    ),
-    RestEndpoint(
-        method="GET",
-        path=f"{SERVERS.path}/{{server_id}}/server.json",
-        role="viewer",
-        summary="Export a server as a server.json",
-        handler=export_server,
-        answer=JSON,
-        errors=(NotFound, InvalidRecord),
-    ),
-)
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (list_official, list_versions, read_version, export_server)

@@ -23,15 +23,9 @@ from toolgate.model.packages import Package
 from toolgate.model.revisions import StoredRecord
 from toolgate.packages.manifest import build_manifest_schema, parse_manifest
 from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
+from toolgate.surfaces.rest.framework.request import PLAN_HEADER, Parameter, RestCall, validate_as
 from toolgate.surfaces.rest.framework.response import JSON, RestResponse
-from toolgate.surfaces.rest.framework.routing import (
-    ANYONE,
-    PLAN_HEADER,
-    Parameter,
-    RestCall,
-    RestEndpoint,
-    validate_as,
-)
+from toolgate.surfaces.rest.framework.routing import ANYONE, RestEndpoint, delete, get, post
 from toolgate.surfaces.rest.resources.change_shapes import show_edits, show_plan
 from toolgate.surfaces.rest.resources.collection import WRITE_ERRORS
 from toolgate.surfaces.rest.resources.package_shapes import (
@@ -49,9 +43,10 @@ _PACKAGES: Final = "/api/packages"
 _ONE: Final = f"{_PACKAGES}/{{package_id}}"
 
 
+@get(_PACKAGES, "viewer", "List the packages", PackageList, query=PAGING)
 async def list_packages(control: Control, call: RestCall[None]) -> RestResponse:
     """What is installed and what was uploaded, sorted by id, page by page."""
-    page = parse_page(call.query)
+    page = parse_page(call)
     listing = await control.store.list("package")
     installed = {one.id: one for one in listing.records}
     uploaded = defaultdict(list)
@@ -62,6 +57,7 @@ async def list_packages(control: Control, call: RestCall[None]) -> RestResponse:
     return RestResponse(PackageList(revision=listing.revision, packages=shown, next_cursor=next_cursor))
 
 
+@get(_ONE, "viewer", "Read a package", PackageShown, errors=(NotFound,))
 async def read_package(control: Control, call: RestCall[None]) -> RestResponse:
     """One package: the version that is installed, and all that were uploaded. The ETag is its revision."""
     package_id = call.ids["package_id"]
@@ -73,6 +69,7 @@ async def read_package(control: Control, call: RestCall[None]) -> RestResponse:
     return RestResponse(show_package(package_id, _parse_installed(stored), versions), revision=revision)
 
 
+@get(f"{_ONE}/{{version}}/manifest", "viewer", "Read the manifest of a package", JSON, errors=(NotFound,))
 async def read_manifest(control: Control, call: RestCall[None]) -> RestResponse:
     """The manifest of a version that was uploaded, in the form of version 2, whatever form it came in.
 
@@ -82,6 +79,17 @@ async def read_manifest(control: Control, call: RestCall[None]) -> RestResponse:
     return RestResponse(await asyncio.to_thread(lambda: show_manifest(parse_manifest(content))))
 
 
+@post(
+    f"{_ONE}/install",
+    "admin",
+    "Install a package",
+    InstallAnswer,
+    body=validate_as(InstallSent),
+    headers=(PLAN_HEADER,),
+    statuses=(200, 201),
+    errors=(NotFound, InvalidRequest, *WRITE_ERRORS),
+    is_conditional=True,
+)
 async def install_package(control: Control, call: RestCall[InstallSent]) -> RestResponse:
     """Install a version that was uploaded, or another one in place of what is installed.
 
@@ -108,6 +116,19 @@ async def install_package(control: Control, call: RestCall[InstallSent]) -> Rest
     return RestResponse(answer, 201 if prepared.before is None else 200)
 
 
+@delete(
+    _ONE,
+    "admin",
+    "Uninstall a package",
+    UninstallAnswer,
+    query=(
+        Parameter("purge", "Also remove every archive of it.", form="flag"),
+        Parameter("dry_run", "Say what would change, and change nothing.", form="flag"),
+    ),
+    headers=(PLAN_HEADER,),
+    errors=(NotFound, *WRITE_ERRORS),
+    is_conditional=True,
+)
 async def uninstall_package(control: Control, call: RestCall[None]) -> RestResponse:
     """Remove a package with its server and its pin, together. Archives stay, unless `purge` is set."""
     package_id = call.ids["package_id"]
@@ -140,6 +161,13 @@ async def uninstall_package(control: Control, call: RestCall[None]) -> RestRespo
     )
 
 
+@delete(
+    f"{_ONE}/{{version}}",
+    "admin",
+    "Remove an archive",
+    VersionRemoved,
+    errors=(NotFound, Conflict, StorageFailed),
+)
 async def delete_version(control: Control, call: RestCall[None]) -> RestResponse:
     """Remove the archive of a version that is not installed."""
     package_id, version = call.ids["package_id"], call.ids["version"]
@@ -147,6 +175,7 @@ async def delete_version(control: Control, call: RestCall[None]) -> RestResponse
     return RestResponse(VersionRemoved(package_id=package_id, version=version))
 
 
+@get("/api/schemas/manifest.v2.json", ANYONE, "Read the schema of manifests", JSON)
 async def read_schema(_control: Control, _call: RestCall[None]) -> RestResponse:
     """The JSON Schema of a manifest, for editors."""
     return RestResponse(_schema())
@@ -163,76 +192,11 @@ def _parse_installed(stored: StoredRecord | None) -> tuple[Package, int] | None:
 
 
 ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    RestEndpoint(
-        method="GET",
-        path=_PACKAGES,
-        role="viewer",
-        summary="List the packages",
-        handler=list_packages,
-        query=PAGING,
-        answer=PackageList,
-    ),
-    RestEndpoint(
-        method="GET",
-        path=_ONE,
-        role="viewer",
-        summary="Read a package",
-        handler=read_package,
-        answer=PackageShown,
-        errors=(NotFound,),
-    ),
-    RestEndpoint(
-        method="DELETE",
-        path=_ONE,
-        role="admin",
-        summary="Uninstall a package",
-        handler=uninstall_package,
-        query=(
-            Parameter("purge", "Also remove every archive of it.", form="flag"),
-            Parameter("dry_run", "Say what would change, and change nothing.", form="flag"),
-        ),
-        headers=(PLAN_HEADER,),
-        answer=UninstallAnswer,
-        errors=(NotFound, *WRITE_ERRORS),
-        is_conditional=True,
-    ),
-    RestEndpoint(
-        method="POST",
-        path=f"{_ONE}/install",
-        role="admin",
-        summary="Install a package",
-        handler=install_package,
-        body=validate_as(InstallSent),
-        headers=(PLAN_HEADER,),
-        answer=InstallAnswer,
-        statuses=(200, 201),
-        errors=(NotFound, InvalidRequest, *WRITE_ERRORS),
-        is_conditional=True,
-    ),
-    RestEndpoint(
-        method="GET",
-        path=f"{_ONE}/{{version}}/manifest",
-        role="viewer",
-        summary="Read the manifest of a package",
-        handler=read_manifest,
-        answer=JSON,
-        errors=(NotFound,),
-    ),
-    RestEndpoint(
-        method="DELETE",
-        path=f"{_ONE}/{{version}}",
-        role="admin",
-        summary="Remove an archive",
-        handler=delete_version,
-        answer=VersionRemoved,
-        errors=(NotFound, Conflict, StorageFailed),
-    ),
-    RestEndpoint(
-        method="GET",
-        path="/api/schemas/manifest.v2.json",
-        role=ANYONE,
-        summary="Read the schema of manifests",
-        handler=read_schema,
-        answer=JSON,
-    ),
+    list_packages,
+    read_package,
+    uninstall_package,
+    install_package,
+    read_manifest,
+    delete_version,
+    read_schema,
 )

@@ -9,8 +9,9 @@ from toolgate.govern.control import Control
 from toolgate.govern.pin_diffs import ToolDifference, diff_pin, find_unapproved_tools, read_pin
 from toolgate.model.reports import NodeReport
 from toolgate.model.revisions import StoredRecord
+from toolgate.surfaces.rest.framework.request import Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import RestResponse
-from toolgate.surfaces.rest.framework.routing import Parameter, RestCall, RestEndpoint
+from toolgate.surfaces.rest.framework.routing import RestEndpoint
 from toolgate.surfaces.rest.resources.change_shapes import DiffAnswer
 from toolgate.surfaces.rest.resources.collection import (
     RecordCollection,

@@ -30,8 +30,9 @@ from toolgate.surfaces.rest.data_plane.policy_shapes import (
     VersionsAnswer,
     show_refusal,
 )
+from toolgate.surfaces.rest.framework.request import Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import RestResponse
-from toolgate.surfaces.rest.framework.routing import Parameter, RestCall, RestEndpoint
+from toolgate.surfaces.rest.framework.routing import RestEndpoint, get
 from toolgate.surfaces.rest.resources.collection import RecordCollection, collection_endpoints
 from toolgate.surfaces.rest.resources.record_shapes import (
     ProfileList,
@@ -45,12 +46,7 @@ from toolgate.surfaces.rest.resources.record_shapes import (
 )
 
 TASKS: Final = RecordCollection(
-    kind="task",
-    path="/admin/api/tasks",
-    sent=TaskSent,
-    shown=TaskShown,
-    listed=TaskList,
-    written=TaskWritten,
+    kind="task", path="/admin/api/tasks", sent=TaskSent, shown=TaskShown, listed=TaskList, written=TaskWritten
 )
 PROFILES: Final = RecordCollection(
     kind="profile",
@@ -62,6 +58,7 @@ PROFILES: Final = RecordCollection(
 )
 
 
+@get("/admin/api/lint", "viewer", "Find rules that do nothing", LintAnswer)
 async def lint_policy(control: Control, _call: RestCall[None]) -> RestResponse:
     """Rules that match nothing, name what is not there, or cancel out; and literals that may be secrets.
 
@@ -93,14 +90,12 @@ def _show_finding(finding: LintFinding) -> FindingShown:
     )
 
 
+@get("/admin/api/mcp/tasks-overview", "viewer", "Show what each task sees", OverviewAnswer)
 async def show_overview(control: Control, call: RestCall[None]) -> RestResponse:
     """What each task sees of what is registered, and the URL to see it at."""
     return RestResponse(
         await asyncio.to_thread(
-            _overview,
-            control.gateway.snapshot,
-            control.gateway.limits,
-            control.client_url() or call.base_url,
+            _overview, control.gateway.snapshot, control.gateway.limits, control.client_url() or call.base_url
         )
     )
 
@@ -133,6 +128,14 @@ def _task_overview(snapshot: Snapshot, limits: ScopeLimits, task: Task, base_url
     )
 
 
+@get(
+    "/admin/api/profiles/{profile_id}/versions",
+    "viewer",
+    "Compare the versions of a profile",
+    VersionsAnswer,
+    query=(Parameter("since", "Calls from this time on, in unix milliseconds.", form="number"),),
+    errors=(NotFound,),
+)
 async def compare_versions(control: Control, call: RestCall[None]) -> RestResponse:
     """Calls, failures, denials and times of a profile, by the version that decided.
 
@@ -170,30 +173,7 @@ async def compare_versions(control: Control, call: RestCall[None]) -> RestRespon
 ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
     *collection_endpoints(TASKS),
     *collection_endpoints(PROFILES),
-    RestEndpoint(
-        method="GET",
-        path="/admin/api/profiles/{profile_id}/versions",
-        role="viewer",
-        summary="Compare the versions of a profile",
-        handler=compare_versions,
-        query=(Parameter("since", "Calls from this time on, in unix milliseconds.", form="number"),),
-        answer=VersionsAnswer,
-        errors=(NotFound,),
-    ),
-    RestEndpoint(
-        method="GET",
-        path="/admin/api/lint",
-        role="viewer",
-        summary="Find rules that do nothing",
-        handler=lint_policy,
-        answer=LintAnswer,
-    ),
-    RestEndpoint(
-        method="GET",
-        path="/admin/api/mcp/tasks-overview",
-        role="viewer",
-        summary="Show what each task sees",
-        handler=show_overview,
-        answer=OverviewAnswer,
-    ),
+    compare_versions,
+    lint_policy,
+    show_overview,
 )

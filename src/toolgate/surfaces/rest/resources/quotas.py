@@ -6,8 +6,9 @@ from toolgate.govern.audit import QuotaUsage, list_quota_usage
 from toolgate.govern.control import Control
 from toolgate.model.quotas import HolderKind, QuotaName
 from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
+from toolgate.surfaces.rest.framework.request import RestCall
 from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse
-from toolgate.surfaces.rest.framework.routing import RestCall, RestEndpoint
+from toolgate.surfaces.rest.framework.routing import RestEndpoint, get
 
 
 class BudgetUsed(ResponseShape, frozen=True, kw_only=True):
@@ -31,9 +32,16 @@ class BudgetsAnswer(ResponseShape, frozen=True, kw_only=True):
     """For the page after this one, where there is one."""
 
 
+@get(
+    "/admin/api/budgets",
+    "viewer",
+    "Show budgets over time, and what is used of them",
+    BudgetsAnswer,
+    query=PAGING,
+)
 async def list_quotas(control: Control, call: RestCall[None]) -> RestResponse:
     """Every budget over time that a key or a task has, and what is used of it at all nodes together."""
-    uses, more = parse_page(call.query).cut(await list_quota_usage(control), _sort_key)
+    uses, more = parse_page(call).cut(await list_quota_usage(control), _sort_key)
     return RestResponse(BudgetsAnswer(budgets=[_show_use(one) for one in uses], next_cursor=more))
 
 
@@ -52,14 +60,4 @@ def _show_use(use: QuotaUsage) -> BudgetUsed:
     )
 
 
-ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    RestEndpoint(
-        method="GET",
-        path="/admin/api/budgets",
-        role="viewer",
-        summary="Show budgets over time, and what is used of them",
-        handler=list_quotas,
-        query=PAGING,
-        answer=BudgetsAnswer,
-    ),
-)
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (list_quotas,)

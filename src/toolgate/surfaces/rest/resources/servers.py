@@ -10,7 +10,8 @@ from toolgate.govern.control import Control
 from toolgate.model.reports import NodeReport, ServerReport
 from toolgate.model.revisions import StoredRecord
 from toolgate.redaction.records import redact_text
-from toolgate.surfaces.rest.framework.routing import Parameter, RestEndpoint
+from toolgate.surfaces.rest.framework.request import Parameter
+from toolgate.surfaces.rest.framework.routing import RestEndpoint
 from toolgate.surfaces.rest.resources.collection import RecordCollection, collection_endpoints
 from toolgate.surfaces.rest.resources.record_shapes import (
     ServerList,

@@ -6,9 +6,9 @@ from typing import Any, Final
 from toolgate.audit.index.statements import DAY_MS, SUMS, TokenSums
 from toolgate.errors import NotFound
 from toolgate.govern.control import Control
-from toolgate.surfaces.rest.framework.request import parse_count
+from toolgate.surfaces.rest.framework.request import Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse
-from toolgate.surfaces.rest.framework.routing import Parameter, RestCall, RestEndpoint
+from toolgate.surfaces.rest.framework.routing import RestEndpoint, get
 
 DAYS: Final = 7
 MAX_DAYS: Final = 366
@@ -58,12 +58,25 @@ class TokensAnswer(ResponseShape, frozen=True, kw_only=True):
     total: TokensShown
 
 
+@get(
+    "/admin/api/tokens",
+    "viewer",
+    "Add up tokens",
+    TokensAnswer,
+    query=(
+        Parameter(
+            "days", f"How many days, today included: 1 to {MAX_DAYS}, {DAYS} by default.", form="number"
+        ),
+        Parameter("task", "Only this task. Empty: only callers without one."),
+    ),
+    errors=(NotFound,),
+)
 async def show_tokens(control: Control, call: RestCall[None]) -> RestResponse:
     """What lists of tools and results of calls cost models, and what smaller lists have saved.
 
     All are estimates, good for comparing. Nodes tell once a minute, so the newest may be missing.
     """
-    days = parse_count(call.query, "days", unless=DAYS, most=MAX_DAYS)
+    days = call.count("days", default=DAYS, most=MAX_DAYS)
     today = control.clock_ms() // DAY_MS
     since = max(0, today - days + 1)
     found = await control.audit_index.tokens(since_ms=since * DAY_MS, task_id=call.query.get("task"))
@@ -91,20 +104,4 @@ def _format_day(day: int) -> str:
     return datetime.fromtimestamp(day * DAY_MS / 1000, UTC).date().isoformat()
 
 
-ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    RestEndpoint(
-        method="GET",
-        path="/admin/api/tokens",
-        role="viewer",
-        summary="Add up tokens",
-        handler=show_tokens,
-        query=(
-            Parameter(
-                "days", f"How many days, today included: 1 to {MAX_DAYS}, {DAYS} by default.", form="number"
-            ),
-            Parameter("task", "Only this task. Empty: only callers without one."),
-        ),
-        answer=TokensAnswer,
-        errors=(NotFound,),
-    ),
-)
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (show_tokens,)

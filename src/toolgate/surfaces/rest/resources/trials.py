@@ -31,15 +31,16 @@ from toolgate.policy.scope import Decision, Layer, Reason
 from toolgate.redaction.records import redact_text
 from toolgate.registry.records.codec import Record, parse_record
 from toolgate.surfaces.rest.data_plane.policy_shapes import DecisionShown, show_decision
-from toolgate.surfaces.rest.framework.response import NoBody, ResponseShape, RestResponse, Revision
-from toolgate.surfaces.rest.framework.routing import (
+from toolgate.surfaces.rest.framework.request import (
     NO_BODY,
     PLAN_HEADER,
+    NoBody,
     Parameter,
     RestCall,
-    RestEndpoint,
     accept_as,
 )
+from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse, Revision
+from toolgate.surfaces.rest.framework.routing import RestEndpoint, get, post
 from toolgate.surfaces.rest.resources.record_shapes import RefreshAnswer, ServerSent, TrialAnswer
 from toolgate.surfaces.rest.resources.servers import SERVERS, show_health
 
@@ -85,6 +86,15 @@ class PreviewAnswer(ResponseShape, frozen=True, kw_only=True):
 _ONE: Final = f"{SERVERS.path}/{{server_id}}"
 
 
+@post(
+    f"{_ONE}/test",
+    "admin",
+    "Try a server",
+    TrialAnswer,
+    body=accept_as(ServerSent, may_be_empty=True),
+    headers=(PLAN_HEADER,),
+    errors=(NotFound, InvalidRecord, PlanRequired, PlanOutdated),
+)
 async def try_server(control: Control, call: RestCall[Mapping[str, Any]]) -> RestResponse:
     """Connect to a server once, beside the connection in use, and list its tools.
 
@@ -123,6 +133,14 @@ async def resolve_trial_record(
     return edit.record
 
 
+@post(
+    f"{_ONE}/refresh",
+    "admin",
+    "List the tools of a server again",
+    RefreshAnswer,
+    body=NO_BODY,
+    errors=(NotFound,),
+)
 async def refresh_server(control: Control, call: RestCall[NoBody]) -> RestResponse:
     """List the tools of the server again now. What came of it stands in its health."""
     server_id = call.ids["server_id"]
@@ -144,6 +162,14 @@ async def refresh_server(control: Control, call: RestCall[NoBody]) -> RestRespon
     )
 
 
+@get(
+    f"{_ONE}/tools",
+    "viewer",
+    "Preview the tools of a server",
+    PreviewAnswer,
+    query=(Parameter("task", "Say what this task gets of them."),),
+    errors=(NotFound,),
+)
 async def preview_tools(control: Control, call: RestCall[None]) -> RestResponse:
     """Every tool the server lists: its names on the doors, and whether it passes, or what keeps it out.
 
@@ -215,36 +241,4 @@ def _show_tool(offer: ServerTools, ref: ToolRef, alias: str, decision: Decision)
     )
 
 
-ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    RestEndpoint(
-        method="POST",
-        path=f"{_ONE}/test",
-        role="admin",
-        summary="Try a server",
-        handler=try_server,
-        body=accept_as(ServerSent, may_be_empty=True),
-        headers=(PLAN_HEADER,),
-        answer=TrialAnswer,
-        errors=(NotFound, InvalidRecord, PlanRequired, PlanOutdated),
-    ),
-    RestEndpoint(
-        method="POST",
-        path=f"{_ONE}/refresh",
-        role="admin",
-        summary="List the tools of a server again",
-        handler=refresh_server,
-        body=NO_BODY,
-        answer=RefreshAnswer,
-        errors=(NotFound,),
-    ),
-    RestEndpoint(
-        method="GET",
-        path=f"{_ONE}/tools",
-        role="viewer",
-        summary="Preview the tools of a server",
-        handler=preview_tools,
-        query=(Parameter("task", "Say what this task gets of them."),),
-        answer=PreviewAnswer,
-        errors=(NotFound,),
-    ),
-)
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (try_server, refresh_server, preview_tools)

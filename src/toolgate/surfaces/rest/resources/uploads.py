@@ -7,13 +7,22 @@ from typing import Any, Final
 from toolgate.errors import BodyTooLarge, Conflict, InvalidRecord, InvalidRequest, SessionLimit, StorageFailed
 from toolgate.govern.control import Control
 from toolgate.govern.packages import InspectedArchive, publish_package
+from toolgate.surfaces.rest.framework.request import OCTETS_BODY, RestCall, validate_as
 from toolgate.surfaces.rest.framework.response import RestResponse
-from toolgate.surfaces.rest.framework.routing import OCTETS_BODY, RestCall, RestEndpoint, validate_as
+from toolgate.surfaces.rest.framework.routing import RestEndpoint, delete, get, post, put
 from toolgate.surfaces.rest.resources.package_shapes import PartAnswer, PartsAnswer, UploadAnswer, UploadSent
 
 _UPLOAD: Final = "/api/uploads/{sha256}"
 
 
+@put(
+    f"{_UPLOAD}/{{part}}",
+    "publisher",
+    "Send a part of an archive or module",
+    PartAnswer,
+    body=OCTETS_BODY,
+    errors=(InvalidRequest, SessionLimit, StorageFailed),
+)
 async def put_part(control: Control, call: RestCall[bytes]) -> RestResponse:
     """Send one part of an archive or module, of at most 4 MiB. Parts may come in any order, and again.
 
@@ -24,17 +33,27 @@ async def put_part(control: Control, call: RestCall[bytes]) -> RestResponse:
     return RestResponse(PartAnswer(part=number))
 
 
+@get(_UPLOAD, "publisher", "List the parts of an upload", PartsAnswer)
 async def list_parts(control: Control, call: RestCall[None]) -> RestResponse:
     """Which parts of your upload are there: those need not be sent again."""
     return RestResponse(PartsAnswer(parts=await control.uploads.parts(call.caller.id, call.ids["sha256"])))
 
 
+@delete(_UPLOAD, "publisher", "Discard an upload", PartsAnswer, errors=(StorageFailed,))
 async def discard_upload(control: Control, call: RestCall[None]) -> RestResponse:
     """Forget what you sent of an upload. What was not begun is no error."""
     await control.uploads.discard(call.caller.id, call.ids["sha256"])
     return RestResponse(PartsAnswer(parts=[]))
 
 
+@post(
+    _UPLOAD,
+    "admin",
+    "Finish an upload",
+    UploadAnswer,
+    body=validate_as(UploadSent),
+    errors=(InvalidRecord, BodyTooLarge, Conflict, SessionLimit, StorageFailed),
+)
 async def finish_upload(control: Control, call: RestCall[UploadSent]) -> RestResponse:
     """Put the parts together, check the archive, and keep it as a version of the package it holds.
 
@@ -64,42 +83,4 @@ def _show_upload(looked: InspectedArchive, *, is_kept: bool) -> UploadAnswer:
     )
 
 
-ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    RestEndpoint(
-        method="PUT",
-        path=f"{_UPLOAD}/{{part}}",
-        role="publisher",
-        summary="Send a part of an archive or module",
-        handler=put_part,
-        body=OCTETS_BODY,
-        answer=PartAnswer,
-        errors=(InvalidRequest, SessionLimit, StorageFailed),
-    ),
-    RestEndpoint(
-        method="GET",
-        path=_UPLOAD,
-        role="publisher",
-        summary="List the parts of an upload",
-        handler=list_parts,
-        answer=PartsAnswer,
-    ),
-    RestEndpoint(
-        method="DELETE",
-        path=_UPLOAD,
-        role="publisher",
-        summary="Discard an upload",
-        handler=discard_upload,
-        answer=PartsAnswer,
-        errors=(StorageFailed,),
-    ),
-    RestEndpoint(
-        method="POST",
-        path=_UPLOAD,
-        role="admin",
-        summary="Finish an upload",
-        handler=finish_upload,
-        body=validate_as(UploadSent),
-        answer=UploadAnswer,
-        errors=(InvalidRecord, BodyTooLarge, Conflict, SessionLimit, StorageFailed),
-    ),
-)
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (put_part, list_parts, discard_upload, finish_upload)

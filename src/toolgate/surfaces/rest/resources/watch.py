@@ -10,9 +10,9 @@ from toolgate.errors import Compacted, Forbidden, InvalidRequest, SessionLimit
 from toolgate.govern.control import Control
 from toolgate.govern.watches import filter_batch, watchable_kinds
 from toolgate.model.revisions import ChangeBatch, Kind, RecordChange
-from toolgate.surfaces.rest.framework.request import join_quoted
+from toolgate.surfaces.rest.framework.request import Parameter, RestCall, join_quoted
 from toolgate.surfaces.rest.framework.response import EVENTS, RestResponse
-from toolgate.surfaces.rest.framework.routing import Parameter, RestCall, RestEndpoint
+from toolgate.surfaces.rest.framework.routing import RestEndpoint, get
 from toolgate.surfaces.rest.framework.streams import (
     LAST_EVENT_ID,
     encode_named_event,
@@ -21,6 +21,25 @@ from toolgate.surfaces.rest.framework.streams import (
 )
 
 
+@get(
+    "/admin/api/watch",
+    "viewer",
+    "Watch the registry",
+    EVENTS,
+    query=(
+        Parameter(
+            "since",
+            "The revision to begin after. Without it, the newest. "
+            "One that is not reached yet is refused as `compacted`.",
+            form="number",
+        ),
+        Parameter("epoch", "The epoch `since` is of: another one is refused as `compacted`."),
+        Parameter("digest", "The digest that was told with `since`: another one is refused likewise."),
+        Parameter("kinds", "Only changes of these kinds: `server,task,profile,pin,chat_upstream,key`."),
+    ),
+    headers=(LAST_EVENT_ID,),
+    errors=(Compacted, SessionLimit),
+)
 async def watch_changes(control: Control, call: RestCall[None]) -> RestResponse:
     """Changes as they are committed, one event a transaction.
 
@@ -76,26 +95,4 @@ def _name(change: RecordChange) -> dict[str, str]:
     return {"kind": change.kind, "id": change.id}
 
 
-ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    RestEndpoint(
-        method="GET",
-        path="/admin/api/watch",
-        role="viewer",
-        summary="Watch the registry",
-        handler=watch_changes,
-        query=(
-            Parameter(
-                "since",
-                "The revision to begin after. Without it, the newest. "
-                "One that is not reached yet is refused as `compacted`.",
-                form="number",
-            ),
-            Parameter("epoch", "The epoch `since` is of: another one is refused as `compacted`."),
-            Parameter("digest", "The digest that was told with `since`: another one is refused likewise."),
-            Parameter("kinds", "Only changes of these kinds: `server,task,profile,pin,chat_upstream,key`."),
-        ),
-        headers=(LAST_EVENT_ID,),
-        answer=EVENTS,
-        errors=(Compacted, SessionLimit),
-    ),
-)
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (watch_changes,)
