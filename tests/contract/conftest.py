@@ -34,7 +34,7 @@ def ears() -> Ears:
 
 @pytest.fixture
 async def link(subject: Subject, ears: Ears) -> AsyncIterator[ServerConnection]:
-    link = await subject.opener(subject.record, ears, known_era=None)
+    link = await subject.opener(subject.record, ears, known_revision=None)
     yield link
     await link.aclose()
 

@@ -24,9 +24,9 @@ from toolgate.upstream.connection.contract import Connector, Purpose, RpcRespons
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.http.sse_legacy import SseLegacyConnector
+from toolgate.upstream.http.streamable import StreamableConnector
 from toolgate.upstream.stdio.children import Warden
 from toolgate.upstream.stdio.connector import StdioConnector
-from toolgate.upstream.streamable import StreamableConnector
 
 SECRET = "sk-canary/0123456789"
 """The credential in the records of servers that have one."""

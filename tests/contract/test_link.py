@@ -64,21 +64,21 @@ async def test_an_opener_gives_a_link_that_knows_its_server(
 ) -> None:
     versions = {"legacy": LEGACY_VERSIONS[0], "modern": MODERN_VERSION}
 
-    assert link.hello.version == versions[link.hello.era]
-    assert link.hello.announces("tools", "listChanged")
+    assert link.server_info.version == versions[link.server_info.revision]
+    assert link.server_info.announces("tools", "listChanged")
     assert (link.pid is not None) == (subject.record.transport == "stdio")
     assert ears.closings == []
 
 
 @pytest.mark.parametrize("known", ["right", "wrong"])
-async def test_an_opener_takes_a_known_era_as_a_hint_only(
+async def test_an_opener_takes_a_known_revision_as_a_hint_only(
     subject: Subject, link: ServerConnection, ears: Ears, known: str
 ) -> None:
-    other: Revision = "modern" if link.hello.era == "legacy" else "legacy"
-    era = link.hello.era if known == "right" else other
-    again = await subject.opener(subject.record, ears, known_era=era)
+    other: Revision = "modern" if link.server_info.revision == "legacy" else "legacy"
+    era = link.server_info.revision if known == "right" else other
+    again = await subject.opener(subject.record, ears, known_revision=era)
     try:
-        assert again.hello.era == link.hello.era
+        assert again.server_info.revision == link.server_info.revision
         assert await ask(again, "echo", arguments={"a": 1}) == {"a": 1}
     finally:
         await again.aclose()
@@ -113,7 +113,7 @@ async def test_the_envelope_is_the_one_of_the_era(link: ServerConnection) -> Non
     meta = await ask(link, "meta", _meta=sent)
     bare = await ask(link, "meta")
 
-    if link.hello.era == "legacy":
+    if link.server_info.revision == "legacy":
         assert (meta, bare) == ({"vendor": 1}, {})
     else:
         envelope = {PROTOCOL_VERSION_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY}
@@ -197,13 +197,13 @@ async def test_a_link_that_was_closed_fails_its_requests_and_tells_nobody(
 
 async def test_a_server_that_cannot_be_reached_is_a_failed_start(subject: Subject, ears: Ears) -> None:
     with pytest.raises(StartFailed):
-        await subject.opener(subject.missing, ears, known_era=None)
+        await subject.opener(subject.missing, ears, known_revision=None)
 
     assert ears == Ears()
 
 
 async def test_shu_6_a_start_that_is_given_up_leaves_nothing(subject: Subject, ears: Ears) -> None:
-    opening = asyncio.ensure_future(subject.opener(subject.silent, ears, known_era=None))
+    opening = asyncio.ensure_future(subject.opener(subject.silent, ears, known_revision=None))
     await eventually_async(subject.count_open)
 
     opening.cancel()

@@ -64,7 +64,7 @@ class Chatter:
 async def test_chd_11_whatever_a_server_says_meanwhile_its_answer_arrives_and_nothing_fails(
     subject: Subject, caplog: pytest.LogCaptureFixture
 ) -> None:
-    link: ServerConnection = await subject.opener(subject.record, Ears(), known_era=None)
+    link: ServerConnection = await subject.opener(subject.record, Ears(), known_revision=None)
     chatter = Chatter(seed=1)
     try:
         for number in range(CALLS):

@@ -181,7 +181,7 @@ async def test_a_server_is_as_verbose_as_any_client_wants(link: ServerConnection
         for level in ("warning", "error", "debug", "", "nonsense", "info")
     ]
 
-    if link.hello.era == "legacy":
+    if link.server_info.revision == "legacy":
         assert [level for level, _ in levels] == ["warning", "warning", "debug", "debug", "debug", "debug"]
         assert all(LOG_LEVEL_KEY not in meta for _, meta in levels)
     else:
@@ -433,14 +433,14 @@ async def test_a_server_hears_what_the_client_can_do(
     subject: Subject, link: ServerConnection, ears: Ears
 ) -> None:
     can = b'{"roots":{"listChanged":true}}'
-    own = await subject.opener(subject.record, ears, known_era=None, capabilities=can)
+    own = await subject.opener(subject.record, ears, known_revision=None, capabilities=can)
     try:
         handshakes = [await ask(link, "handshake"), await ask(own, "handshake")]
         meta = await put(own, "meta", Client(capabilities=can))
     finally:
         await own.aclose()
 
-    if link.hello.era == "modern":
+    if link.server_info.revision == "modern":
         assert meta[CLIENT_CAPABILITIES_KEY] == msgspec.json.decode(can)
     else:
         assert msgspec.json.decode(can) in handshakes
@@ -457,10 +457,10 @@ async def test_what_a_server_says_to_a_client_shows_no_credential(link: ServerCo
         {"method": PROGRESS, "params": {"progressToken": "$token", "progress": 1, "message": SECRET}},
     ]
     await put(link, "tell", client, messages=told, meta={"progressToken": 1})
-    if link.hello.era == "legacy":
+    if link.server_info.revision == "legacy":
         await put(link, "ask", client, questions=[{"method": ELICIT, "params": {"message": SECRET}}])
 
     heard = [members for _, members in (*client.told, *client.asked)]
-    assert len(heard) == (3 if link.hello.era == "legacy" else 2)
+    assert len(heard) == (3 if link.server_info.revision == "legacy" else 2)
     assert SECRET not in str(heard)
     assert str(heard).count("[redacted]") == len(heard)

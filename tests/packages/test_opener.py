@@ -92,7 +92,7 @@ async def test_only_a_server_of_a_package_is_given_one(tmp_path: Path) -> None:
         directory = await packages.open("pkg", ref_of(tar_of([])))
         for record in (plain, packaged):
             with pytest.raises(StartFailed, match="enough"):
-                await PackageConnector(opener, packages)(record, Ears(), known_era=None)
+                await PackageConnector(opener, packages)(record, Ears(), known_revision=None)
 
     launch = StdioLaunch(
         command=f"{directory}/server", args=(str(directory),), env=MappingProxyType({}), cwd=str(directory)

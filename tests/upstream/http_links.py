@@ -21,7 +21,7 @@ from toolgate.upstream.connection.contract import (
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.client_connection import HttpLimits
 from toolgate.upstream.http.egress import Egress
-from toolgate.upstream.streamable import StreamableConnector
+from toolgate.upstream.http.streamable import StreamableConnector
 
 SECRET = "sk-canary/0123456789"
 ENVIRON = {"TOKEN": SECRET}
@@ -79,13 +79,13 @@ async def open_link(
     record: ServerRecord,
     heard: Heard | None = None,
     *,
-    known_era: Revision | None = None,
+    known_revision: Revision | None = None,
     limits: HttpLimits | None = None,
     capabilities: bytes = b"{}",
 ) -> ServerConnection:
     """Its clients can be asked nothing, unless `capabilities` say otherwise."""
     open_it = opener(limits)
-    return await open_it(record, heard or Heard(), known_era=known_era, capabilities=capabilities)
+    return await open_it(record, heard or Heard(), known_revision=known_revision, capabilities=capabilities)
 
 
 @asynccontextmanager

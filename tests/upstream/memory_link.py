@@ -106,7 +106,7 @@ class MemoryServer:
     """Tool name to what it does; any other answers with its arguments."""
 
     starts_s: list[float] = field(default_factory=list)
-    known_eras: list[Revision | None] = field(default_factory=list)
+    known_revisions: list[Revision | None] = field(default_factory=list)
     capabilities_told: list[bytes] = field(default_factory=list)
     """What each handshake said of the clients."""
     watched: list[frozenset[str]] = field(default_factory=list)
@@ -174,8 +174,8 @@ class MemoryLink:
     """A connection to a MemoryServer."""
 
     def __init__(self, server: MemoryServer, listener: ConnectionListener, pid: int, era: Revision) -> None:
-        self.hello = ServerInfo(
-            era=era,
+        self.server_info = ServerInfo(
+            revision=era,
             version=MODERN_VERSION if era == "modern" else LEGACY_VERSIONS[0],
             instructions=server.instructions,
             capabilities={
@@ -199,7 +199,7 @@ class MemoryLink:
     ) -> RpcResponse:
         if self._ended.done():
             raise ServerUnavailable(self._ended.result())
-        sent = build_params(self.hello.era, params)
+        sent = build_params(self.server_info.revision, params)
         members: Json = {name: msgspec.json.decode(raw) for name, raw in sent.items()}
         meta: Json = members.pop("_meta", {})
         if method.endswith("/list"):
@@ -279,13 +279,13 @@ class MemoryNet:
         record: ServerRecord,
         listener: ConnectionListener,
         *,
-        known_era: Revision | None,
+        known_revision: Revision | None,
         capabilities: bytes = SHARED_CAPABILITIES,
     ) -> MemoryLink:
         server = self.servers[record.server_id]
         server.capabilities_told.append(capabilities)
         server.starts_s.append(asyncio.get_running_loop().time())
-        server.known_eras.append(known_era)
+        server.known_revisions.append(known_revision)
         server.listener = listener
         server.starting += 1
         server.most_starting = max(server.most_starting, server.starting)
@@ -294,5 +294,5 @@ class MemoryNet:
                 await server.on_start()
         finally:
             server.starting -= 1
-        era = "legacy" if server.is_of_both_revisions and known_era == "legacy" else server.era
+        era = "legacy" if server.is_of_both_revisions and known_revision == "legacy" else server.era
         return MemoryLink(server, listener, next(self._pids), era)

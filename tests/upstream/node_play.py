@@ -18,7 +18,7 @@ from toolgate.upstream.stdio.connector import StdioConnector
 async def main(pids: str, *kinds: str) -> None:
     opener = StdioConnector(Warden(), Secrets(os.environ))
     links = [
-        await opener(faulty("deaf", f"helper={kind}", f"pids={pids}"), Listener(), known_era="legacy")
+        await opener(faulty("deaf", f"helper={kind}", f"pids={pids}"), Listener(), known_revision="legacy")
         for kind in kinds
     ]
     sys.stdout.write(f"{len(links)} children\n")

@@ -82,7 +82,7 @@ async def open_link(
     record: ServerRecord, listener: Listener | None = None, environ: Mapping[str, str] = os.environ
 ) -> AsyncIterator[StdioConnection]:
     async with open_opener(environ) as opener:
-        link = await opener(record, listener or Listener(), known_era=None)
+        link = await opener(record, listener or Listener(), known_revision=None)
         try:
             yield link
         finally:

@@ -52,7 +52,7 @@ async def open_warden(max_children: int = 50) -> AsyncIterator[Warden]:
 
 async def start(warden: Warden, *words: str, listener: Listener | None = None) -> StdioConnection:
     return await StdioConnector(warden, Secrets(os.environ))(
-        faulty(*words), listener or Listener(), known_era="legacy"
+        faulty(*words), listener or Listener(), known_revision="legacy"
     )
 
 
@@ -351,7 +351,9 @@ async def test_chd_15_crash_cycles_leave_no_process_no_descriptor_and_little_mem
             with pytest.raises(ServerUnavailable):
                 await call(link, "die", status=number % 256)
             with pytest.raises(StartFailed):
-                await StdioConnector(warden, Secrets({}))(command("/no/such"), Listener(), known_era=None)
+                await StdioConnector(warden, Secrets({}))(
+                    command("/no/such"), Listener(), known_revision=None
+                )
         await eventually_async(lambda: open_fds() == before and not children_of(supervisor))
 
         assert resident_bytes() - resident <= 20 * 1024 * 1024

@@ -90,9 +90,9 @@ async def test_a_waiting_request_gets_the_place_of_one_that_failed() -> None:
 
         assert [type(one).__name__ for one in done] == [
             "ExchangeFailed",
-            "Answer",
+            "HttpResponse",
             "ConnectionStale",
-            "Answer",
+            "HttpResponse",
         ]
 
 

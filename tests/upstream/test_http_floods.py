@@ -94,7 +94,7 @@ async def test_what_comes_behind_a_stream_is_nobodys_answer() -> None:
 async def test_the_streams_of_one_server_give_way_one_after_the_other() -> None:
     """UPS-3: however many of its streams are noisy, a server has one share of the loop."""
     async with serving(echo) as (_, pool):
-        first_s, second_s, third_s = (pool.next_turn_s(1.0) for _ in range(3))
+        first_s, second_s, third_s = (pool.resume_stream_at_s(1.0) for _ in range(3))
 
     assert (second_s - first_s, third_s - second_s) == pytest.approx((30.0, 30.0))
 
@@ -103,7 +103,7 @@ class Slow(Gathered):
     """Keeps the loop for a while with everything it is fed."""
 
     def feed(self, chunk: bytes) -> bool:
-        until_s = time.perf_counter() + 2 * client_connection._LONG_S
+        until_s = time.perf_counter() + 2 * client_connection.NOISY_S
         while time.perf_counter() < until_s:
             pass
         return super().feed(chunk)
@@ -122,4 +122,4 @@ async def test_a_stream_that_keeps_the_loop_gives_way_however_little_it_brings()
         await pool.send(post(), deadline=in_s(60), sink=sink)
 
         assert sink.data == EVENT * 20
-        assert pool._turn_s > 0
+        assert pool.streams_yield_until_s > 0

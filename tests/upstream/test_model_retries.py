@@ -186,7 +186,7 @@ async def test_a_refusal_may_say_anything(body: bytes) -> None:
 async def test_a_model_that_does_not_begin_is_given_up(body: bytes) -> None:
     async with asking(hang()) as (models, model):
         upstream = at(model.url, answer_timeout_ms=1_000)
-        with pytest.raises(ModelTimedOut, match=r"at `127\.0\.0\.1:\d+` said nothing for 1 s"):
+        with pytest.raises(ModelTimedOut, match=r"at `127\.0\.0\.1:\d+` sent nothing for 1 s"):
             await models.ask(upstream, PATH, body, deadline_s=in_s(60), may_retry=True)
 
         await model.requests[0].hung_up.wait()
@@ -195,7 +195,7 @@ async def test_a_model_that_does_not_begin_is_given_up(body: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("answer_ms", "deadline_s", "why"),
-    [(1_000, 60.0, "said nothing for 1 s"), (60_000, 1.0, "was not done within the time of the request")],
+    [(1_000, 60.0, "sent nothing for 1 s"), (60_000, 1.0, "was not done within the time of the request")],
 )
 async def test_a_stream_that_stalls_is_given_up(answer_ms: int, deadline_s: float, why: str) -> None:
     async with asking(hang(stream(b"data: a\n\n", b"data: b\n\n"), after=9)) as (models, model):

@@ -59,9 +59,9 @@ class Server:
     async def notify(self, method: str, params: Params) -> None:
         self.heard.append(method)
 
-    async def meet(self, known_era: Revision | None = None) -> str:
+    async def meet(self, known_revision: Revision | None = None) -> str:
         async with asyncio.timeout(60):
-            return (await negotiate(self.ask, self.notify, known_era=known_era)).era
+            return (await negotiate(self.ask, self.notify, known_revision=known_revision)).revision
 
 
 @pytest.fixture(autouse=True)
@@ -135,10 +135,10 @@ async def test_what_a_modern_server_says_of_itself_is_kept() -> None:
     hello = await negotiate(server.ask, server.notify)
 
     assert hello == ServerInfo(
-        era="modern",
+        revision="modern",
         version="2026-07-28",
         capabilities=hello.capabilities,
-        server_info=b'{"name": "s", "version": "2"}',
+        implementation=b'{"name": "s", "version": "2"}',
         instructions="hi",
     )
     assert {name: msgspec.json.decode(raw) for name, raw in hello.capabilities.items()} == {"tools": {}}
@@ -148,7 +148,11 @@ async def test_what_a_legacy_server_says_of_itself_is_kept() -> None:
     server = Server([error(UNKNOWN)], [result(LEGACY)])
 
     assert await negotiate(server.ask, server.notify) == ServerInfo(
-        era="legacy", version="2025-06-18", capabilities={}, server_info=b'{"name": "s"}', instructions=""
+        revision="legacy",
+        version="2025-06-18",
+        capabilities={},
+        implementation=b'{"name": "s"}',
+        instructions="",
     )
 
 
@@ -200,7 +204,7 @@ async def test_a_probe_refused_once_is_repeated_where_the_handshake_names_our_mo
     [
         (error(UNKNOWN), error({"code": 1, "message": "not today"}), "it refused `initialize`: not today"),
         (error(UNKNOWN), error({"code": 5}), "it refused `initialize`: 5"),
-        (error(UNKNOWN), result([]), "its answer to `initialize` is not one"),
+        (error(UNKNOWN), result([]), "its answer to `initialize` is not an initialize result"),
         (
             error(UNKNOWN),
             result({"protocolVersion": "2031-01-01"}),
@@ -233,13 +237,15 @@ async def test_a_server_we_cannot_speak_to_is_refused_with_the_reason(
 
 
 @pytest.mark.parametrize("failure", [ServerUnavailable("gone"), CallTimedOut("late")])
-@pytest.mark.parametrize("known_era", [None, "legacy", "modern"])
-async def test_a_connection_that_fails_is_no_verdict(failure: Exception, known_era: Revision | None) -> None:
+@pytest.mark.parametrize("known_revision", [None, "legacy", "modern"])
+async def test_a_connection_that_fails_is_no_verdict(
+    failure: Exception, known_revision: Revision | None
+) -> None:
     async def ask(method: str, params: Params, timeout_s: float) -> RpcResponse:
         raise failure
 
     with pytest.raises(type(failure)):
-        await negotiate(ask, Server([], []).notify, known_era=known_era)
+        await negotiate(ask, Server([], []).notify, known_revision=known_revision)
 
 
 async def test_a_connection_that_fails_while_both_questions_are_open_is_no_verdict() -> None:

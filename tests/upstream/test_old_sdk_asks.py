@@ -20,9 +20,9 @@ from toolgate.upstream.connection.contract import Connector, RpcResponse, Server
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.http.sse_legacy import SseLegacyConnector
+from toolgate.upstream.http.streamable import StreamableConnector
 from toolgate.upstream.stdio.children import Warden
 from toolgate.upstream.stdio.connector import StdioConnector
-from toolgate.upstream.streamable import StreamableConnector
 
 pytestmark = pytest.mark.anyio
 
@@ -73,7 +73,7 @@ def over_http(word: str, port: int) -> tuple[Connector, ServerRecord]:
 
 @asynccontextmanager
 async def opened(opener: Connector, record: ServerRecord) -> AsyncIterator[ServerConnection]:
-    link = await opener(record, Ears(), known_era=None, capabilities=CAN)
+    link = await opener(record, Ears(), known_revision=None, capabilities=CAN)
     try:
         yield link
     finally:

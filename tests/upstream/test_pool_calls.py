@@ -86,7 +86,7 @@ async def test_a_call_that_finds_link_and_room_goes_straight_to_the_link() -> No
     """It never suspends by itself: a link that answers at once is answered at once."""
 
     class Instant:
-        hello = ServerInfo(era="legacy", version=LEGACY_VERSIONS[0])
+        server_info = ServerInfo(revision="legacy", version=LEGACY_VERSIONS[0])
         pid: int | None = None
 
         async def request(
@@ -110,7 +110,7 @@ async def test_a_call_that_finds_link_and_room_goes_straight_to_the_link() -> No
         record: ServerRecord,
         listener: ConnectionListener,
         *,
-        known_era: Revision | None,
+        known_revision: Revision | None,
         capabilities: bytes = b"",
     ) -> ServerConnection:
         return Instant()

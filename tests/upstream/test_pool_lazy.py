@@ -87,7 +87,7 @@ async def test_known_servers_are_listed_at_once_and_started_by_their_first_call(
     assert two.features == {"tools", "prompts"}
     assert [(one.state, one.verified_ms) for one in health.values()] == [("idle", THEN_MS)] * 2
     assert (idle, starts(net) - before, len(net["two"].calls)) == (0, 1, 3)
-    assert net["two"].known_eras[-1] == "modern"
+    assert net["two"].known_revisions[-1] == "modern"
     assert (after["one"].state, after["two"].state) == ("idle", "connected")
     assert after["two"].verified_ms > THEN_MS
 

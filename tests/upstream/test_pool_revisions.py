@@ -67,7 +67,9 @@ async def test_calls_in_sessions_bring_back_the_own_connection_of_a_server_that_
     async with pool_of(net) as pool:
         await start(pool)
         await era_of(pool, SESSION)
-        next(link for link in net["one"].links if link.hello.era == "modern").lose("it exited with 1")
+        next(link for link in net["one"].links if link.server_info.revision == "modern").lose(
+            "it exited with 1"
+        )
         await asyncio.sleep(1)
         lost = pool.health()["one"].state
         era = await era_of(pool, SESSION)
@@ -84,7 +86,7 @@ async def test_a_server_that_refuses_sessions_is_called_on_its_own_connection() 
         eras = [await era_of(pool, SESSION) for _ in range(3)]
         health = pool.health()["one"]
 
-        assert (eras, net["one"].known_eras) == (["modern"] * 3, [None, "legacy"])
+        assert (eras, net["one"].known_revisions) == (["modern"] * 3, [None, "legacy"])
         assert (health.state, health.last_error, len(net["one"].links)) == ("connected", "", 1)
 
 

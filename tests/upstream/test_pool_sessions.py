@@ -78,7 +78,7 @@ async def test_the_server_is_told_what_the_client_of_the_session_can_do() -> Non
         await call(pool, "c")
 
         assert net["one"].capabilities_told == [ALL_CAPABILITIES, ROOTS, b"{}", b"{}"]
-        assert net["one"].known_eras == [None, "legacy", "modern", "modern"]
+        assert net["one"].known_revisions == [None, "legacy", "modern", "modern"]
 
 
 async def test_a_session_that_ends_closes_its_links_to_all_servers_and_no_other() -> None:

@@ -323,10 +323,10 @@ async def test_a_link_that_is_lost_while_it_is_being_opened_is_lost() -> None:
         record: ServerRecord,
         listener: ConnectionListener,
         *,
-        known_era: Revision | None,
+        known_revision: Revision | None,
         capabilities: bytes = b"",
     ) -> ServerConnection:
-        link = await net.open(record, listener, known_era=known_era, capabilities=capabilities)
+        link = await net.open(record, listener, known_revision=known_revision, capabilities=capabilities)
         link.lose("gone")
         await asyncio.sleep(0)
         return link
@@ -351,7 +351,7 @@ async def test_the_era_is_remembered_and_probed_again_after_a_failed_start() -> 
         net["one"].on_start = None
         await pass_time(1)
 
-    assert net["one"].known_eras == [None, "legacy", "legacy", None]
+    assert net["one"].known_revisions == [None, "legacy", "legacy", None]
 
 
 @pytest.mark.requirement("002-090")

@@ -31,6 +31,8 @@ def test_what_a_record_hides_by_its_name_a_server_does_not_tell_either(name: str
 
 
 def test_instructions_that_quote_a_credential_are_shown_without_it() -> None:
-    hello = ServerInfo(era="legacy", version="2025-11-25", instructions="Log in with s3cr3t-value first.")
+    hello = ServerInfo(
+        revision="legacy", version="2025-11-25", instructions="Log in with s3cr3t-value first."
+    )
 
     assert Redactor(["s3cr3t-value"]).hello(hello).instructions == "Log in with [redacted] first."

@@ -59,7 +59,7 @@ async def test_a_start_that_is_refused_asks_no_more_and_says_when_to_come_back(
 async def test_so_does_one_that_is_refused_within_the_handshake(method: str) -> None:
     async with FaultyHttp(FakeMcp("legacy", faults={method: refusing(429)})) as server:
         with pytest.raises(StartFailed, match="status 429") as caught:
-            await open_link(record_for(server.url), known_era="legacy")
+            await open_link(record_for(server.url), known_revision="legacy")
 
         assert (caught.value.retry_after_s, len(server.seen(method))) == (7, 1)
 

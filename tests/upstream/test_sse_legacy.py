@@ -14,8 +14,7 @@ from tests.upstream.http_links import SECRET, Heard, call, echoed
 from toolgate.errors import ServerUnavailable
 from toolgate.model.servers import ServerRecord
 from toolgate.upstream.connection.contract import RpcResponse, ServerConnection, StartFailed
-from toolgate.upstream.http import sse_legacy
-from toolgate.upstream.http import sse_legacy as sse_legacy_stream
+from toolgate.upstream.http.client_connection import HttpLimits
 
 pytestmark = pytest.mark.anyio
 
@@ -24,10 +23,11 @@ LIST_CHANGED = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
 
 @asynccontextmanager
 async def linked(
-    server: Sse, heard: Heard | None = None, **fields: Any
+    server: Sse, heard: Heard | None = None, *, auth_ref: str | None = None, **options: Any
 ) -> AsyncIterator[tuple[FaultyHttp, ServerConnection]]:
     async with asyncio.timeout(60), FaultyHttp(server) as http:
-        link = await opener()(record_for(http.url, **fields), heard or Heard(), known_era=None)
+        record = record_for(http.url, auth_ref=auth_ref)
+        link = await opener(**options)(record, heard or Heard(), known_revision=None)
         try:
             yield http, link
         finally:
@@ -38,7 +38,7 @@ async def failure(server: Callable[[Request, Peer], Any], **options: Any) -> Sta
     """How opening a link fails; nothing of it is left."""
     async with asyncio.timeout(60), FaultyHttp(server) as http:
         with pytest.raises(StartFailed) as caught:
-            await opener(**options)(record_for(http.url), Heard(), known_era=None)
+            await opener(**options)(record_for(http.url), Heard(), known_revision=None)
         while http._tasks:
             await asyncio.sleep(0.01)
     return caught.value
@@ -50,7 +50,7 @@ async def test_an_endpoint_is_read_against_the_url_of_the_stream(endpoint: str) 
     async with asyncio.timeout(60), FaultyHttp(server) as http:
         origin = f"http://127.0.0.1:{http.port}"
         server.endpoint = endpoint.format(origin=origin)
-        link = await opener()(record_for(http.url + "?tools=a"), Heard(), known_era=None)
+        link = await opener()(record_for(http.url + "?tools=a"), Heard(), known_revision=None)
         reply = await call(link)
         await link.aclose()
 
@@ -108,10 +108,9 @@ async def test_a_stream_that_names_no_endpoint_is_given_up_in_time() -> None:
     assert refused.state == "list_timeout"
 
 
-async def test_an_endless_event_ends_the_link(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sse_legacy_stream, "MAX_MESSAGE_BYTES", 64 * 1024)
+async def test_an_endless_event_ends_the_connection() -> None:
     server, heard = Sse(), Heard()
-    async with linked(server, heard) as (_, link):
+    async with linked(server, heard, limits=HttpLimits(max_body_bytes=64 * 1024)) as (_, link):
         assert server.stream is not None
         await server.stream.chunk(b"data: " + b"x" * 70_000)
         while not heard.closings:
@@ -135,10 +134,10 @@ async def test_a_server_that_ends_at_a_probe_is_greeted_next_time() -> None:
     opens = opener()
     async with asyncio.timeout(60), FaultyHttp(Shy()) as http:
         with pytest.raises(StartFailed):
-            await opens(record_for(http.url), Heard(), known_era=None)
-        link = await opens(record_for(http.url), Heard(), known_era=None)
+            await opens(record_for(http.url), Heard(), known_revision=None)
+        link = await opens(record_for(http.url), Heard(), known_revision=None)
 
-        assert (link.hello.era, await call(link)) == ("legacy", echoed())
+        assert (link.server_info.revision, await call(link)) == ("legacy", echoed())
         await link.aclose()
 
 
@@ -152,7 +151,7 @@ async def test_a_probe_that_the_post_refuses_is_evidence_of_a_legacy_server(stat
                 await super().take(request, peer)
 
     async with linked(Strict()) as (_, link):
-        assert link.hello.era == "legacy"
+        assert link.server_info.revision == "legacy"
 
 
 async def test_an_answer_may_come_before_its_post_is_answered() -> None:
@@ -253,10 +252,9 @@ async def test_an_answer_that_cannot_be_carried_fails_its_call_at_once(value: by
         pytest.param(b"data: " + b"x" * 2**20 + b"y\n\n", id="many bytes"),
     ],
 )
-async def test_a_stream_full_of_noise_ends_the_link(monkeypatch: pytest.MonkeyPatch, noise: bytes) -> None:
-    monkeypatch.setattr(sse_legacy, "MAX_NOISE_EVENTS", 10)
+async def test_a_stream_full_of_noise_ends_the_connection(noise: bytes) -> None:
     server, heard = Sse(), Heard()
-    async with linked(server, heard):
+    async with linked(server, heard, max_noise=10):
         assert server.stream is not None
         for times in (1, 2):
             await server.stream.chunk(b"data: {}\n\n" * 10)
@@ -301,6 +299,8 @@ async def test_a_second_endpoint_changes_nothing() -> None:
 
 async def test_a_record_without_a_url_cannot_be_reached() -> None:
     with pytest.raises(StartFailed) as caught:
-        await opener()(ServerRecord(server_id="there", transport="http_sse_legacy"), Heard(), known_era=None)
+        await opener()(
+            ServerRecord(server_id="there", transport="http_sse_legacy"), Heard(), known_revision=None
+        )
 
     assert caught.value.fatal

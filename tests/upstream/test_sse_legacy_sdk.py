@@ -61,7 +61,7 @@ async def linked(
     async with asyncio.timeout(60), serving(upstream) as url:
         record = ServerRecord(server_id="there", transport="http_sse_legacy", http=HttpEndpoint(url=url))
         # The SDK speaks both eras; whoever remembers it as legacy is not told otherwise.
-        link = await opener(record, heard or Heard(), known_era=era)
+        link = await opener(record, heard or Heard(), known_revision=era)
         try:
             yield link
         finally:
@@ -87,7 +87,7 @@ async def test_tools_are_listed_and_called_in_both_eras(era: Revision) -> None:
         listed = json.loads((await link.request("tools/list", {}, timeout_s=60)).result or b"")
         results = await asyncio.gather(*(call(link, f"text {n}") for n in range(20)))
 
-        assert link.hello.era == era
+        assert link.server_info.revision == era
         assert [tool["name"] for tool in listed["tools"]] == ["echo"]
         assert [result["content"][0]["text"] for result in results] == [f"text {n}" for n in range(20)]
 
@@ -112,6 +112,6 @@ async def test_the_end_of_the_server_is_the_end_of_the_link() -> None:
     opener = SseLegacyConnector(Secrets({}), Egress(allow_private=True))
     async with asyncio.timeout(60), serving(Upstream()) as url:
         record = ServerRecord(server_id="there", transport="http_sse_legacy", http=HttpEndpoint(url=url))
-        await opener(record, heard, known_era="legacy")
+        await opener(record, heard, known_revision="legacy")
 
     assert len(heard.closings) == 1

@@ -5,7 +5,7 @@ from textwrap import dedent
 import pytest
 
 from tests.upstream.stdio_stage import command
-from toolgate.upstream.stdio.start_failures import MAX_CAUSE_CHARS, StartDiagnosis, find_cause
+from toolgate.upstream.stdio.start_failures import MAX_CAUSE_CHARS, find_cause, suggest_fix
 
 NODE = """
     node:internal/modules/cjs/loader:1423
@@ -114,9 +114,7 @@ def test_a_cause_is_short() -> None:
 
 def hint(line: str, stderr: str, *, has_read: bool = False, **environment: str) -> str:
     record = command(*line.split(" "))
-    return StartDiagnosis(
-        record=record, stderr=dedent(stderr), environment=environment, has_read=has_read
-    ).hint
+    return suggest_fix(record, dedent(stderr), environment, has_read=has_read)
 
 
 WHERE = "where the gateway runs, or in the `env` of the record"
@@ -141,7 +139,7 @@ def test_where_the_network_is_out_of_reach_the_hint_names_the_proxy() -> None:
         f"packages cannot be downloaded: set `HTTPS_PROXY` if there is a proxy, {WHERE}"
     )
     assert hint("npx x", "npm error code ECONNREFUSED", https_proxy="http://proxy:3128") == (
-        "packages cannot be downloaded by way of `https_proxy`: check it, and `NO_PROXY`"
+        "packages cannot be downloaded through `https_proxy`: check it, and `NO_PROXY`"
     )
 
 

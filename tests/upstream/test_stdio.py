@@ -29,7 +29,8 @@ from tests.upstream.stdio_stage import (
 from toolgate.errors import CallTimedOut, InvalidParams, ServerUnavailable
 from toolgate.upstream.connection.contract import MAX_MESSAGE_BYTES, RpcResponse
 from toolgate.upstream.connection.messages import guess_response_id
-from toolgate.upstream.stdio.connector import MAX_NOISE_BYTES, MAX_NOISE_LINES, StdioConnection
+from toolgate.upstream.connection.stream import MAX_NOISE_BYTES
+from toolgate.upstream.stdio.connector import MAX_NOISE_LINES, StdioConnection
 from toolgate.upstream.stdio.pipes import MAX_PENDING_BYTES
 
 pytestmark = pytest.mark.anyio
@@ -234,7 +235,7 @@ async def test_chd_5_answers_are_right_between_noise() -> None:
         assert await call(link, "log_json") == "after the log line"
         assert await call(link, "echo", text="still here") == "still here"
 
-        assert link.dropped_lines > 3 * 4000
+        assert link.dropped_items > 3 * 4000
 
 
 @pytest.mark.parametrize("size", [1, 100, 60_000, 100_000_000])
@@ -251,7 +252,7 @@ async def test_chd_5_a_hundred_megabytes_of_noise_end_the_server_in_little_memor
         f"sent a line of more than {MAX_MESSAGE_BYTES} bytes",
     }
     assert grown <= 32 * 1024 * 1024
-    assert link.dropped_lines <= max(MAX_NOISE_LINES, MAX_NOISE_BYTES // size) + 1
+    assert link.dropped_items <= max(MAX_NOISE_LINES, MAX_NOISE_BYTES // size) + 1
 
 
 async def test_a_line_beyond_the_bound_ends_the_server() -> None:
@@ -339,7 +340,7 @@ async def test_chd_17_a_child_that_was_stopped_goes_on_where_it_was() -> None:
         os.kill(pid, signal.SIGCONT)
 
         assert await call(link, "pid") == pid
-        assert link.dropped_answers == 1
+        assert link.dropped_responses == 1
 
 
 async def measure_lag(for_s: float) -> float:
@@ -362,8 +363,8 @@ async def test_chd_10_wrong_repeated_and_null_ids_are_dropped_and_counted() -> N
         with pytest.raises(CallTimedOut):
             await other
 
-        assert link.dropped_answers == 7
-        assert link.dropped_lines == 1
+        assert link.dropped_responses == 7
+        assert link.dropped_items == 1
     assert listener.closed == []
 
 
@@ -373,7 +374,7 @@ async def test_chd_10_a_late_answer_is_dropped() -> None:
             await call(link, "stderr", bytes=64 * 1024 * 1024, timeout_s=0.001)
         assert await call(link, "echo", text="mine") == "mine"
 
-        assert link.dropped_answers == 1
+        assert link.dropped_responses == 1
 
 
 @pytest.mark.parametrize(
@@ -400,7 +401,7 @@ async def test_chd_12_an_answer_that_is_not_utf8_fails_alone() -> None:
             error=b'{"code":-32603,"message":"the server\'s answer is not valid UTF-8"}'
         )
         assert await call(link, "echo", text="still here") == "still here"
-        assert (link.dropped_lines, listener.notifications) == (1, [])
+        assert (link.dropped_items, listener.notifications) == (1, [])
 
 
 @pytest.mark.parametrize("name", ["half_character", "bottomless"])
@@ -447,11 +448,11 @@ async def test_real_modern_servers_are_spoken_to_in_their_era(tmp_path: Path) ->
             "arguments": msgspec.Raw(msgspec.json.encode(zone)),
         }
         told = said(await link.request("tools/call", params, timeout_s=60))
-        assert (link.hello.era, told["timezone"]) == ("modern", "UTC")
+        assert (link.server_info.revision, told["timezone"]) == ("modern", "UTC")
 
     async with open_link(command(str(BIN / "mcp-server-git"), cwd=str(tmp_path))) as link:
         listed = await link.request("tools/list", {}, timeout_s=60)
         assert listed.result is not None
         names = [one["name"] for one in json.loads(listed.result)["tools"]]
-        assert (link.hello.era, link.hello.version) == ("modern", "2026-07-28")
+        assert (link.server_info.revision, link.server_info.version) == ("modern", "2026-07-28")
         assert "git_status" in names

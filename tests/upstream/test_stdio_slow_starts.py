@@ -45,7 +45,7 @@ class Runner:
 @asynccontextmanager
 async def opening(opener: StdioConnector, runner: Runner) -> AsyncIterator[asyncio.Task[StdioConnection]]:
     listener = Listener()
-    task = asyncio.create_task(opener(command(str(runner.path)), listener, known_era=None))
+    task = asyncio.create_task(opener(command(str(runner.path)), listener, known_revision=None))
     try:
         await eventually_async(lambda: b"downloading" in listener.stderr)
         yield task
@@ -69,7 +69,7 @@ async def test_try_5_a_runner_that_downloads_past_the_limits_of_start_and_probe_
 
     greetings = {"legacy": ["initialize", "notifications/initialized"], "modern": []}
     assert not done
-    assert (link.hello.era, answer) == (era, "ready")
+    assert (link.server_info.revision, answer) == (era, "ready")
     assert methods(runner.log)[:-1] == ["server/discover", *greetings[era]]
     assert runner.starts.read_text() == "start\n"
 
@@ -85,9 +85,9 @@ async def test_a_runner_that_fails_before_its_server_runs_is_probed_again_the_ne
     script.chmod(0o755)
     async with open_opener() as opener:
         with pytest.raises(StartFailed):
-            await opener(command(str(script)), Listener(), known_era=None)
+            await opener(command(str(script)), Listener(), known_revision=None)
         runner.finish()
-        link = await opener(command(str(runner.path)), Listener(), known_era=None)
+        link = await opener(command(str(runner.path)), Listener(), known_revision=None)
         await link.aclose()
 
     assert methods(runner.log) == ["server/discover"]
@@ -98,4 +98,4 @@ async def test_a_limit_of_the_record_holds_for_runners_too(tmp_path: Path) -> No
     record = replace(command(str(runner.path)), start_timeout_s=1)
     async with open_opener(start_timeout_s=60) as opener:
         with pytest.raises(StartFailed, match="within 1 s"):
-            await opener(record, Listener(), known_era=None)
+            await opener(record, Listener(), known_revision=None)

@@ -37,10 +37,10 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]
 
 
 async def failure_of(
-    opener: StdioConnector, record: ServerRecord, known_era: Revision | None = None
+    opener: StdioConnector, record: ServerRecord, known_revision: Revision | None = None
 ) -> tuple[Any, ...]:
     with pytest.raises(StartFailed) as caught:
-        await opener(record, Listener(), known_era=known_era)
+        await opener(record, Listener(), known_revision=known_revision)
     return str(caught.value), caught.value.state, caught.value.fatal
 
 
@@ -50,11 +50,11 @@ def methods(log: Path) -> list[str]:
 
 async def test_a_legacy_server_is_greeted_by_the_handshake(tmp_path: Path) -> None:
     async with open_link(faulty(f"log={tmp_path / 'log'}")) as link:
-        hello, pid = link.hello, await call(link, "pid")
+        hello, pid = link.server_info, await call(link, "pid")
 
         assert link.pid == pid
-    assert (hello.era, hello.version, hello.instructions) == ("legacy", "2025-11-25", "be kind")
-    assert json.loads(hello.server_info) == {"name": "faulty", "version": "1"}
+    assert (hello.revision, hello.version, hello.instructions) == ("legacy", "2025-11-25", "be kind")
+    assert json.loads(hello.implementation) == {"name": "faulty", "version": "1"}
     assert hello.announces("tools", "listChanged")
     assert methods(tmp_path / "log")[:3] == ["server/discover", "initialize", "notifications/initialized"]
 
@@ -62,10 +62,10 @@ async def test_a_legacy_server_is_greeted_by_the_handshake(tmp_path: Path) -> No
 async def test_a_modern_server_is_asked_once(tmp_path: Path) -> None:
     async with open_link(faulty("modern", f"log={tmp_path / 'log'}")) as link:
         await call(link, "pid")
-        hello = link.hello
+        hello = link.server_info
 
-    assert (hello.era, hello.version, set(hello.capabilities)) == ("modern", "2026-07-28", {"tools"})
-    assert json.loads(hello.server_info) == {"name": "faulty", "version": "1"}
+    assert (hello.revision, hello.version, set(hello.capabilities)) == ("modern", "2026-07-28", {"tools"})
+    assert json.loads(hello.implementation) == {"name": "faulty", "version": "1"}
     assert methods(tmp_path / "log") == ["server/discover", "tools/call"]
 
 
@@ -75,7 +75,7 @@ async def test_a_server_known_to_be_legacy_is_not_probed_and_one_that_has_become
     async with open_opener() as opener:
         for words in ((), ("modern",)):
             record = faulty(f"log={tmp_path / '-'.join(('log', *words))}", *words)
-            link = await opener(record, Listener(), known_era="legacy")
+            link = await opener(record, Listener(), known_revision="legacy")
             await link.aclose()
 
     assert methods(tmp_path / "log") == ["initialize", "notifications/initialized"]
@@ -88,7 +88,7 @@ async def test_a_slow_starter_is_not_mistaken_for_the_other_era(
     words: tuple[str, ...], era: Revision
 ) -> None:
     async with open_link(faulty("slow=2.3", *words)) as link:
-        assert link.hello.era == era
+        assert link.server_info.revision == era
         assert await call(link, "echo", text="ready") == "ready"
 
 
@@ -96,12 +96,12 @@ async def test_a_server_that_dies_of_the_probe_is_begun_with_initialize_the_next
     record = faulty("only-initialize")
     async with open_opener() as opener:
         first = await failure_of(opener, record)
-        link = await opener(record, Listener(), known_era=None)
-        hello: ServerInfo = link.hello
+        link = await opener(record, Listener(), known_revision=None)
+        hello: ServerInfo = link.server_info
         await link.aclose()
 
     assert first == ("it exited with status 1: expected initialize", "list_failed", False)
-    assert hello.era == "legacy"
+    assert hello.revision == "legacy"
 
 
 async def test_chd_1_a_child_that_exits_at_once_says_so_and_is_started_once_a_try(tmp_path: Path) -> None:
@@ -111,16 +111,16 @@ async def test_chd_1_a_child_that_exits_at_once_says_so_and_is_started_once_a_tr
     assert failures == [("it exited with status 7", "list_failed", False)] * 3
 
 
-@pytest.mark.parametrize("known_era", [None, "legacy"])
+@pytest.mark.parametrize("known_revision", [None, "legacy"])
 async def test_chd_2_a_child_that_never_answers_is_killed_at_the_end_of_its_time(
-    known_era: Revision | None, tmp_path: Path
+    known_revision: Revision | None, tmp_path: Path
 ) -> None:
     pids = tmp_path / "pids"
     listener = Listener()
     async with open_opener(start_timeout_s=1.0) as opener:
         started = time.monotonic()
         with pytest.raises(StartFailed) as caught:
-            await opener(faulty("silent", "deaf", f"pids={pids}"), listener, known_era=known_era)
+            await opener(faulty("silent", "deaf", f"pids={pids}"), listener, known_revision=known_revision)
         took_s = time.monotonic() - started
         await eventually_async(lambda: not (pids.exists() and is_alive(int(pids.read_text()))))
 
@@ -133,7 +133,9 @@ async def test_chd_2_a_child_that_never_answers_is_killed_at_the_end_of_its_time
 async def test_a_start_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     async with open_opener() as opener:
-        starting = asyncio.ensure_future(opener(faulty("silent", f"pids={pids}"), Listener(), known_era=None))
+        starting = asyncio.ensure_future(
+            opener(faulty("silent", f"pids={pids}"), Listener(), known_revision=None)
+        )
         await eventually_async(lambda: pids.exists() and bool(pids.read_text()))
         starting.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -269,7 +271,7 @@ async def test_the_password_of_a_proxy_is_in_nothing_that_a_child_writes_of_it()
     listener = Listener()
     async with open_opener(environ) as opener:
         with pytest.raises(StartFailed) as failed:
-            await opener(command(sys.executable, "-c", script), listener, known_era=None)
+            await opener(command(sys.executable, "-c", script), listener, known_revision=None)
 
     assert str(failed.value) == ("it exited with status 1: no way to http://[redacted]:3128 with [redacted]")
     assert b"word" not in listener.stderr

@@ -247,6 +247,6 @@ async def test_questions_are_bounded_over_all_calls_of_a_link(principals: int, m
         await asyncio.gather(*calls, return_exceptions=True)
 
         assert asked == most
-        assert set(refused) == {"too much is asked at once"}
+        assert set(refused) == {"too many requests to the client at once"}
         while sum(client.cut_off for client in clients) < asked:
             await asyncio.sleep(0)

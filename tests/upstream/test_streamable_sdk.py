@@ -96,7 +96,7 @@ async def linked(
 ) -> AsyncIterator[ServerConnection]:
     async with asyncio.timeout(60), serving(upstream, how) as url:
         # The SDK speaks both eras; whoever remembers it as legacy is not told otherwise.
-        link = await open_link(record_for(url), heard, known_era=era)
+        link = await open_link(record_for(url), heard, known_revision=era)
         try:
             yield link
         finally:
@@ -126,8 +126,8 @@ async def test_tools_are_listed_and_called_in_both_eras(era: Revision, how: str)
         listed = json.loads((await link.request("tools/list", {}, timeout_s=60)).result or b"")
         results = await asyncio.gather(*(call(link, f"text {n}") for n in range(20)))
 
-        assert link.hello.era == era
-        assert json.loads(link.hello.server_info)["name"] == "sdk"
+        assert link.server_info.revision == era
+        assert json.loads(link.server_info.implementation)["name"] == "sdk"
         assert [tool["name"] for tool in listed["tools"]] == ["echo"]
         assert [result["content"][0]["text"] for result in results] == [f"text {n}" for n in range(20)]
 
@@ -153,7 +153,7 @@ async def test_a_call_given_up_is_cancelled_at_the_server(era: Revision) -> None
 async def test_a_modern_server_s_changes_arrive() -> None:
     upstream, heard = Upstream(), Heard()
     async with linked(upstream, "modern", heard=heard) as link:
-        assert link.hello.announces("tools", "listChanged")
+        assert link.server_info.announces("tools", "listChanged")
         while not heard.notifications:  # the stream opens in the background
             await upstream.bus.publish(ToolsListChanged())
             await asyncio.sleep(0.01)

@@ -18,7 +18,7 @@ from toolgate.model.tools import Revision
 from toolgate.upstream.connection.contract import RpcResponse, StartFailed
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
-from toolgate.upstream.streamable import StreamableConnector
+from toolgate.upstream.http.streamable import StreamableConnector
 
 pytestmark = pytest.mark.anyio
 
@@ -48,9 +48,9 @@ def resulting(result: Mapping[str, Any]) -> Script:
 
 async def test_a_modern_server_is_greeted_with_one_request() -> None:
     async with linked(FakeMcp("modern", "legacy")) as (server, link):
-        hello = link.hello
+        hello = link.server_info
 
-        assert (hello.era, hello.version, hello.server_info, hello.instructions, link.pid) == (
+        assert (hello.revision, hello.version, hello.implementation, hello.instructions, link.pid) == (
             "modern",
             MODERN,
             SERVER_INFO,
@@ -75,7 +75,11 @@ async def test_a_modern_server_is_greeted_with_one_request() -> None:
 
 async def test_a_legacy_server_gets_the_handshake_and_its_session_back() -> None:
     async with linked(FakeMcp("legacy")) as (server, link):
-        assert (link.hello.era, link.hello.version, link.hello.server_info) == ("legacy", LEGACY, SERVER_INFO)
+        assert (link.server_info.revision, link.server_info.version, link.server_info.implementation) == (
+            "legacy",
+            LEGACY,
+            SERVER_INFO,
+        )
         assert [request.rpc for request in server.requests] == [
             "server/discover",
             "initialize",
@@ -121,7 +125,7 @@ async def test_what_is_no_proof_of_the_modern_era_leads_to_the_handshake(discove
     async with linked(FakeMcp("legacy", faults={"server/discover": discover})) as (_, link):
         reply = await link.request("tools/call", params(arguments={"a": 1}), timeout_s=60)
 
-        assert (link.hello.era, reply) == ("legacy", RpcResponse(result=b'{"echo": {"a": 1}}'))
+        assert (link.server_info.revision, reply) == ("legacy", RpcResponse(result=b'{"echo": {"a": 1}}'))
 
 
 @pytest.mark.parametrize(
@@ -174,13 +178,13 @@ async def test_ups_15_a_legacy_server_that_is_silent_on_discover_is_asked_otherw
         took = asyncio.get_running_loop().time() - began
         await link.aclose()
 
-        assert link.hello.era == "legacy"
+        assert link.server_info.revision == "legacy"
         assert took < 2.5
 
 
 async def test_ups_15_what_is_remembered_is_not_asked_again() -> None:
     async with FaultyHttp(FakeMcp("legacy", faults={"server/discover": hang})) as server:
-        link = await open_link(record_for(server.url), known_era="legacy")
+        link = await open_link(record_for(server.url), known_revision="legacy")
         await link.aclose()
 
         assert [request.rpc for request in server.requests] == [
@@ -193,10 +197,10 @@ async def test_ups_15_what_is_remembered_is_not_asked_again() -> None:
 @pytest.mark.parametrize(("known", "now"), [("legacy", "modern"), ("modern", "legacy")])
 async def test_a_server_that_has_changed_its_era_is_probed_again(known: Revision, now: Revision) -> None:
     async with FaultyHttp(FakeMcp(now)) as server:
-        link = await open_link(record_for(server.url), known_era=known)
+        link = await open_link(record_for(server.url), known_revision=known)
         await link.aclose()
 
-        assert link.hello.era == now
+        assert link.server_info.revision == now
 
 
 @pytest.mark.parametrize(
@@ -210,7 +214,11 @@ async def test_a_server_that_has_changed_its_era_is_probed_again(known: Revision
             "it speaks `1999-01-01`",
             id="a version nobody knows",
         ),
-        pytest.param(resulting({"protocolVersion": 5}), "is not one", id="a version that is none"),
+        pytest.param(
+            resulting({"protocolVersion": 5}),
+            "is not an initialize result",
+            id="a version that is not a string",
+        ),
     ],
 )
 async def test_a_failed_handshake_says_why(initialize: Script, reason: str) -> None:
@@ -242,7 +250,7 @@ async def test_ups_16_odd_times_in_a_discovery_do_no_harm(ttl: object, date: str
         await peer.result(request, result, headers=[f"Date: {date}", f"Expires: {date}"])
 
     async with linked(FakeMcp(faults={"server/discover": script})) as (_, link):
-        assert link.hello.era == "modern"
+        assert link.server_info.revision == "modern"
 
 
 @pytest.mark.parametrize(
@@ -328,7 +336,7 @@ async def test_sec_9_a_refusal_that_repeats_the_credential_is_redacted() -> None
 async def test_a_server_that_answers_nothing_at_all_is_given_up_in_time() -> None:
     async with FaultyHttp(hang) as server:
         with pytest.raises(StartFailed, match=r"no answer within 0\.2 s") as caught:
-            await opener(start_timeout_s=0.2)(record_for(server.url), Heard(), known_era=None)
+            await opener(start_timeout_s=0.2)(record_for(server.url), Heard(), known_revision=None)
 
         assert caught.value.state == "list_timeout"
 
@@ -363,7 +371,7 @@ async def test_ups_12_a_server_is_trusted_by_the_authorities_of_the_system_or_th
             Egress(allow_private=True),
             tls=ssl.create_default_context(cafile=authority.path),
         )
-        link = await trusting(record_for(server.url), Heard(), known_era=None)
+        link = await trusting(record_for(server.url), Heard(), known_revision=None)
         reply = await link.request("tools/call", params(arguments=1), timeout_s=60)
         await link.aclose()
 

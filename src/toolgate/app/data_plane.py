@@ -52,6 +52,7 @@ from toolgate.upstream.connection.contract import Connector, PoolLimits, Purpose
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.fetch import Fetcher
 from toolgate.upstream.http.sse_legacy import SseLegacyConnector
+from toolgate.upstream.http.streamable import StreamableConnector
 from toolgate.upstream.models.client import Models
 from toolgate.upstream.oauth.authorizer import Authorizer
 from toolgate.upstream.oauth.connector import OAuthConnector
@@ -62,7 +63,6 @@ from toolgate.upstream.pool.kept_definitions import DeclareTools, KeptDefinition
 from toolgate.upstream.pool.pool import LazyStart, Pool
 from toolgate.upstream.stdio.children import Warden
 from toolgate.upstream.stdio.connector import StdioConnector
-from toolgate.upstream.streamable import StreamableConnector
 from toolgate.wasm.run import GuestRun
 
 if TYPE_CHECKING:

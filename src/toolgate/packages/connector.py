@@ -241,13 +241,13 @@ class PackageConnector(Connector):
         record: ServerRecord,
         listener: ConnectionListener,
         *,
-        known_era: Revision | None,
+        known_revision: Revision | None,
         capabilities: bytes = SHARED_CAPABILITIES,
     ) -> ServerConnection:
         if record.package is not None and record.stdio is not None:
             directory = await self._packages.open(record.server_id, record.package)
             record = replace(record, stdio=resolve_launch(record.stdio, directory))
-        return await self._opener(record, listener, known_era=known_era, capabilities=capabilities)
+        return await self._opener(record, listener, known_revision=known_revision, capabilities=capabilities)
 
 
 def resolve_launch(launch: StdioLaunch, directory: Path) -> StdioLaunch:

@@ -12,11 +12,11 @@ from toolgate.errors import ServerUnavailable
 from toolgate.upstream.connection.contract import ServerConnection, StartFailed
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
+from toolgate.upstream.http.streamable import StreamableConnector
 from toolgate.upstream.oauth.authorizer import Authorizer
 from toolgate.upstream.oauth.connector import OAuthConnection, OAuthConnector
 from toolgate.upstream.oauth.metadata import covers_url
 from toolgate.upstream.oauth.tokens import OAuthToken
-from toolgate.upstream.streamable import StreamableConnector
 
 pytestmark = pytest.mark.anyio
 
@@ -27,7 +27,7 @@ def opener() -> OAuthConnector:
 
 
 async def open_link(house: House) -> ServerConnection:
-    return await opener()(house.record(), Heard(), known_era=None)
+    return await opener()(house.record(), Heard(), known_revision=None)
 
 
 async def refusal(house: House, **fields: Any) -> StartFailed:
@@ -130,7 +130,7 @@ async def test_without_oauth_in_its_record_a_server_gets_a_plain_link() -> None:
         plain = type(record)(
             server_id="there", transport="streamable_http", http=type(record.http)(url=house.serving.url)
         )
-        link = await opener()(plain, Heard(), known_era=None)
+        link = await opener()(plain, Heard(), known_revision=None)
         await link.aclose()
 
     assert not isinstance(link, OAuthConnection)

@@ -17,11 +17,11 @@ from toolgate.errors import LoginRequired, ServerUnavailable, ToolgateError
 from toolgate.model.servers import ServerRecord
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
+from toolgate.upstream.http.streamable import StreamableConnector
 from toolgate.upstream.oauth.connector import OAuthConnector
 from toolgate.upstream.oauth.grants import GrantFiles, LoginKey
 from toolgate.upstream.oauth.logins import LoginCallback, Logins
 from toolgate.upstream.pool.pool import CallOrigin, Pool
-from toolgate.upstream.streamable import StreamableConnector
 
 pytestmark = pytest.mark.anyio
 

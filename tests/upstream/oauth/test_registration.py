@@ -14,10 +14,10 @@ from toolgate.model.servers import ServerRecord
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.http.responses import MAX_SCOPES, NO_CHALLENGE, BearerChallenge, parse_challenge
+from toolgate.upstream.http.streamable import StreamableConnector
 from toolgate.upstream.oauth.connector import OAuthConnector
 from toolgate.upstream.oauth.grants import GrantFiles, LoginKey
 from toolgate.upstream.oauth.tokens import CLIENT_DOCUMENT, describe_client
-from toolgate.upstream.streamable import StreamableConnector
 
 pytestmark = pytest.mark.anyio
 
@@ -255,7 +255,9 @@ async def test_a_token_that_may_not_do_it_says_what_would(
             desk = Desk(grants)
             await desk.finish(house.authority.negotiate(await desk.begin(record)), owner=owner)
         inner = StreamableConnector(Secrets({}), Egress(allow_private=True))
-        link = await OAuthConnector(inner, tokens, clock_s=lambda: NOW_S)(record, Heard(), known_era=None)
+        link = await OAuthConnector(inner, tokens, clock_s=lambda: NOW_S)(
+            record, Heard(), known_revision=None
+        )
         forms = len(house.authority.forms)
         with pytest.raises(kind) as refused:
             await call(link, 1)

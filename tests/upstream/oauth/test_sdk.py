@@ -33,11 +33,11 @@ from toolgate.model.tools import Revision
 from toolgate.upstream.connection.contract import StartFailed
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
+from toolgate.upstream.http.streamable import StreamableConnector
 from toolgate.upstream.oauth.authorizer import Authorizer
 from toolgate.upstream.oauth.connector import OAuthConnector
 from toolgate.upstream.oauth.grants import GrantFiles, LoginKey
 from toolgate.upstream.oauth.logins import LoginCallback, Logins
-from toolgate.upstream.streamable import StreamableConnector
 
 pytestmark = pytest.mark.anyio
 
@@ -153,18 +153,18 @@ async def test_a_login_to_a_server_of_the_sdk(
             server_id="sdk", transport="streamable_http", http=HttpEndpoint(url=url, oauth=oauth)
         )
         with pytest.raises(StartFailed, match="nobody has logged in"):
-            await opener(record, Heard(), known_era=era)
+            await opener(record, Heard(), known_revision=era)
 
         logins = Logins(authorizer, grants, clock_s=time.time)
         begun = await logins.begin(record, principal="ada", redirect_uri=REDIRECT)
         answer = await agree(begun.url)
         came_back = LoginCallback(state=answer["state"], code=answer["code"], issuer=answer.get("iss"))
         login = await logins.finish(LoginKey("sdk"), principal="ada", answer=came_back)
-        link = await opener(record, Heard(), known_era=era)
+        link = await opener(record, Heard(), known_revision=era)
         first = await call(link, "first")
         await link.aclose()
         await authorizer.token(record, refused=(await authorizer.token(record)).access)
-        link = await opener(record, Heard(), known_era=era)
+        link = await opener(record, Heard(), known_revision=era)
         second = await call(link, "second")
         await link.aclose()
 

@@ -60,10 +60,10 @@ from toolgate.upstream.connection.contract import DEFAULT_LIMITS
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.http.sse_legacy import SseLegacyConnector
+from toolgate.upstream.http.streamable import StreamableConnector
 from toolgate.upstream.pool.connectors import Connectors, TrialReport, try_server
 from toolgate.upstream.stdio.children import Warden
 from toolgate.upstream.stdio.connector import StdioConnector
-from toolgate.upstream.streamable import StreamableConnector
 
 _UNPUBLISHED = PackageRef(version="0", sha256="0" * 64)
 

@@ -1,8 +1,7 @@
-"""JSON-RPC towards servers: whole messages from parts, answers into parts, and the envelope of each era.
+"""JSON-RPC towards servers: requests, responses, and the `_meta` and `Mcp-*` headers of each revision.
 
-The `Mcp-*` headers by which a modern HTTP server checks what intermediaries route on against the body.
-
-Headers are made from the bytes that are sent, never from anything else the caller said.
+A stateless server checks the `Mcp-*` headers, on which intermediaries route, against the body. They are made
+from the bytes that are sent, never from anything else in the caller's request.
 """
 
 import base64
@@ -32,36 +31,36 @@ from toolgate.model.tools import Revision, ToolDefinition
 from toolgate.upstream.connection.contract import NO_CAPABILITIES, ClientChannel, Params, RpcResponse
 
 CLIENT_INFO: Final = msgspec.json.encode({"name": "toolgate", "version": __version__})
+PROGRESS_KEY: Final = "progressToken"
+LISTEN: Final = "subscriptions/listen"
 
 _CLIENT_INFO: Final = msgspec.Raw(CLIENT_INFO)
+_PROGRESS_BYTES: Final = PROGRESS_KEY.encode()
 _MAX_CACHED_BYTES: Final = 2_048
+"""A longer `_meta` or set of capabilities is not cached: clients could fill the memory with them."""
+_encode = msgspec.json.encode
 
 
 def _encode_envelope(capabilities: bytes, log_level: str) -> bytes:
-    """The members that speak for a client, as the beginning of an object."""
+    """The members that describe a client, as the beginning of a JSON object."""
     members = {
-        PROTOCOL_VERSION_KEY: msgspec.Raw(msgspec.json.encode(MODERN_VERSION)),
+        PROTOCOL_VERSION_KEY: msgspec.Raw(_encode(MODERN_VERSION)),
         CLIENT_CAPABILITIES_KEY: msgspec.Raw(capabilities),
     }
     if log_level:
-        members[LOG_LEVEL_KEY] = msgspec.Raw(msgspec.json.encode(log_level))
-    return msgspec.json.encode(members)[:-1]
+        members[LOG_LEVEL_KEY] = msgspec.Raw(_encode(log_level))
+    return _encode(members)[:-1]
 
 
 _cached_envelope: Final = lru_cache(maxsize=64)(_encode_envelope)
 _OWN_ENVELOPE: Final = _encode_envelope(NO_CAPABILITIES, "")
-_OWN_INFO: Final = b",%b" % msgspec.json.encode({CLIENT_INFO_KEY: _CLIENT_INFO})[1:]
+_OWN_INFO: Final = b",%b" % _encode({CLIENT_INFO_KEY: _CLIENT_INFO})[1:]
 OWN_META: Final = msgspec.Raw(_OWN_ENVELOPE + _OWN_INFO)
-"""The whole `_meta` of a request that no client stands behind."""
-
-PROGRESS_KEY: Final = "progressToken"
-_PROGRESS_BYTES: Final = PROGRESS_KEY.encode()
-
-LISTEN: Final = "subscriptions/listen"
+"""The whole `_meta` of a request that the gateway sends for itself."""
 
 
 class IncomingMessage(msgspec.Struct):
-    """The envelope of any message a server may send; members we only carry stay raw."""
+    """Any message that a server may send. Members that the gateway only relays stay raw."""
 
     id: msgspec.Raw = msgspec.Raw(b"")
     method: str = ""
@@ -75,7 +74,7 @@ class IncomingMessage(msgspec.Struct):
 
 
 class RpcError(msgspec.Struct):
-    """What a server says went wrong. `code` should be an integer, and is whatever the server made it."""
+    """A server's error object. `code` should be an integer, but may be anything."""
 
     code: Any = 0
     message: str = ""
@@ -83,29 +82,27 @@ class RpcError(msgspec.Struct):
 
 
 decode_incoming = msgspec.json.Decoder(IncomingMessage).decode
-"""What `decode_incoming` raises for bytes that are no message."""
+"""Raises UNREADABLE for bytes that are not a message."""
 NOT_UTF8: Final = RpcResponse(error=b'{"code":-32603,"message":"the server\'s answer is not valid UTF-8"}')
 NOT_JSON: Final = RpcResponse(
     error=b'{"code":-32603,"message":"the server\'s answer is not JSON that can be carried"}'
 )
-"""What a caller gets in place of an answer that cannot be handed on."""
-_encode = msgspec.json.encode
-
+"""What a caller gets instead of a response that the gateway cannot relay."""
 
 _DEEP_RESPONSE: Final = re.compile(
     rb'\{(?:\s*"jsonrpc"\s*:\s*"2\.0"\s*,)?\s*"id"\s*:\s*(\d{1,18})\s*,\s*"(?:result|error)"'
 )
-"""How an answer begins that is nested too deep to be read, written in the usual order."""
+"""The usual beginning of a response that is nested too deep to be parsed."""
 
 
 def guess_response_id(line: bytes | bytearray) -> bytes:
-    """The id of the request that an unreadable message means to answer; empty where it answers none."""
+    """The id of the request that an unreadable message responds to; empty if it is not a response."""
     try:
-        # Takes what other languages write and we do not: lone surrogates, NaN, numbers out of range.
+        # Takes what other languages write and msgspec rejects: lone surrogates, NaN, numbers out of range.
         message = json.loads(line) if line[:1] == b"{" else None
     except RecursionError:
-        answered = _DEEP_RESPONSE.match(line)
-        return bytes(answered[1]) if answered else b""
+        found = _DEEP_RESPONSE.match(line)
+        return bytes(found[1]) if found else b""
     except ValueError:
         return b""
     if not isinstance(message, dict) or not message.keys() & {"result", "error"}:
@@ -115,7 +112,7 @@ def guess_response_id(line: bytes | bytearray) -> bytes:
 
 
 def is_utf8(message: bytes | bytearray) -> bool:
-    """Whether `message` is text throughout: decoding it does not look into what stays raw."""
+    """Whether all of `message` is text: decoding does not look into what stays raw."""
     if message.isascii():
         return True
     try:
@@ -140,15 +137,15 @@ def encode_notification(method: str, params: Params) -> bytes:
 
 
 def encode_cancelled(key: bytes) -> bytes:
-    """Nobody waits for the answer to our request `key` any more."""
+    """The cancellation of the gateway's request `key`."""
     return encode_notification(CANCELLED, {"requestId": msgspec.Raw(key)})
 
 
-def encode_response(request: IncomingMessage, reply: RpcResponse) -> bytes:
-    """What is said to a server's own request, without the line end."""
-    if reply.error is not None:
-        return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (request.id, reply.error)
-    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (request.id, reply.result or b"{}")
+def encode_response(request: IncomingMessage, response: RpcResponse) -> bytes:
+    """The response to a server's request, without the line end."""
+    if response.error is not None:
+        return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (request.id, response.error)
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (request.id, response.result or b"{}")
 
 
 def is_tool_error(members: Members) -> bool:
@@ -158,7 +155,7 @@ def is_tool_error(members: Members) -> bool:
 
 
 def parse_response(message: IncomingMessage) -> RpcResponse:
-    """The answer in a response. Neither member, or both, is the server's fault and reads as an error."""
+    """The result or error of a response. Neither, or both, is the server's fault and counts as an error."""
     error, result = message.error, message.result
     if isinstance(result, dict) and (not error or bytes(error) == b"null"):
         return RpcResponse(members=result)
@@ -168,25 +165,25 @@ def parse_response(message: IncomingMessage) -> RpcResponse:
 
 
 def parse_error(raw: bytes | msgspec.Raw | None) -> RpcError:
-    """A response's error object; an empty one where there is none to read."""
+    """A response's error object; an empty one if there is none or it is unreadable."""
     try:
         return msgspec.json.decode(raw or b"{}", type=RpcError)
     except UNREADABLE:
         return RpcError()
 
 
-def build_params(era: Revision, params: Params, client: ClientChannel | None = None) -> Params:
-    """A caller's `params` with the `_meta` that a server of `era` may see. Raises InvalidParams.
+def build_params(revision: Revision, params: Params, client: ClientChannel | None = None) -> Params:
+    """A caller's `params` with the `_meta` that a server of `revision` may see. Raises InvalidParams.
 
-    Without its progress token: that comes back on a connection which many callers share (see `Relay`).
+    Leaves the progress token out: it would come back on a connection that many callers share (see `Relay`).
     """
     meta = params.get("_meta")
     if meta is None:
-        return add_meta(era, params, None, client)
+        return add_meta(revision, params, None, client)
     raw = bytes(meta)
-    # Clients send the same over and over.
-    carried = (_cached_visible_meta if len(raw) <= _MAX_CACHED_BYTES else _parse_visible_meta)(era, raw)
-    return _add_visible_meta(era, params, carried, client)
+    # Clients repeat the same `_meta` in every request.
+    visible = (_cached_visible_meta if len(raw) <= _MAX_CACHED_BYTES else _parse_visible_meta)(revision, raw)
+    return _add_visible_meta(revision, params, visible, client)
 
 
 def may_want_progress(params: Params) -> bool:
@@ -203,44 +200,50 @@ def parse_meta(raw: bytes | msgspec.Raw) -> Params:
         raise InvalidParams("`_meta` is not an object") from exc
 
 
-def add_meta(era: Revision, params: Params, members: Params | None, client: ClientChannel | None) -> Params:
-    """`params` with a `_meta` of these members, as far as a server of `era` may see them.
+def add_meta(
+    revision: Revision, params: Params, members: Params | None, client: ClientChannel | None
+) -> Params:
+    """`params` with a `_meta` of these members, as far as a server of `revision` may see them.
 
-    A modern server gets an envelope that speaks for `client`: its capabilities are the ones the server may
-    rely on. A legacy one never sees a key that MCP reserves.
+    A stateless server gets an envelope with the capabilities of `client`, on which it may rely. A
+    session-based server never sees a key that MCP reserves.
     """
     if members is not None:
-        return _add_visible_meta(era, params, _encode_visible_meta(era, members), client)
-    return {**params, "_meta": msgspec.Raw(_envelope(client) + _OWN_INFO)} if era == "modern" else params
+        return _add_visible_meta(revision, params, _encode_visible_meta(revision, members), client)
+    if revision == "modern":
+        return {**params, "_meta": msgspec.Raw(_select_envelope(client) + _OWN_INFO)}
+    return params
 
 
-def _add_visible_meta(era: Revision, params: Params, carried: bytes, client: ClientChannel | None) -> Params:
-    if era == "modern":
-        return {**params, "_meta": msgspec.Raw(b"%b,%b" % (_envelope(client), carried[1:]))}
-    if carried:
-        return {**params, "_meta": msgspec.Raw(carried)}
+def _add_visible_meta(
+    revision: Revision, params: Params, visible: bytes, client: ClientChannel | None
+) -> Params:
+    if revision == "modern":
+        return {**params, "_meta": msgspec.Raw(b"%b,%b" % (_select_envelope(client), visible[1:]))}
+    if visible:
+        return {**params, "_meta": msgspec.Raw(visible)}
     return {name: value for name, value in params.items() if name != "_meta"}
 
 
-def _parse_visible_meta(era: Revision, raw: bytes) -> bytes:
+def _parse_visible_meta(revision: Revision, raw: bytes) -> bytes:
     members = parse_meta(raw)
     members.pop(PROGRESS_KEY, None)
-    return _encode_visible_meta(era, members)
+    return _encode_visible_meta(revision, members)
 
 
 _cached_visible_meta: Final = lru_cache(maxsize=256)(_parse_visible_meta)
 
 
-def _encode_visible_meta(era: Revision, members: Params) -> bytes:
-    """What of a `_meta` a server sees beside the envelope, as an object; empty where it sees nothing."""
-    kept = {key: value for key, value in members.items() if not key.startswith(RESERVED_PREFIX)}
-    if era == "modern":
-        kept[CLIENT_INFO_KEY] = members.get(CLIENT_INFO_KEY, _CLIENT_INFO)
-    return _encode(kept) if kept else b""
+def _encode_visible_meta(revision: Revision, members: Params) -> bytes:
+    """The part of a `_meta` that a server sees besides the envelope, as an object; empty if none."""
+    visible = {key: value for key, value in members.items() if not key.startswith(RESERVED_PREFIX)}
+    if revision == "modern":
+        visible[CLIENT_INFO_KEY] = members.get(CLIENT_INFO_KEY, _CLIENT_INFO)
+    return _encode(visible) if visible else b""
 
 
-def _envelope(client: ClientChannel | None) -> bytes:
-    """How the `_meta` of a modern request begins: one for all clients that can do the same."""
+def _select_envelope(client: ClientChannel | None) -> bytes:
+    """The beginning of a stateless request's `_meta`: shared by clients with equal capabilities."""
     if client is None:
         return _OWN_ENVELOPE
     is_short = len(client.capabilities) <= _MAX_CACHED_BYTES
@@ -250,23 +253,23 @@ def _envelope(client: ClientChannel | None) -> bytes:
 _PLAIN = re.compile(r"[\x20-\x7e]*")
 _ENCODED = re.compile(r"=\?base64\?.*\?=")
 _NOT_MIRRORED: Final = (b"{", b"[", b"n")
-"""How objects, arrays and null begin."""
-_NAMED_BY: Final = {"prompts/get": "name", "resources/read": "uri"}
-"""The member of `params` that `Mcp-Name` repeats, where no tool is called."""
+"""The first byte of objects, arrays and null."""
+_NAME_PARAM: Final = {"prompts/get": "name", "resources/read": "uri"}
+"""The member of `params` that `Mcp-Name` repeats, for requests other than tool calls."""
 
 _decode_text = msgspec.json.Decoder(str).decode
 
 
 class McpHeaders:
-    """The headers of one server's calls. Most need only the name, and get the same object every time."""
+    """The `Mcp-*` headers of one server's requests. Most calls need only the name and share one mapping."""
 
     __slots__ = ("_by_name",)
 
     def __init__(self) -> None:
         self._by_name: dict[str, Mapping[str, str]] = {}
 
-    def of(self, method: str, tool: ToolDefinition | None, params: Params) -> Mapping[str, str]:
-        """What a request with `params` carries; `tool` is the one it calls, if it calls one."""
+    def build(self, method: str, tool: ToolDefinition | None, params: Params) -> Mapping[str, str]:
+        """The headers of a request with `params`; `tool` is the tool that it calls, if any."""
         if tool is None:
             return _build_name_header(method, params)
         fixed = self._by_name.get(tool.ref.name)
@@ -277,15 +280,16 @@ class McpHeaders:
         arguments = params.get("arguments")
         if not tool.param_headers or arguments is None:
             return fixed
-        return {**fixed, **_build_param_headers(tool, bytes(arguments))}
+        mirrored = iter_mirrored_headers(tool, bytes(arguments))
+        return {**fixed, **{name: encode_header_value(text) for name, text in mirrored if text is not None}}
 
     def clear(self) -> None:
-        """Forget names, so that a server that keeps renaming its tools is not remembered in full."""
+        """Forget all names, so a server that keeps renaming its tools does not fill the memory."""
         self._by_name.clear()
 
 
 def encode_header_value(text: str) -> str:
-    """`text` as it is where an HTTP field keeps it so, else `=?base64?…?=` (MCP 2026-07-28, transports)."""
+    """`text` unchanged if an HTTP field preserves it, else `=?base64?…?=` (MCP 2026-07-28, transports)."""
     if _PLAIN.fullmatch(text) and text == text.strip() and not _ENCODED.fullmatch(text):
         return text
     return f"=?base64?{base64.b64encode(text.encode()).decode('ascii')}?="
@@ -293,24 +297,19 @@ def encode_header_value(text: str) -> str:
 
 def _build_name_header(method: str, params: Params) -> Mapping[str, str]:
     try:
-        return {"Mcp-Name": encode_header_value(_decode_text(params[_NAMED_BY[method]]))}
+        return {"Mcp-Name": encode_header_value(_decode_text(params[_NAME_PARAM[method]]))}
     except (KeyError, msgspec.DecodeError, UnicodeDecodeError):
         return EMPTY
 
 
 def iter_mirrored_headers(tool: ToolDefinition, arguments: bytes) -> Iterator[tuple[str, str | None]]:
-    """Each header that repeats an argument of `tool`, and its value; None where there is none to repeat."""
+    """Each header that repeats an argument of `tool`, and its value; None if there is no value to repeat."""
     for path, token in tool.param_headers:
         yield f"Mcp-Param-{token}", _read_text_at(arguments, path)
 
 
-def _build_param_headers(tool: ToolDefinition, arguments: bytes) -> dict[str, str]:
-    values = iter_mirrored_headers(tool, arguments)
-    return {name: encode_header_value(text) for name, text in values if text is not None}
-
-
 def _read_text_at(raw: bytes, path: tuple[str, ...]) -> str | None:
-    """The string, number or boolean at `path`, as text; None where there is none to mirror."""
+    """The string, number or boolean at `path`, as text; None for anything else."""
     try:
         for key in path:
             raw = bytes(decode_members(raw)[key])

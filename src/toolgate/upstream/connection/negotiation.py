@@ -1,11 +1,11 @@
-"""Which era a server speaks: `server/discover` first, then the `initialize` handshake. For any transport.
+"""Negotiates the protocol revision on any transport: `server/discover`, then the `initialize` handshake.
 
-The era is a property of the server, and only positive evidence makes it modern: a discovery that lists
-our modern version. Silence is no evidence, because a slow starter has not answered *yet*; so once the
-server has read the probe and kept silent for `PROBE_TIMEOUT_S`, the handshake is sent as well, the probe
-stays open, and the first real answer decides. While the probe is unread nothing follows it: a server of both
-revisions that finds both messages answers the probe, and is then bound to a session by the handshake.
-Nothing here knows pipes or HTTP, opens or closes anything, or sets a deadline for the whole start.
+The revision is a property of the server, and only positive evidence makes it stateless: a discovery that
+lists our stateless version. Silence is no evidence, because a slow starter has not answered *yet*. So once
+the server has read the probe and kept silent for `PROBE_TIMEOUT_S`, the handshake is sent as well, the probe
+stays open, and the first real response decides. While the probe is unread, nothing follows it: a server of
+both revisions that finds both messages answers the probe, and the handshake then binds it to a session. Knows
+no pipes or HTTP, opens and closes nothing, and sets no deadline for the whole start.
 """
 
 import asyncio
@@ -32,170 +32,172 @@ from toolgate.upstream.connection.messages import CLIENT_INFO, OWN_META, parse_e
 _T = TypeVar("_T")
 
 RequestSender = Callable[[str, Params, float], Awaitable[RpcResponse]]
-"""Sends one request with exactly these params and waits so many seconds; raises as `Link.request` does."""
+"""Sends one request with exactly these params, within seconds; raises as `ServerConnection.request`."""
 NotificationSender = Callable[[str, Params], Awaitable[None]]
 WaitUntilRead = Callable[[], Awaitable[None]]
-"""Returns once the server has read what was sent to it."""
+"""Returns once the server has read everything that was sent to it."""
 
 UNSUPPORTED_VERSION: Final = -32022
 _ALL_VERSIONS: Final = (MODERN_VERSION, *LEGACY_VERSIONS)
 
 _NEWEST_LEGACY: Final = msgspec.Raw(msgspec.json.encode(LEGACY_VERSIONS[0]))
-_Shake = Callable[[], Awaitable[ServerInfo]]
 
 
-class _Discovery(msgspec.Struct, rename="camel"):
+class _DiscoverResult(msgspec.Struct, rename="camel"):
     supported_versions: list[str]
     capabilities: Params = {}
     instructions: str | None = None
     meta: Params | None = msgspec.field(default=None, name="_meta")
 
 
-class _Handshake(msgspec.Struct, rename="camel"):
+class _InitializeResult(msgspec.Struct, rename="camel"):
     protocol_version: str
     capabilities: Params = {}
     server_info: msgspec.Raw = msgspec.Raw(b"{}")
     instructions: str | None = None
 
 
-class _Versions(msgspec.Struct):
+class _SupportedVersions(msgspec.Struct):
     supported: list[str]
 
 
 async def _assume_read() -> None:
-    """For transports that deliver a request before they wait for its answer."""
+    """For transports that deliver a request before they wait for its response."""
 
 
 async def negotiate(
-    ask: RequestSender,
+    send: RequestSender,
     notify: NotificationSender,
     *,
-    known_era: Revision | None = None,
+    known_revision: Revision | None = None,
     capabilities: bytes = SHARED_CAPABILITIES,
     was_read: WaitUntilRead = _assume_read,
 ) -> ServerInfo:
-    """What the server is. Raises StartFailed when it is nothing we speak, and whatever `ask` raises.
+    """Find out what the server is. Raises StartFailed for a foreign revision, and what `send` raises.
 
-    `capabilities` is what a handshake says that clients can do.
+    `capabilities` are the client capabilities in a handshake.
     """
-    handshake = partial(_handshake, ask, notify, capabilities)
-    if known_era == "legacy":
-        return await _handshake_or_probe(ask, handshake)
-    probe = asyncio.ensure_future(_discover(ask))
+    handshake = partial(_initialize, send, notify, capabilities)
+    if known_revision == "legacy":
+        return await _initialize_or_probe(send, handshake)
+    probe = asyncio.ensure_future(_discover(send))
     try:
         await _wait_until_read(probe, was_read)
         await asyncio.wait({probe}, timeout=PROBE_TIMEOUT_S)
         if not probe.done():
-            return await _handshake_while_probing(probe, handshake)
-        return probe.result() or await _handshake_or_probe(ask, handshake)
+            return await _initialize_while_probing(probe, handshake)
+        return probe.result() or await _initialize_or_probe(send, handshake)
     finally:
         await _discard(probe)
 
 
 async def _wait_until_read(probe: asyncio.Future[ServerInfo | None], was_read: WaitUntilRead) -> None:
-    """Returns once the server has read the probe, or answered it."""
-    await asyncio.sleep(0)  # the probe is sent by a task that has not run yet
+    """Return once the server has read the probe, or answered it."""
+    await asyncio.sleep(0)  # the task that sends the probe has not run yet
     reading = asyncio.ensure_future(was_read())
-    asked: set[asyncio.Future[Any]] = {probe, reading}
+    waiting: set[asyncio.Future[Any]] = {probe, reading}
     try:
-        await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     finally:
         await _discard(reading)
 
 
-async def _handshake_or_probe(ask: RequestSender, handshake: _Shake) -> ServerInfo:
-    """The handshake; where it is refused, the server may have become modern since: ask once."""
+async def _initialize_or_probe(
+    send: RequestSender, handshake: Callable[[], Awaitable[ServerInfo]]
+) -> ServerInfo:
+    """The handshake; if the server rejects it, it may have become stateless since: probe once."""
     try:
         return await handshake()
     except StartFailed:
-        hello = await _discover(ask)
-        if hello is None:
+        info = await _discover(send)
+        if info is None:
             raise
-        return hello
+        return info
 
 
-async def _handshake_while_probing(probe: asyncio.Future[ServerInfo | None], shake: _Shake) -> ServerInfo:
-    """The handshake while a probe is still unanswered: the late answer to the probe wins if it is modern.
+async def _initialize_while_probing(
+    probe: asyncio.Future[ServerInfo | None], handshake: Callable[[], Awaitable[ServerInfo]]
+) -> ServerInfo:
+    """The handshake while a probe is unanswered: a late response to the probe wins if it is stateless.
 
-    A modern server that was only slow answers both in order, and refuses the handshake or ignores it.
+    A stateless server that was only slow answers both in order, and rejects the handshake or ignores it.
     """
-    handshake = asyncio.ensure_future(shake())
-    asked: set[asyncio.Future[Any]] = {probe, handshake}
+    initializing = asyncio.ensure_future(handshake())
+    waiting: set[asyncio.Future[Any]] = {probe, initializing}
     try:
-        await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
-        hello = probe.result() if probe.done() else None
-        if hello is not None:
-            return hello
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        info = probe.result() if probe.done() else None
+        if info is not None:
+            return info
         try:
-            return await handshake
+            return await initializing
         except StartFailed:
-            hello = await probe
-            if hello is None:
+            info = await probe
+            if info is None:
                 raise
-            return hello
+            return info
     finally:
-        await _discard(handshake)
+        await _discard(initializing)
 
 
-async def _discover(ask: RequestSender) -> ServerInfo | None:
-    """The server as a modern one; None when its answer is any other evidence."""
-    reply = await ask("server/discover", {"_meta": OWN_META}, START_TIMEOUT_S)
-    if MODERN_VERSION in _offered(reply):  # refused, and offered all the same: ask again (SEP-2575)
-        reply = await ask("server/discover", {"_meta": OWN_META}, START_TIMEOUT_S)
-    if reply.result is None:
+async def _discover(send: RequestSender) -> ServerInfo | None:
+    """The server if it is stateless; None if its response is any other evidence."""
+    response = await send("server/discover", {"_meta": OWN_META}, START_TIMEOUT_S)
+    if MODERN_VERSION in _parse_supported_versions(response):  # rejected, and offered: ask again (SEP-2575)
+        response = await send("server/discover", {"_meta": OWN_META}, START_TIMEOUT_S)
+    if response.result is None:
         return None
-    found = _decode(reply.result, _Discovery)
+    found = _decode(response.result, _DiscoverResult)
     if found is None:
         return None
-    _require_one_of(_ALL_VERSIONS, found.supported_versions)
+    _require_common_version(_ALL_VERSIONS, found.supported_versions)
     if MODERN_VERSION not in found.supported_versions:
         return None
     return ServerInfo(
-        era="modern",
+        revision="modern",
         version=MODERN_VERSION,
         capabilities=found.capabilities,
-        server_info=bytes((found.meta or {}).get(SERVER_INFO_KEY, b"{}")),
+        implementation=bytes((found.meta or {}).get(SERVER_INFO_KEY, b"{}")),
         instructions=found.instructions or "",
     )
 
 
-def _offered(reply: RpcResponse) -> list[str]:
-    """The versions a server names that refuses ours. Raises StartFailed when we speak none of them."""
-    error = parse_error(reply.error)
-    versions = _decode(error.data, _Versions) if error.code == UNSUPPORTED_VERSION else None
+def _parse_supported_versions(response: RpcResponse) -> list[str]:
+    """The versions in a rejection of ours. Raises StartFailed if there is none in common."""
+    error = parse_error(response.error)
+    versions = _decode(error.data, _SupportedVersions) if error.code == UNSUPPORTED_VERSION else None
     if versions is None:
         return []
-    _require_one_of(_ALL_VERSIONS, versions.supported)
+    _require_common_version(_ALL_VERSIONS, versions.supported)
     return versions.supported
 
 
-async def _handshake(ask: RequestSender, notify: NotificationSender, capabilities: bytes) -> ServerInfo:
-    """The server as a legacy one. Raises StartFailed when it refuses."""
+async def _initialize(send: RequestSender, notify: NotificationSender, capabilities: bytes) -> ServerInfo:
+    """The server as a session-based one. Raises StartFailed if it rejects the handshake."""
     params: Params = {
         "protocolVersion": _NEWEST_LEGACY,
         "capabilities": msgspec.Raw(capabilities),
         "clientInfo": msgspec.Raw(CLIENT_INFO),
     }
-    reply = await ask("initialize", params, START_TIMEOUT_S)
-    if reply.result is None:
-        error = parse_error(reply.error)
+    response = await send("initialize", params, START_TIMEOUT_S)
+    if response.result is None:
+        error = parse_error(response.error)
         raise StartFailed(f"it refused `initialize`: {error.message[:200] or error.code}")
-    answer = _decode(reply.result, _Handshake)
-    if answer is None:
-        raise StartFailed("its answer to `initialize` is not one")
-    _require_one_of(LEGACY_VERSIONS, [answer.protocol_version])
+    found = _decode(response.result, _InitializeResult)
+    if found is None:
+        raise StartFailed("its answer to `initialize` is not an initialize result")
+    _require_common_version(LEGACY_VERSIONS, [found.protocol_version])
     await notify("notifications/initialized", {})
     return ServerInfo(
-        era="legacy",
-        version=answer.protocol_version,
-        capabilities=answer.capabilities,
-        server_info=bytes(answer.server_info),
-        instructions=answer.instructions or "",
+        revision="legacy",
+        version=found.protocol_version,
+        capabilities=found.capabilities,
+        implementation=bytes(found.server_info),
+        instructions=found.instructions or "",
     )
 
 
-def _require_one_of(ours: Collection[str], theirs: Sequence[str]) -> None:
-    """Refuse a server that names its versions, and none of them is ours."""
+def _require_common_version(ours: Collection[str], theirs: Sequence[str]) -> None:
     if not any(version in ours for version in theirs):
         named = ", ".join(f"`{version[:40]}`" for version in theirs[:8])
         raise StartFailed(f"it speaks {named or 'no protocol version'}, and this gateway does not")
@@ -209,6 +211,6 @@ def _decode(raw: bytes | msgspec.Raw, shape: type[_T]) -> _T | None:
 
 
 async def _discard(task: asyncio.Future[Any]) -> None:
-    """End a question whose answer no longer matters, without leaving an unread failure behind."""
+    """Cancel a request whose response no longer matters, without leaving an unread exception behind."""
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

@@ -1,6 +1,6 @@
-"""What a link does beside its requests, ended with the link.
+"""The background tasks of a connection, and the requests that wait for a response on its stream.
 
-Requests whose answers come on the one stream of a link: who waits for which, and until when.
+Both end with their connection. Neither knows a transport.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class BackgroundTasks:
-    """The tasks of one link. They look after their own failures; one that does not is a bug, and logged."""
+    """The tasks of one connection. They handle their own failures; an exception is a bug and is logged."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
@@ -22,11 +22,10 @@ class BackgroundTasks:
 
     @property
     def size(self) -> int:
-        """How many are running."""
         return len(self._tasks)
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
-        """Run `work` beside; None when the link has ended."""
+        """Run `work` in the background; None once the connection has ended."""
         if self._is_closed:
             work.close()
             return None
@@ -36,73 +35,76 @@ class BackgroundTasks:
         return task
 
     def cancel(self) -> None:
-        """End it all and take no more."""
+        """Cancel all tasks and accept no more."""
         self._is_closed = True
         for task in self._tasks:
             task.cancel()
 
     async def aclose(self) -> None:
-        """As `cancel`, and wait for the end."""
+        """Cancel all tasks and wait until they have ended."""
         self.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _finish(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (exc := task.exception()) is not None:
-            _log.error("background work of a link failed", exc_info=exc)
+            _log.error("a background task of a connection failed", exc_info=exc)
 
 
 class PendingRequests:
-    """Those of one link, by their numbers. An answer finds its request once."""
+    """The requests of one connection that wait for a response, by number. A response is delivered once."""
 
     def __init__(self, deadline_of: Callable[[bytes, float], float]) -> None:
-        """`deadline_of` says when the time of a request is up, which was to be at the deadline given."""
+        """`deadline_of` returns the current deadline of a request, given its original one."""
         self._deadline_of = deadline_of
         self._loop = asyncio.get_running_loop()
-        self._answers: dict[bytes, asyncio.Future[RpcResponse]] = {}
+        self._responses: dict[bytes, asyncio.Future[RpcResponse]] = {}
         self._timers: dict[bytes, asyncio.TimerHandle] = {}
 
     def __len__(self) -> int:
-        return len(self._answers)
+        return len(self._responses)
 
-    def add(self, key: bytes, deadline: float, late: Callable[[], Exception]) -> asyncio.Future[RpcResponse]:
-        """The answer to request `key`, to be waited for. `late` makes what is raised when the time is up.
+    def add(
+        self, key: bytes, deadline: float, build_timeout: Callable[[], Exception]
+    ) -> asyncio.Future[RpcResponse]:
+        """The future response to request `key`. It fails with `build_timeout()` at the deadline.
 
-        Every one needs its `remove`.
+        Every `add` needs its `remove`.
         """
-        answer: asyncio.Future[RpcResponse] = self._loop.create_future()
-        self._answers[key] = answer
-        self._timers[key] = self._loop.call_at(deadline, self._look, key, deadline, late)
-        return answer
+        response: asyncio.Future[RpcResponse] = self._loop.create_future()
+        self._responses[key] = response
+        self._timers[key] = self._loop.call_at(deadline, self._check_deadline, key, deadline, build_timeout)
+        return response
 
     def remove(self, key: bytes) -> None:
-        """Nobody waits for it any more."""
-        self._answers.pop(key, None)
+        self._responses.pop(key, None)
         self._timers.pop(key).cancel()
 
-    def answer(self, key: bytes, reply: RpcResponse) -> bool:
-        """Whether somebody waited for it."""
-        answer = self._answers.pop(key, None)
-        if answer is None or answer.done():
+    def resolve(self, key: bytes, response: RpcResponse) -> bool:
+        """Deliver a response. False if no request waits for it."""
+        future = self._responses.pop(key, None)
+        if future is None or future.done():
             return False
-        answer.set_result(reply)
+        future.set_result(response)
         return True
 
     def fail(self, key: bytes, error: Exception) -> None:
-        """No effect where nobody waits."""
-        answer = self._answers.pop(key, None)
-        if answer is not None and not answer.done():
-            answer.set_exception(error)
+        """Fail a request; no effect if it does not wait any more."""
+        future = self._responses.pop(key, None)
+        if future is not None and not future.done():
+            future.set_exception(error)
 
-    def fail_all(self, error: Callable[[], Exception]) -> None:
-        for key in tuple(self._answers):
-            self.fail(key, error())
+    def fail_all(self, build_error: Callable[[], Exception]) -> None:
+        for key in tuple(self._responses):
+            self.fail(key, build_error())
 
-    def _look(self, key: bytes, deadline: float, late: Callable[[], Exception]) -> None:
+    def _check_deadline(self, key: bytes, deadline: float, build_timeout: Callable[[], Exception]) -> None:
         now, deadline = self._loop.time(), self._deadline_of(key, deadline)
         if deadline <= now:
-            self.fail(key, late())
-        elif key in self._answers:
-            # Not at the deadline itself: it may become sooner.
-            again_s = min(deadline, now + DEADLINE_CHECK_S)
-            self._timers[key] = self._loop.call_at(again_s, self._look, key, deadline, late)
+            self.fail(key, build_timeout())
+        elif key in self._responses:
+            # Not at the deadline itself: it may move back.
+            check_at = min(deadline, now + DEADLINE_CHECK_S)
+            self._timers[key] = self._loop.call_at(
+                check_at, self._check_deadline, key, deadline, build_timeout
+            )

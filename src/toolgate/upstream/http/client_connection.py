@@ -1,8 +1,8 @@
 """One kept-alive HTTP/1.1 connection, on asyncio and httptools: one request at a time.
 
-A request is written at most once and never again: what dies after it was written has an unknown outcome,
-and only the caller can judge that. Everything a server sends is bounded before it is kept. Redirects are
-answers like any other, and content encodings are refused.
+It writes a request at most once: if the connection dies after that, the outcome is unknown, and only the
+caller can judge it. Everything that a server sends is bounded before it is kept. Redirects are responses like
+any other, and content encodings are rejected.
 """
 
 import asyncio
@@ -21,17 +21,17 @@ from toolgate.upstream.connection.contract import DEADLINE_CHECK_S, MAX_MESSAGE_
 
 _EVENT_STREAM: Final = b"text/event-stream"
 _DRAIN_S: Final = 1.0
-"""How long a stream may go on after its answer came before its connection is given up."""
+"""How long a stream may continue after its response before the connection is dropped."""
 _BODILESS: Final = (204, 304)
 _MAX_KNOWN_HEAD_BYTES: Final = 2_048
 _MUCH_BYTES: Final = 4 * 1024
 _MANY_LINES: Final = 64
-"""More of a stream than either is taken in turns: each event among so many lines has its cost."""
+"""A chunk of a stream over both sizes is read in parts: each event among so many lines has its cost."""
 _KEEP_ALIVE: Final = re.compile(rb"(?:^|[\s,])timeout=(\d{1,6})", re.IGNORECASE)
 _MARGIN_S: Final = 1.0
-"""So long before a server says that it will close an idle connection, nothing is sent on it any more."""
-_LONG_S: Final = 0.0002
-"""A stream that keeps the loop for so long gives way to others before it is read on."""
+"""Nothing is sent on an idle connection this long before the server's announced keep-alive ends."""
+NOISY_S: Final = 0.0002
+"""A stream that keeps the loop busy for longer yields to others before it is read again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,25 +41,25 @@ class HttpLimits:
     connect_timeout_s: float = 5.0
     max_failed_connects: int = 5
     cooldown_s: float = 5.0
-    """After so many failures in a row only one attempt to connect is made in so long; others fail at once."""
+    """After `max_failed_connects` in a row, one connect per cooldown is tried; the others fail at once."""
     idle_s: float = 30.0
     fresh_s: float = 1.0
-    """A connection idle for longer is first asked whether the server has closed it meanwhile."""
+    """A connection that was idle longer is polled first: the server may have closed it."""
     distrust_s: float = 60.0
-    """How long a server counts as one that closes kept connections; longer each time, up to an hour."""
+    """How long a server counts as closing kept connections; doubles each time, up to an hour."""
     max_connections: int = 128
     max_head_bytes: int = 64 * 1024
     max_body_bytes: int = MAX_MESSAGE_BYTES
     max_error_bytes: int = 64 * 1024
     """Of the body of an error status; the rest is not read."""
     max_pieces: int = 4_096
-    """Of a body, in what is read at once. A server that sends single bytes keeps the loop from others."""
-    takes_turns: bool = True
-    """Whether streams that keep the loop give way to others. Else whoever takes them pauses them."""
+    """Chunks of a body in one read. A server that sends single bytes would keep the loop busy."""
+    yields_streams: bool = True
+    """Whether streams that keep the loop busy yield to others. If not, their reader pauses them."""
 
 
 class HttpResponse(NamedTuple):
-    """A response; header names in lower case. The body of a stream went to its sink instead."""
+    """A response; header names are in lower case. The body of a stream goes to its sink instead."""
 
     status: int
     headers: dict[bytes, bytes]
@@ -71,11 +71,11 @@ class HttpResponse(NamedTuple):
 
 
 class ExchangeFailed(Exception):
-    """The request was written and no usable answer came: whether the server acted on it is unknown."""
+    """The request was written without a usable response: whether the server acted on it is unknown."""
 
 
 class ConnectionStale(ExchangeFailed):
-    """A connection that was kept ended before any part of an answer came: most likely it was over before."""
+    """A kept connection ended before any part of a response: most likely the server had closed it already."""
 
 
 class ExchangeTimedOut(Exception):
@@ -83,36 +83,32 @@ class ExchangeTimedOut(Exception):
 
 
 class StreamRefused(Exception):
-    """A sink cannot take what the stream carries."""
+    """A sink rejects what the stream carries."""
 
 
 class StreamSink(Protocol):
-    """Takes an event stream as it arrives, where the server answers with one."""
+    """Takes an event stream as it arrives, if the server responds with one."""
 
     def begin(self) -> None:
         """The stream has opened."""
 
     def feed(self, chunk: bytes) -> bool:
-        """True once what the request waited for has come. Raises StreamRefused to break it off."""
+        """True once the response has arrived. Raises StreamRefused to end the stream."""
 
     def deadline(self, deadline: float) -> float:
-        """When its time is really up: later than `deadline` where a client is asked something meanwhile."""
+        """The current deadline: later than `deadline` while a client is asked something."""
 
 
 class HttpConnectionOwner(Protocol):
-    """Whom a connection tells that it is free, or gone."""
+    """The pool of a connection, as the connection sees it: see `HttpPool`."""
 
-    def next_turn_s(self, took_s: float) -> float:
-        """When a stream that kept the loop for `took_s` may be read on, by the loop's clock."""
+    def resume_stream_at_s(self, took_s: float) -> float: ...
 
-    def give_back(self, connection: "HttpClientConnection") -> None:
-        """`connection` has finished a request and can take another."""
+    def give_back(self, connection: "HttpClientConnection") -> None: ...
 
-    def forget(self, connection: "HttpClientConnection") -> None:
-        """`connection` has ended."""
+    def forget(self, connection: "HttpClientConnection") -> None: ...
 
-    def on_closed_idle(self, idle_s: float) -> None:
-        """The server closed a connection that it was to keep: idle for so long, or used after that."""
+    def on_closed_idle(self, idle_s: float) -> None: ...
 
 
 class HttpClientConnection(asyncio.Protocol):
@@ -137,10 +133,10 @@ class HttpClientConnection(asyncio.Protocol):
         "_loop",
         "_max_body_bytes",
         "_missing",
-        "_owner",
         "_parser",
         "_pending_bytes",
         "_pieces",
+        "_pool",
         "_sink",
         "_status",
         "_timer",
@@ -156,9 +152,9 @@ class HttpClientConnection(asyncio.Protocol):
     _body: bytes | bytearray
 
     def __init__(
-        self, owner: HttpConnectionOwner, limits: HttpLimits, loop: asyncio.AbstractEventLoop
+        self, pool: HttpConnectionOwner, limits: HttpLimits, loop: asyncio.AbstractEventLoop
     ) -> None:
-        self._owner = owner
+        self._pool = pool
         self._limits = limits
         self._loop = loop
         self._parser = httptools.HttpResponseParser(self)
@@ -170,25 +166,25 @@ class HttpClientConnection(asyncio.Protocol):
         self.has_request = False
         self._awaits_head = False
         self._first = b""
-        """The bytes in which the current answer began."""
+        """The first bytes of the current response."""
         self._known: tuple[HeadShape, dict[bytes, bytes]] | None = None
-        """The head of the newest plain answer: the next is mostly like it, and then not parsed again."""
+        """The head of the newest plain response: the next one usually equals it and is not parsed again."""
         self.idle_since = -1.0
-        """Below 0: it was never idle, so it is new."""
+        """Below 0: the connection is new."""
         self.idled_s = 0.0
         """How long it was idle before its current request."""
         self._kept_s = math.inf
-        """How long the server says that it keeps an idle connection, less a margin."""
+        """The server's announced keep-alive time, less a margin."""
         self._max_body_bytes = 0
         self._pending_bytes = 0
         self._pieces = 0
         self._held = b""
-        """What a stream has brought and is not looked at yet."""
+        """Bytes of a stream that are not parsed yet."""
         self._missing = 0
-        """What is still to come of a body whose head was known."""
+        """Bytes that are missing of a body whose head was known."""
         self._keeps_alive = False
         self._is_paused = False
-        self._forget_answer()
+        self._reset_response()
 
     def exchange(
         self, request: bytes, sink: StreamSink | None, deadline: float | None
@@ -209,11 +205,11 @@ class HttpClientConnection(asyncio.Protocol):
 
     @property
     def is_serving_call(self) -> bool:
-        """Whether somebody waits for its answer, and not only for what a server may say some day."""
+        """Whether a caller waits for its response, not only for notifications that may come some day."""
         return self.has_request and self._deadline < math.inf
 
     def _arm(self) -> None:
-        """One timer serves many exchanges: it is moved forward when it fires, not set anew for each."""
+        """One timer serves many exchanges: it moves forward when it fires and is not set for each."""
         if self._timer is not None:
             self._timer.cancel()
         self._armed_s = self._deadline
@@ -227,12 +223,12 @@ class HttpClientConnection(asyncio.Protocol):
         if self._deadline <= now and self._sink is not None:
             self._deadline = min(self._sink.deadline(self._deadline), now + DEADLINE_CHECK_S)
         if self._deadline <= now:
-            self.fail(ExchangeTimedOut("no answer within the deadline"))
+            self.fail(ExchangeTimedOut("no response within the deadline"))
         elif self._deadline < math.inf:
             self._arm()
 
     def abandon(self, waiter: asyncio.Future[HttpResponse]) -> None:
-        """Nobody waits for `waiter` any more. By now the connection may serve another: leave that alone."""
+        """Stop waiting for `waiter`. The connection may serve another request by now; that one continues."""
         if waiter is self._waiter:
             self.drop()
 
@@ -250,7 +246,7 @@ class HttpClientConnection(asyncio.Protocol):
         self._transport.abort()
 
     def pause(self) -> None:
-        """Read no more of the current answer until `resume`. Only where streams take no turns."""
+        """Stop reading the current response until `resume`. Only if streams do not yield by themselves."""
         self._is_paused = True
         self._transport.pause_reading()
 
@@ -260,14 +256,14 @@ class HttpClientConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def is_usable(self, now: float) -> bool:
-        """Whether nothing speaks against writing a request to it now."""
+        """Whether a request may be written to it now."""
         idle_s = now - self.idle_since
         if self._transport.is_closing() or idle_s >= self._kept_s:
             return False
         return idle_s < self._limits.fresh_s or not self._has_input()
 
     def _has_input(self) -> bool:
-        """Whether the server has closed, or said something unasked, and the event loop has yet to see it."""
+        """Whether the server has closed it, or sent unrequested bytes, before the event loop has noticed."""
         poll = select.poll()
         poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
         return bool(poll.poll(0))
@@ -276,7 +272,7 @@ class HttpClientConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        # Streams may be silent for hours; this notices a peer that vanished without a word.
+        # Streams may be silent for hours; this detects a peer that vanished without closing.
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     def data_received(self, data: bytes) -> None:
@@ -285,14 +281,14 @@ class HttpClientConnection(asyncio.Protocol):
             return
         if self._awaits_head:
             self._awaits_head = False
-            if self._take_known(data):
+            if self._receive_known(data):
                 return
             self._first = data
         elif self._missing:
-            self._take_rest(data)
+            self._receive_rest(data)
             return
-        if self._sink is not None and self._status >= 200 and self._limits.takes_turns:
-            self._take_stream(data)
+        if self._sink is not None and self._status >= 200 and self._limits.yields_streams:
+            self._receive_stream(data)
         else:
             self._parse(data)
 
@@ -302,38 +298,38 @@ class HttpClientConnection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            self.fail(ExchangeFailed("the server's answer is not HTTP/1.1"))
+            self.fail(ExchangeFailed("the server's response is not HTTP/1.1"))
         if self._pending_bytes > self._limits.max_head_bytes:
             self.fail(ExchangeFailed("the server's response head is too long"))
 
-    def _take_stream(self, data: bytes) -> None:
-        """Take a part of what a stream brings. The rest waits, and so does what it brings next."""
+    def _receive_stream(self, data: bytes) -> None:
+        """Parse a part of a stream's chunk. The rest waits, and so does the next chunk."""
         is_much = len(data) >= _MUCH_BYTES and data.count(b"\n") >= _MANY_LINES
         if is_much:
             data, self._held = data[:_MUCH_BYTES], data[_MUCH_BYTES:]
         began_s = time.perf_counter()
         self._parse(data)
         took_s = time.perf_counter() - began_s
-        if (is_much or took_s >= _LONG_S) and not self._transport.is_closing():
+        if (is_much or took_s >= NOISY_S) and not self._transport.is_closing():
             self._transport.pause_reading()
-            self._loop.call_at(self._owner.next_turn_s(took_s), self._read_on)
+            self._loop.call_at(self._pool.resume_stream_at_s(took_s), self._resume_stream)
 
-    def _read_on(self) -> None:
+    def _resume_stream(self) -> None:
         held, self._held = self._held, b""
         if held and not self._transport.is_closing():
             self.data_received(held)
         if not self._held and not self._transport.is_closing():
             self._transport.resume_reading()
 
-    def _take_known(self, data: bytes) -> bool:
-        """Take the answer that begins with `data`, if its head is known."""
+    def _receive_known(self, data: bytes) -> bool:
+        """Take the response that begins with `data`, if its head is known."""
         if self._known is None or self._waiter is None:
             return False
         shape, headers = self._known
-        place = shape.locate(data)
-        if place is None:
+        found = shape.locate(data)
+        if found is None:
             return False
-        begin, length = place
+        begin, length = found
         missing = length - len(data) + begin
         if missing < 0 or length > self._limits.max_body_bytes:
             return False
@@ -345,18 +341,18 @@ class HttpClientConnection(asyncio.Protocol):
             self.on_message_complete()
         return True
 
-    def _take_rest(self, data: bytes) -> None:
-        """Go on with an answer whose head was known: there is nothing left in it for the parser to find."""
+    def _receive_rest(self, data: bytes) -> None:
+        """Continue a response whose head was known: the parser has nothing left to find in it."""
         part = data[: self._missing]
         self._append(part)
         self._missing -= len(part)
         if not self._missing:
             self.on_message_complete()
             if len(part) < len(data):
-                self.drop()  # a second answer to one request would be taken for the next one's
+                self.drop()  # a second response would be taken for the next request's
 
-    def _remember(self) -> None:
-        """Know the head again: a plain, whole answer on a connection that stays open."""
+    def _remember_head(self) -> None:
+        """Remember the head of a plain, whole response on a connection that stays open."""
         head, mark, rest = self._first.partition(b"\r\n\r\n")
         is_plain = self._status == 200 and self._sink is None and self._keeps_alive
         is_framed = self._headers.get(b"content-length") == b"%d" % len(self._body)
@@ -369,25 +365,25 @@ class HttpClientConnection(asyncio.Protocol):
             self._resolve()
         is_stale = self._awaits_head and self.idle_since >= 0
         if is_stale:
-            self._owner.on_closed_idle(self.idled_s)
+            self._pool.on_closed_idle(self.idled_s)
         elif self._keeps_alive and not self.has_request:
-            self._owner.on_closed_idle(self._loop.time() - self.idle_since)
+            self._pool.on_closed_idle(self._loop.time() - self.idle_since)
         self.fail((ConnectionStale if is_stale else ExchangeFailed)("the server closed the connection"))
         if self._drain is not None:
             self._drain.cancel()
         if self._timer is not None:
             self._timer.cancel()
-        del self._parser  # each knows the other: answers would stay until the collector comes by
-        self._owner.forget(self)
+        del self._parser  # a reference cycle would keep responses until the next garbage collection
+        self._pool.forget(self)
 
     # httptools
 
     def on_message_begin(self) -> None:
         if not self.has_request:
-            self.drop()  # a second answer to one request would be taken for the next one's
-        self._forget_answer()
+            self.drop()  # a second response would be taken for the next request's
+        self._reset_response()
 
-    def _forget_answer(self) -> None:
+    def _reset_response(self) -> None:
         self._status = 0
         self._headers = {}
         self._body = b""
@@ -406,12 +402,12 @@ class HttpClientConnection(asyncio.Protocol):
         self._keeps_alive = self._parser.should_keep_alive()
         headers = self._headers
         if b"keep-alive" in headers:
-            said = _KEEP_ALIVE.search(headers[b"keep-alive"])
-            self._kept_s = math.inf if said is None else max(0.0, int(said[1]) - _MARGIN_S)
+            timeout = _KEEP_ALIVE.search(headers[b"keep-alive"])
+            self._kept_s = math.inf if timeout is None else max(0.0, int(timeout[1]) - _MARGIN_S)
         if self._head_bytes > self._limits.max_head_bytes:
             self.fail(ExchangeFailed("the server's response head is too long"))
         elif headers.get(b"content-encoding", b"identity") != b"identity":
-            self.fail(ExchangeFailed("the server's answer is compressed, which was not asked for"))
+            self.fail(ExchangeFailed("the server's response is compressed, which was not requested"))
         elif status >= 400:
             self._max_body_bytes = self._limits.max_error_bytes
         else:
@@ -428,7 +424,7 @@ class HttpClientConnection(asyncio.Protocol):
             return
         self._pieces += 1
         if self._pieces > self._limits.max_pieces:
-            self.fail(ExchangeFailed("the server's answer comes in too many pieces"))
+            self.fail(ExchangeFailed("the server's response comes in too many pieces"))
             return
         if self._sink is not None:
             self._feed_sink(self._sink, chunk)
@@ -440,7 +436,7 @@ class HttpClientConnection(asyncio.Protocol):
         if not self._body:
             self._body = part
         else:
-            # One array, not a list of parts: tiny parts would cost forty times what they carry.
+            # One array, not a list of parts: tiny parts would cost forty times their size.
             self._body = self._body if isinstance(self._body, bytearray) else bytearray(self._body)
             self._body += part
 
@@ -448,18 +444,18 @@ class HttpClientConnection(asyncio.Protocol):
         if self._status < 200:
             return
         if self._first:
-            self._remember()
+            self._remember_head()
         self._resolve()
-        self._first = self._body = b""  # the connection may be idle for long
+        self._first = self._body = b""  # the connection may be idle for a long time
         self.has_request = False
         if self._is_paused:
             self.resume()
         if self._drain is not None:
             self._drain.cancel()
             self._drain = None
-        # A server that answers before it has read the whole request leaves a rest in the way.
+        # If the server responds before it has read the whole request, the rest of it is still unsent.
         if self._keeps_alive and not self._held and self._transport.get_write_buffer_size() == 0:
-            self._owner.give_back(self)
+            self._pool.give_back(self)
         else:
             self.drop()
 
@@ -473,11 +469,11 @@ class HttpClientConnection(asyncio.Protocol):
 
     def _feed_sink(self, sink: StreamSink, chunk: bytes) -> None:
         try:
-            has_answer = sink.feed(chunk)
+            has_response = sink.feed(chunk)
         except StreamRefused as exc:
             self.fail(ExchangeFailed(str(exc)))
             return
-        if has_answer:
+        if has_response:
             self._resolve()
             self._drain = self._loop.call_later(_DRAIN_S, self.drop)
 
@@ -489,7 +485,7 @@ class HttpClientConnection(asyncio.Protocol):
             self._resolve()
             self.drop()
         else:
-            self.fail(ExchangeFailed(f"the server's answer is longer than {self._max_body_bytes} bytes"))
+            self.fail(ExchangeFailed(f"the server's response is longer than {self._max_body_bytes} bytes"))
 
     def _resolve(self) -> None:
         waiter, self._waiter = self._waiter, None

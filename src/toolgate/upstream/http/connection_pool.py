@@ -1,7 +1,7 @@
 """HTTP/1.1 to one server: a pool of kept-alive connections.
 
-Proxies do not exist here, whatever the environment says, and every connection goes to an address that
-`Egress` has vetted.
+The environment's proxies are never used, and every connection goes to an address that `Egress` has checked.
+The pool sends a request at most once, unless the caller says that it may be repeated.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ import os
 import socket
 import ssl
 from collections import deque
+from functools import cache
 from typing import Final
 
 from toolgate.upstream.http.client_connection import (
@@ -26,13 +27,17 @@ from toolgate.upstream.http.egress import Egress, EgressRefused, HttpTarget
 
 _CLOSED: Final = "the connection was closed by the gateway"
 _SLOW_CONNECT_S: Final = 1.0
-_REST: Final = 30
-"""How many times as long as it kept the loop a noisy stream then gives way: 3 % are for noise."""
-
-
-_AT_ONCE_S: Final = 0.1
-"""A server that closes a connection sooner keeps none. Common keep-alive times begin at 2 s."""
+"""A connect that is cancelled sooner says nothing about the server."""
+_YIELD_FACTOR: Final = 30
+"""A noisy stream yields 30 times as long as it kept the loop busy: noise gets 3 % of the loop."""
+_INSTANT_CLOSE_S: Final = 0.1
+"""A server that closes an idle connection sooner keeps none. Common keep-alive times begin at 2 s."""
 _MAX_DISTRUST_S: Final = 3_600.0
+
+
+@cache
+def _load_system_trust() -> ssl.SSLContext:
+    return ssl.create_default_context()
 
 
 class ConnectFailed(Exception):
@@ -40,7 +45,10 @@ class ConnectFailed(Exception):
 
 
 class HttpPool:
-    """Connections to one server: the most recently used is taken first, so the rest can go idle."""
+    """Connections to one server.
+
+    It reuses the most recently used one first, so the others can become idle.
+    """
 
     def __init__(
         self,
@@ -50,15 +58,15 @@ class HttpPool:
         tls: ssl.SSLContext | None = None,
         limits: HttpLimits | None = None,
     ) -> None:
-        """`tls` is needed for an `https` target; it decides whom to trust."""
+        """`tls` decides which authorities are trusted; by default, the system's are."""
         self._target = target
         self._egress = egress
-        self._tls = tls if target.is_tls else None
+        self._tls = tls
         self._limits = limits or HttpLimits()
         self._loop = asyncio.get_running_loop()
         self._connections: set[HttpClientConnection] = set()
         self._idle: deque[HttpClientConnection] = deque()
-        # Bounded by the callers: a server's budget admits only so many calls at once.
+        # Bounded by the callers: a server's budget admits a limited number of calls.
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._opening = 0
         self._failed_connects = 0
@@ -66,31 +74,30 @@ class HttpPool:
         self._failure = ""
         self._retry_s = 0.0
         self._reuse_s = math.inf
-        """How soon a kept connection must be used: half of what this server last kept one."""
+        """How soon a kept connection must be reused: half of the server's last keep-alive time."""
         self._distrusted_until_s = -math.inf
         self._distrust_s = self._limits.distrust_s
-        self._turn_s = 0.0
-        """Until when the streams of this server give way."""
+        self.streams_yield_until_s = 0.0
         self._sweep: asyncio.TimerHandle | None = None
         self._is_closed = False
 
     @property
     def size(self) -> int:
-        """How many connections are open."""
+        """The number of open connections."""
         return len(self._connections)
 
     @property
     def is_busy(self) -> bool:
-        """Whether any request is under way whose answer somebody waits for."""
+        """Whether a caller waits for a response on any connection."""
         return any(connection.is_serving_call for connection in self._connections)
 
     async def send_repeatable(
         self, request: bytes, *, deadline: float | None, sink: StreamSink | None = None
     ) -> HttpResponse:
-        """As `send`, for what does nothing: sent again if it meets a connection the server has closed."""
+        """As `send`, for requests without effect: repeated if the server had closed the connection."""
         with contextlib.suppress(ConnectionStale):
             return await self.send(request, deadline=deadline, sink=sink)
-        return await self.send(request, deadline=deadline, sink=sink, is_afresh=True)
+        return await self.send(request, deadline=deadline, sink=sink, is_retry=True)
 
     async def send(
         self,
@@ -98,15 +105,15 @@ class HttpPool:
         *,
         deadline: float | None,
         sink: StreamSink | None = None,
-        is_afresh: bool = False,
+        is_retry: bool = False,
     ) -> HttpResponse:
-        """Write `request` on a connection and wait for its answer, until `deadline` of the loop's clock.
+        """Write `request` on a connection and wait for the response, until `deadline` of the loop's clock.
 
-        Raises ConnectFailed, ExchangeFailed and ExchangeTimedOut. Where the server answers with an event
+        Raises ConnectFailed, ExchangeFailed and ExchangeTimedOut. If the server responds with an event
         stream, `sink` takes it, and this returns when the sink has enough or the stream ends.
-        `is_afresh`: not on a connection that was kept, if there may be another.
+        `is_retry`: do not reuse a kept connection if a new one can be opened.
         """
-        connection = (None if is_afresh else self._take_idle()) or await self._obtain(deadline)
+        connection = (None if is_retry else self._take_idle()) or await self._obtain(deadline)
         if self._is_closed:
             connection.drop()
             raise ConnectFailed(_CLOSED)
@@ -117,21 +124,20 @@ class HttpPool:
             connection.abandon(waiter)
 
     async def start(
-        self, request: bytes, *, deadline: float, sink: StreamSink, is_afresh: bool = False
+        self, request: bytes, *, deadline: float, sink: StreamSink, is_retry: bool = False
     ) -> tuple[HttpClientConnection, asyncio.Future[HttpResponse]]:
-        """Write `request`, and do not wait for its answer: it is the future's, a stream is the sink's.
+        """As `send`, without waiting for the response: it is the future's, a stream is the sink's.
 
-        `is_afresh`: not on a connection that was kept, if there may be another. Raises ConnectFailed and
-        ExchangeTimedOut. Whoever starts it tells the connection to `abandon` it in the end.
+        The caller must `abandon` the future on the connection in the end.
         """
-        connection = (None if is_afresh else self._take_idle()) or await self._obtain(deadline)
+        connection = (None if is_retry else self._take_idle()) or await self._obtain(deadline)
         if self._is_closed:
             connection.drop()
             raise ConnectFailed(_CLOSED)
         return connection, connection.exchange(request, sink, deadline)
 
     def close(self) -> None:
-        """Drop every connection; requests under way fail. Idempotent."""
+        """Drop all connections; requests in flight fail. Idempotent."""
         self._is_closed = True
         for connection in tuple(self._connections):
             connection.fail(ExchangeFailed(_CLOSED))
@@ -141,12 +147,17 @@ class HttpPool:
         while self._waiters:
             self._wake_next()
 
-    def next_turn_s(self, took_s: float) -> float:
-        # One after another: however many streams of a server are noisy, together they have one small share.
-        self._turn_s = max(self._turn_s, self._loop.time()) + took_s * _REST
-        return self._turn_s
+    # What connections report
+
+    def resume_stream_at_s(self, took_s: float) -> float:
+        """When a stream that kept the loop busy for `took_s` may be read again, by the loop's clock."""
+        # One after another: all noisy streams of a server together get one small share.
+        until_s = max(self.streams_yield_until_s, self._loop.time()) + took_s * _YIELD_FACTOR
+        self.streams_yield_until_s = until_s
+        return until_s
 
     def give_back(self, connection: HttpClientConnection) -> None:
+        """`connection` has finished a request and can take another."""
         connection.idle_since = self._loop.time()
         self._idle.append(connection)
         if self._waiters:
@@ -155,14 +166,16 @@ class HttpPool:
             self._sweep = self._loop.call_later(self._limits.idle_s / 2, self._close_stale)
 
     def forget(self, connection: HttpClientConnection) -> None:
+        """`connection` has ended."""
         self._connections.discard(connection)
         self._wake_next()
 
     def on_closed_idle(self, idle_s: float) -> None:
+        """The server closed a kept connection: idle for this long, or reused after that."""
         now = self._loop.time()
         if now >= self._distrusted_until_s:
             self._reuse_s = math.inf
-        self._reuse_s = min(self._reuse_s, idle_s / 2 if idle_s >= _AT_ONCE_S else 0.0)
+        self._reuse_s = min(self._reuse_s, idle_s / 2 if idle_s >= _INSTANT_CLOSE_S else 0.0)
         self._distrusted_until_s = now + self._distrust_s
         self._distrust_s = min(self._distrust_s * 2, _MAX_DISTRUST_S)
 
@@ -182,7 +195,7 @@ class HttpPool:
             async with asyncio.timeout_at(deadline):
                 while not self._is_closed:
                     if len(self._connections) + self._opening < self._limits.max_connections:
-                        return await self._open_or_pass()
+                        return await self._connect()
                     await self._wait_turn()
                     connection = self._take_idle()
                     if connection is not None:
@@ -204,50 +217,50 @@ class HttpPool:
             raise
 
     def _wake_next(self) -> None:
-        """Something became free: let the longest waiting look."""
+        """A connection or its slot is free: wake the request that waits longest."""
         while self._waiters:
             waiter = self._waiters.popleft()
             if not waiter.done():
                 waiter.set_result(None)
                 return
 
-    async def _open_or_pass(self) -> HttpClientConnection:
-        try:
-            return await self._connect()
-        except BaseException:
-            self._wake_next()  # the place is free for somebody else
-            raise
-
     async def _connect(self) -> HttpClientConnection:
-        self._check_breaker()
+        try:
+            self._check_breaker()
+            connection = await self._connect_in_time()
+        except BaseException:
+            self._wake_next()  # the slot is free for another request
+            raise
+        self._failed_connects = 0
+        self._connections.add(connection)
+        return connection
+
+    def _check_breaker(self) -> None:
+        """Fail at once after repeated failures, except for one attempt per cooldown."""
+        if self._failed_connects >= self._limits.max_failed_connects:
+            now = self._loop.time()
+            if now < self._retry_s:
+                raise ConnectFailed(self._failure)
+            self._retry_s = now + self._limits.cooldown_s
+
+    async def _connect_in_time(self) -> HttpClientConnection:
         began_s = self._loop.time()
         self._opening += 1
         try:
             async with asyncio.timeout(self._limits.connect_timeout_s):
-                connection = await self._connect_any()
+                return await self._connect_any()
         except asyncio.CancelledError:
-            # Out of time, as a rule. One that was cancelled soon says nothing about the server.
+            # Usually out of time. A connect that was cancelled soon says nothing about the server.
             if self._loop.time() - began_s >= _SLOW_CONNECT_S:
                 self._count_failure("no answer in time")
             raise
         except EgressRefused as exc:
             raise ConnectFailed(str(exc)) from exc
         except OSError as exc:
-            self._count_failure(_reason(exc, self._limits.connect_timeout_s))
+            self._count_failure(_describe_error(exc, self._limits.connect_timeout_s))
             raise ConnectFailed(self._failure) from exc
         finally:
             self._opening -= 1
-        self._failed_connects = 0
-        self._connections.add(connection)
-        return connection
-
-    def _check_breaker(self) -> None:
-        """Refuse at once what has failed so often just now, but for one attempt in a while."""
-        if self._failed_connects >= self._limits.max_failed_connects:
-            now = self._loop.time()
-            if now < self._retry_s:
-                raise ConnectFailed(self._failure)
-            self._retry_s = now + self._limits.cooldown_s
 
     def _count_failure(self, reason: str) -> None:
         self._failed_connects += 1
@@ -255,7 +268,7 @@ class HttpPool:
         self._retry_s = self._loop.time() + self._limits.cooldown_s
 
     async def _connect_any(self) -> HttpClientConnection:
-        """The first vetted address that answers. Each has its share of the time: none can use up all."""
+        """The first checked address that answers. Each has its share of the time: none can use it all."""
         addresses = await self._egress.resolve(self._target.host, self._target.port)
         share_s = self._limits.connect_timeout_s / len(addresses)
         for address in addresses[:-1]:
@@ -265,25 +278,28 @@ class HttpPool:
         return await self._connect_to(addresses[-1])
 
     async def _connect_to(self, address: str) -> HttpClientConnection:
+        if self._target.is_tls and self._tls is None:
+            # Reads every authority from disk, which would block the event loop.
+            self._tls = await asyncio.to_thread(_load_system_trust)
         _, connection = await self._loop.create_connection(
             lambda: HttpClientConnection(self, self._limits, self._loop),
             address,
             self._target.port,
-            ssl=self._tls,
-            server_hostname=self._target.host if self._tls is not None else None,
+            ssl=self._tls if self._target.is_tls else None,
+            server_hostname=self._target.host if self._target.is_tls else None,
         )
         return connection
 
     def _close_stale(self) -> None:
         oldest = self._loop.time() - self._limits.idle_s
-        # Taken from the right and given back there, so the stalest stand on the left.
+        # Taken from the right and given back there, so the stalest are on the left.
         while self._idle and self._idle[0].idle_since <= oldest:
             self._idle.popleft().drop()
         again_s = self._limits.idle_s / 2
         self._sweep = self._loop.call_later(again_s, self._close_stale) if self._idle else None
 
 
-def _reason(exc: OSError, timeout_s: float) -> str:
+def _describe_error(exc: OSError, timeout_s: float) -> str:
     if isinstance(exc, TimeoutError):
         return f"no answer within {timeout_s:g} s"
     if isinstance(exc, ssl.SSLCertVerificationError):

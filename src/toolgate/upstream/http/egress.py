@@ -1,8 +1,8 @@
-"""Where the gateway may connect to: one check for every outbound address.
+"""Egress control: one check for every outbound address.
 
-An address is checked after the name was resolved, and the connection is made to the very address that
-was checked, so a name that answers differently the second time (DNS rebinding) gains nothing. Nothing
-here opens a connection, and no proxy from the environment is ever consulted.
+The check comes after name resolution, and the gateway connects to exactly the address that was checked, so a
+name that resolves differently the second time (DNS rebinding) gains nothing. Opens no connection, and ignores
+the environment's proxies.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from toolgate.policy.patterns import matches_glob
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Resolver = Callable[[str, int], Awaitable[list[str]]]
-"""Host and port to the addresses a name stands for, in order of preference."""
+"""Resolves a host and port to addresses, in order of preference."""
 
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
-# The request target and the authority are copied into a request head, so nothing may end a line there.
+# The request target and the authority are copied into a request head, so they must not end a line.
 _PLAIN_URL = re.compile(r"[!-~]+")
 _HOST_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?")
-# As browsers and inet_aton read it: a last label of digits, or of 0x and hex, makes the whole an address.
+# As browsers and inet_aton read it: a last label of digits, or 0x and hex, makes the whole an address.
 _NUMERIC_LABEL = re.compile(r"[0-9]+|0[xX][0-9a-fA-F]*")
 
 
@@ -60,12 +60,12 @@ _PRIVATE: Final = _networks(
     "2001:db8::/32",
     "fc00::/7",
 )
-# Networks with IPv6 only reach IPv4 servers through it, so what it embeds is judged instead (RFC 6052).
+# IPv6-only networks reach IPv4 servers through it, so the embedded address is checked instead (RFC 6052).
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 class EgressRefused(Exception):
-    """An address this gateway does not connect to. The message names the host, never the whole URL."""
+    """The gateway does not connect to this address. The message names the host, never the whole URL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class HttpTarget:
     host: str
     port: int
     authority: str
-    """What the `Host` header says."""
+    """The value of the `Host` header."""
     path: str
     """The request target: path and query."""
 
@@ -121,7 +121,7 @@ def _check_parts(parts: SplitResult) -> None:
 
 
 def _check_host(host: str) -> None:
-    """Refuses spellings that other software would read as another address than we do."""
+    """Reject spellings that other software would read as another address."""
     if _literal(host) is not None:
         return
     last_label = host.removesuffix(".").rpartition(".")[2]
@@ -143,7 +143,7 @@ async def resolve_by_system(host: str, port: int) -> list[str]:
 
 
 class Egress:
-    """The gateway's rule for outbound connections."""
+    """The rule for outbound connections."""
 
     def __init__(
         self,
@@ -152,22 +152,22 @@ class Egress:
         allowed_hosts: Sequence[str] = (),
         resolver: Resolver = resolve_by_system,
     ) -> None:
-        """`allow_private`: loopback and private networks, where MCP servers commonly run, are fine.
+        """`allow_private`: allow loopback and private networks, where MCP servers commonly run.
 
-        `allowed_hosts`: patterns of names and addresses; where there are any, no other host is connected to.
+        `allowed_hosts`: patterns of names and addresses; if there are any, all other hosts are rejected.
         """
         self._allow_private = allow_private
         self._allowed_hosts = tuple(map(str.lower, allowed_hosts))
         self._resolver = resolver
 
     def without_private(self) -> "Egress":
-        """The same rule, but for loopback and private networks, which are never fine."""
+        """The same rule without loopback and private networks."""
         return Egress(allow_private=False, allowed_hosts=self._allowed_hosts, resolver=self._resolver)
 
     async def resolve(self, host: str, port: int) -> list[str]:
-        """The addresses of `host` that may be connected to; at least one. Raises EgressRefused, OSError.
+        """The allowed addresses of `host`; at least one. Raises EgressRefused, OSError.
 
-        Invariant: whoever connects, connects to one of these and does not resolve again.
+        Invariant: the caller connects to one of these and does not resolve again.
         """
         _check_host(host)
         self._check_listed(host)
@@ -181,7 +181,7 @@ class Egress:
         raise EgressRefused(f"`{host}` is {reason}, which this gateway does not connect to")
 
     def check_literal(self, target: HttpTarget) -> None:
-        """What can be said without asking a resolver: refuse a bad address early. Raises EgressRefused."""
+        """Reject a bad address early, without name resolution. Raises EgressRefused."""
         self._check_listed(target.host)
         address = _literal(target.host)
         reason = self._refusal(address) if address is not None else None
@@ -189,7 +189,7 @@ class Egress:
             raise EgressRefused(f"`{target.host}` is {reason}, which this gateway does not connect to")
 
     def _check_listed(self, host: str) -> None:
-        """An address is held against the list in its one canonical spelling, a name without its last dot."""
+        """Addresses match in their canonical spelling, names without their last dot."""
         if not self._allowed_hosts:
             return
         address = _literal(host)
@@ -198,7 +198,7 @@ class Egress:
             raise EgressRefused(f"`{host}` is not among the `allowed_upstream_hosts` of this gateway")
 
     def _refusal(self, address: Address) -> str | None:
-        """Why not, as a noun phrase; None where there is nothing against it."""
+        """The kind of a forbidden address, as a noun phrase; None if it is allowed."""
         if isinstance(address, ipaddress.IPv6Address) and address in _NAT64:
             address = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
         for reason, networks in _NEVER.items():

@@ -1,11 +1,7 @@
-"""Small JSON documents, by GET or in answer to a form.
+"""Fetches small documents over HTTP (OAuth, JWKS, webhooks), and exports to an OpenTelemetry collector.
 
-Through the one egress check, over TLS, bounded, and no redirects.
-
-A collector of OpenTelemetry, by OTLP over HTTP with protobuf.
-
-An operator named it, so that it is not held to where servers may be, and may be reached without TLS; its
-headers are another matter, which the settings see to.
+Every request passes the egress check, uses TLS, has bounds and follows no redirects. The collector is the
+exception: an operator configured it, so it may have any address and may be reached without TLS.
 """
 
 import asyncio
@@ -35,8 +31,8 @@ MAX_DOCUMENT_BYTES: Final = 256 * 1024
 _LIMITS: Final = HttpLimits(
     connect_timeout_s=FETCH_S, max_connections=1, max_body_bytes=MAX_DOCUMENT_BYTES, max_error_bytes=4_096
 )
-_ANSWERS_TO_FORMS: Final = (200, 400, 401)
-"""By RFC 6749, section 5: what was asked for, or why it is not given."""
+_FORM_STATUSES: Final = (200, 400, 401)
+"""By RFC 6749, section 5: the requested token, or the reason for the rejection."""
 
 
 class FetchFailed(Exception):
@@ -44,7 +40,7 @@ class FetchFailed(Exception):
 
 
 class NoDocument(FetchFailed):
-    """Somebody answers there, and has no such document."""
+    """The server has no such document."""
 
 
 def parse_secure_target(url: str) -> HttpTarget:
@@ -56,14 +52,16 @@ def parse_secure_target(url: str) -> HttpTarget:
 
 
 class Fetcher:
-    """Fetches documents. `tls` decides whom to trust; without it, the system's authorities do."""
+    """Fetches documents. `tls` decides which servers are trusted; by default, the system's authorities do."""
 
     def __init__(self, egress: Egress, *, tls: ssl.SSLContext | None = None) -> None:
         self._egress = egress
         self._tls = tls
 
     async def restrict_for(self, url: str) -> "Fetcher":
-        """For what a document at `url` names: whoever has a public address sends us to no private one."""
+        """A fetcher for addresses in a document at `url`: a public server cannot send us to a private
+        address.
+        """
         public = self._egress.without_private()
         if await _is_refused(public, url):
             return self
@@ -74,58 +72,50 @@ class Fetcher:
     async def get_json(self, url: str) -> Any:
         """The document at `url`. Raises FetchFailed."""
         target = _parse(url)
-        answer = await self._send(target, _head("GET", target) + b"\r\n")
-        if answer.status != 200:
-            raise _refused(target, answer.status)
-        return _decode(target, answer)
+        response = await self._send(target, _head("GET", target) + b"\r\n")
+        if response.status != 200:
+            raise _refused(target, response.status)
+        return _decode(target, response)
 
     async def post_form(
         self, url: str, form: Mapping[str, str], *, authorization: str | None = None
     ) -> tuple[int, Any]:
-        """The status and document that a form sent to `url` is answered with; None: it is empty.
+        """POST a form; returns the status and the document, None if empty. Raises FetchFailed.
 
-        Raises FetchFailed.
-
-        `authorization` is printable ASCII: the caller made it.
+        `authorization` must be printable ASCII.
         """
         target = _parse(url)
         body = urlencode(form).encode("ascii")
         own = "" if authorization is None else f"Authorization: {authorization}\r\n"
         kind = f"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {len(body)}\r\n\r\n"
-        answer = await self._send(target, _head("POST", target) + (own + kind).encode("ascii") + body)
-        if answer.status not in _ANSWERS_TO_FORMS:
-            raise _refused(target, answer.status)
-        return answer.status, _decode(target, answer) if answer.body else None
+        response = await self._send(target, _head("POST", target) + (own + kind).encode("ascii") + body)
+        if response.status not in _FORM_STATUSES:
+            raise _refused(target, response.status)
+        return response.status, _decode(target, response) if response.body else None
 
     async def post_json(self, url: str, document: bytes, headers: Mapping[str, str] = EMPTY) -> HttpResponse:
-        """What a JSON document sent to `url` is answered with, whatever that is. Raises FetchFailed.
+        """POST a JSON document; returns any response. Raises FetchFailed.
 
-        `headers` are printable ASCII: the caller made them.
+        `headers` must be printable ASCII.
         """
         return await self.post(_parse(url), document, headers)
 
     async def post(
         self, target: HttpTarget, body: bytes, headers: Mapping[str, str], *, media: str = "application/json"
     ) -> HttpResponse:
-        """As `post_json`, of any kind, to where the caller has decided that it may go."""
+        """As `post_json`, with any media type, to a target that the caller has checked."""
         own = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         kind = f"Content-Type: {media}\r\nContent-Length: {len(body)}\r\n\r\n"
         return await self._send(target, _head("POST", target) + (own + kind).encode("ascii") + body)
 
     async def _send(self, target: HttpTarget, request: bytes) -> HttpResponse:
-        pool = HttpPool(target, self._egress, tls=await self._trust(target), limits=_LIMITS)
+        pool = HttpPool(target, self._egress, tls=self._tls, limits=_LIMITS)
         try:
             return await pool.send(request, deadline=asyncio.get_running_loop().time() + FETCH_S)
         except (ConnectFailed, ExchangeFailed, ExchangeTimedOut) as exc:
             raise FetchFailed(f"`{target.address}`: {exc}") from exc
         finally:
             pool.close()
-
-    async def _trust(self, target: HttpTarget) -> ssl.SSLContext | None:
-        if target.is_tls and self._tls is None:
-            # Reads every authority from disk, which takes longer than the event loop has.
-            self._tls = await asyncio.to_thread(ssl.create_default_context)
-        return self._tls
 
 
 async def _is_refused(egress: Egress, url: str) -> bool:
@@ -135,7 +125,7 @@ async def _is_refused(egress: Egress, url: str) -> bool:
     except EgressRefused:
         return True
     except OSError:
-        return False  # who cannot be found is trusted no more than a stranger
+        return False  # an unknown host is trusted no more than any other
     return False
 
 
@@ -158,9 +148,9 @@ def _refused(target: HttpTarget, status: int) -> FetchFailed:
     return kind(f"`{target.address}` answers with status {status}")
 
 
-def _decode(target: HttpTarget, answer: HttpResponse) -> Any:
+def _decode(target: HttpTarget, response: HttpResponse) -> Any:
     try:
-        return msgspec.json.decode(answer.body)
+        return msgspec.json.decode(response.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise NoDocument(f"`{target.address}` answers with something that is not JSON") from exc
 
@@ -169,39 +159,39 @@ OTLP_TRACES_PATH: Final = "/v1/traces"
 OTLP_LOGS_PATH: Final = "/v1/logs"
 OTLP_MEDIA_TYPE: Final = "application/x-protobuf"
 OTLP_RETRYABLE: Final = frozenset({408, 429, 502, 503, 504})
-"""Statuses after which the same may be taken (the specification of OTLP, and 408)."""
+"""Statuses after which the export may be repeated (the OTLP specification, and 408)."""
 
 
 class OtlpCollector:
-    """Sends what is encoded already. `headers` are printable ASCII."""
+    """Sends encoded traces and logs by OTLP over HTTP with protobuf."""
 
     def __init__(self, endpoint: str, headers: Mapping[str, str]) -> None:
-        """`endpoint` is a URL that was checked."""
+        """`endpoint` is a checked URL; `headers` must be printable ASCII."""
         self._endpoint = endpoint
         self._headers = headers
         self._fetcher = Fetcher(Egress(allow_private=True))
 
     @property
     def address(self) -> str:
-        """Where it is, for people."""
+        """Host and port, for people."""
         return parse_target(self._endpoint).address
 
     async def send_traces(self, body: bytes) -> None:
-        """Raises NotTaken."""
+        """Raises ExportRejected."""
         await self._send(parse_target(self._endpoint + OTLP_TRACES_PATH), body)
 
     async def send_logs(self, body: bytes) -> None:
-        """Raises NotTaken."""
+        """Raises ExportRejected."""
         await self._send(parse_target(self._endpoint + OTLP_LOGS_PATH), body)
 
     async def _send(self, target: HttpTarget, body: bytes) -> None:
         try:
-            answer = await self._fetcher.post(target, body, self._headers, media=OTLP_MEDIA_TYPE)
+            response = await self._fetcher.post(target, body, self._headers, media=OTLP_MEDIA_TYPE)
         except FetchFailed as exc:
             raise ExportRejected(str(exc)) from exc
-        if not 200 <= answer.status < 300:
+        if not 200 <= response.status < 300:
             raise ExportRejected(
-                f"`{target.address}{target.path}` answers with status {answer.status}",
-                may_retry=answer.status in OTLP_RETRYABLE,
-                status=answer.status,
+                f"`{target.address}{target.path}` answers with status {response.status}",
+                may_retry=response.status in OTLP_RETRYABLE,
+                status=response.status,
             )

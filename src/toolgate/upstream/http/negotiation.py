@@ -1,16 +1,13 @@
-"""What both eras have in common on HTTP.
+"""Negotiates with an HTTP server: how statuses and headers become evidence for `connection.negotiation`.
 
-Finding out what an HTTP server is: how statuses and headers become evidence for `negotiate`.
-
-A status says less than a body, so the body is looked at first. What proves nothing about the era (no
-connection, 401, 5xx) ends the start, and nothing is remembered of it.
+A status says less than a body, so the body is read first. A response that proves nothing about the protocol
+revision (no connection, 401, 5xx) ends the start, and the gateway remembers nothing of it.
 """
 
 import asyncio
-import math
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -18,8 +15,6 @@ from toolgate.model.protocol import LEGACY_VERSIONS
 from toolgate.model.tools import Revision
 from toolgate.upstream.connection.contract import (
     SHARED_CAPABILITIES,
-    Acknowledgement,
-    ClientChannel,
     Params,
     RpcResponse,
     ServerInfo,
@@ -36,91 +31,35 @@ from toolgate.upstream.http.client_connection import ExchangeFailed, ExchangeTim
 from toolgate.upstream.http.connection_pool import ConnectFailed, HttpPool
 from toolgate.upstream.http.endpoint import HttpSession, RequestHeads, parse_session_id, with_body
 from toolgate.upstream.http.responses import PendingResponse, RequestRejected, ResponseMissing, retry_after_s
+from toolgate.upstream.redaction import Redactor
 
-_ODD_STATUSES: Final = (400, 404, 405, 406, 415)
-_ASK_EVERY_S: Final = 5.0
-_ASK_TIMEOUT_S: Final = 2.0
-
-
-class HttpDialect(Protocol):
-    """How requests are put to a server of one era."""
-
-    async def ask(
-        self,
-        method: str,
-        params: Params,
-        headers: Mapping[str, str],
-        *,
-        timeout_s: float,
-        client: ClientChannel | None,
-    ) -> IncomingMessage:
-        """The response to a request, sent once. Raises what HTTP raises, Rejected and LinkLost."""
-
-    def listen(self) -> None:
-        """Start to hear what the server says unasked, where it announces that it will."""
-
-    def watch(self, uris: frozenset[str]) -> Acknowledgement:
-        """See `Link.watch`."""
-
-    def authorize(self, credential: str) -> None:
-        """Show the server `credential` with every request from now on."""
-
-    async def leave(self) -> None:
-        """Take leave, as well as can be done in a moment. Does not raise."""
-
-
-class ConnectionLost(Exception):
-    """The server is there and no longer what the link took it for: the link is of no use any more."""
-
-
-class RevisionCheck:
-    """Whether a server has changed its era under a link, as one does that another version has replaced.
-
-    Only a status that a server of the era has little use for raises it, and then the server is asked: at
-    most every few seconds, so that calls which are wrong by themselves do not cost it much.
-    """
-
-    def __init__(self, is_as_before: Callable[[float], Awaitable[bool]]) -> None:
-        """`is_as_before` asks the server, until a deadline."""
-        self._is_as_before = is_as_before
-        self._asked_s = -math.inf
-
-    async def check(self, rejected: RequestRejected, deadline: float) -> None:
-        """Raises LinkLost when the server turns out to have changed."""
-        now_s = asyncio.get_running_loop().time()
-        if rejected.status not in _ODD_STATUSES or now_s - self._asked_s < _ASK_EVERY_S:
-            return
-        self._asked_s = now_s
-        try:
-            is_as_before = await self._is_as_before(min(deadline, now_s + _ASK_TIMEOUT_S))
-        except (ConnectFailed, ExchangeFailed, ExchangeTimedOut):
-            return
-        if not is_as_before:
-            raise ConnectionLost("the server no longer speaks the protocol it spoke") from rejected
+_NOTIFY_TIMEOUT_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class StreamableEndpoint:
-    """How one server is reached, the numbers its requests get, and what it is told of our clients."""
+    """One server over streamable HTTP: its connections, request heads, request numbers and client
+    capabilities.
+    """
 
     pool: HttpPool
     heads: RequestHeads
+    redactor: Redactor
     numbers: Iterator[int]
     capabilities: bytes = SHARED_CAPABILITIES
 
 
-class _Handshake(msgspec.Struct, rename="camel"):
+class _ProtocolVersion(msgspec.Struct, rename="camel"):
     protocol_version: str = LEGACY_VERSIONS[0]
 
 
 class _NullReceiver:
-    """Nothing a server says before it was greeted concerns anybody."""
+    """Drops a server's messages before the negotiation has ended: they concern no request."""
 
-    def take(self, message: IncomingMessage, request: bytes) -> None:
+    def receive(self, message: IncomingMessage, request: bytes) -> None:
         """Drop it."""
 
     def deadline_of(self, _request: bytes, deadline: float, /) -> float:
-        """Nobody is asked anything, so it stays as it was."""
         return deadline
 
 
@@ -133,45 +72,47 @@ class HttpNegotiation:
     def __init__(self, endpoint: StreamableEndpoint) -> None:
         self._endpoint = endpoint
         self.session: HttpSession | None = None
-        """What the handshake agreed on, where the server turns out to be legacy."""
+        """The result of the handshake, if the server is session-based."""
 
-    async def hello(self, *, known_era: Revision | None) -> ServerInfo:
-        """Raises StartFailed. The caller sets the deadline."""
-        return await negotiate(
-            self._ask, self._notify, known_era=known_era, capabilities=self._endpoint.capabilities
-        )
+    async def run(self, *, known_revision: Revision | None, timeout_s: float) -> ServerInfo:
+        """Raises StartFailed, and TimeoutError."""
+        capabilities = self._endpoint.capabilities
+        async with asyncio.timeout(timeout_s):
+            return await negotiate(
+                self._request, self._notify, known_revision=known_revision, capabilities=capabilities
+            )
 
-    async def _ask(self, method: str, params: Params, timeout_s: float) -> RpcResponse:
+    async def _request(self, method: str, params: Params, timeout_s: float) -> RpcResponse:
         heads = self._endpoint.heads
-        head = heads.initialize() if method == "initialize" else heads.modern(method)
+        head = heads.initialize() if method == "initialize" else heads.stateless(method)
         number = next(self._endpoint.numbers)
         pending = PendingResponse(b"%d" % number, _NULL_RECEIVER)
         try:
-            answer = await self._send(head, encode_request(number, method, params), timeout_s, pending)
-            reply = parse_response(pending.take(answer))
+            http_response = await self._send(head, encode_request(number, method, params), timeout_s, pending)
+            response = parse_response(pending.parse(http_response))
         except RequestRejected as exc:
             return interpret_rejection(exc)
         except ResponseMissing as exc:
             return _build_error(str(exc))
-        if method == "initialize" and reply.result is not None:
-            self.session = _parse_session(reply.result, answer)
-        return reply
+        if method == "initialize" and response.result is not None:
+            self.session = _parse_session(response.result, http_response)
+        return response
 
     async def _notify(self, method: str, params: Params) -> None:
-        assert self.session is not None  # only a handshake has something to say
-        head = self._endpoint.heads.legacy(self.session)
-        answer = await self._send(head, encode_notification(method, params))
-        if answer.status >= 300:
+        assert self.session is not None  # only a handshake sends a notification
+        head = self._endpoint.heads.in_session(self.session)
+        response = await self._send(head, encode_notification(method, params), _NOTIFY_TIMEOUT_S)
+        if response.status >= 300:
             raise StartFailed(
-                f"it answered `{method}` with status {answer.status}", retry_after_s=retry_after_s(answer)
+                f"it answered `{method}` with status {response.status}", retry_after_s=retry_after_s(response)
             )
 
     async def _send(
-        self, head: bytes, body: bytes, timeout_s: float = 5.0, pending: PendingResponse | None = None
+        self, head: bytes, body: bytes, timeout_s: float, pending: PendingResponse | None = None
     ) -> HttpResponse:
         deadline = asyncio.get_running_loop().time() + timeout_s
         try:
-            # Nothing of a start does anything, so it may meet a connection that the server has closed.
+            # A negotiation has no effect, so it may be repeated if the server has closed the connection.
             return await self._endpoint.pool.send_repeatable(
                 with_body(head, body), deadline=deadline, sink=pending
             )
@@ -182,7 +123,7 @@ class HttpNegotiation:
 
 
 def interpret_rejection(rejected: RequestRejected) -> RpcResponse:
-    """What a status other than 200 says about the server; StartFailed when it says nothing."""
+    """What an error status proves about the server; raises StartFailed if it proves nothing."""
     status = rejected.status
     if status in (401, 403):
         raise StartFailed(f"it wants authorization (status {status}): set `auth_ref`, `headers` or `oauth`")
@@ -201,11 +142,11 @@ def _build_error(message: str) -> RpcResponse:
     return RpcResponse(error=msgspec.json.encode({"code": 0, "message": message}))
 
 
-def _parse_session(result: bytes, answer: HttpResponse) -> HttpSession | None:
+def _parse_session(result: bytes, response: HttpResponse) -> HttpSession | None:
     try:
-        version = msgspec.json.decode(result, type=_Handshake).protocol_version
+        version = msgspec.json.decode(result, type=_ProtocolVersion).protocol_version
     except (msgspec.DecodeError, RecursionError):
-        return None  # for `negotiate` to refuse
+        return None  # `negotiate` rejects it
     if version not in LEGACY_VERSIONS:
         return None
-    return HttpSession(version, parse_session_id(answer.headers.get(b"mcp-session-id")))
+    return HttpSession(version, parse_session_id(response.headers.get(b"mcp-session-id")))

@@ -1,14 +1,13 @@
-"""The JSON-RPC in an HTTP answer: the response to one request of ours, in a body or on a stream.
+"""Reads the JSON-RPC in HTTP responses: in a body, on a stream, and in the notification stream of a server.
 
-What a server says when it refuses a request for want of a token, or of a scope (RFC 6750, section 3).
-
-It is a server's word: an address in it is used at that server's own origin only, and scopes decide what
-somebody is asked to agree to, never what the gateway asks for as itself.
-
-What HTTP statuses and broken exchanges mean for a call, in the gateway's words.
+Also says what HTTP statuses, `WWW-Authenticate` challenges (RFC 6750, section 3) and broken exchanges mean
+for a call. A challenge is a server's claim: the gateway uses an address in it at that server's own origin
+only, and its scopes decide what a person is asked to agree to, never what the gateway requests for itself.
 """
 
+import asyncio
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, Protocol
@@ -25,68 +24,68 @@ from toolgate.upstream.connection.messages import (
     parse_error,
 )
 from toolgate.upstream.http.client_connection import ExchangeFailed, HttpResponse, StreamRefused
+from toolgate.upstream.http.connection_pool import ConnectFailed, HttpPool
 from toolgate.upstream.http.endpoint import is_resumable_id
 from toolgate.upstream.http.fetch import Fetcher, FetchFailed
 from toolgate.upstream.http.sse import EventTooLarge, SseParser
 from toolgate.upstream.redaction import Redactor
 
 REPEATABLE: Final = frozenset({*LIST_METHODS.values(), "ping", "server/discover"})
-"""Requests that do nothing at a server, and so may be sent again."""
+"""Methods without effect at a server, so a request may be sent again."""
 MAX_RETRY_AFTER_S: Final = 60
-"""A server that asks to be left alone for longer is asked again all the same."""
+"""The gateway sends again after this time, even if the server asks for a longer delay."""
 
 
 class MessageReceiver(Protocol):
-    """Whom a server's messages on a stream concern beside the response. A `Relay` is one."""
+    """Takes a server's messages on a stream other than the response. A `Relay` is one."""
 
-    def take(self, message: IncomingMessage, request: bytes, /) -> None:
-        """A notification, or a request of the server's own, on the stream of our `request`."""
+    def receive(self, message: IncomingMessage, request: bytes, /) -> None:
+        """A notification or a request of the server, on the stream of our `request`."""
 
     def deadline_of(self, request: bytes, deadline: float, /) -> float:
-        """When the time of `request` is up, which was to be at `deadline`."""
+        """The current deadline of `request`, which was `deadline` when it began."""
 
 
 class RequestRejected(Exception):
-    """An HTTP status that is no success. `error` is the JSON-RPC error object in its body, if any."""
+    """An HTTP error status. `error` is the JSON-RPC error object in its body, if any."""
 
-    def __init__(self, answer: HttpResponse, error: bytes | None, *, is_ours: bool) -> None:
-        super().__init__(f"the server answered {answer.status}")
-        self.status = answer.status
+    def __init__(self, response: HttpResponse, error: bytes | None, *, is_ours: bool) -> None:
+        super().__init__(f"the server answered {response.status}")
+        self.status = response.status
         self.error = error
         self.is_ours = is_ours
-        """The error names our request, so it is the answer to it whatever the status."""
-        self.retry_after_s = retry_after_s(answer)
-        """How long the server asks to be left alone."""
-        self.challenge = answer.headers.get(b"www-authenticate", b"")
-        """What it says it wants to be shown."""
+        """The error names our request, so it is the response to it whatever the status."""
+        self.retry_after_s = retry_after_s(response)
+        """The delay that the server asks for."""
+        self.challenge = response.headers.get(b"www-authenticate", b"")
 
 
 class ResponseMissing(ExchangeFailed):
-    """The exchange ended well as HTTP, and did not bring the response."""
+    """The HTTP exchange succeeded without the JSON-RPC response."""
 
 
 class PendingResponse:
-    """The response one request waits for. It is the sink of a stream that may carry it."""
+    """The response that one request waits for. It is the sink of a stream that may carry it."""
 
-    __slots__ = ("_id", "_inbox", "_parser", "response")
+    __slots__ = ("_id", "_parser", "_receiver", "response")
 
-    def __init__(self, key: bytes, inbox: MessageReceiver) -> None:
+    def __init__(self, key: bytes, receiver: MessageReceiver) -> None:
         """`key` is the number of the request; empty for a stream that belongs to none."""
         self._id = key
-        self._inbox = inbox
+        self._receiver = receiver
         self._parser: SseParser | None = None
         self.response: IncomingMessage | None = None
         """The response, once a stream has carried it."""
 
     @property
     def position(self) -> bytes:
-        """The event after which a broken stream can be resumed; empty when it cannot."""
+        """The event after which a broken stream can be resumed; empty if it cannot."""
         position = self._parser.last_event_id if self._parser is not None else b""
         return position if is_resumable_id(position) else b""
 
     @property
     def retry_s(self) -> float:
-        """How long the server asks to wait before that."""
+        """The delay that the server asks for before that."""
         return (self._parser.retry_ms or 0) / 1000 if self._parser is not None else 0.0
 
     def begin(self) -> None:
@@ -102,63 +101,59 @@ class PendingResponse:
             raise StreamRefused(f"on the server's stream, {exc}") from exc
         for event in events:
             if event.type == b"message":
-                self._take_event(event.data)
+                self._receive_event(event.data)
         return self.response is not None
 
     def deadline(self, deadline: float) -> float:
-        return self._inbox.deadline_of(self._id, deadline)
+        return self._receiver.deadline_of(self._id, deadline)
 
-    def take(self, answer: HttpResponse) -> IncomingMessage:
-        """The response in `answer`, or that came on its stream. Raises Rejected and ExchangeFailed."""
+    def parse(self, response: HttpResponse) -> IncomingMessage:
+        """The JSON-RPC response in `response` or on its stream. Raises RequestRejected and ExchangeFailed."""
         if self.response is not None:
             return self.response
-        if answer.status != 200:
-            raise parse_rejected(answer, self._id)
-        if not answer.body and answer.is_stream:
+        if response.status != 200:
+            raise parse_rejected(response, self._id)
+        if not response.body and response.is_stream:
             raise ResponseMissing("the server's stream ended without the response")
-        message = _parse(answer.body)
+        message = _parse_message(response.body)
         if message is None:
             raise ResponseMissing("the server's answer is not a JSON-RPC message")
-        if message.method or not self._is_ours(message):
+        if message.method or not _responds_to(message, self._id):
             raise ResponseMissing("the server's answer is not to this request")
         return message
 
-    def _take_event(self, data: bytes) -> None:
-        message = _parse(data)
+    def _receive_event(self, data: bytes) -> None:
+        message = _parse_message(data)
         if message is None:
             raise StreamRefused("an event on the server's stream is not a JSON-RPC message")
         if message.method:
-            self._inbox.take(message, self._id)
-        elif self._is_ours(message):
+            self._receiver.receive(message, self._id)
+        elif _responds_to(message, self._id):
             self.response = message
         elif self._id:
             raise StreamRefused("the server's stream carries a response to another request")
 
-    def _is_ours(self, message: IncomingMessage) -> bool:
-        return _answers(message, self._id)
 
-
-def retry_after_s(answer: HttpResponse) -> int | None:
-    """What `Retry-After` asks for, within bounds. A date counts as nothing: its clock is not ours."""
-    value = answer.headers.get(b"retry-after", b"")
+def retry_after_s(response: HttpResponse) -> int | None:
+    """The delay in `Retry-After`, bounded. A date is ignored: the server's clock may be wrong."""
+    value = response.headers.get(b"retry-after", b"")
     # Longer numbers are over the bound anyway, and int() is not linear.
     return min(int(value[:9]), MAX_RETRY_AFTER_S) if value.isdigit() else None
 
 
-def parse_rejected(answer: HttpResponse, request_id: bytes = b"") -> RequestRejected:
-    """What an answer with an error status says to the request of that id."""
-    message = _parse(answer.body)
+def parse_rejected(response: HttpResponse, request_id: bytes = b"") -> RequestRejected:
+    """The rejection of the request with this id."""
+    message = _parse_message(response.body)
     if message is None or message.method or not message.error:
-        return RequestRejected(answer, None, is_ours=False)
-    return RequestRejected(answer, bytes(message.error), is_ours=_answers(message, request_id))
+        return RequestRejected(response, None, is_ours=False)
+    return RequestRejected(response, bytes(message.error), is_ours=_responds_to(message, request_id))
 
 
-def _answers(message: IncomingMessage, request_id: bytes) -> bool:
+def _responds_to(message: IncomingMessage, request_id: bytes) -> bool:
     return bool(request_id) and bytes(message.id) == request_id
 
 
-def _parse(data: bytes | bytearray) -> IncomingMessage | None:
-    """A message; None where the bytes are none."""
+def _parse_message(data: bytes | bytearray) -> IncomingMessage | None:
     try:
         message = decode_incoming(data)
     except UNREADABLE:
@@ -166,15 +161,113 @@ def _parse(data: bytes | bytearray) -> IncomingMessage | None:
     return message if is_utf8(data) else None
 
 
+MIN_DELAY_S: Final = 0.5
+_MAX_DELAY_S: Final = 30.0
+_MAX_FAILURES: Final = 8
+"""The stream is given up after this many failures in a row, which takes about two minutes."""
+_LASTING_S: Final = 5.0
+"""A stream that ends sooner was hardly worth opening; the next attempt waits longer."""
+
+
+class _StreamAttempt(PendingResponse):
+    """One opening of a notification stream."""
+
+    __slots__ = ("_on_open", "has_begun")
+
+    def __init__(self, key: bytes, receiver: MessageReceiver, on_open: Callable[[], None]) -> None:
+        super().__init__(key, receiver)
+        self._on_open = on_open
+        self.has_begun = False
+
+    def begin(self) -> None:
+        super().begin()
+        self.has_begun = True
+        self._on_open()
+
+
+class NotificationStream:
+    """A server's stream for notifications outside of requests, `list_changed` above all, reopened when it
+    ends.
+
+    It is a convenience, because lists are read again after a while anyway. So it never ends a connection,
+    gives up if the server does not offer it, and never reconnects faster than `MIN_DELAY_S`, whatever the
+    server's `retry` says.
+    """
+
+    def __init__(
+        self,
+        pool: HttpPool,
+        receiver: MessageReceiver,
+        *,
+        build_request: Callable[[bytes], tuple[bytes, bytes]],
+        on_missed: Callable[[], None],
+        on_open: Callable[[], None] | None = None,
+    ) -> None:
+        """`build_request` takes a position and returns the number, if any, and the bytes of a request.
+
+        `on_open` is called whenever the stream has opened; `on_missed` if it was open before, because
+        notifications in between are lost.
+        """
+        self._pool = pool
+        self._receiver = receiver
+        self._build_request = build_request
+        self._on_missed = on_missed
+        self._on_open = on_open
+        self._position = b""
+        self._delay_s = MIN_DELAY_S
+        self._failures = 0
+        self._has_opened = False
+        self._retry_after_s = 0
+
+    async def run(self) -> None:
+        """Follow the stream until the server ends it for good, or the caller cancels."""
+        clock = asyncio.get_running_loop().time
+        while self._failures < _MAX_FAILURES:
+            self._retry_after_s = 0
+            key, request = self._build_request(self._position)
+            stream = _StreamAttempt(key, self._receiver, self._handle_open)
+            began_s = clock()
+            if await self._follow(stream, request):
+                return
+            await asyncio.sleep(self._next_delay_s(stream, clock() - began_s))
+
+    async def _follow(self, stream: _StreamAttempt, request: bytes) -> bool:
+        """Follow one stream to its end. True if there is no point in another."""
+        try:
+            response = await self._pool.send(request, deadline=None, sink=stream)
+        except (ConnectFailed, ExchangeFailed):
+            return False
+        is_refused = stream.response is not None and bool(stream.response.error)
+        self._retry_after_s = retry_after_s(response) or 0
+        return is_refused or not (response.is_stream or response.status == 429 or response.status >= 500)
+
+    def _handle_open(self) -> None:
+        if self._on_open is not None:
+            self._on_open()
+        if self._has_opened:
+            self._on_missed()
+        self._has_opened = True
+
+    def _next_delay_s(self, stream: _StreamAttempt, lived_s: float) -> float:
+        """Doubles each time; starts from the beginning after a stream that lasted."""
+        self._position = stream.position
+        self._failures = 0 if stream.has_begun else self._failures + 1
+        delay_s, self._delay_s = self._delay_s, min(self._delay_s * 2, _MAX_DELAY_S)
+        if stream.has_begun and lived_s > _LASTING_S:
+            delay_s, self._delay_s = MIN_DELAY_S, MIN_DELAY_S * 2
+        return min(max(delay_s, stream.retry_s, self._retry_after_s), _MAX_DELAY_S)
+
+
 MAX_SCOPES: Final = 64
-_MAX_CHARS: Final = 8_192
+_MAX_CHALLENGE_CHARS: Final = 8_192
 _PARAMETER = re.compile(r'([A-Za-z_]{1,40})="((?:[^"\\]|\\.)*)"')
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,256}")
+_PROBE_HEADERS: Final = {"MCP-Protocol-Version": MODERN_VERSION, "Mcp-Method": "server/discover"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BearerChallenge:
-    """The parts of it that somebody here goes by."""
+    """The parts of a challenge that the gateway uses."""
 
     error: str = ""
     scopes: tuple[str, ...] = ()
@@ -185,8 +278,8 @@ NO_CHALLENGE: Final = BearerChallenge()
 
 
 def parse_challenge(header: str) -> BearerChallenge:
-    """Of a `WWW-Authenticate` header; what is no part of a challenge for bearers is passed over."""
-    if header[:7].lower() != "bearer " or len(header) > _MAX_CHARS:
+    """The challenge in a `WWW-Authenticate` header; empty for any other scheme than Bearer."""
+    if header[:7].lower() != "bearer " or len(header) > _MAX_CHALLENGE_CHARS:
         return NO_CHALLENGE
     found = {name.lower(): value for name, value in _PARAMETER.findall(header)}
     return BearerChallenge(
@@ -197,22 +290,19 @@ def parse_challenge(header: str) -> BearerChallenge:
 
 
 def parse_scopes(words: list[str] | tuple[str, ...]) -> tuple[str, ...]:
-    """Those that can be asked for, each once and not too many."""
+    """The valid scopes, without duplicates, at most MAX_SCOPES."""
     return tuple(dict.fromkeys(word for word in words if _SCOPE.fullmatch(word)))[:MAX_SCOPES]
 
 
 async def provoke_challenge(fetcher: Fetcher, url: str) -> BearerChallenge:
-    """What the server at `url` says to who comes without a token, with a question that changes nothing."""
+    """The challenge of the server at `url` to a request without a token that changes nothing."""
     try:
-        answer = await fetcher.post_json(url, encode_request(1, "server/discover", {}), _PROBE)
+        response = await fetcher.post_json(url, encode_request(1, "server/discover", {}), _PROBE_HEADERS)
     except FetchFailed:
         return NO_CHALLENGE
-    if answer.status != 401:
+    if response.status != 401:
         return NO_CHALLENGE
-    return parse_challenge(answer.headers.get(b"www-authenticate", b"").decode("latin-1"))
-
-
-_PROBE: Final = {"MCP-Protocol-Version": MODERN_VERSION, "Mcp-Method": "server/discover"}
+    return parse_challenge(response.headers.get(b"www-authenticate", b"").decode("latin-1"))
 
 
 _UNKNOWN_OUTCOME: Final = "the server may have acted on the call: see whether it did before you repeat it"
@@ -225,37 +315,32 @@ _MAX_QUOTED: Final = 200
 
 
 def convert_rejection(rejected: RequestRejected, redactor: Redactor) -> RpcResponse:
-    """An error status is the answer only if its body answers our request; else the server failed."""
+    """The response in an error status if it responds to our request; else raises ServerUnavailable."""
     if rejected.error is not None and rejected.is_ours:
         return redactor.reply(RpcResponse(error=rejected.error))
     status = rejected.status
     message = parse_error(rejected.error).message
-    said = f": {redactor.text(message)[:_MAX_QUOTED]}" if message else ""
+    quoted = f": {redactor.text(message)[:_MAX_QUOTED]}" if message else ""
+    data: dict[str, object] = {"status": status}
+    if rejected.retry_after_s is not None:
+        data["retry_after_s"] = rejected.retry_after_s
+    if status == 403:
+        challenge = parse_challenge(rejected.challenge.decode("latin-1"))
+        if challenge.error == "insufficient_scope" and challenge.scopes:
+            data["scopes"] = list(challenge.scopes)
     raise ServerUnavailable(
-        f"the server answered with status {status} ({_phrase(status)}){said}",
+        f"the server answered with status {status} ({_describe_status(status)}){quoted}",
         hint=_HINTS.get(status),
-        data={"status": status, **_details(rejected)},
+        data=data,
     ) from rejected
 
 
-def _details(rejected: RequestRejected) -> dict[str, object]:
-    """What somebody can act on."""
-    details: dict[str, object] = {}
-    if rejected.retry_after_s is not None:
-        details["retry_after_s"] = rejected.retry_after_s
-    if rejected.status == 403:
-        challenge = parse_challenge(rejected.challenge.decode("latin-1"))
-        if challenge.error == "insufficient_scope" and challenge.scopes:
-            details["scopes"] = list(challenge.scopes)
-    return details
-
-
 def unknown_outcome(error: ExchangeFailed) -> ServerUnavailable:
-    """The call was sent, and nobody knows what came of it."""
+    """The error of a call that was sent without a response."""
     return ServerUnavailable(f"{error}: unknown outcome", hint=_UNKNOWN_OUTCOME, data={"outcome": "unknown"})
 
 
-def _phrase(status: int) -> str:
+def _describe_status(status: int) -> str:
     if 300 <= status < 400:
         return "a redirect, which is not followed"
     try:

@@ -1,7 +1,7 @@
 """Server-sent events, parsed as they arrive. Pure: bytes in, events out.
 
 Follows the event stream format of the HTML standard for what MCP uses of it. An event is bounded, so a
-server that never ends one cannot fill memory; comments are dropped as they come.
+server that never ends one cannot fill the memory; comments are dropped as they arrive.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class SseEvent:
 
 
 class SseParser:
-    """Feed it what the connection delivers; it keeps the position a later stream can resume from."""
+    """Feed it the bytes of a stream; it keeps the position from which a later stream can resume."""
 
     __slots__ = (
         "_data",
@@ -37,7 +37,7 @@ class SseParser:
 
     def __init__(self, max_event_bytes: int) -> None:
         self._max_event_bytes = max_event_bytes
-        # Byte arrays, not lists of parts: tiny parts would cost forty times what they carry.
+        # Byte arrays, not lists of parts: tiny parts would cost forty times their size.
         self._line = bytearray()
         self._data = bytearray()
         self._type = b""
@@ -46,10 +46,10 @@ class SseParser:
         self.last_event_id = b""
         """The id of the newest event that had one."""
         self.retry_ms: int | None = None
-        """How long the server asks to wait before reconnecting."""
+        """The delay before a reconnect that the server asks for."""
 
     def feed(self, chunk: bytes) -> list[SseEvent]:
-        """The events that `chunk` completes. Raises EventTooLarge, after which the parser is of no use."""
+        """The events that `chunk` completes. Raises EventTooLarge; the parser is unusable after that."""
         if self._skips_newline and chunk:
             # The last chunk ended in CR; a LF that follows belongs to that same line end, one LF only.
             self._skips_newline = False
@@ -67,7 +67,7 @@ class SseParser:
         return events
 
     def restart(self) -> None:
-        """A new stream begins: what was unfinished is lost, the position stays."""
+        """Begin a new stream: drop what is unfinished, keep the position."""
         self._line.clear()
         self._data.clear()
         self._type = b""
@@ -75,7 +75,7 @@ class SseParser:
         self._skips_newline = False
 
     def _keep(self, rest: bytes) -> None:
-        """Remember the beginning of a line. Of a comment only that it is one: comments may be endless."""
+        """Keep the beginning of a line; of a comment, only its first byte: comments may be endless."""
         if self._line.startswith(b":"):
             return
         self._line += rest
@@ -106,7 +106,7 @@ class SseParser:
         elif name == b"id" and b"\0" not in value:
             self.last_event_id = value
         elif name == b"retry" and value.isdigit():
-            # Longer numbers than that are not a delay anybody waits for, and int() is not linear.
+            # No one waits for longer delays, and int() is not linear.
             self.retry_ms = int(value[:9])
         return None
 

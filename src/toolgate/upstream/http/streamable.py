@@ -1,18 +1,22 @@
-"""A live link to an HTTP server: its requests, its errors in the gateway's words, its end.
+"""MCP servers over streamable HTTP: the session-based connection (2025-03-26 to 2025-11-25), and the
+connector.
 
-Opens links to HTTP servers of either era.
+A request is sent once. The one exception was not executed: a request that a server rejects because it has
+lost the session, which is sent again in a new one.
 """
 
 import asyncio
+import contextlib
 import itertools
 import ssl
 from collections.abc import Mapping
-from typing import NoReturn
+from typing import Final
 
-from toolgate.errors import CallTimedOut, ServerUnavailable
+from toolgate.errors import ServerUnavailable
 from toolgate.model.servers import EMPTY, ServerRecord, choose_start_timeout
 from toolgate.model.tools import Revision
 from toolgate.upstream.connection.contract import (
+    NO_CAPABILITIES,
     SHARED_CAPABILITIES,
     START_TIMEOUT_S,
     Acknowledgement,
@@ -21,105 +25,270 @@ from toolgate.upstream.connection.contract import (
     Params,
     RpcResponse,
     ServerInfo,
+    SessionReplaced,
     StartFailed,
 )
-from toolgate.upstream.connection.messages import parse_response
-from toolgate.upstream.connection.secrets import Secrets
-from toolgate.upstream.connection.tasks import BackgroundTasks
-from toolgate.upstream.http.client_connection import ExchangeFailed, ExchangeTimedOut, HttpLimits
-from toolgate.upstream.http.connection_pool import ConnectFailed, HttpPool
-from toolgate.upstream.http.dialects import StatefulDialect, StatelessDialect
-from toolgate.upstream.http.egress import Egress
-from toolgate.upstream.http.endpoint import EndpointResolver, HttpSession, RequestHeads
-from toolgate.upstream.http.negotiation import (
-    ConnectionLost,
-    HttpDialect,
-    HttpNegotiation,
-    StreamableEndpoint,
+from toolgate.upstream.connection.messages import (
+    IncomingMessage,
+    encode_cancelled,
+    encode_request,
+    parse_error,
+    parse_response,
 )
-from toolgate.upstream.http.responses import RequestRejected, convert_rejection, unknown_outcome
+from toolgate.upstream.connection.secrets import Secrets
+from toolgate.upstream.connection.subscriptions import (
+    StatefulSubscriptions,
+    notify_missed,
+    sends_notifications,
+)
+from toolgate.upstream.http.client_connection import ExchangeFailed, ExchangeTimedOut, HttpLimits
+from toolgate.upstream.http.connection_pool import ConnectFailed
+from toolgate.upstream.http.egress import Egress
+from toolgate.upstream.http.endpoint import (
+    EndpointResolver,
+    HttpSession,
+    RequestHeads,
+    encode_trace_headers,
+    with_body,
+    without_body,
+)
+from toolgate.upstream.http.negotiation import HttpNegotiation, StreamableEndpoint
+from toolgate.upstream.http.responses import (
+    MIN_DELAY_S,
+    REPEATABLE,
+    NotificationStream,
+    PendingResponse,
+    RequestRejected,
+)
+from toolgate.upstream.http.stateless import ConnectionLost, StatelessConnection, StreamableConnection
 from toolgate.upstream.redaction import Redactor
 
+_METHOD_NOT_FOUND: Final = -32601
+_NOTIFY_TIMEOUT_S: Final = 2.0
+_DELIVER_TIMEOUT_S: Final = 10.0
+_END_SESSION_TIMEOUT_S: Final = 1.0
+_MAX_BACKGROUND_SENDS: Final = 32
+"""A server that sends more requests at once, responses excluded, is flooding and gets no response."""
 
-class StreamableConnection:
-    """A server reached over streamable HTTP, in the dialect of its era."""
+
+class StatefulConnection(StreamableConnection):
+    """Session-based (2025-03-26 to 2025-11-25): one session, which the server may lose at any time."""
 
     def __init__(
         self,
-        hello: ServerInfo,
-        dialect: HttpDialect,
-        *,
-        pool: HttpPool,
-        background: BackgroundTasks,
+        endpoint: StreamableEndpoint,
+        info: ServerInfo,
         listener: ConnectionListener,
-        redactor: Redactor,
+        *,
+        session: HttpSession,
     ) -> None:
-        self.hello = redactor.hello(hello)
-        self.pid: int | None = None
-        self._dialect = dialect
-        self._pool = pool
-        self._background = background
-        self._listener = listener
-        self._redactor = redactor
-        self._end: str | None = None
+        super().__init__(endpoint, info, listener)
+        self._subscriptions = StatefulSubscriptions(info, self._send_quietly, self._background)
+        self._renewal: asyncio.Task[None] | None = None
+        self._renewal_failure = "the link has ended"
+        self._takes_calls = True
+        """Whether a call that lost its session may be sent in the current one."""
+        self._listening: asyncio.Task[None] | None = None
+        self._enter_session(session)
 
-    async def request(
+    def _enter_session(self, session: HttpSession) -> None:
+        self._session = session
+        self._head = self._endpoint.heads.in_session(session)
+
+    async def _exchange(
         self,
         method: str,
         params: Params,
+        headers: Mapping[str, str],
         *,
         timeout_s: float,
-        headers: Mapping[str, str] = EMPTY,
-        client: ClientChannel | None = None,
-    ) -> RpcResponse:
-        if self._end is not None:
-            raise ServerUnavailable(self._end)
+        client: ClientChannel | None,
+    ) -> IncomingMessage:
+        if client is not None and self._subscriptions.is_quieter_than(client.log_level):
+            await self._subscriptions.set_level(client.log_level)
+        relay = self._relay
+        number = next(self._endpoint.numbers)
+        key = b"%d" % number
+        deadline = self._clock() + timeout_s
+        params = relay.enter(key, params, client=client, deadline=deadline, timeout_s=timeout_s)
         try:
-            message = await self._dialect.ask(method, params, headers, timeout_s=timeout_s, client=client)
+            body = encode_request(number, method, params)
+            # Only stateless servers check headers that mirror a body; the trace is for both revisions.
+            head_lines = encode_trace_headers(headers) if headers else b""
+            response = await self._exchange_in_session(key, method, body, deadline, head_lines=head_lines)
+            if method == "ping":
+                await relay.settle(key)  # see `DedicatedConnection`
         except RequestRejected as exc:
-            return convert_rejection(exc, self._redactor)
-        except ExchangeTimedOut as exc:
-            raise CallTimedOut(f"no answer from the server within {timeout_s:g} s") from exc
-        except (ConnectFailed, ExchangeFailed, ConnectionLost) as exc:
-            self._fail(exc)
-        return self._redactor.reply(parse_response(message))
+            await self._check_revision(exc, deadline)
+            raise
+        except (ExchangeTimedOut, asyncio.CancelledError):
+            # In a session, a closed HTTP connection does not cancel the request.
+            self._send_now(encode_cancelled(key))
+            raise
+        else:
+            return response
+        finally:
+            relay.leave(key)
 
-    def authorize(self, token: str) -> None:
-        """Show the server `token` with every request from now on."""
-        self._redactor.learn(token)
-        self._dialect.authorize(f"Bearer {token}")
+    async def _exchange_in_session(
+        self, key: bytes, method: str, body: bytes, deadline: float, *, head_lines: bytes
+    ) -> IncomingMessage:
+        session = self._session
+        try:
+            return await self._post(key, method, body, deadline, head_lines=head_lines)
+        except RequestRejected as exc:
+            if session.id is None or not _means_session_lost(exc):
+                raise
+        await self._wait_for_renewal(session, deadline)
+        if method == "tools/call" and not self._takes_calls:
+            raise SessionReplaced
+        return await self._post(key, method, body, deadline, head_lines=head_lines)
+
+    async def _post(
+        self, key: bytes, method: str, body: bytes, deadline: float, *, head_lines: bytes = b""
+    ) -> IncomingMessage:
+        """The response, from one POST or from the streams that continue it.
+
+        `head_lines` are additional lines of the head, for this request only.
+        """
+        pending = PendingResponse(key, self._relay)
+        session = self._session
+        pool = self._endpoint.pool
+        try:
+            send = pool.send_repeatable if method in REPEATABLE else pool.send
+            response = await send(with_body(self._head + head_lines, body), deadline=deadline, sink=pending)
+        except ExchangeFailed:
+            if not pending.position:
+                raise
+        else:
+            if pending.response is not None or not (response.is_stream and pending.position):
+                return pending.parse(response)
+        while pending.response is None:
+            await self._resume(session, pending, pending.deadline(deadline))
+        return pending.response
+
+    async def _resume(self, session: HttpSession, pending: PendingResponse, deadline: float) -> None:
+        """Request the rest of a stream that ended early, as servers may do on purpose (SEP-1699)."""
+        position = pending.position
+        delay_s, left_s = max(pending.retry_s, MIN_DELAY_S), deadline - self._clock()
+        await asyncio.sleep(max(0.0, min(delay_s, left_s)))
+        if delay_s >= left_s:
+            raise ExchangeTimedOut("no response within the deadline")
+        request = without_body(self._endpoint.heads.listen(session, after=position))
+        try:
+            response = await self._endpoint.pool.send(request, deadline=deadline, sink=pending)
+        except ExchangeFailed:
+            return  # broken off again, perhaps further on
+        except ConnectFailed as exc:
+            raise ExchangeFailed(str(exc)) from exc  # the call itself was sent
+        if not response.is_stream:
+            raise ExchangeFailed(f"the server does not resume its stream (status {response.status})")
+
+    async def _wait_for_renewal(self, lost: HttpSession, deadline: float) -> None:
+        """Return with another session than `lost`. One handshake serves all calls that lost it."""
+        if self._session is lost:
+            if self._renewal is None or self._renewal.done():
+                self._renewal = self._background.start(self._renew())
+            if self._renewal is not None:
+                done, _ = await asyncio.wait({self._renewal}, timeout=deadline - self._clock())
+                if not done:
+                    raise ExchangeTimedOut("the session was lost, and no new one came within the deadline")
+        if self._session is lost:
+            raise ConnectionLost(self._renewal_failure)
+
+    async def _renew(self) -> None:
+        negotiation = HttpNegotiation(self._endpoint)
+        try:
+            await negotiation.run(known_revision="legacy", timeout_s=START_TIMEOUT_S)
+        except TimeoutError:
+            self._renewal_failure = "the session was lost, and opening another took too long"
+        except StartFailed as exc:
+            self._renewal_failure = f"the session was lost, and no other opened: {exc}"
+        else:
+            self._renewal_failure = "the session was lost, and the server now speaks another revision"
+            if negotiation.session is not None:
+                self._enter_session(negotiation.session)
+                self._takes_calls = self._listener.on_session_replaced()
+                self.listen()
+                self._subscriptions.renew()
+                # Servers lose sessions when they restart, often with other tools.
+                self._notify_missed()
+
+    async def _has_same_revision(self, deadline: float) -> bool:
+        """Any response to a ping will do if HTTP delivers it: stateless servers reject it with a status."""
+        number = next(self._endpoint.numbers)
+        try:
+            await self._post(b"%d" % number, "ping", encode_request(number, "ping", {}), deadline)
+        except RequestRejected as exc:
+            return _means_session_lost(exc)
+        return True
+
+    def listen(self) -> None:
+        if self._listening is not None:
+            self._listening.cancel()
+        # If our clients can be asked, servers on older SDKs send their requests on this stream.
+        if sends_notifications(self.server_info) or self._endpoint.capabilities != NO_CAPABILITIES:
+            stream = NotificationStream(
+                self._endpoint.pool,
+                self._relay,
+                build_request=self._build_stream_request,
+                on_missed=self._notify_missed,
+            )
+            self._listening = self._background.start(stream.run())
 
     def watch(self, uris: frozenset[str]) -> Acknowledgement:
-        return self._dialect.watch(uris)
+        return self._subscriptions.watch(uris)
 
-    async def aclose(self) -> None:
-        if self._end is None:
-            self._end = "the link was closed"
-            try:
-                await self._background.aclose()
-                await self._dialect.leave()
-            finally:
-                self._pool.close()
+    def authorize(self, token: str) -> None:
+        super().authorize(token)
+        self._enter_session(self._session)
 
-    def _fail(self, error: ConnectFailed | ExchangeFailed | ConnectionLost) -> NoReturn:
-        if isinstance(error, ExchangeFailed):
-            raise unknown_outcome(error) from error
-        # Others may still be served on connections they have: only an idle link is given up for one refusal.
-        reason = self._redactor.text(str(error))
-        if isinstance(error, ConnectionLost) or not self._pool.is_busy:
-            self._give_up(reason)
-        raise ServerUnavailable(reason) from error
+    async def _end_session(self) -> None:
+        if self._session.id is not None:
+            request = without_body(self._endpoint.heads.end_session(self._session))
+            await self._send_bytes(request, _END_SESSION_TIMEOUT_S)
 
-    def _give_up(self, reason: str) -> None:
-        if self._end is None:
-            self._end = reason
-            self._background.cancel()
-            self._pool.close()
-            self._listener.on_closed(reason)
+    def _build_stream_request(self, position: bytes) -> tuple[bytes, bytes]:
+        return b"", without_body(self._endpoint.heads.listen(self._session, after=position))
+
+    def _notify_missed(self) -> None:
+        notify_missed(self.server_info, self._subscriptions.uris, self._listener)
+
+    async def _send_quietly(self, method: str, params: Params, timeout_s: float) -> RpcResponse:
+        """A request that is not a call. Raises ServerUnavailable."""
+        try:
+            return parse_response(
+                await self._exchange(method, params, EMPTY, timeout_s=timeout_s, client=None)
+            )
+        except (ConnectFailed, ExchangeFailed, ExchangeTimedOut, ConnectionLost, RequestRejected) as exc:
+            raise ServerUnavailable(str(exc)) from exc
+
+    def _send_now(self, message: bytes) -> None:
+        if self._background.size < _MAX_BACKGROUND_SENDS + self._relay.size:
+            self._background.start(self._send_bytes(with_body(self._head, message), _NOTIFY_TIMEOUT_S))
+
+    async def _deliver(self, message: bytes) -> None:
+        await self._send_bytes(with_body(self._head, message), _DELIVER_TIMEOUT_S)
+
+    async def _send_bytes(self, request: bytes, timeout_s: float) -> None:
+        with contextlib.suppress(ConnectFailed, ExchangeFailed, ExchangeTimedOut):
+            await self._endpoint.pool.send(request, deadline=self._clock() + timeout_s)
+
+
+def _means_session_lost(rejected: RequestRejected) -> bool:
+    """404 by the specification, unless it is the response to a method that the server does not know.
+
+    Many servers built after the TypeScript SDK's examples answer 400 instead, without the request's id, and
+    only the message tells what they mean.
+    """
+    error = parse_error(rejected.error)
+    if rejected.status == 404:
+        return not (rejected.is_ours and error.code == _METHOD_NOT_FOUND)
+    return rejected.status == 400 and not rejected.is_ours and "session" in error.message.lower()
 
 
 class StreamableConnector:
-    """The opener of transport `streamable_http`."""
+    """The connector of transport `streamable_http`."""
 
     def __init__(
         self,
@@ -130,10 +299,10 @@ class StreamableConnector:
         tls: ssl.SSLContext | None = None,
         start_timeout_s: float = START_TIMEOUT_S,
     ) -> None:
-        """`tls` decides which servers are trusted; without it, the system's authorities do."""
-        self._reach = EndpointResolver(secrets, egress, limits=limits, tls=tls)
+        """`tls` decides which servers are trusted; by default, the system's authorities do."""
+        self._resolver = EndpointResolver(secrets, egress, limits=limits, tls=tls)
         self._start_timeout_s = start_timeout_s
-        # One sequence for all links: a request repeated on a new link must have a new id (SEP-2322).
+        # One sequence for all connections: a request repeated on a new one must have a new id (SEP-2322).
         self._numbers = itertools.count(1)
 
     async def __call__(
@@ -141,13 +310,19 @@ class StreamableConnector:
         record: ServerRecord,
         listener: ConnectionListener,
         *,
-        known_era: Revision | None,
+        known_revision: Revision | None,
         capabilities: bytes = SHARED_CAPABILITIES,
     ) -> StreamableConnection:
-        endpoint, redactor = await self._endpoint(record, capabilities)
+        resolved = self._resolver.resolve_server(record)
+        heads, redactor = RequestHeads(resolved.target, resolved.headers), Redactor(resolved.credentials)
+        endpoint = StreamableEndpoint(resolved.pool, heads, redactor, self._numbers, capabilities)
+        negotiation = HttpNegotiation(endpoint)
+        timeout_s = choose_start_timeout(record, self._start_timeout_s)
         try:
-            timeout_s = choose_start_timeout(record, self._start_timeout_s)
-            hello, session = await self._greet(endpoint, known_era, timeout_s)
+            info = await negotiation.run(known_revision=known_revision, timeout_s=timeout_s)
+        except TimeoutError as exc:
+            endpoint.pool.close()
+            raise StartFailed(f"no answer within {timeout_s:g} s", state="list_timeout") from exc
         except StartFailed as exc:
             endpoint.pool.close()
             raise StartFailed(
@@ -156,39 +331,10 @@ class StreamableConnector:
         except BaseException:
             endpoint.pool.close()
             raise
-        background = BackgroundTasks()
-        dialect: HttpDialect
-        if session is None:
-            dialect = StatelessDialect(
-                endpoint, background, hello=hello, listener=listener, redactor=redactor
-            )
+        connection: StreamableConnection
+        if info.revision == "legacy" and negotiation.session is not None:
+            connection = StatefulConnection(endpoint, info, listener, session=negotiation.session)
         else:
-            dialect = StatefulDialect(
-                endpoint, background, hello=hello, session=session, listener=listener, redactor=redactor
-            )
-        dialect.listen()
-        return StreamableConnection(
-            hello, dialect, pool=endpoint.pool, background=background, listener=listener, redactor=redactor
-        )
-
-    async def _endpoint(
-        self, record: ServerRecord, capabilities: bytes
-    ) -> tuple[StreamableEndpoint, Redactor]:
-        reached = await self._reach.server(record)
-        heads = RequestHeads(reached.target, reached.headers)
-        return StreamableEndpoint(reached.pool, heads, self._numbers, capabilities), Redactor(
-            reached.credentials
-        )
-
-    async def _greet(
-        self, endpoint: StreamableEndpoint, known_era: Revision | None, timeout_s: float
-    ) -> tuple[ServerInfo, HttpSession | None]:
-        """What the server is; and its session, exactly if it is legacy."""
-        greeting = HttpNegotiation(endpoint)
-        try:
-            async with asyncio.timeout(timeout_s):
-                hello = await greeting.hello(known_era=known_era)
-        except TimeoutError as exc:
-            reason = f"no answer within {timeout_s:g} s"
-            raise StartFailed(reason, state="list_timeout") from exc
-        return hello, greeting.session if hello.era == "legacy" else None
+            connection = StatelessConnection(endpoint, info, listener)
+        connection.listen()
+        return connection

@@ -1,8 +1,7 @@
-"""Asks models, and knows nothing of what is asked: bytes go out as they are, and come back without our keys.
+"""Sends prompts to models and knows nothing of their content: bytes go out unchanged, and come back without
+our keys.
 
-A request is sent again only where the caller allows it, and only before any part of an answer was handed out.
-
-One look at a chat upstream, beside the connections in use, to see whether its record works.
+A request is sent again only if the caller allows it, and only before any part of a response was handed out.
 """
 
 import asyncio
@@ -27,14 +26,14 @@ import msgspec
 from toolgate.errors import ModelBusy, ModelRefused, ModelUnavailable, ToolgateError
 from toolgate.model.chat import ChatUpstream
 from toolgate.model.json_text import UNREADABLE, Members
+from toolgate.model.servers import HttpEndpoint
 from toolgate.telemetry.spans import MAX_SPAN_NAME_CHARS, Span, Tracer, make_span_name
 from toolgate.upstream.connection.contract import StartFailed
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.client_connection import ConnectionStale, HttpLimits
 from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.http.endpoint import EndpointResolver
-from toolgate.upstream.models import endpoint as failures
-from toolgate.upstream.models.endpoint import ModelEndpoint, endpoint_of
+from toolgate.upstream.models.endpoint import EXCHANGE_ERRORS, ModelEndpoint, TransientFailure
 from toolgate.upstream.models.routing import ModelListCache, parse_model_list
 from toolgate.upstream.models.streams import EventIntake, ModelEvent
 
@@ -42,20 +41,29 @@ MAX_RESPONSE_BYTES: Final = 8 * 1024 * 1024
 LIMITS: Final = HttpLimits(
     max_connections=10_000,  # each upstream's `max_concurrency` is less
     max_body_bytes=MAX_RESPONSE_BYTES,
-    max_pieces=65_536,  # more than can be read at once: models speak in small pieces
-    takes_turns=False,
+    max_pieces=65_536,  # more than one read can hold: models stream small pieces
+    yields_streams=False,
 )
 PAUSES_S: Final = (0.25, 1.0)
 """Before the second and the third attempt, unless the server asks for more."""
 MAX_PAUSE_S: Final = 5.0
-"""A server that asks for more is not asked again: whoever waits can do better."""
+"""If the server asks for more, the request fails: the caller can do better than wait."""
+TRIAL_S: Final = 10.0
+_CHECK_URL: Final = "check `base_url`, which mostly ends in `/v1`"
+_WITHOUT_LIST: Final = f"{_CHECK_URL}; one that lists no models may be asked all the same"
+_TRIAL_HINTS: Final = {
+    401: "check the secret that `auth_ref` or `headers` name",
+    403: "check what the secret of `auth_ref` or `headers` may do",
+    404: _WITHOUT_LIST,
+    405: _WITHOUT_LIST,
+}
 
 _logger: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelResponse:
-    """A whole answer, with a status of 2xx."""
+    """A whole response with a status of 2xx."""
 
     status: int
     headers: Mapping[bytes, bytes]
@@ -64,18 +72,18 @@ class ModelResponse:
 
 
 class ModelEventStream:
-    """The events of one stream, in order. It ends with the stream, or raises what ended it."""
+    """The events of one stream, in order. It ends with the stream, or raises its error."""
 
-    def __init__(self, inflow: EventIntake, outlet: ModelEndpoint) -> None:
-        self._inflow = inflow
-        self._outlet = outlet
+    def __init__(self, intake: EventIntake, endpoint: ModelEndpoint) -> None:
+        self._intake = intake
+        self._endpoint = endpoint
         self.on_event: Callable[[ModelEvent], bool] | None = None
-        """Hears of each event before it is handed out, and says whether it is."""
+        """Called with each event before it is handed out; returns whether it is."""
 
     @property
     def waiting_bytes(self) -> int:
-        """What has come and is not taken yet."""
-        return self._inflow.waiting_bytes
+        """What has arrived and is not taken yet."""
+        return self._intake.waiting_bytes
 
     def __aiter__(self) -> Self:
         return self
@@ -84,30 +92,34 @@ class ModelEventStream:
         """Raises ModelUnavailable and ModelTimedOut."""
         while True:
             try:
-                event = await anext(self._inflow)
-            except failures.EXCHANGE_ERRORS as exc:
-                raise failures.explain_exchange_error(exc, self._outlet, self._inflow) from exc
-            shown = self._outlet.hide(event)
+                event = await anext(self._intake)
+            except EXCHANGE_ERRORS as exc:
+                raise self._endpoint.explain_exchange_error(exc, self._intake) from exc
+            shown = self._endpoint.redact_event(event)
             if self.on_event is None or self.on_event(shown):
                 return shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ModelRequest:
-    """What is asked, until when, and how often."""
+    """One request, its deadline, and the pauses before its retries."""
 
     path: str
     body: bytes | None = None
-    """None: a document is asked for."""
+    """None: GET a document."""
     deadline_s: float
     pauses_s: tuple[float, ...] = ()
 
-    def request(self, outlet: ModelEndpoint) -> bytes:
-        return outlet.get(self.path) if self.body is None else outlet.post(self.path, self.body)
+    def encode(self, endpoint: ModelEndpoint) -> bytes:
+        return (
+            endpoint.encode_get(self.path)
+            if self.body is None
+            else endpoint.encode_post(self.path, self.body)
+        )
 
 
 class PromptableModels(Protocol):
-    """Models, as far as a chat asks them. See `Models`."""
+    """What a chat needs of `Models`."""
 
     async def ask(
         self, upstream: ChatUpstream, path: str, body: bytes, *, deadline_s: float, may_retry: bool
@@ -119,7 +131,7 @@ class PromptableModels(Protocol):
 
 
 class Models:
-    """Every chat upstream of a node. Streams under way outlive a change of their record."""
+    """All chat upstreams of a node. Streams in flight outlive a change of their record."""
 
     def __init__(
         self,
@@ -130,17 +142,17 @@ class Models:
         limits: HttpLimits = LIMITS,
         pauses_s: tuple[float, ...] = PAUSES_S,
     ) -> None:
-        """`tls` decides which servers are trusted; without it, the system's authorities do."""
+        """`tls` decides which servers are trusted; by default, the system's authorities do."""
         self._secrets = secrets
-        self._reach = EndpointResolver(secrets, egress, limits=limits, tls=tls)
+        self._resolver = EndpointResolver(secrets, egress, limits=limits, tls=tls)
         self._pauses_s = pauses_s
-        self._outlets: dict[str, ModelEndpoint] = {}
+        self._endpoints: dict[str, ModelEndpoint] = {}
         self._busy: Counter[str] = Counter()
         self._lists = ModelListCache(self.models_of)
-        self._troubles: dict[str, str] = {}
-        """Why an upstream cannot be asked at all, as it was last logged."""
+        self._setup_errors: dict[str, str] = {}
+        """By upstream, the setup error that was last logged."""
         self.tracing: Tracer | None = None
-        """What makes spans of requests. A model's server, mostly somebody else's, is told nothing of them."""
+        """Makes spans of requests. A model's server, usually a third party, gets no trace headers."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -148,65 +160,62 @@ class Models:
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for outlet in self._outlets.values():
-            outlet.close()
-        self._outlets.clear()
+        for endpoint in self._endpoints.values():
+            endpoint.pool.close()
+        self._endpoints.clear()
 
     def apply(self, upstreams: Mapping[str, ChatUpstream]) -> None:
-        """Part with upstreams that are gone or off. Changed ones are seen when they are asked."""
-        for upstream_id in [
-            one for one in self._outlets if one not in upstreams or not upstreams[one].enabled
-        ]:
-            self._outlets.pop(upstream_id).retire()
-        self._lists.forget(tuple(upstreams))
+        """Retire removed and disabled upstreams. Changes of the others take effect at their next request."""
+        for upstream_id in tuple(self._endpoints):
+            if upstream_id not in upstreams or not upstreams[upstream_id].enabled:
+                self._endpoints.pop(upstream_id).retire()
+        self._lists.keep_only(tuple(upstreams))
 
     async def ask(
         self, upstream: ChatUpstream, path: str, body: bytes, *, deadline_s: float, may_retry: bool
     ) -> ModelResponse:
-        """The answer to `body` at `path` below the upstream's URL, by `deadline_s` of the loop's clock.
+        """POST `body` to `path` below the upstream's URL, until `deadline_s` of the loop's clock.
 
         Raises ModelBusy, ModelUnavailable, ModelTimedOut and ModelRefused.
         """
-        async with self.stream(upstream, path, body, deadline_s=deadline_s, may_retry=may_retry) as answer:
-            return _require_whole(upstream, answer)
+        async with self.stream(upstream, path, body, deadline_s=deadline_s, may_retry=may_retry) as response:
+            return _require_whole(upstream, response)
 
     @asynccontextmanager
     async def stream(
         self, upstream: ChatUpstream, path: str, body: bytes, *, deadline_s: float, may_retry: bool
     ) -> AsyncIterator[ModelEventStream | ModelResponse]:
-        """The same, where the answer may be an event stream. Leaving it gives up what is not read.
+        """As `ask`, where the response may be an event stream. Leaving the block drops what is unread.
 
-        Raises as `ask` before it begins, and as ModelEvents while it is read.
+        Raises as `ask` before the response begins, and as ModelEventStream while it is read.
         """
-        order = _ModelRequest(
-            path=path, body=body, deadline_s=deadline_s, pauses_s=self._pauses_s if may_retry else ()
-        )
-        with self._place(upstream), _trace_request(self.tracing, upstream, body):
-            async with self._answering(upstream, order) as answer:
-                yield answer
+        pauses_s = self._pauses_s if may_retry else ()
+        request = _ModelRequest(path=path, body=body, deadline_s=deadline_s, pauses_s=pauses_s)
+        with self._concurrency_slot(upstream), _trace_request(self.tracing, upstream, body):
+            async with self._exchange(upstream, request) as response:
+                yield response
 
     async def get(self, upstream: ChatUpstream, path: str, *, deadline_s: float) -> ModelResponse:
-        """The document at `path`. Takes no place of `max_concurrency`. Raises as `ask`, but for ModelBusy."""
-        async with self._answering(upstream, _ModelRequest(path=path, deadline_s=deadline_s)) as answer:
-            return _require_whole(upstream, answer)
+        """GET a document. Does not count against `max_concurrency`. Raises as `ask`, except ModelBusy."""
+        async with self._exchange(upstream, _ModelRequest(path=path, deadline_s=deadline_s)) as response:
+            return _require_whole(upstream, response)
 
     async def models(self, upstreams: Sequence[ChatUpstream], *, deadline_s: float) -> list[Members]:
-        """What they all serve, each by the name that reaches it. Those that do not answer are left out."""
+        """All models of these upstreams, by the name that reaches each. Leaves out upstreams that fail."""
         return await self._lists.of_all(upstreams, deadline_s=deadline_s)
 
     async def models_of(self, upstream: ChatUpstream, *, deadline_s: float) -> list[Members]:
-        """What one upstream says it serves, asked now. Raises as `get`."""
-        answer = await self.get(upstream, "/models", deadline_s=deadline_s)
-        listed = parse_model_list(answer.body)
+        """The models that one upstream lists now. Raises as `get`."""
+        response = await self.get(upstream, "/models", deadline_s=deadline_s)
+        listed = parse_model_list(response.body)
         if listed is None:
             raise ModelUnavailable(f"chat upstream `{upstream.upstream_id}` answers with no list of models")
         return listed
 
     @contextmanager
-    def _place(self, upstream: ChatUpstream) -> Iterator[None]:
-        upstream_id = upstream.upstream_id
-        if self._busy[upstream_id] >= upstream.max_concurrency:
-            most = upstream.max_concurrency
+    def _concurrency_slot(self, upstream: ChatUpstream) -> Iterator[None]:
+        upstream_id, most = upstream.upstream_id, upstream.max_concurrency
+        if self._busy[upstream_id] >= most:
             raise ModelBusy(f"chat upstream `{upstream_id}` has all {most} requests it may have at once")
         self._busy[upstream_id] += 1
         try:
@@ -215,42 +224,41 @@ class Models:
             self._busy[upstream_id] -= 1
 
     @asynccontextmanager
-    async def _answering(
-        self, upstream: ChatUpstream, order: _ModelRequest
+    async def _exchange(
+        self, upstream: ChatUpstream, request: _ModelRequest
     ) -> AsyncIterator[ModelEventStream | ModelResponse]:
-        outlet = await self._outlet(upstream)
-        with outlet.in_use():
-            inflow, answer = await _send_with_retries(outlet, order, upstream.answer_timeout_ms / 1_000)
+        endpoint = self._find_endpoint(upstream)
+        with endpoint.in_use():
+            silence_s = upstream.answer_timeout_ms / 1_000
+            intake, response = await _send_with_retries(endpoint, request, silence_s)
             try:
-                yield ModelEventStream(inflow, outlet) if answer is None else answer
+                yield ModelEventStream(intake, endpoint) if response is None else response
             finally:
-                inflow.abandon()
+                intake.abandon()
 
-    async def _outlet(self, upstream: ChatUpstream) -> ModelEndpoint:
-        """The one that shows what the record and the secrets say now."""
+    def _find_endpoint(self, upstream: ChatUpstream) -> ModelEndpoint:
+        """The endpoint with the current record and secrets."""
         upstream_id = upstream.upstream_id
-        endpoint = endpoint_of(upstream)
+        record = HttpEndpoint(url=upstream.base_url, headers=upstream.headers, auth_ref=upstream.auth_ref)
+        old = self._endpoints.get(upstream_id)
         try:
-            outlet = self._outlets.get(upstream_id)
-            shown = self._secrets.expand(endpoint.url), self._secrets.http_headers(endpoint)
-            if outlet is not None and outlet.is_for(*shown):
-                return outlet
-            fresh = ModelEndpoint(upstream_id, await self._reach.endpoint(endpoint))
+            url, headers = self._secrets.expand(record.url), self._secrets.http_headers(record)
+            if old is not None and old.is_current(url, headers):
+                return old
+            new = ModelEndpoint(upstream_id, self._resolver.resolve(record))
         except StartFailed as exc:
-            self._tell(upstream_id, str(exc))
-            raise failures.explain_setup_error(upstream_id) from exc
-        self._troubles.pop(upstream_id, None)
-        replaced = self._outlets.get(upstream_id)
-        self._outlets[upstream_id] = fresh
-        if replaced is not None:
-            replaced.retire()
-        return fresh
-
-    def _tell(self, upstream_id: str, trouble: str) -> None:
-        """Once, not with every request."""
-        if self._troubles.get(upstream_id) != trouble:
-            self._troubles[upstream_id] = trouble
-            _logger.warning("chat upstream `%s` cannot be asked: %s", upstream_id, trouble)
+            if self._setup_errors.get(upstream_id) != str(exc):  # log it once, not with every request
+                self._setup_errors[upstream_id] = str(exc)
+                _logger.warning("chat upstream `%s` cannot be asked: %s", upstream_id, exc)
+            raise ModelUnavailable(
+                f"chat upstream `{upstream_id}` cannot be asked: its record does not fit this node",
+                hint="ask an operator: the log of the node says what is missing",
+            ) from exc
+        self._setup_errors.pop(upstream_id, None)
+        self._endpoints[upstream_id] = new
+        if old is not None:
+            old.retire()
+        return new
 
 
 class _RequestBody(msgspec.Struct):
@@ -270,87 +278,77 @@ def _trace_request(
         model = _decode_request_body(body).model[:MAX_SPAN_NAME_CHARS]
     except UNREADABLE:
         model = ""
-    notes = {
+    attributes = {
         "gen_ai.operation.name": "chat",
         "gen_ai.request.model": model,
         "toolgate.chat_upstream": upstream.upstream_id,
     }
-    return tracing.span(make_span_name("chat", model), "client", notes)
+    return tracing.span(make_span_name("chat", model), "client", attributes)
 
 
-def _require_whole(upstream: ChatUpstream, answer: ModelEventStream | ModelResponse) -> ModelResponse:
-    if isinstance(answer, ModelResponse):
-        return answer
+def _require_whole(upstream: ChatUpstream, response: ModelEventStream | ModelResponse) -> ModelResponse:
+    if isinstance(response, ModelResponse):
+        return response
     raise ModelUnavailable(
         f"chat upstream `{upstream.upstream_id}` answers with an event stream, which was not asked for"
     )
 
 
 async def _send_with_retries(
-    outlet: ModelEndpoint, order: _ModelRequest, silence_s: float
+    endpoint: ModelEndpoint, request: _ModelRequest, silence_s: float
 ) -> tuple[EventIntake, ModelResponse | None]:
-    """Ask until an answer begins: a stream, for which None stands, or a whole one."""
+    """Send until a response begins: a stream, for which the response is None, or a whole one."""
     clock = asyncio.get_running_loop().time
-    for pause_s in (*order.pauses_s, None):
+    for pause_s in (*request.pauses_s, None):
         try:
-            return await _send_once(outlet, order, silence_s)
-        except failures.TransientFailure as exc:
-            wait_s = 0.0 if pause_s is None else max(pause_s, exc.asked_s)
-            if pause_s is None or wait_s > MAX_PAUSE_S or clock() + wait_s >= order.deadline_s:
+            return await _send_once(endpoint, request, silence_s)
+        except TransientFailure as exc:
+            wait_s = 0.0 if pause_s is None else max(pause_s, exc.delay_s)
+            if pause_s is None or wait_s > MAX_PAUSE_S or clock() + wait_s >= request.deadline_s:
                 raise exc.failure from exc
         await asyncio.sleep(wait_s)
     raise AssertionError("the last attempt returns or raises")
 
 
 async def _send_once(
-    outlet: ModelEndpoint, order: _ModelRequest, silence_s: float, *, is_afresh: bool = False
+    endpoint: ModelEndpoint, request: _ModelRequest, silence_s: float, *, is_retry: bool = False
 ) -> tuple[EventIntake, ModelResponse | None]:
-    inflow = EventIntake(silence_s=silence_s, deadline_s=order.deadline_s)
+    intake = EventIntake(silence_s=silence_s, deadline_s=request.deadline_s)
     try:
-        until_s = inflow.deadline(order.deadline_s)
-        request = order.request(outlet)
-        inflow.attach(*await outlet.pool.start(request, deadline=until_s, sink=inflow, is_afresh=is_afresh))
-        answer = await inflow.begun()
+        until_s = intake.deadline(request.deadline_s)
+        encoded = request.encode(endpoint)
+        intake.attach(*await endpoint.pool.start(encoded, deadline=until_s, sink=intake, is_retry=is_retry))
+        response = await intake.wait_for_begin()
     except ConnectionStale:
-        # Nothing came of it: the server had ended the connection when the request was on its way.
-        return await _send_once(outlet, order, silence_s, is_afresh=True)
-    except failures.EXCHANGE_ERRORS as exc:
-        raise failures.explain_exchange_error(exc, outlet, inflow) from exc
-    if answer is None:
-        return inflow, None
-    if not 200 <= answer.status < 300:
-        raise failures.explain_rejection(outlet, answer)
-    return inflow, ModelResponse(answer.status, answer.headers, outlet.hide_in(bytes(answer.body)))
-
-
-TRIAL_S: Final = 10.0
-_CHECK_URL: Final = "check `base_url`, which mostly ends in `/v1`"
-_WITHOUT_LIST: Final = f"{_CHECK_URL}; one that lists no models may be asked all the same"
-_HINTS: Final = {
-    401: "check the secret that `auth_ref` or `headers` name",
-    403: "check what the secret of `auth_ref` or `headers` may do",
-    404: _WITHOUT_LIST,
-    405: _WITHOUT_LIST,
-}
+        # It had no effect: the server had closed the connection before the request arrived.
+        return await _send_once(endpoint, request, silence_s, is_retry=True)
+    except EXCHANGE_ERRORS as exc:
+        raise endpoint.explain_exchange_error(exc, intake) from exc
+    if response is None:
+        return intake, None
+    if not 200 <= response.status < 300:
+        raise endpoint.explain_rejection(response)
+    body = endpoint.redact_body(bytes(response.body))
+    return intake, ModelResponse(response.status, response.headers, body)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelTrial:
-    """What came of asking an upstream for its models once. `error` is empty when all went well."""
+    """The result of listing an upstream's models once. `error` is empty on success."""
 
     took_ms: int
     models: tuple[str, ...] = ()
-    """All that it lists, whether or not callers get them."""
+    """All models that it lists, whether or not callers may use them."""
     error: str = ""
     hint: str = ""
 
 
 TryModels = Callable[[ChatUpstream], Awaitable[ModelTrial]]
-"""`try_models`, with what this process is given."""
+"""`try_models`, with the secrets and egress of this process."""
 
 
 async def try_models(secrets: Secrets, egress: Egress, upstream: ChatUpstream) -> ModelTrial:
-    """Ask for the models of `upstream` over a connection of its own. Whatever goes wrong is in the report."""
+    """List the models of `upstream` over a separate connection. Every failure is in the report."""
     began_ns = time.monotonic_ns()
     names: tuple[str, ...] = ()
     error = hint = ""
@@ -360,17 +358,16 @@ async def try_models(secrets: Secrets, egress: Egress, upstream: ChatUpstream) -
             listed = await models.models_of(upstream, deadline_s=deadline_s)
         names = tuple(msgspec.json.decode(one["id"], type=str) for one in listed)
     except ToolgateError as exc:
-        error, hint = _explain(exc)
-    return ModelTrial(
-        took_ms=(time.monotonic_ns() - began_ns) // 1_000_000, models=names, error=error, hint=hint
-    )
+        error, hint = _explain_trial_error(exc)
+    took_ms = (time.monotonic_ns() - began_ns) // 1_000_000
+    return ModelTrial(took_ms=took_ms, models=names, error=error, hint=hint)
 
 
-def _explain(exc: ToolgateError) -> tuple[str, str]:
-    """What went wrong, and what an operator can do: the hints of errors are for callers."""
+def _explain_trial_error(exc: ToolgateError) -> tuple[str, str]:
+    """The error, and what an operator can do: the hints of errors are for callers."""
     if isinstance(exc.__cause__, StartFailed):
-        # Callers are not told what a node lacks; who tries a record has to be.
+        # Callers do not learn what a node lacks; an operator who tries a record must.
         return str(exc.__cause__), "it must be there where the gateway runs, and on every node"
     if isinstance(exc, ModelRefused):
-        return str(exc), _HINTS.get(exc.data["status"], "its server says why")
+        return str(exc), _TRIAL_HINTS.get(exc.data["status"], "its server says why")
     return str(exc), f"{_CHECK_URL}; it must be reached from where the gateway runs"

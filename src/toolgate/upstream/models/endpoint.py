@@ -1,6 +1,6 @@
-"""The connections to one chat upstream, what is sent with every request, and what of it is never shown.
+"""The connections to one chat upstream, the requests sent on them, and the errors of its server.
 
-What goes wrong with a model's server, in the words of this gateway. No credential is in any of them.
+No error shows a credential, and no response shows the upstream's key to a caller.
 """
 
 from collections.abc import Iterator
@@ -11,9 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from toolgate.errors import ModelRefused, ModelTimedOut, ModelUnavailable
-from toolgate.model.chat import ChatUpstream
 from toolgate.model.json_text import decode_members
-from toolgate.model.servers import HttpEndpoint
 from toolgate.redaction.secret_names import looks_secret
 from toolgate.upstream.http.client_connection import ExchangeFailed, ExchangeTimedOut, HttpResponse
 from toolgate.upstream.http.connection_pool import ConnectFailed, HttpPool
@@ -23,63 +21,69 @@ from toolgate.upstream.http.responses import retry_after_s
 from toolgate.upstream.models.streams import EventIntake, ModelEvent
 from toolgate.upstream.redaction import Redactor
 
+EXCHANGE_ERRORS: Final = (ConnectFailed, ExchangeFailed, ExchangeTimedOut)
+RETRYABLE: Final = (429, 502, 503, 504)
+"""Statuses of a server, or of a proxy in front of it, that is busy or away for a moment."""
 _MIN_KEY_LENGTH: Final = 16
-"""Shorter keys are placeholders (`lm-studio`, `ollama`), and words of answers that must not change."""
+"""Shorter keys are placeholders (`lm-studio`, `ollama`): words in responses, which must not change."""
+_MAX_QUOTED: Final = 500
 
 
 class ModelEndpoint:
-    """One upstream as its record and this node's secrets are now. It is retired when either changes."""
+    """One upstream with its record and this node's secrets as they are now.
 
-    def __init__(self, upstream_id: str, reached: ResolvedEndpoint) -> None:
-        """Raises StartFailed where a header cannot be sent."""
+    It is retired when either changes.
+    """
+
+    def __init__(self, upstream_id: str, resolved: ResolvedEndpoint) -> None:
+        """Raises StartFailed if a header cannot be sent."""
         self.upstream_id = upstream_id
-        self.redactor = Redactor(reached.credentials)
-        """For whatever is said of errors."""
-        self._keys = Redactor(_keys(reached))
-        self._reached = reached
-        self._heads = {"": RequestHeads(reached.target, reached.headers)}
-        """By path; there are as many as this gateway knows."""
+        self.redactor = Redactor(resolved.credentials)
+        """For error messages."""
+        self._keys = Redactor(_find_keys(resolved))
+        self._resolved = resolved
+        self._heads = {"": RequestHeads(resolved.target, resolved.headers)}
+        """By path; the gateway uses a few only."""
         self._users = 0
         self._is_retired = False
 
     @property
     def pool(self) -> HttpPool:
-        return self._reached.pool
+        return self._resolved.pool
 
     @property
-    def address(self) -> str:
-        """For people: host and port."""
-        return self._reached.target.address
+    def description(self) -> str:
+        """For error messages."""
+        return f"chat upstream `{self.upstream_id}` at `{self._resolved.target.address}`"
 
-    def is_for(self, url: str, headers: dict[str, str]) -> bool:
-        """Whether it shows these, and not what they were before."""
-        return self._reached.url == url and self._reached.headers == headers
+    def is_current(self, url: str, headers: dict[str, str]) -> bool:
+        """Whether it sends these, and not what they were before a change."""
+        return self._resolved.url == url and self._resolved.headers == headers
 
-    def post(self, path: str, body: bytes) -> bytes:
-        """A whole request."""
-        return with_body(self._at(path).initialize(), body)
+    def encode_post(self, path: str, body: bytes) -> bytes:
+        return with_body(self._select_heads(path).initialize(), body)
 
-    def get(self, path: str) -> bytes:
-        return without_body(self._at(path).get())
+    def encode_get(self, path: str) -> bytes:
+        return without_body(self._select_heads(path).get())
 
-    def _at(self, path: str) -> RequestHeads:
+    def _select_heads(self, path: str) -> RequestHeads:
         if path not in self._heads:
-            base, mark, query = self._reached.target.path.partition("?")
-            target = replace(self._reached.target, path=base.rstrip("/") + path + mark + query)
-            self._heads[path] = RequestHeads(target, self._reached.headers)
+            base, mark, query = self._resolved.target.path.partition("?")
+            target = replace(self._resolved.target, path=base.rstrip("/") + path + mark + query)
+            self._heads[path] = RequestHeads(target, self._resolved.headers)
         return self._heads[path]
 
-    def hide(self, event: ModelEvent) -> ModelEvent:
-        """`event` as it is, unless it shows a key of ours."""
+    def redact_event(self, event: ModelEvent) -> ModelEvent:
+        """`event` unchanged, unless it shows the upstream's key."""
         raw = self._keys.raw(event.raw)
         return event if raw is event.raw else ModelEvent(raw, event.data and self._keys.raw(event.data))
 
-    def hide_in(self, body: bytes) -> bytes:
+    def redact_body(self, body: bytes) -> bytes:
         return self._keys.raw(body)
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Retiring waits until nobody uses it any more."""
+        """A retired endpoint closes when its last user has left."""
         self._users += 1
         try:
             yield
@@ -88,102 +92,73 @@ class ModelEndpoint:
             self._close_unused()
 
     def retire(self) -> None:
-        """Close it as soon as what is under way has ended."""
+        """Close it as soon as the requests in flight have ended."""
         self._is_retired = True
         self._close_unused()
-
-    def close(self) -> None:
-        """Close it now."""
-        self.pool.close()
 
     def _close_unused(self) -> None:
         if self._is_retired and not self._users:
             self.pool.close()
 
+    # Its errors
 
-def endpoint_of(upstream: ChatUpstream) -> HttpEndpoint:
-    return HttpEndpoint(url=upstream.base_url, headers=upstream.headers, auth_ref=upstream.auth_ref)
+    def explain_exchange_error(
+        self, exc: Exception, intake: EventIntake
+    ) -> "ModelUnavailable | ModelTimedOut | TransientFailure":
+        """What one of EXCHANGE_ERRORS means for the caller."""
+        reason = self.redactor.text(str(exc))
+        if isinstance(exc, ConnectFailed):
+            failure = ModelUnavailable(f"chat upstream `{self.upstream_id}` cannot be reached: {reason}")
+            return failure if isinstance(exc.__cause__, EgressRefused) else TransientFailure(failure)
+        if isinstance(exc, ExchangeTimedOut):
+            silent = f"sent nothing for {intake.silence_s:g} s"
+            why = "was not done within the time of the request" if intake.is_over else silent
+            return ModelTimedOut(f"{self.description} {why}")
+        return ModelUnavailable(f"{self.description} gave no usable answer: {reason}")
+
+    def explain_rejection(
+        self, response: HttpResponse
+    ) -> "ModelUnavailable | ModelRefused | TransientFailure":
+        """What a status outside of 2xx means for the caller."""
+        status = response.status
+        if status < 400:
+            return ModelUnavailable(
+                f"{self.description} answered with a redirect ({status}), which is not followed"
+            )
+        body = self.redactor.raw(bytes(response.body)).decode(errors="replace")
+        delay_s = retry_after_s(response)
+        data: dict[str, Any] = {"status": status, "body": body}
+        if delay_s is not None:
+            data["retry_after"] = delay_s
+        failure = ModelRefused(
+            f"{self.description} answered with status {status}{_quote_error(body)}", data=data
+        )
+        return TransientFailure(failure, delay_s=delay_s or 0.0) if status in RETRYABLE else failure
 
 
-def _keys(reached: ResolvedEndpoint) -> list[str]:
-    """What is looked for in answers as well: what surely is a key, by its name and its length."""
-    values = [value for name, value in reached.headers.items() if looks_secret(name)]
+class TransientFailure(Exception):
+    """A failure that may pass in a moment. The request had no effect."""
+
+    def __init__(self, failure: ModelUnavailable | ModelRefused, *, delay_s: float = 0.0) -> None:
+        super().__init__(str(failure))
+        self.failure = failure
+        self.delay_s = delay_s
+        """The delay that the server asks for."""
+
+
+def _find_keys(resolved: ResolvedEndpoint) -> list[str]:
+    """The values that are certainly keys, by their name and their length; they are redacted in responses."""
+    values = [value for name, value in resolved.headers.items() if looks_secret(name)]
     words = [word for value in values for word in value.split()]
     return [word for word in words if len(word) >= _MIN_KEY_LENGTH]
 
 
-EXCHANGE_ERRORS: Final = (ConnectFailed, ExchangeFailed, ExchangeTimedOut)
-RETRYABLE: Final = (429, 502, 503, 504)
-"""Answers of a server, or of what stands before it, that is busy or away for a moment."""
-_MAX_QUOTED: Final = 500
-
-
-class TransientFailure(Exception):
-    """A failure that may have passed in a moment. Nothing has come of the request."""
-
-    def __init__(self, failure: ModelUnavailable | ModelRefused, *, asked_s: float = 0.0) -> None:
-        super().__init__(str(failure))
-        self.failure = failure
-        self.asked_s = asked_s
-        """How long the server asks to be left alone."""
-
-
-def explain_setup_error(upstream_id: str) -> ModelUnavailable:
-    """What is missing is for operators: the log says it."""
-    return ModelUnavailable(
-        f"chat upstream `{upstream_id}` cannot be asked: its record does not fit this node",
-        hint="ask an operator: the log of the node says what is missing",
-    )
-
-
-def explain_exchange_error(
-    exc: Exception, outlet: ModelEndpoint, inflow: EventIntake
-) -> ModelUnavailable | ModelTimedOut | TransientFailure:
-    """What one of EXCHANGE is to whoever asked."""
-    if isinstance(exc, ConnectFailed):
-        return _unreachable(outlet, exc)
-    if isinstance(exc, ExchangeTimedOut):
-        return _timed_out(outlet, inflow)
-    reason = outlet.redactor.text(str(exc))
-    return ModelUnavailable(
-        f"chat upstream `{outlet.upstream_id}` at `{outlet.address}` gave no usable answer: {reason}"
-    )
-
-
-def _unreachable(outlet: ModelEndpoint, exc: ConnectFailed) -> ModelUnavailable | TransientFailure:
-    reason = outlet.redactor.text(str(exc))
-    failure = ModelUnavailable(f"chat upstream `{outlet.upstream_id}` cannot be reached: {reason}")
-    return failure if isinstance(exc.__cause__, EgressRefused) else TransientFailure(failure)
-
-
-def _timed_out(outlet: ModelEndpoint, inflow: EventIntake) -> ModelTimedOut:
-    said = f"said nothing for {inflow.silence_s:g} s"
-    why = "was not done within the time of the request" if inflow.is_over else said
-    return ModelTimedOut(f"chat upstream `{outlet.upstream_id}` at `{outlet.address}` {why}")
-
-
-def explain_rejection(
-    outlet: ModelEndpoint, answer: HttpResponse
-) -> ModelUnavailable | ModelRefused | TransientFailure:
-    """What an answer outside of 2xx is to whoever asked."""
-    who = f"chat upstream `{outlet.upstream_id}` at `{outlet.address}`"
-    if answer.status < 400:
-        return ModelUnavailable(f"{who} answered with a redirect ({answer.status}), which is not followed")
-    body = outlet.redactor.raw(bytes(answer.body)).decode(errors="replace")
-    asked_s = retry_after_s(answer)
-    data: dict[str, Any] = {"status": answer.status, "body": body}
-    if asked_s is not None:
-        data["retry_after"] = asked_s
-    failure = ModelRefused(f"{who} answered with status {answer.status}{_quoted(body)}", data=data)
-    return TransientFailure(failure, asked_s=asked_s or 0.0) if answer.status in RETRYABLE else failure
-
-
-def _quoted(body: str) -> str:
-    """What OpenAI's errors, and those made like them, say for people."""
+def _quote_error(body: str) -> str:
+    """The message in an error of OpenAI's, or one made like it."""
     try:
         error = decode_members(body.encode()).get("error", msgspec.Raw(b"null"))
-        said = decode_members(error).get("message", error) if bytes(error).startswith(b"{") else error
-        text = msgspec.json.decode(said, type=str)
+        message = decode_members(error).get("message", error) if bytes(error).startswith(b"{") else error
+        text = msgspec.json.decode(message, type=str)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return ""
     return f": {text[:_MAX_QUOTED]}"

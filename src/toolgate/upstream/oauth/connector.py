@@ -111,7 +111,7 @@ class TokenConnector(Protocol):
         record: ServerRecord,
         listener: ConnectionListener,
         *,
-        known_era: Revision | None,
+        known_revision: Revision | None,
         capabilities: bytes = SHARED_CAPABILITIES,
     ) -> TokenConnection:
         """As every opener."""
@@ -132,10 +132,10 @@ class OAuthConnector(Connector):
         record: ServerRecord,
         listener: ConnectionListener,
         *,
-        known_era: Revision | None,
+        known_revision: Revision | None,
         capabilities: bytes = SHARED_CAPABILITIES,
     ) -> ServerConnection:
-        open_link = partial(self._opener, known_era=known_era, capabilities=capabilities)
+        open_link = partial(self._opener, known_revision=known_revision, capabilities=capabilities)
         if record.http is None or record.http.oauth is None:
             return await open_link(record, listener)
         if self._must_do_without(record):
@@ -183,7 +183,7 @@ class OAuthConnection:
         self._renewal = renewal
         self._background = BackgroundTasks()
         self._background.start(renewal.run(self))
-        self.hello = link.hello
+        self.server_info = link.server_info
         self.pid = link.pid
 
     async def request(

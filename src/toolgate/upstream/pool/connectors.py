@@ -46,7 +46,7 @@ class Connectors:
         record: ServerRecord,
         listener: ConnectionListener,
         *,
-        known_era: Revision | None,
+        known_revision: Revision | None,
         capabilities: bytes | None = None,
     ) -> ServerConnection:
         """A negotiated link to the server of `record`. Raises StartFailed.
@@ -62,13 +62,16 @@ class Connectors:
         era = _REQUIRED_REVISIONS.get(record.protocol)
         try:
             async with asyncio.timeout(timeout_s):
-                link = await opener(record, listener, known_era=era or known_era, capabilities=capabilities)
+                link = await opener(
+                    record, listener, known_revision=era or known_revision, capabilities=capabilities
+                )
         except TimeoutError as exc:
             raise StartFailed(f"no connection within {timeout_s:g} s", state="list_timeout") from exc
-        if era is not None and link.hello.era != era:
+        if era is not None and link.server_info.revision != era:
             await link.aclose()
             raise StartFailed(
-                f'it speaks `{link.hello.version}`, and its record says `protocol = "{record.protocol}"`',
+                f"it speaks `{link.server_info.version}`, and its record says "
+                f'`protocol = "{record.protocol}"`',
                 fatal=True,
             )
         return link
@@ -139,12 +142,12 @@ async def try_server(record: ServerRecord, openers: Connectors, limits: PoolLimi
     ear = _TrialListener()
     began_ns = time.monotonic_ns()
     try:
-        link = await openers.open(record, ear, known_era=None)
+        link = await openers.open(record, ear, known_revision=None)
     except StartFailed as exc:
         return TrialReport(error=str(exc), hint=exc.hint, stderr_tail=str(ear.stderr))
     connected_ns = time.monotonic_ns()
     connect_ms = _ms(connected_ns - began_ns)
-    era, version = link.hello.era, link.hello.version
+    era, version = link.server_info.revision, link.server_info.version
     try:
         listed = await read_list("tools", record.server_id, link, timeout_s=limits.list_timeout_s)
     except ListFailed as exc:

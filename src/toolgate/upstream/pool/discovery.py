@@ -102,7 +102,7 @@ async def read_list(
 ) -> ListResult:
     """Read every page of a list, if the server announces that it has one. Raises ListFailed."""
     form = FORMS[kind]
-    if form.feature not in link.hello.capabilities:
+    if form.feature not in link.server_info.capabilities:
         return ListResult(detail="the server announces no tools" if kind == "tools" else "", ttl_s=math.inf)
     reading = _PageReader(form)
     until_s = asyncio.get_running_loop().time() + timeout_s
@@ -348,7 +348,7 @@ class ServerDiscovery:
 
     def on_connected(self, hello: ServerInfo, now_s: float) -> None:
         """List everything: it may be another server by now."""
-        self._era = hello.era
+        self._era = hello.revision
         self._features = FEATURES & hello.capabilities.keys()
         self._instructions = clean_instructions(hello.instructions)
         self.ask(now_s)

@@ -73,7 +73,7 @@ class SharedServerState:
 
     stderr: StderrTail = field(default_factory=StderrTail)
     headers: McpHeaders = field(default_factory=McpHeaders)
-    known_era: Revision | None = None
+    known_revision: Revision | None = None
     refuses_sessions: bool = False
     """A link that asked for a session got a stateless one, since the server was last connected to."""
 
@@ -304,7 +304,7 @@ class ManagedConnection(ABC):
         """A call was answered. The link may have ended since."""
         self._answered_by = link
         if self.revisions is not None:
-            self.revisions.learn(method, params, link.hello.era, reply)
+            self.revisions.learn(method, params, link.server_info.revision, reply)
         if self.link is None and self.record.transport != "stdio":
             self._restarts.forgive()
             if self._condition.state == "down":
@@ -361,7 +361,10 @@ class ManagedConnection(ABC):
             async with openers.slot(self.record.transport):
                 with self._starting():
                     link = await openers.open(
-                        self.record, reports, known_era=self._known_era, capabilities=self._capabilities
+                        self.record,
+                        reports,
+                        known_revision=self._known_revision,
+                        capabilities=self._capabilities,
                     )
         except StartFailed as exc:
             self._on_start_failed(exc)
@@ -398,14 +401,14 @@ class ManagedConnection(ABC):
         self._announce_start_ended()
 
     def _on_started(self, link: ServerConnection) -> None:
-        self._known_era = link.hello.era
+        self._known_revision = link.server_info.revision
         self.last_used_s = self._clock()
         self._enter("connected")
         self._around.metrics.connects[self.record.server_id, "success"] += 1
         self._announce_start_ended()
 
     def _on_start_failed(self, failure: StartFailed) -> None:
-        self._known_era = None
+        self._known_revision = None
         self._needs_login = failure.needs_login
         self._restarts.on_failed(self._clock(), is_fatal=failure.fatal, asked_s=failure.retry_after_s or 0.0)
         self._enter("down", error=str(failure), hint=failure.hint)
@@ -435,13 +438,13 @@ class ManagedConnection(ABC):
         return self.record.server_id in self._around.pins()
 
     @property
-    def _known_era(self) -> Revision | None:
+    def _known_revision(self) -> Revision | None:
         """What to try first."""
-        return self.common.known_era
+        return self.common.known_revision
 
-    @_known_era.setter
-    def _known_era(self, era: Revision | None) -> None:
-        self.common.known_era = era
+    @_known_revision.setter
+    def _known_revision(self, era: Revision | None) -> None:
+        self.common.known_revision = era
 
     def _enter(self, state: HealthState, *, error: str = "", hint: str = "") -> None:
         self._condition.enter(state, error=error, hint=hint)

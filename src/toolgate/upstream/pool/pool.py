@@ -323,7 +323,7 @@ class Pool:
                 has_waited |= await self._vet(server, link, tool, until_s)
             if has_waited and origin.recheck is not None:
                 origin.recheck()
-            era = link.hello.era
+            era = link.server_info.revision
             headers = self._headers(server, link, method, tool, params)
             # Only servers of the handshake era ask in the middle of a call.
             if era == "legacy" and client is not None and client.capabilities != NO_CAPABILITIES:
@@ -395,7 +395,9 @@ class Pool:
         params: Params,
         /,
     ) -> Mapping[str, str]:
-        headers = EMPTY if link.hello.era == "legacy" else server.headers.of(method, tool, params)
+        headers = (
+            EMPTY if link.server_info.revision == "legacy" else server.headers.build(method, tool, params)
+        )
         if self.tracing is None:
             return headers
         return {**headers, **_build_trace_headers(self.tracing, server, link)}
@@ -476,7 +478,7 @@ def _build_trace_headers(
 ) -> Mapping[str, str]:
     """The headers by which a server goes on with the current span, which is told how that is reached."""
     span = tracing.current
-    span.note("mcp.protocol.version", link.hello.version)
+    span.note("mcp.protocol.version", link.server_info.version)
     span.note("network.transport", "pipe" if server.record.transport == "stdio" else "tcp")
     return tracing.carried()
 

@@ -94,7 +94,7 @@ class SessionBasedConnection(ManagedConnection):
         return await self._server.connected(until_s)
 
     def on_answered(self, link: ServerConnection, method: str, params: Params, reply: RpcResponse) -> None:
-        if link.hello.era == "legacy":
+        if link.server_info.revision == "legacy":
             super().on_answered(link, method, params, reply)
         else:  # says nothing of sessions: the backoff of those stays
             self._server.on_answered(link, method, params, reply)
@@ -187,14 +187,14 @@ class DedicatedConnection(ManagedConnection):
         """A server that supports both revisions is spoken to in the one of its client."""
 
     @property
-    def _known_era(self) -> Revision | None:
+    def _known_revision(self) -> Revision | None:
         asks = self._asks_for_session and not self.common.refuses_sessions
-        return "legacy" if asks else self.common.known_era
+        return "legacy" if asks else self.common.known_revision
 
-    @_known_era.setter
-    def _known_era(self, era: Revision | None) -> None:
+    @_known_revision.setter
+    def _known_revision(self, era: Revision | None) -> None:
         if not self._asks_for_session:
-            self.common.known_era = era
+            self.common.known_revision = era
         elif era == "modern":
             self.common.refuses_sessions = True
 
@@ -212,7 +212,7 @@ class DedicatedConnection(ManagedConnection):
         link = await super().connected(until_s)
         async with self._introducing:
             client, self.newcomer = self.newcomer, None
-            if link.hello.era == "legacy" and client is not None and _has_roots(client):
+            if link.server_info.revision == "legacy" and client is not None and _has_roots(client):
                 await self._introduce(link, client, until_s)
         return link
 

@@ -65,7 +65,7 @@ class ServerSupervisor(ManagedConnection):
         `known` is what it offered in an earlier run: it is connected by the first call.
         """
         super().__init__(
-            record, around, common=SharedServerState(known_era=known.offer.era if known else None)
+            record, around, common=SharedServerState(known_revision=known.offer.era if known else None)
         )
         offer = None if known is None else known.offer
         self._discovery = ServerDiscovery(record, around.limits, around.jitter, before=before, known=offer)
@@ -262,8 +262,8 @@ class ServerSupervisor(ManagedConnection):
             since_ms=self._condition.since_ms,
             restarts=self._restarts.count,
             pid=link.pid if link else None,
-            era=link.hello.era if link else self.common.known_era,
-            version=link.hello.version if link else None,
+            era=link.server_info.revision if link else self.common.known_revision,
+            version=link.server_info.version if link else None,
             stderr_tail=str(self.common.stderr),
             in_flight=self.in_flight,
             queued=self.queued,
@@ -342,10 +342,10 @@ class ServerSupervisor(ManagedConnection):
         return self.record.prewarm or bool(self._watched)
 
     def _on_started(self, link: ServerConnection) -> None:
-        self._discovery.on_connected(link.hello, self._clock())
+        self._discovery.on_connected(link.server_info, self._clock())
         # `server/discover` names stateless revisions only: a call finds out whether there are sessions.
         self.common.refuses_sessions = False
-        may_do_both = link.hello.era == "modern" and self.record.protocol == "auto"
+        may_do_both = link.server_info.revision == "modern" and self.record.protocol == "auto"
         if not may_do_both:
             self.revisions = None
         elif self.revisions is None:

@@ -1,13 +1,9 @@
-"""One child process as the node sees it: its three pipes, its end, and how it is stopped.
+"""Child processes as the node sees them: starts through the warden, their pipes, their end, and how many
+there are.
 
-The process itself is kept by a keeper (see `warden`), to which the control socket leads. A child must
-never be waited for or signalled from here: its pid is the keeper's to use.
-
-The node's side of the warden: starts it, hands it children to start, and caps how many there are.
-
-It never forks or executes a server itself: whatever the warden starts is cleared up even if this process
-is killed (see `warden`). A secret reaches a child in its environment alone; what stands in its arguments
-is there for all to see in `ps`, so a record should name secrets in `env` or `env_from`.
+The node never forks or executes a server, and never waits for or signals one: whatever the warden starts is
+cleaned up even if the node is killed (see `warden`). A secret reaches a child in its environment only.
+Arguments are visible to everyone in `ps`, so a record should name secrets in `env` or `env_from`.
 """
 
 import asyncio
@@ -31,36 +27,44 @@ from toolgate.upstream.stdio.pipes import PipeReader, PipeWriter
 from toolgate.upstream.stdio.warden import KILL, TERM
 
 STOP_STEP_S: Final = 2.0
-"""After its stdin is closed a child has this long until SIGTERM, and again as long until SIGKILL."""
+"""From closing a child's stdin to SIGTERM, and again to SIGKILL (MCP, stdio shutdown)."""
 GONE_S: Final = 6.0
-"""When waiting for a stopped child is given up; the keeper goes on trying."""
+"""When the node stops waiting for a stopped child; the keeper keeps trying."""
 DRAIN_S: Final = 0.5
-"""How long after a child's death its last output is waited for."""
+"""How long after a child's death its last output may take."""
+DEFAULT_MAX_CHILDREN: Final = 256
+FDS_PER_CHILD: Final = 4
+RESERVED_FDS: Final = 96
+"""Kept for callers, the store and other upstreams when the number of open files limits the children."""
 
 _SIGNAL_NAMES: Final = {number.value: number.name for number in signal.Signals}
+_COMMAND: Final = (sys.executable, "-I", "-S", "-E", "-X", "utf8", str(Path(warden_script.__file__)))
+_EXIT_S: Final = 1.0
+_TRANSIENT: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY, 0})
+"""Errors that may be gone at the next attempt, without a change to the record."""
 
 
 class ChildStartFailure(NamedTuple):
-    """Where a start went wrong, and the error there; 0 where there is none to tell."""
+    """Where a start failed, and the errno there; 0 if there is none."""
 
     step: Literal["supervisor", "fork", "cwd", "exec"]
     errno: int
 
 
 class ChildOwner(Protocol):
-    """What a child tells whoever started it, from the event loop."""
+    """Receives a child's output, on the event loop."""
 
     def on_stdout(self, data: bytes) -> None: ...
 
     def on_stderr(self, data: bytes) -> None: ...
 
     def on_ended(self, how: str) -> None:
-        """It can no longer be talked to. Called once, after its last output; `how` reads on from its name."""
+        """The child takes no more input. Called once, after its last output; `how` continues its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class PipeEnds:
-    """One side's ends of a child's pipes and of its control socket: descriptors to be closed."""
+    """One side's ends of a child's pipes and of its control socket: descriptors that must be closed."""
 
     stdin: int
     stdout: int
@@ -91,7 +95,7 @@ def open_pipes() -> tuple[PipeEnds, PipeEnds]:
 
 
 class Child:
-    """A child and all it starts, until nothing of that is left."""
+    """A child and all its descendants, until none of them is left."""
 
     def __init__(self, ends: PipeEnds, owner: ChildOwner) -> None:
         self._loop = asyncio.get_running_loop()
@@ -103,31 +107,31 @@ class Child:
         self._stdout = PipeReader(ends.stdout, owner.on_stdout, self._on_part_ended)
         self._stderr = PipeReader(ends.stderr, owner.on_stderr, self._on_part_ended)
         self._control = PipeReader(ends.control, self._on_control, self._on_gone)
-        self._orders_fd = ends.control
-        self._heard = b""
+        self._control_fd = ends.control
+        self._received = b""
         self._exit: int | None = None
         self._has_ended = False
         self._draining: asyncio.TimerHandle | None = None
         self._stopping: tuple[asyncio.TimerHandle, ...] = ()
 
     def stop(self) -> None:
-        """Ask it to end, ever more firmly. Returns at once; `gone` tells when it is over."""
+        """Close its stdin, then send TERM, then KILL. Returns at once; `gone` is done when it is over."""
         self.stdin.close()
         if not self._stopping and not self.gone.done():
             self._stopping = (
-                self._loop.call_later(STOP_STEP_S, self._order, TERM),
-                self._loop.call_later(2 * STOP_STEP_S, self._order, KILL),
+                self._loop.call_later(STOP_STEP_S, self._send_order, TERM),
+                self._loop.call_later(2 * STOP_STEP_S, self._send_order, KILL),
             )
 
     def kill(self) -> None:
-        """End it and all it has started, now, and close its pipes. Returns at once."""
-        self._order(KILL)
+        """Kill it and all its descendants now, and close its pipes. Returns at once."""
+        self._send_order(KILL)
         self.stdin.close()
         self._stdout.close()
         self._stderr.close()
 
     def abandon(self) -> None:
-        """Let go of it: its keeper sees to the rest alone."""
+        """Kill it and leave the rest to its keeper."""
         self.kill()
         self._control.close()
         self._on_gone()
@@ -135,15 +139,14 @@ class Child:
     async def wait_gone(self, timeout_s: float = GONE_S) -> None:
         await asyncio.wait({self.gone}, timeout=timeout_s)
 
-    def _order(self, order: bytes) -> None:
+    def _send_order(self, order: bytes) -> None:
         if self._control.is_open:
-            try:
-                os.write(self._orders_fd, order)
-            except OSError:
-                return  # the keeper is gone or has unread orders enough; its EOF will tell
+            # The keeper is gone, or has unread orders enough; the EOF of its socket follows.
+            with contextlib.suppress(OSError):
+                os.write(self._control_fd, order)
 
     def _on_control(self, data: bytes) -> None:
-        *lines, self._heard = (self._heard + data).split(b"\n")
+        *lines, self._received = (self._received + data).split(b"\n")
         for line in lines:
             message: dict[str, Any] = json.loads(line)
             if "pid" in message:
@@ -168,12 +171,12 @@ class Child:
             self.started.set_result(failure)
 
     def _on_part_ended(self) -> None:
-        """Something of it is over. So is all of it once its last output is read, or after DRAIN_S."""
+        """Part of it has ended. All of it has once its last output is read, or after DRAIN_S."""
         is_over = self._exit is not None or self.gone.done()
-        is_deaf_or_dumb = not self._stopping and not (self.stdin.is_open and self._stdout.is_open)
+        is_cut_off = not self._stopping and not (self.stdin.is_open and self._stdout.is_open)
         if is_over and not self._stdout.is_open and not self._stderr.is_open:
             self._end()
-        elif (is_over or is_deaf_or_dumb) and self._draining is None:
+        elif (is_over or is_cut_off) and self._draining is None:
             self._draining = self._loop.call_later(DRAIN_S, self._end)
 
     def _end(self) -> None:
@@ -181,11 +184,11 @@ class Child:
             self._draining.cancel()
         if not self._has_ended:
             self._has_ended = True
-            how = self._how()
+            how = self._describe_end()
             self.kill()
             self._owner.on_ended(how)
 
-    def _how(self) -> str:
+    def _describe_end(self) -> str:
         if self._exit is not None and self._exit < 0:
             return f"was killed by {_SIGNAL_NAMES.get(-self._exit, f'signal {-self._exit}')}"
         if self._exit is not None:
@@ -195,19 +198,11 @@ class Child:
         return "closed its standard output" if self.stdin.is_open else "closed its standard input"
 
 
-DEFAULT_MAX_CHILDREN: Final = 256
-FDS_PER_CHILD: Final = 4
-RESERVED_FDS: Final = 96
-"""Kept for callers, the store and other upstreams when the number of open files limits the children."""
-
-_COMMAND: Final = (sys.executable, "-I", "-S", "-E", "-X", "utf8", str(Path(warden_script.__file__)))
-_EXIT_S: Final = 1.0
-_PASSING: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY, 0})
-"""Errors that may be gone at the next attempt, without a change to the record."""
-
-
 class Warden:
-    """Starts children, at most `max_children` at a time. If its process dies, a spawn starts another."""
+    """Starts children, at most `max_children` at a time.
+
+    If the warden process dies, the next spawn starts another.
+    """
 
     def __init__(self, *, max_children: int = DEFAULT_MAX_CHILDREN) -> None:
         self._max_children = max_children
@@ -216,7 +211,7 @@ class Warden:
         self._is_closed = False
 
     async def start(self) -> None:
-        """Have the process ready before the first spawn. Raises StartFailed."""
+        """Start the process before the first spawn. Raises StartFailed."""
         try:
             self._ready_process()
         except OSError as exc:
@@ -237,11 +232,11 @@ class Warden:
             raise
         if failure is not None:
             child.kill()
-            raise StartFailed(_explain(failure, argv[0], cwd), fatal=failure.errno not in _PASSING)
+            raise StartFailed(_explain(failure, argv[0], cwd), fatal=failure.errno not in _TRANSIENT)
         return child
 
     async def aclose(self) -> None:
-        """Stop every child that is left, then the process."""
+        """Stop all remaining children, then the process."""
         self._is_closed = True
         for child in self._children:
             child.stop()
@@ -253,14 +248,14 @@ class Warden:
 
     @property
     def capacity(self) -> int:
-        """How many children there may be: as many as were set, and fewer where few files may be open."""
+        """How many children there may be: `max_children`, or fewer if few files may be open."""
         most, open_files = self._max_children, _open_files()
         if open_files == resource.RLIM_INFINITY:
             return most
         return max(0, min(most, (open_files - RESERVED_FDS) // FDS_PER_CHILD))
 
     def admit(self) -> None:
-        """Refuse one child too many before anything is opened for it. Raises StartFailed."""
+        """Reject a child over the limit before anything is opened for it. Raises StartFailed."""
         running, most = len(self._children), self.capacity
         if running >= most:
             why = f"may run {most} children"
@@ -285,7 +280,7 @@ class Warden:
             far.close()
 
     def _send(self, request: bytes, ends: PipeEnds) -> None:
-        """Give `ends` to the warden; if it turns out to have died just now, to a new one."""
+        """Give `ends` to the warden; if it has just died, to a new one."""
         with os.fdopen(os.memfd_create("toolgate-child"), "wb", buffering=0) as file:
             file.write(request)
             file.seek(0)
@@ -327,11 +322,11 @@ class _WardenProcess:
         self._loop.add_reader(self._socket, self.end)
 
     def send(self, fds: Sequence[int]) -> None:
-        """Raises OSError when it takes nothing: dead, or stopped for so long that the socket is full."""
+        """Raises OSError if the process is dead, or stopped for so long that the socket is full."""
         socket.send_fds(self._socket, [b"+"], fds)
 
     async def aclose(self) -> None:
-        """Let it go; if it does not end by itself, end it."""
+        """Close the socket; kill the process if it does not end by itself."""
         if not self.ended.is_set():
             self._socket.shutdown(socket.SHUT_WR)
         with contextlib.suppress(TimeoutError):
@@ -340,7 +335,7 @@ class _WardenProcess:
         self.end()
 
     def end(self) -> None:
-        """Its socket is at EOF, so it has died or is about to: collect it."""
+        """Reap the process: its socket is at EOF, so it has died or is about to."""
         if not self.ended.is_set():
             self._loop.remove_reader(self._socket)
             self._socket.close()

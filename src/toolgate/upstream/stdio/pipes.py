@@ -1,6 +1,4 @@
-"""A byte stream cut into lines of bounded length. Pure: what does not fit is refused, never kept.
-
-The node's ends of a child's pipes: reading without end, writing without blocking, nothing unbounded.
+"""The node's ends of a child's pipes: reading without blocking, writing without blocking, everything bounded.
 
 Plain descriptors under `add_reader` and `add_writer`, not transports: uvloop's pipe transports close their
 descriptor twice, and the second close may hit one that another thread has opened in between.
@@ -15,16 +13,21 @@ import termios
 from collections.abc import Callable
 from typing import Final
 
+CHUNK_BYTES: Final = 65536
+"""One read per loop iteration, at most what a pipe holds: a flood cannot starve the other servers."""
+MAX_PENDING_BYTES: Final = 1024 * 1024
+"""Writers wait while more than this is unread, so this plus one message is the most that is ever kept."""
+
 
 class LineTooLong(Exception):
     """More bytes without a line end than a line may have."""
 
 
 class LineSplitter:
-    """Takes chunks as they come, gives whole lines without their end.
+    """Cuts a byte stream into lines of bounded length. Pure.
 
     The beginning of a line is kept in one buffer that grows: a list of pieces would cost 8 bytes for each
-    byte of a child that writes one at a time. The buffer itself becomes the line, and is not used again.
+    byte of a child that writes one at a time. The buffer itself becomes the line and is not reused.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -32,7 +35,7 @@ class LineSplitter:
         self._begun = bytearray()
 
     def feed(self, chunk: bytes) -> list[bytes | bytearray]:
-        """The lines that `chunk` completes. Raises LineTooLong, and then keeps nothing of the line."""
+        """The lines that `chunk` completes, without their ends. Raises LineTooLong, and drops the line."""
         lines: list[bytes | bytearray] = chunk.split(b"\n")  # type: ignore[assignment]
         rest = lines.pop()
         if len(chunk) > self._max_bytes and any(len(line) > self._max_bytes for line in lines):
@@ -51,12 +54,6 @@ class LineSplitter:
         self._begun += part
 
 
-CHUNK_BYTES: Final = 65536
-"""One read a turn of the loop, and no more than a pipe holds: a flood cannot starve its neighbours."""
-MAX_PENDING_BYTES: Final = 1024 * 1024
-"""Writers wait while more than this is unread; so this and one message is the most that is ever kept."""
-
-
 class PipeReader:
     """Reads a descriptor, which it owns, until its end or `close`."""
 
@@ -66,8 +63,9 @@ class PipeReader:
         self._on_data = on_data
         self._on_end = on_end
         os.set_blocking(fd, False)
-        # uvloop tells of a socket's error (a peer that closed with our bytes unread) once and then watches no
-        # more, so what came before it must be read in the same turn. A pipe's read end knows no errors.
+        # uvloop reports a socket's error (a peer that closed with our bytes unread) once and then stops
+        # watching, so what came before it must be read in the same iteration. A pipe's read end has no
+        # errors.
         is_socket = stat.S_ISSOCK(os.fstat(fd).st_mode)
         self._loop.add_reader(fd, self._read_all if is_socket else self._read)
 
@@ -82,7 +80,7 @@ class PipeReader:
             self._fd = -1
 
     def _read(self) -> bool:
-        """Take one chunk. Whether there may be more."""
+        """Read one chunk. Whether there may be more."""
         try:
             data = os.read(self._fd, CHUNK_BYTES)
         except BlockingIOError:
@@ -112,7 +110,7 @@ class PipeWriter:
         self._is_used = False
         self._left_unread = 0
         self.has_room = asyncio.Event()
-        """Whether to write now. Also set when it is closed, so that nobody waits for ever."""
+        """Whether to write now. Also set on close, so that no one waits forever."""
         self.has_room.set()
         os.set_blocking(fd, False)
 
@@ -122,7 +120,7 @@ class PipeWriter:
 
     @property
     def was_read(self) -> bool:
-        """Whether something was sent, and the other side has read all of it; or had when this was closed."""
+        """Whether the other side has read all that was sent; after close, whether it had by then."""
         return self._is_used and not self._unread
 
     @property
@@ -151,7 +149,7 @@ class PipeWriter:
             self.has_room.clear()
 
     def close(self) -> None:
-        """Close at once: what is still pending is lost."""
+        """Close at once and drop what is pending."""
         if self._fd >= 0:
             self._left_unread = self._unread
             self._loop.remove_writer(self._fd)

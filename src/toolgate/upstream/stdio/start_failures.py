@@ -1,11 +1,11 @@
-"""Why a child did not start, by what it wrote to its standard error, and what to do. Pure.
+"""Finds the cause of a failed start in a child's standard error, and suggests a fix. Pure.
 
 The last line is rarely the cause: Node ends with its version, npm with the path of a log, uv with a frame.
+Never quotes the arguments that may be a secret.
 """
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from toolgate.model.servers import ServerRecord, StdioLaunch, find_runner
@@ -19,12 +19,12 @@ _TRAILER: Final = re.compile(
     r"Node\.js v.+|at .+|[\W_]+|npm (?:notice|warn) .*|Run 'docker .*|For more information, try .*|See '.*"
 )
 """Lines that end an error message and say nothing about it."""
-_NPM: Final = re.compile(r"npm (?:error|ERR!) (?P<said>.+)")
+_NPM: Final = re.compile(r"npm (?:error|ERR!) (?P<message>.+)")
 _NPM_FACT: Final = re.compile(
     r"(?:code|syscall|errno|path|dest|signal|command|cwd|A complete log|network (?:This|In most|'proxy'))\b.*"
     r"|\d+"
 )
-"""What npm says around the message itself."""
+"""What npm writes around the message itself."""
 _CROSS: Final = "\N{MULTIPLICATION SIGN} "
 _FRAME: Final = _CROSS + "├╰─▶│"
 _UV_LINES: Final = 5
@@ -50,39 +50,33 @@ _NODE: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartDiagnosis:
-    """One start that failed, as its opener knows it."""
+def suggest_fix(record: ServerRecord, stderr: str, environment: Mapping[str, str], *, has_read: bool) -> str:
+    """What an operator can do about a failed start.
 
-    record: ServerRecord
-    stderr: str
-    environment: Mapping[str, str]
-    has_read: bool
-    """The child has read its input, so whatever had to be downloaded was there."""
-
-    @property
-    def hint(self) -> str:
-        """What an operator can do about it."""
-        return self._network_hint() or describe_command(self.record)
-
-    def _network_hint(self) -> str:
-        where = "where the gateway runs, or in the `env` of the record"
-        if _CERTIFICATE.search(self.stderr):
-            name = choose_ca_variable(find_runner(self.record) or "", self.stderr)
-            if self.environment.get(name):
-                return f"the certificate is not signed by a CA in the file that `{name}` names: check it"
-            return f"set `{name}` to the file with your company's CA, {where}"
-        # Once it runs, an address that does not answer is the server's own business: its database, its API.
-        if self.has_read or find_runner(self.record) is None or not _NETWORK.search(self.stderr):
-            return ""
-        name = next((name for name in _PROXIES if self.environment.get(name)), "")
+    `has_read`: the child has read its input, so its packages had been downloaded.
+    """
+    where = "where the gateway runs, or in the `env` of the record"
+    if _CERTIFICATE.search(stderr):
+        name = choose_ca_variable(find_runner(record) or "", stderr)
+        if environment.get(name):
+            return f"the certificate is not signed by a CA in the file that `{name}` names: check it"
+        return f"set `{name}` to the file with your company's CA, {where}"
+    # Once it runs, an address that does not answer is the server's own business: its database, its API.
+    if not has_read and find_runner(record) is not None and _NETWORK.search(stderr):
+        name = next((name for name in _PROXIES if environment.get(name)), "")
         if name:
-            return f"packages cannot be downloaded by way of `{name}`: check it, and `NO_PROXY`"
+            return f"packages cannot be downloaded through `{name}`: check it, and `NO_PROXY`"
         return f"packages cannot be downloaded: set `HTTPS_PROXY` if there is a proxy, {where}"
+    if record.stdio is None:
+        return ""
+    return (
+        f"run the command yourself: {_shorten_command(record.stdio)}; the last 40 lines of its output are in "
+        f'"toolgate servers get {record.server_id}"'
+    )
 
 
 def choose_ca_variable(runner: str, stderr: str = "") -> str:
-    """The variable by which what a runner starts is told of a company's CA."""
+    """The environment variable with the company's CA for programs that a runner starts."""
     if runner in _NODE or "UNABLE_TO_" in stderr:
         return "NODE_EXTRA_CA_CERTS"
     if runner == "pipx":
@@ -90,18 +84,8 @@ def choose_ca_variable(runner: str, stderr: str = "") -> str:
     return "REQUESTS_CA_BUNDLE" if "requests.exceptions" in stderr else "SSL_CERT_FILE"
 
 
-def describe_command(record: ServerRecord) -> str:
-    """How to see what happens. Not all of the command: arguments may hold what only operators may see."""
-    if record.stdio is None:
-        return ""
-    return (
-        f"run the command yourself: {_command(record.stdio)}; the last 40 lines of its output are in "
-        f'"toolgate servers get {record.server_id}"'
-    )
-
-
-def _command(launch: StdioLaunch) -> str:
-    """Up to what it starts, or to what may be a secret: `npx -y some-server …`."""
+def _shorten_command(launch: StdioLaunch) -> str:
+    """The command up to what it starts, or up to a possible secret: `npx -y some-server …`."""
     words = [launch.command]
     for argument in launch.args:
         if looks_secret(words[-1]) or looks_secret(argument.partition("=")[0]) or any(random_spans(argument)):
@@ -113,7 +97,7 @@ def _command(launch: StdioLaunch) -> str:
 
 
 def find_cause(stderr: str) -> str:
-    """The line, or two, that says what went wrong. Empty: nothing was written."""
+    """The one or two lines with the error; empty if nothing was written."""
     lines = [line for raw in _ANSI.sub("", stderr).splitlines() if (line := raw.strip())]
     cause = (
         _find_npm_error(lines) or _find_uv_error(lines) or _find_exception(lines) or _find_last_line(lines)
@@ -123,7 +107,7 @@ def find_cause(stderr: str) -> str:
 
 def _find_npm_error(lines: Iterable[str]) -> str:
     found = (_NPM.fullmatch(line) for line in lines)
-    return next((one[0] for one in found if one and not _NPM_FACT.fullmatch(one["said"])), "")
+    return next((one[0] for one in found if one and not _NPM_FACT.fullmatch(one["message"])), "")
 
 
 def _find_uv_error(lines: Sequence[str]) -> str:
@@ -131,9 +115,9 @@ def _find_uv_error(lines: Sequence[str]) -> str:
     start = next((at for at, line in enumerate(lines) if line.startswith((_CROSS, "error: "))), None)
     if start is None:
         return ""
-    told = [line.lstrip(_FRAME) for line in lines[start : start + _UV_LINES]]
+    block = [line.lstrip(_FRAME) for line in lines[start : start + _UV_LINES]]
     # uv ends with a line of advice, after the reason.
-    return " ".join(line for line in told if not line.startswith(("help: ", "hint: ")))
+    return " ".join(line for line in block if not line.startswith(("help: ", "hint: ")))
 
 
 def _find_exception(lines: Sequence[str]) -> str:

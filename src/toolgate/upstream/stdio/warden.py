@@ -1,24 +1,25 @@
-"""The warden: starts child processes for a node, and leaves none of them, nor of theirs, behind.
+"""The warden, a process supervisor: starts child processes for a node and leaves none of their descendants
+behind.
 
-Run as a script by its path, on the standard library alone, so that it is up in some 20 ms and stays small.
+Runs as a script by its path, with the standard library only, so that it is up in about 20 ms and stays small.
 It must never import toolgate, start a thread, or touch the pipes between node and child.
 
     node ──socket (fd 0)──▶ warden ──fork──▶ keeper, one for each child ──fork, exec──▶ child ──▶ …
       └───────────────────control socket────────┘
 
-Whoever dies, the others clear up:
-- the node (even by kill -9): every control socket reads EOF, and each keeper ends its child's whole tree;
-- a keeper: the kernel kills its child (PDEATHSIG), and what that had started falls to the warden;
-- the warden: the kernel signals every keeper (PDEATHSIG), which acts as if the node had let go.
+Whichever process dies, the others clean up:
+- the node (even by kill -9): every control socket reads EOF, and each keeper kills its child's whole tree;
+- a keeper: the kernel kills its child (PDEATHSIG), and the warden inherits the child's descendants;
+- the warden: the kernel signals every keeper (PDEATHSIG), which acts as if the node had closed its socket.
 
-Warden and keepers are subreapers: a descendant that left its group and session, and whose parents are
-gone, becomes their own child. So a tree is felled from the root, generation by generation.
-Invariant: only own children are signalled, and before they are reaped; their pids cannot be reused yet.
+Warden and keepers are subreapers: a descendant that left its group and session becomes their child once its
+parents are gone. So they kill a tree from the root, generation by generation. Invariant: they signal only
+their own children, before they reap them; those pids cannot be reused yet.
 
 To the warden the node sends one byte with five descriptors: the child's stdin, stdout and stderr, the
 keeper's end of a control socket, and a file that holds `[argv, env, cwd]`. On the control socket the keeper
-says `{"pid"}` or `{"step", "errno"}`, later `{"exit": code}`, negative for a signal, each on a line; the node
-may send TERM and KILL. The keeper's EOF means that nothing of the tree is left.
+sends `{"pid"}` or `{"step", "errno"}`, later `{"exit": code}`, negative for a signal, each on a line; the
+node may send TERM and KILL. The keeper's EOF means that no process of the tree is left.
 """
 
 import ctypes
@@ -38,18 +39,21 @@ Message = dict[str, int | str | None]
 FDS = 5
 TERM = b"t"
 KILL = b"k"
-LET_GO_S = 1.0
-"""How long a tree may take to end after SIGTERM once the node has let go."""
+ORPHAN_GRACE_S = 1.0
+"""How long a tree may take to end after SIGTERM once the node is gone."""
 
-_LET_GO = b""
+_NODE_GONE = b""
 _NO_ORDER = b"-"
 _ORPHANED = signal.SIGUSR1
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-class Bell:
-    """Signals as something that can be waited for. Every process needs its own: a fork's is its parent's."""
+class SignalPipe:
+    """A descriptor that becomes readable on signals.
+
+    Every process needs its own: a fork shares its parent's.
+    """
 
     def __init__(self) -> None:
         self.fd, write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -57,8 +61,11 @@ class Bell:
         for number in (signal.SIGCHLD, _ORPHANED):
             signal.signal(number, lambda *_: None)
 
-    def heard(self) -> bytes:
-        """The numbers of the signals since the last time. Ask before reaping: a later death rings again."""
+    def read(self) -> bytes:
+        """The numbers of the signals since the last read.
+
+        Read before reaping: a later death signals again.
+        """
         try:
             return os.read(self.fd, 4096)
         except BlockingIOError:
@@ -66,31 +73,31 @@ class Bell:
 
 
 class Keeper:
-    """Keeps one child: passes the node's orders on, reports its exit, and fells its tree in the end."""
+    """Keeps one child: passes on the node's orders, reports its exit, and kills its tree in the end."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
-        self._bell = Bell()
+        self._signals = SignalPipe()
         self._child = 0
         self._ends_at = math.inf
 
     def keep(self, request: str, stdio: Fds) -> None:
         argv, env, cwd = json.loads(request)
         self._child, problem = launch(argv, env, cwd, stdio)
-        tell(self._control.fileno(), problem or {"pid": self._child})
-        while self._is_wanted():
+        send_message(self._control.fileno(), problem or {"pid": self._child})
+        while self._should_continue():
             self._wait()
-        self._fell()
+        self._kill_tree()
 
-    def _is_wanted(self) -> bool:
-        """Whether to go on: the child lives, and nobody has asked for its end."""
-        heard = self._bell.heard()
+    def _should_continue(self) -> bool:
+        """Whether the child lives and the node has not ordered its end."""
+        received = self._signals.read()
         self._reap()
         if not self._child:
             return False
         orders = self._orders()
-        if orders == _LET_GO or _ORPHANED in heard:
-            self._let_go()
+        if orders == _NODE_GONE or _ORPHANED in received:
+            self._start_grace()
         elif TERM in orders:
             self._terminate()
         return KILL not in orders and time.monotonic() < self._ends_at
@@ -101,54 +108,55 @@ class Keeper:
         except BlockingIOError:
             return _NO_ORDER
         except OSError:
-            return _LET_GO
+            return _NODE_GONE
 
-    def _let_go(self) -> None:
+    def _start_grace(self) -> None:
         if self._ends_at == math.inf:
-            self._ends_at = time.monotonic() + LET_GO_S
+            self._ends_at = time.monotonic() + ORPHAN_GRACE_S
             self._terminate()
 
     def _terminate(self) -> None:
         try:
             os.killpg(self._child, signal.SIGTERM)
         except PermissionError:
-            return  # it runs as somebody else; the closed stdin has to do
+            return  # it runs as another user; the closed stdin has to do
 
     def _wait(self) -> None:
         if self._ends_at == math.inf:
-            select.select([self._bell.fd, self._control.fileno()], [], [])
+            select.select([self._signals.fd, self._control.fileno()], [], [])
         else:
             # The socket would read as EOF at once, again and again.
-            select.select([self._bell.fd], [], [], max(0.0, self._ends_at - time.monotonic()))
+            select.select([self._signals.fd], [], [], max(0.0, self._ends_at - time.monotonic()))
 
-    def _fell(self) -> None:
-        """Kill what is left, until the kernel says that nothing is."""
+    def _kill_tree(self) -> None:
+        """Kill all descendants, until the kernel reports that none is left."""
         pause_s = 0.002
         while self._reap():
-            kill_all(own_children())
-            select.select([self._bell.fd], [], [], pause_s)
-            self._bell.heard()
-            # What cannot die now (asleep in the kernel, somebody else's) is asked ever more seldom.
+            kill_all(find_children())
+            select.select([self._signals.fd], [], [], pause_s)
+            self._signals.read()
+            # Processes that cannot die now (asleep in the kernel, of another user) are killed ever less
+            # often.
             pause_s = min(2 * pause_s, 1.0)
 
     def _reap(self) -> bool:
-        """Collect the dead. Whether any child is left, which for a subreaper means any descendant."""
+        """Reap dead children. Whether any child is left, which for a subreaper means any descendant."""
         dead, has_more = reap()
         if self._child in dead:
-            tell(self._control.fileno(), {"exit": dead[self._child]})
+            send_message(self._control.fileno(), {"exit": dead[self._child]})
             self._child = 0
         return has_more
 
 
-def tell(control: int, message: Message) -> None:
+def send_message(control: int, message: Message) -> None:
     try:
         os.write(control, json.dumps(message).encode() + b"\n")
     except OSError:
-        return  # nobody listens any more, and the next look at the socket says so
+        return  # the node is gone, and the next read of the socket says so
 
 
 def reap() -> tuple[dict[int, int], bool]:
-    """Exit codes of the children that have died, and whether there are others."""
+    """Exit codes of the children that have died, and whether any are left."""
     dead: dict[int, int] = {}
     while True:
         try:
@@ -160,14 +168,16 @@ def reap() -> tuple[dict[int, int], bool]:
         dead[pid] = os.waitstatus_to_exitcode(status)
 
 
-def own_children() -> set[int]:
+def find_children() -> set[int]:
     """The pids whose parent is this process."""
     own = b"%d" % os.getpid()
     with os.scandir("/proc") as entries:
-        return {int(entry.name) for entry in entries if entry.name.isdigit() and _parent(entry.path) == own}
+        return {
+            int(entry.name) for entry in entries if entry.name.isdigit() and _read_parent(entry.path) == own
+        }
 
 
-def _parent(process: str) -> bytes:
+def _read_parent(process: str) -> bytes:
     try:
         stat = os.open(process + "/stat", os.O_RDONLY)
     except OSError:
@@ -190,7 +200,7 @@ def kill_all(pids: set[int]) -> None:
 
 
 def launch(argv: list[str], env: dict[str, str], cwd: str | None, stdio: Fds) -> tuple[int, Message | None]:
-    """The child's pid (0: there is none), and what went wrong if something did. Closes `stdio` here."""
+    """Fork and execute the child: its pid (0 if there is none), and the error if any. Closes `stdio` here."""
     failure_fd, report_fd = os.pipe()
     keeper = os.getpid()
     try:
@@ -207,12 +217,12 @@ def launch(argv: list[str], env: dict[str, str], cwd: str | None, stdio: Fds) ->
         os.close(fd)
     report = os.read(failure_fd, 4096)
     os.close(failure_fd)
-    # No report is a success: the exec itself closed the other end.
+    # An empty report is success: the exec itself closed the other end.
     return pid, json.loads(report) if report else None
 
 
 def _detach(keeper: int, fds: Fds) -> None:
-    """Give the fresh fork a session of its own, default signals, and these descriptors from 0 up alone."""
+    """Give the new fork its own session, default signals, and only these descriptors, from 0 up."""
     os.setsid()
     prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != keeper:  # it died before it was watched
@@ -227,7 +237,7 @@ def _detach(keeper: int, fds: Fds) -> None:
 
 
 def _execute(argv: list[str], env: dict[str, str], cwd: str | None) -> None:
-    """Become the command, or say on descriptor 3 why not."""
+    """Become the command, or report the error on descriptor 3."""
     step = "cwd"
     try:
         if cwd is not None:
@@ -235,9 +245,9 @@ def _execute(argv: list[str], env: dict[str, str], cwd: str | None) -> None:
         step = "exec"
         os.execvpe(argv[0], argv, env)  # noqa: S606  the arguments reach it literally; no shell is the point
     except OSError as exc:
-        tell(3, {"step": step, "errno": exc.errno})
+        send_message(3, {"step": step, "errno": exc.errno})
     except ValueError:  # a NUL in an argument or variable
-        tell(3, {"step": step, "errno": errno.EINVAL})
+        send_message(3, {"step": step, "errno": errno.EINVAL})
 
 
 def prctl(option: int, value: int) -> None:
@@ -246,14 +256,14 @@ def prctl(option: int, value: int) -> None:
 
 
 def start_keeper(fds: Fds) -> int:
-    """Fork a keeper for one child; 0 where there is no room for one, which the node is told. Closes `fds`."""
+    """Fork a keeper for one child; 0 if that fails, which it reports to the node. Closes `fds`."""
     warden = os.getpid()
     try:
         pid = os.fork()
         if pid == 0:
             _become_keeper(fds, warden)
     except OSError as exc:
-        tell(fds[3], {"step": "fork", "errno": exc.errno})
+        send_message(fds[3], {"step": "fork", "errno": exc.errno})
         pid = 0
     for fd in fds:
         os.close(fd)
@@ -261,9 +271,9 @@ def start_keeper(fds: Fds) -> int:
 
 
 def _become_keeper(fds: Fds, warden: int) -> None:
-    status = 1  # tells the warden to clear up after us
+    status = 1  # tells the warden to clean up after this keeper
     try:
-        os.dup2(1, 0)  # lets the node's socket go, and keeps descriptor 0 taken
+        os.dup2(1, 0)  # closes the node's socket, and keeps descriptor 0 in use
         prctl(_PR_SET_CHILD_SUBREAPER, 1)
         prctl(_PR_SET_PDEATHSIG, _ORPHANED)
         if os.getppid() == warden:
@@ -275,37 +285,37 @@ def _become_keeper(fds: Fds, warden: int) -> None:
         os._exit(status)
 
 
-def clear_up(keepers: set[int]) -> bool:
-    """Collect the dead, and kill what an ill-fated keeper has left to us. Whether any child is left."""
+def clean_up(keepers: set[int]) -> bool:
+    """Reap dead keepers and kill what a crashed one has left behind. Whether any child is left."""
     dead, has_more = reap()
     has_strays = any(code != 0 or pid not in keepers for pid, code in dead.items())
     keepers -= dead.keys()
     if has_strays:
-        kill_all(own_children() - keepers)
+        kill_all(find_children() - keepers)
     return has_more
 
 
 def main() -> None:
-    """Fork a keeper for every request until the node closes the socket, then see the last of them out."""
+    """Fork a keeper for every request until the node closes the socket, then wait for the last of them."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # only the socket says when it is over
+        signal.signal(number, signal.SIG_IGN)  # only the socket decides when it is over
     prctl(_PR_SET_CHILD_SUBREAPER, 1)
     node = socket.socket(fileno=0)
-    bell = Bell()
+    signals = SignalPipe()
     keepers: set[int] = set()
-    watched = [bell.fd, node.fileno()]
+    watched = [signals.fd, node.fileno()]
     has_children = False
     while has_children or node.fileno() in watched:
         ready, _, _ = select.select(watched, [], [])
-        if bell.heard():
-            has_children = clear_up(keepers)
+        if signals.read():
+            has_children = clean_up(keepers)
         if node.fileno() in ready:
             data, fds, _, _ = socket.recv_fds(node, 1, FDS)
             if data:
                 keepers.add(start_keeper(fds))
             else:
                 watched.remove(node.fileno())
-                has_children = clear_up(keepers)
+                has_children = clean_up(keepers)
 
 
 if __name__ == "__main__":

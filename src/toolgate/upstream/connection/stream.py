@@ -1,0 +1,225 @@
+"""A connection on which all messages of the server come on one stream: a child's standard output, or an SSE
+stream.
+
+It has no task of its own and none per request: a response wakes the one future that waits for it. The bytes
+that are not MCP are bounded, and no message is taken for the response to a request that was not sent.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from toolgate.errors import CallTimedOut, ServerUnavailable
+from toolgate.model.json_text import UNREADABLE
+from toolgate.model.servers import EMPTY
+from toolgate.upstream.connection import messages
+from toolgate.upstream.connection.contract import (
+    Acknowledgement,
+    ClientChannel,
+    ConnectionListener,
+    Params,
+    RpcResponse,
+    ServerInfo,
+)
+from toolgate.upstream.connection.relay import Relay
+from toolgate.upstream.connection.subscriptions import ServerSubscriptions, subscribe_on_one_stream
+from toolgate.upstream.connection.tasks import BackgroundTasks, PendingRequests
+from toolgate.upstream.redaction import Redactor
+
+MAX_NOISE_BYTES: Final = 1024 * 1024
+"""A server that sends more non-MCP bytes between two messages is not an MCP server, and costs our time."""
+
+
+class StreamConnection(ABC):
+    """Sends requests and finds their responses on the stream.
+
+    Subclasses know how bytes get there and back.
+    """
+
+    server_info: ServerInfo
+    _subscriptions: ServerSubscriptions
+    pid: int | None = None
+
+    def __init__(
+        self,
+        name: str,
+        numbers: Iterator[int],
+        listener: ConnectionListener,
+        redactor: Redactor,
+        *,
+        max_noise: int,
+    ) -> None:
+        """Errors show `name`; `numbers` become request ids.
+
+        `max_noise` bounds the lines or events between two messages that are not MCP.
+        """
+        self._name = name
+        self._loop = asyncio.get_running_loop()
+        self._numbers = numbers
+        self._listener = listener
+        self._redactor = redactor
+        self._max_noise = max_noise
+        self._background = BackgroundTasks()
+        self._relay = Relay(
+            listener, redactor, background=self._background, send_now=self._send_now, deliver=self._deliver
+        )
+        self._pending = PendingRequests(self._relay.deadline_of)
+        self._has_room = asyncio.Event()
+        """Whether the server takes input."""
+        self._has_room.set()
+        self._noise_items = 0
+        self._noise_bytes = 0
+        self._end = ""
+        self.is_open = False
+        self.dropped_items = 0
+        """Lines or events that were not JSON-RPC messages."""
+        self.dropped_responses = 0
+        """Responses to no pending request: unknown, repeated, late and null ids."""
+
+    def open(self, info: ServerInfo) -> None:
+        """Begin normal operation: requests carry the envelope of their revision, and the listener is
+        notified.
+        """
+        self.server_info = self._redactor.hello(info)
+        self.is_open = True
+        self._relay.revision = info.revision
+        self._subscriptions = subscribe_on_one_stream(info, self.exchange, self._background)
+        self._subscriptions.watch(frozenset())
+
+    async def request(
+        self,
+        method: str,
+        params: Params,
+        *,
+        timeout_s: float,
+        headers: Mapping[str, str] = EMPTY,
+        client: ClientChannel | None = None,
+    ) -> RpcResponse:
+        del headers  # this transport sends messages only
+        if client is not None and self._subscriptions.is_quieter_than(client.log_level):
+            await self._subscriptions.set_level(client.log_level)
+        return self._redactor.reply(await self.exchange(method, params, timeout_s, client))
+
+    async def exchange(
+        self, method: str, params: Params, timeout_s: float, client: ClientChannel | None = None
+    ) -> RpcResponse:
+        """Send a request; before the connection is open, with exactly these params.
+
+        Raises as `ServerConnection.request`.
+        """
+        if not self._has_room.is_set():
+            timeout_s = await self._wait_for_room(method, timeout_s)
+        if self._end:
+            raise self._build_unavailable("nothing was sent")
+        number = next(self._numbers)
+        key = b"%d" % number
+        deadline = self._loop.time() + timeout_s
+        if self.is_open:
+            params = self._relay.enter(key, params, client=client, deadline=deadline, timeout_s=timeout_s)
+        pending = self._pending.add(key, deadline, lambda: self._build_timeout(method, timeout_s))
+        sending: asyncio.Task[None] | None = None
+        try:
+            sending = self._send_request(key, messages.encode_request(number, method, params), deadline)
+            response = await pending
+            if method == "ping":
+                await self._relay.settle(key)  # see `DedicatedConnection`
+        except (CallTimedOut, asyncio.CancelledError):
+            if sending is not None:
+                sending.cancel()
+            if self.is_open:  # not during the start: `initialize` may not be cancelled
+                self._send_now(messages.encode_cancelled(key))
+            raise
+        else:
+            return response
+        finally:
+            self._pending.remove(key)
+            self._relay.leave(key)
+
+    def watch(self, uris: frozenset[str]) -> Acknowledgement:
+        return self._subscriptions.watch(uris)
+
+    async def _wait_for_room(self, method: str, timeout_s: float) -> float:
+        """Wait until the server takes input again; returns the time that is left."""
+        ends_at = self._loop.time() + timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not self._has_room.is_set():
+                    await self._has_room.wait()
+        except TimeoutError:
+            raise CallTimedOut(f"{self._name} does not read its input: `{method}` was not sent") from None
+        return max(0.0, ends_at - self._loop.time())
+
+    @abstractmethod
+    def _send_request(self, key: bytes, message: bytes, deadline: float) -> asyncio.Task[None] | None:
+        """Send a request, or start a task that does. Raises ServerUnavailable."""
+
+    @abstractmethod
+    def _send_now(self, message: bytes) -> None:
+        """Send a message that no one waits for, or drop it."""
+
+    @abstractmethod
+    async def _deliver(self, message: bytes) -> None:
+        """Send a message that the server waits for, as soon as it takes input."""
+
+    def _build_timeout(self, method: str, timeout_s: float) -> CallTimedOut:
+        return CallTimedOut(f"{self._name} did not answer `{method}` within {timeout_s:g} s")
+
+    @abstractmethod
+    def _build_unavailable(self, outcome: str) -> ServerUnavailable:
+        """The error of a request whose connection has ended."""
+
+    @abstractmethod
+    def _on_too_much_noise(self) -> None:
+        """The stream holds too much that is not MCP."""
+
+    @abstractmethod
+    def _close_transport(self) -> None:
+        """The connection has ended."""
+
+    def _receive(self, data: bytes | bytearray) -> None:
+        """Take one line or event from the stream."""
+        try:
+            message = messages.decode_incoming(data)
+        except UNREADABLE:
+            # A response that the gateway cannot relay (half a character, NaN) fails its call now, not later.
+            answered = messages.guess_response_id(data) if len(data) <= MAX_NOISE_BYTES else b""
+            if not self._pending.resolve(answered, messages.NOT_JSON):
+                self._receive_noise(data)
+            return
+        if message.method:
+            if not messages.is_utf8(data):
+                self.dropped_items += 1
+            elif message.id or self.is_open:
+                self._relay.receive(message)
+        elif message.id and message.is_response:
+            is_text = messages.is_utf8(data)
+            response = messages.parse_response(message) if is_text else messages.NOT_UTF8
+            if not self._pending.resolve(bytes(message.id), response):
+                self.dropped_responses += 1
+        else:
+            self._receive_noise(data)  # JSON, but a log line of the server
+            return
+        self._noise_items = self._noise_bytes = 0
+
+    def _receive_noise(self, data: bytes | bytearray) -> None:
+        self.dropped_items += 1
+        self._noise_items += 1
+        self._noise_bytes += len(data) + 1
+        if self._noise_items > self._max_noise or self._noise_bytes > MAX_NOISE_BYTES:
+            self._on_too_much_noise()
+
+    @property
+    def end_reason(self) -> str:
+        """Why the connection ended, for operators; empty while it has not."""
+        return self._end
+
+    def _finish(self, reason: str) -> None:
+        if self._end:
+            return
+        self._end = reason
+        self._pending.fail_all(lambda: self._build_unavailable("the outcome of the call is unknown"))
+        self._background.cancel()
+        self._close_transport()
+        if self.is_open:
+            self._listener.on_closed(self.end_reason)

@@ -1,0 +1,260 @@
+"""A connection over streamable HTTP, and its stateless form (2026-07-28): every request is independent.
+
+A server gets what its own record says, and the message. Nothing of a caller's HTTP request to the gateway
+(its credentials, cookies, headers) exists here. A request is sent once, unless it has no effect.
+"""
+
+import asyncio
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Final, NoReturn
+
+from toolgate.errors import CallTimedOut, ServerUnavailable
+from toolgate.model.protocol import MODERN_VERSION
+from toolgate.model.servers import EMPTY
+from toolgate.upstream.connection.contract import (
+    Acknowledgement,
+    ClientChannel,
+    ConnectionListener,
+    Params,
+    RpcResponse,
+    ServerInfo,
+)
+from toolgate.upstream.connection.messages import (
+    LISTEN,
+    IncomingMessage,
+    build_params,
+    encode_request,
+    parse_response,
+)
+from toolgate.upstream.connection.relay import Relay
+from toolgate.upstream.connection.subscriptions import (
+    StatelessSubscriptions,
+    notify_missed,
+)
+from toolgate.upstream.connection.tasks import BackgroundTasks
+from toolgate.upstream.http.client_connection import ExchangeFailed, ExchangeTimedOut
+from toolgate.upstream.http.connection_pool import ConnectFailed
+from toolgate.upstream.http.endpoint import (
+    with_body,
+)
+from toolgate.upstream.http.negotiation import StreamableEndpoint
+from toolgate.upstream.http.responses import (
+    REPEATABLE,
+    NotificationStream,
+    PendingResponse,
+    RequestRejected,
+    ResponseMissing,
+    convert_rejection,
+    unknown_outcome,
+)
+
+_ODD_STATUSES: Final = (400, 404, 405, 406, 415)
+"""What a server answers if another version has replaced it that speaks the other revision."""
+_CHECK_EVERY_S: Final = 5.0
+_CHECK_TIMEOUT_S: Final = 2.0
+
+
+class ConnectionLost(Exception):
+    """The server is reachable but not what the connection took it for: the connection is of no more use."""
+
+
+class StreamableConnection(ABC):
+    """A server over streamable HTTP. Subclasses send requests in one protocol revision."""
+
+    def __init__(self, endpoint: StreamableEndpoint, info: ServerInfo, listener: ConnectionListener) -> None:
+        self.server_info = endpoint.redactor.hello(info)
+        self.pid: int | None = None
+        self._endpoint = endpoint
+        self._redactor = endpoint.redactor
+        self._listener = listener
+        self._background = BackgroundTasks()
+        self._clock = asyncio.get_running_loop().time
+        self._relay = Relay(
+            listener,
+            endpoint.redactor,
+            background=self._background,
+            send_now=self._send_now,
+            deliver=self._deliver,
+        )
+        self._relay.revision = info.revision
+        self._checked_s = -math.inf
+        """When the server was last asked whether it still speaks this revision."""
+        self._end: str | None = None
+
+    async def request(
+        self,
+        method: str,
+        params: Params,
+        *,
+        timeout_s: float,
+        headers: Mapping[str, str] = EMPTY,
+        client: ClientChannel | None = None,
+    ) -> RpcResponse:
+        if self._end is not None:
+            raise ServerUnavailable(self._end)
+        try:
+            message = await self._exchange(method, params, headers, timeout_s=timeout_s, client=client)
+        except RequestRejected as exc:
+            return convert_rejection(exc, self._redactor)
+        except ExchangeTimedOut as exc:
+            raise CallTimedOut(f"no answer from the server within {timeout_s:g} s") from exc
+        except (ConnectFailed, ExchangeFailed, ConnectionLost) as exc:
+            self._fail(exc)
+        return self._redactor.reply(parse_response(message))
+
+    def authorize(self, token: str) -> None:
+        """Send `token` with every request from now on."""
+        self._redactor.learn(token)
+        self._endpoint.heads.authorize(f"Bearer {token}")
+
+    async def aclose(self) -> None:
+        if self._end is None:
+            self._end = "the link was closed"
+            try:
+                await self._background.aclose()
+                await self._end_session()
+            finally:
+                self._endpoint.pool.close()
+
+    @abstractmethod
+    def watch(self, uris: frozenset[str]) -> Acknowledgement:
+        """See `ServerConnection.watch`."""
+
+    @abstractmethod
+    def listen(self) -> None:
+        """Open the notification stream, if the server announces notifications."""
+
+    @abstractmethod
+    async def _exchange(
+        self,
+        method: str,
+        params: Params,
+        headers: Mapping[str, str],
+        *,
+        timeout_s: float,
+        client: ClientChannel | None,
+    ) -> IncomingMessage:
+        """Send a request once and return its response.
+
+        Raises HTTP's errors, RequestRejected, ConnectionLost.
+        """
+
+    @abstractmethod
+    async def _has_same_revision(self, deadline: float) -> bool:
+        """Ask the server whether it still speaks this revision. Raises HTTP's errors."""
+
+    @abstractmethod
+    def _send_now(self, message: bytes) -> None:
+        """Send a message other than a request, or drop it."""
+
+    @abstractmethod
+    async def _deliver(self, message: bytes) -> None:
+        """Send a message that the server waits for."""
+
+    @abstractmethod
+    async def _end_session(self) -> None:
+        """End the session, within a moment. Does not raise."""
+
+    async def _check_revision(self, rejected: RequestRejected, deadline: float) -> None:
+        """Raise ConnectionLost if the server has changed its revision, as after an upgrade.
+
+        Only a status that a server of this revision rarely sends leads to a check, at most every few seconds:
+        calls that are wrong by themselves cost the server little.
+        """
+        now_s = self._clock()
+        if rejected.status not in _ODD_STATUSES or now_s - self._checked_s < _CHECK_EVERY_S:
+            return
+        self._checked_s = now_s
+        try:
+            is_same = await self._has_same_revision(min(deadline, now_s + _CHECK_TIMEOUT_S))
+        except (ConnectFailed, ExchangeFailed, ExchangeTimedOut):
+            return
+        if not is_same:
+            raise ConnectionLost("the server no longer speaks the protocol it spoke") from rejected
+
+    def _fail(self, error: ConnectFailed | ExchangeFailed | ConnectionLost) -> NoReturn:
+        if isinstance(error, ExchangeFailed):
+            raise unknown_outcome(error) from error
+        reason = self._redactor.text(str(error))
+        # Other calls may still run on open connections: one refused connect ends only an idle connection.
+        is_useless = isinstance(error, ConnectionLost) or not self._endpoint.pool.is_busy
+        if is_useless and self._end is None:
+            self._end = reason
+            self._background.cancel()
+            self._endpoint.pool.close()
+            self._listener.on_closed(reason)
+        raise ServerUnavailable(reason) from error
+
+
+class StatelessConnection(StreamableConnection):
+    """Stateless (2026-07-28): every request is independent, and closing its connection cancels it."""
+
+    def __init__(self, endpoint: StreamableEndpoint, info: ServerInfo, listener: ConnectionListener) -> None:
+        super().__init__(endpoint, info, listener)
+        self._subscriptions = StatelessSubscriptions(info, self._follow, self._background)
+
+    async def _exchange(
+        self,
+        method: str,
+        params: Params,
+        headers: Mapping[str, str],
+        *,
+        timeout_s: float,
+        client: ClientChannel | None,
+    ) -> IncomingMessage:
+        endpoint, relay = self._endpoint, self._relay
+        number = next(endpoint.numbers)
+        key = b"%d" % number
+        deadline = self._clock() + timeout_s
+        params = relay.enter(key, params, client=client, deadline=deadline, timeout_s=timeout_s)
+        pending = PendingResponse(key, relay)
+        try:
+            request = with_body(
+                endpoint.heads.stateless(method, headers), encode_request(number, method, params)
+            )
+            send = endpoint.pool.send_repeatable if method in REPEATABLE else endpoint.pool.send
+            return pending.parse(await send(request, deadline=deadline, sink=pending))
+        except RequestRejected as exc:
+            await self._check_revision(exc, deadline)
+            raise
+        finally:
+            relay.leave(key)
+
+    def listen(self) -> None:
+        self._subscriptions.watch(frozenset())
+
+    def watch(self, uris: frozenset[str]) -> Acknowledgement:
+        return self._subscriptions.watch(uris)
+
+    def _send_now(self, message: bytes) -> None:
+        """A stateless server sends no requests, and gets nothing but requests."""
+
+    async def _deliver(self, message: bytes) -> None:
+        """As above."""
+
+    async def _end_session(self) -> None:
+        """There is none."""
+
+    async def _has_same_revision(self, deadline: float) -> bool:
+        timeout_s = deadline - self._clock()
+        try:
+            response = await self._exchange("server/discover", {}, EMPTY, timeout_s=timeout_s, client=None)
+        except (RequestRejected, ResponseMissing):
+            return False
+        return MODERN_VERSION.encode() in (parse_response(response).result or b"")
+
+    async def _follow(self, params: Params, on_open: Callable[[], None]) -> None:
+        def build_request(_position: bytes) -> tuple[bytes, bytes]:
+            number = next(self._endpoint.numbers)
+            body = encode_request(number, LISTEN, build_params("modern", params))
+            return b"%d" % number, with_body(self._endpoint.heads.stateless(LISTEN), body)
+
+        await NotificationStream(
+            self._endpoint.pool,
+            self._relay,
+            build_request=build_request,
+            on_missed=lambda: notify_missed(self.server_info, self._subscriptions.uris, self._listener),
+            on_open=on_open,
+        ).run()
