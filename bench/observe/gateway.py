@@ -16,18 +16,18 @@ from pathlib import Path
 from typing import Any
 
 from toolgate.app import audit_index
-from toolgate.audit.events import NO_ARGUMENTS
+from toolgate.model.json_text import NO_ARGUMENTS
 from toolgate.cli.root import main
 from toolgate.gateway.call import pipeline
 from toolgate.gateway.call.audit_trail import AuditTrail
-from toolgate.gateway.redacting import Redaction
+from toolgate.redaction.arguments import Redaction
 from toolgate.gateway.call.pipeline import CallPipeline
 
 # Short: what else the machine does meanwhile changes from one tenth of a second to the next.
 TURN_S = 0.02
 WRITE_S = 1.0
 REAL: dict[Any, tuple[str, ...]] = {
-    AuditTrail: ("began", "came_back"), Redaction: ("shown",), pipeline: ("estimate_result",)}
+    AuditTrail: ("began", "came_back"), Redaction: ("redact_for_audit",), pipeline: ("estimate_result",)}
 NOTHING: dict[str, Any] = {"began": lambda *_: 0, "came_back": lambda *_: None, "shown": lambda *_: NO_ARGUMENTS,
                            "estimate_result": lambda *_: 0}
 

@@ -9,7 +9,7 @@ from functools import cache, cached_property
 from pathlib import Path, PurePath
 
 ROOT = Path(__file__).parents[2]
-PURE = ("errors", "model", "policy", "catalog", "chat")
+PURE = ("errors", "model", "redaction", "policy", "catalog", "chat")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from toolgate.errors import InvalidArguments
 from toolgate.gateway.call.approval import parse_approval_arguments
-from toolgate.gateway.redacting import MAX_ENTRIES
 from toolgate.model.approvals import MAX_ARGUMENT_BYTES
 from toolgate.model.json_text import find_deep_clash
+from toolgate.redaction.arguments import MAX_ENTRIES
 from toolgate.redaction.shapes import MASK
 
 VALUES = st.recursive(

@@ -7,6 +7,8 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from toolgate.model.json_text import NO_ARGUMENTS
+
 Outcome = Literal["ok", "tool_error", "error", "denied", "cancelled", "unknown"]
 """`unknown`: the call was begun, and the process ended before it did."""
 ApprovalStep = Literal["asked", "approved", "denied", "expired", "used"]
@@ -15,9 +17,6 @@ ApprovalStep = Literal["asked", "approved", "denied", "expired", "used"]
 MAX_NUMBER: Final = 2**53
 Number = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 """What a log that came from elsewhere may say: checked where it is read."""
-
-NO_ARGUMENTS: Final = msgspec.Raw()
-"""Arguments that are not written down. Always this one: it is left out by being it."""
 
 
 class CallStarted(msgspec.Struct, frozen=True, gc=False, tag="start", tag_field="type", omit_defaults=True):

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from toolgate.audit.events import NO_ARGUMENTS, DefinitionChanged, Outcome
+from toolgate.audit.events import DefinitionChanged, Outcome
 from toolgate.audit.log.writer import AuditLog
 from toolgate.catalog.search.find_tools import (
     DESCRIBE_TOOL,
@@ -46,7 +46,6 @@ from toolgate.gateway.call.targets import (
 )
 from toolgate.gateway.cluster.drift import DriftDetector, DriftedTool
 from toolgate.gateway.cluster.servers import Servers
-from toolgate.gateway.redacting import Redaction, redaction_of
 from toolgate.gateway.scope.caller import Caller, Trace
 from toolgate.gateway.scope.routes import FIND_ROUTES, Route
 from toolgate.gateway.scope.scope_audit import ScopeAudit
@@ -56,7 +55,7 @@ from toolgate.gateway.search.index import HybridIndex
 from toolgate.gateway.search.tool_search import SEARCH_HINT, ToolSearch, describe_tool, failed_find_result
 from toolgate.gateway.subscriptions.listeners import Subscriptions
 from toolgate.gateway.subscriptions.resources import ResourceSubscriptions
-from toolgate.model.json_text import Members
+from toolgate.model.json_text import NO_ARGUMENTS, Members
 from toolgate.model.names import ToolRef
 from toolgate.model.principals import Principal
 from toolgate.model.quotas import HolderQuotas
@@ -68,6 +67,7 @@ from toolgate.policy.layers import TaskPolicy, parse_task_policy
 from toolgate.policy.resolve import read_integrations
 from toolgate.policy.rules import RegistryTotals, count_registered
 from toolgate.policy.scope import NO_LIMITS, Decision, Scope, ScopeLimits
+from toolgate.redaction.arguments import Redaction, compile_redaction
 from toolgate.registry.replication.state import RegistryState, find_changed_principals
 from toolgate.telemetry import Metrics
 from toolgate.telemetry.spans import Tracer
@@ -456,7 +456,7 @@ class Gateway:
     @property
     def _own_redaction(self) -> Redaction:
         """The rules for what the gateway's own tools are called with: those of the installation."""
-        return redaction_of(self.snapshot.redaction, RedactionRules())
+        return compile_redaction(self.snapshot.redaction, RedactionRules())
 
     async def _run_find_tool(
         self, view: View, tool: str, params: Params, trace: Trace, telling: MakeResult, /
@@ -477,7 +477,9 @@ class Gateway:
         finally:
             took_s, arguments = time.perf_counter() - began, params.get("arguments", NO_ARGUMENTS)
             # What was not understood may be arguments of a tool, which its server's rules would hide.
-            shown = NO_ARGUMENTS if outcome == "tool_error" else self._own_redaction.shown(arguments)
+            shown = (
+                NO_ARGUMENTS if outcome == "tool_error" else self._own_redaction.redact_for_audit(arguments)
+            )
             ending = CallEnd(
                 outcome, code, took_s, len(arguments), size, arguments=shown, result_tokens=tokens
             )

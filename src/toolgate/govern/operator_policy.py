@@ -5,10 +5,9 @@ from typing import Final
 
 from toolgate.errors import InvalidRecord, PlanRequired
 from toolgate.model.chat import ChatUpstream
-from toolgate.model.names import REFERENCE
+from toolgate.model.names import REFERENCE, matches_glob
 from toolgate.model.revisions import Kind
 from toolgate.model.servers import ServerRecord, StdioLaunch
-from toolgate.policy.patterns import matches_glob
 from toolgate.registry.records.codec import Record
 from toolgate.upstream.http.egress import Egress, EgressRefused, parse_target
 

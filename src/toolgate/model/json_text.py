@@ -21,6 +21,8 @@ import msgspec
 Members = dict[str, msgspec.Raw]
 """The members of an object by their names."""
 NULL: Final = msgspec.Raw(b"null")
+NO_ARGUMENTS: Final = msgspec.Raw()
+"""Arguments that are not recorded. msgspec omits a default by identity: always use this object."""
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What reading JSON raises. What is only carried is looked at late, part by part, or never."""
 

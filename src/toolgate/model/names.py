@@ -1,11 +1,12 @@
-"""Server, task and tool names. A name that passed its `parse_…` is never checked again.
+"""Names of servers, tasks and tools, references to secrets, and globs over names.
 
-A tool is the pair (server_id, name). The two are joined only at the doors, never inside the program.
-
-How a record refers to what it never holds: variables and secrets of the node, resolved at connect time.
+A name that passed its `parse_…` is never checked again. A tool is the pair (server_id, name); the two are
+joined only at the endpoints, never inside the program.
 """
 
 import re
+from collections.abc import Callable, Iterable
+from operator import methodcaller
 from typing import Final, NamedTuple
 
 from toolgate.errors import InvalidRecord
@@ -117,3 +118,43 @@ No reference begins within a default: a text full of those that nobody closes is
 """
 SECRET_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 """What `auth_ref` may be: also the name of a file in the node's secrets directory, so no path."""
+
+
+class Glob:
+    """A pattern for a whole text: `*` matches any run of characters, `?` exactly one, any other itself.
+
+    Patterns come from callers, too, so matching never backtracks over a star: each piece between two stars
+    is searched from left to right, once.
+    """
+
+    __slots__ = ("matches",)
+
+    matches: Callable[[str], bool]
+
+    def __init__(self, text: str) -> None:
+        head, *rest = text.split("*")
+        # One star at an end is what most patterns are, and one may be held against a hundred thousand names.
+        if len(rest) == 1 and not head and "?" not in text:
+            self.matches = methodcaller("endswith", rest[0])
+        elif rest == [""] and "?" not in text:
+            self.matches = methodcaller("startswith", head)
+        else:
+            middle = "".join(f"(?>.*?{_piece(piece)})" for piece in rest[:-1] if piece)
+            tail = f".*{_piece(rest[-1])}" if rest else ""
+            fullmatch = re.compile(_piece(head) + middle + tail, re.DOTALL).fullmatch
+            self.matches = lambda subject: fullmatch(subject) is not None
+
+
+def _piece(text: str) -> str:
+    return re.escape(text).replace(r"\?", ".")
+
+
+def compile_globs(patterns: Iterable[str]) -> Callable[[str], bool]:
+    """A test of whether one of `patterns` matches a text."""
+    globs = [Glob(pattern) for pattern in patterns]
+    return lambda text: any(glob.matches(text) for glob in globs)
+
+
+def matches_glob(pattern: str, text: str) -> bool:
+    """Whether `pattern` matches the whole of `text`."""
+    return Glob(pattern).matches(text)

@@ -19,15 +19,14 @@ pieces are searched from left to right, each once. The subject is only ever comp
 a `*` in a tool's name is a character like any other.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from operator import methodcaller
 from typing import Final, NamedTuple
 
 from toolgate.errors import InvalidRecord
 from toolgate.model.effects import HINTS, Effects
-from toolgate.model.names import RESOURCE, ToolRef, kind_of
+from toolgate.model.names import RESOURCE, Glob, ToolRef, kind_of
 
 MAX_PATTERN: Final = 128
 MAX_KIND_PATTERN: Final = 1_024
@@ -104,80 +103,12 @@ def check_patterns(patterns: Collection[str]) -> None:
         )
 
 
-class _Piece:
-    """A part of a pattern between two stars: characters, some of which may be `?`."""
-
-    __slots__ = ("_gaps", "_last", "_masks", "length", "text")
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.length = len(text)
-        self._gaps = sum(1 << at for at, char in enumerate(text) if char == "?")
-        self._last = 1 << self.length >> 1
-        self._masks: dict[str, int] = {}
-        if self._gaps:
-            for at, char in enumerate(text):
-                self._masks[char] = self._masks.get(char, self._gaps) | 1 << at
-
-    def matches_at(self, subject: str, at: int) -> bool:
-        """Whether `subject` holds the piece at `at`. The caller made sure that it is long enough."""
-        if not self._gaps:
-            return subject.startswith(self.text, at)
-        return all(mine in {"?", subject[at + i]} for i, mine in enumerate(self.text))
-
-    def find(self, subject: str, start: int, end: int) -> int:
-        """The first place of the piece in `subject[start:end]`, or -1."""
-        if not self._gaps:
-            return subject.find(self.text, start, end)
-        # Shift-And: bit i of `state` says that the characters up to here end with the piece's first i+1,
-        # so one step a character serves all starting places at once.
-        mask_of, gaps, last, state = self._masks.get, self._gaps, self._last, 0
-        for at, char in enumerate(subject[start:end], start + 1):
-            state = (state << 1 | 1) & mask_of(char, gaps)
-            if state & last:
-                return at - self.length
-        return -1
-
-
-class _Glob:
-    """One text with wildcards, cut at its stars."""
-
-    __slots__ = ("_head", "_middle", "_tail", "matches")
-
-    def __init__(self, text: str) -> None:
-        head, *rest = text.split("*")
-        self._head = _Piece(head)
-        self._tail = _Piece(rest[-1]) if rest else None
-        self._middle = tuple(_Piece(piece) for piece in rest[:-1] if piece)
-        # One star at an end is what most patterns are, and one may be held against a hundred thousand names.
-        is_plain = len(rest) == 1 and "?" not in text
-        self.matches: Callable[[str], bool] = self._matches
-        if is_plain and not head:
-            self.matches = methodcaller("endswith", rest[0])
-        elif is_plain and not rest[0]:
-            self.matches = methodcaller("startswith", head)
-
-    def _matches(self, subject: str) -> bool:
-        head, tail = self._head, self._tail
-        if tail is None:
-            return len(subject) == head.length and head.matches_at(subject, 0)
-        at, end = head.length, len(subject) - tail.length
-        if end < at or not head.matches_at(subject, 0) or not tail.matches_at(subject, end):
-            return False
-        for piece in self._middle:
-            found = piece.find(subject, at, end)
-            if found < 0:
-                return False
-            at = found + piece.length
-        return True
-
-
 class _WildcardPattern(NamedTuple):
     """One pattern with wildcards. `server` None: it speaks of every server."""
 
     text: str
-    server: _Glob | None
-    name: _Glob
+    server: Glob | None
+    name: Glob
 
     def covers_server(self, server_id: str) -> bool:
         return self.server is None or self.server.matches(server_id)
@@ -187,7 +118,7 @@ class _EffectPattern(NamedTuple):
     """One pattern for an effect. `server` None: it speaks of every server."""
 
     text: str
-    server: _Glob | None
+    server: Glob | None
     effect: str
 
 
@@ -217,7 +148,7 @@ class Patterns:
     _server_effects: Mapping[str, tuple[_EffectPattern, ...]] = field(compare=False, repr=False)
     server_ids: frozenset[str] = field(compare=False, repr=False)
     """The servers named outright, without a wildcard in their id."""
-    _servers: tuple[_Glob, ...] = field(compare=False, repr=False)
+    _servers: tuple[Glob, ...] = field(compare=False, repr=False)
     """The others that are named."""
     has_bare: bool = field(compare=False, repr=False)
     """Whether a pattern here names no server, and so speaks of all of them."""
@@ -240,11 +171,11 @@ class Patterns:
             has_bare |= server is None
             servers |= set() if server is None else {server}
             if name.startswith(EFFECT):
-                glob = _Glob(server) if server is not None and has_wildcard(server) else None
+                glob = Glob(server) if server is not None and has_wildcard(server) else None
                 effect = _EffectPattern(text, glob, name.removeprefix(EFFECT))
                 effects.setdefault(server if server is not None and glob is None else "", []).append(effect)
             elif has_wildcard(text):
-                one = _WildcardPattern(text, None if server is None else _Glob(server), _Glob(name))
+                one = _WildcardPattern(text, None if server is None else Glob(server), Glob(name))
                 wild.setdefault(kind_of(text), []).append(one)
             elif server is not None:
                 refs.setdefault(server, set()).add(name)
@@ -259,7 +190,7 @@ class Patterns:
             _effects=tuple(effects.pop("", ())),
             _server_effects={server: tuple(patterns) for server, patterns in effects.items()},
             server_ids=frozenset(server for server in servers if not has_wildcard(server)),
-            _servers=tuple(_Glob(server) for server in servers if has_wildcard(server)),
+            _servers=tuple(Glob(server) for server in servers if has_wildcard(server)),
             has_bare=has_bare,
             are_about_tools=not any(map(kind_of, unique)),
         )
@@ -337,14 +268,3 @@ class Patterns:
             if any(any(map(glob.matches, own)) for glob in globs):
                 return True
         return False
-
-
-def compile_globs(patterns: Iterable[str]) -> Callable[[str], bool]:
-    """What tells whether one of `patterns`, in which `/` is a character like any other, matches a text."""
-    globs = [_Glob(pattern) for pattern in patterns]
-    return lambda text: any(glob.matches(text) for glob in globs)
-
-
-def matches_glob(pattern: str, text: str) -> bool:
-    """Whether `pattern`, in which `/` is a character like any other, matches the whole of `text`."""
-    return _Glob(pattern).matches(text)

@@ -6,9 +6,12 @@ shown costs more. Paths, URLs, package names, versions and digests that say what
 """
 
 import re
+import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
+
+from toolgate.redaction.shapes import mask_spans
 
 MIN_RANDOM: Final = 16
 """Characters. A shorter word can be a name that nobody has heard of."""
@@ -64,14 +67,15 @@ _IDENTIFIES: Final = re.compile(
 )
 
 
-def random_spans(text: str, name: str = "") -> Iterator[tuple[int, int]]:
-    """Where random words stand in `text`, which `name`, a flag or variable, is set to."""
-    for found in _WORD.finditer(text):
+def random_spans(
+    text: str, name: str = "", begin: int = 0, end: int = sys.maxsize
+) -> Iterator[tuple[int, int]]:
+    """The places of random words in `text[begin:end]`. `name`: the flag or variable that is set to it."""
+    for found in _WORD.finditer(text, begin, end):
         word = found[0]
         if len(word) >= MIN_RANDOM and looks_random(word):
-            before = _NAME_BEFORE.search(text, max(0, found.start() - 80), found.start())
-            said = before[1] if before else name
-            if not (_is_identifier(word) and _IDENTIFIES.fullmatch(said)):
+            before = _NAME_BEFORE.search(text, max(begin, found.start() - 80), found.start())
+            if not (_is_identifier(word) and _IDENTIFIES.fullmatch(before[1] if before else name)):
                 yield found.span()
 
 
@@ -90,19 +94,11 @@ def looks_random(word: str) -> bool:
 
 def find_suspects(text: str) -> Iterator[str]:
     """Words that may be secrets, and that `random_spans` does not find: short ones, and parts of URLs."""
-    shown = "".join(_remove_spans(text, random_spans(text)))
+    shown = mask_spans(text, random_spans(text), lambda _: "")
     for found in _WORD.finditer(shown):
         for part in found[0].split("/"):
             if looks_random(part) or _is_suspicious(part):
                 yield part
-
-
-def _remove_spans(text: str, spans: Iterator[tuple[int, int]]) -> Iterator[str]:
-    upto = 0
-    for start, end in spans:
-        yield text[upto:start]
-        upto = end
-    yield text[upto:]
 
 
 def _is_identifier(word: str) -> bool:

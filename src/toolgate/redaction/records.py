@@ -1,53 +1,35 @@
-"""What a record may show: everything but secrets. Every answer and log line that shows one passes here first;
-nothing here ever resolves a reference.
+"""Registry records as they may be shown, with every secret masked; and masks that come back in a change.
+
+Every response and log line that shows a record passes `redact_record` first. Nothing here resolves a
+reference. A client that reads a record, changes a field and sends it again loses nothing: `restore_hidden`
+puts the stored values back. A mask without a stored value is rejected. So is one in a place that hides
+nothing: there the value would be shown to a caller who may only look.
 """
 
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import unquote
 
+from toolgate.errors import InvalidRecord
 from toolgate.model.names import REFERENCE
 from toolgate.model.revisions import Body, Kind
 from toolgate.redaction.random_words import random_spans
-from toolgate.redaction.secret_names import looks_secret
-from toolgate.redaction.shapes import MASK, hides_word, redact_commands, redact_shapes, redact_statements
+from toolgate.redaction.shapes import MASK, hides_word, looks_secret, mask_spans
+from toolgate.redaction.text import mask_value, redact_text
 
 MAX_COMMAND: Final = 1_024
-"""Characters of a command line that is shown as one text."""
-
-# These are searched for in the texts of strangers: none may begin at every character of a word and read on to
-# its end.
-_SCHEME_AND_REFERENCE = re.compile(rf"(?:(?i:Bearer|Basic|Token) )?{REFERENCE.pattern}")
-_BEARER = re.compile(r"\b(Bearer|Basic)\s+[\w.~+/=-]{8,}", re.IGNORECASE)
-# What is no port behind the first colon may be a password with characters that should have been encoded.
-_URL_USERINFO = re.compile(
-    r"""(?<![\w+.-])([\w+.-]*://)(?:[^/?#\s@]*+|[^/?#\s@:]*+:(?!\d{1,5}[/?#])[^\s@"'<>]{1,64}+)@"""
-)
-# A name, and what parts it from its value: `name=value` in a URL, `name = 'value'` in a connection string,
-# `"name": "value"` in JSON. What follows is not read along, for it may be `url=https://host/?token=…`.
-_SEPARATOR = r"""\]?\s{0,2}=\s{0,2}["']?|\\{0,3}["']\s{0,8}:\s{0,8}\\{0,3}["']?"""
-_PAIR = re.compile(rf"(?<![\w.-])(--?)?([A-Za-z_][\w.-]*)(?:{_SEPARATOR})")
-# Also `Name: value` of a header, `--name value` of a command, `NAME 'value'` of a statement.
-_PROSE_PAIR = re.compile(
-    rf"""(?<![\w.-])(--?)?([A-Za-z_][\w.-]*)(?:{_SEPARATOR}|:[ \t]{{0,8}}["']?|\s{{1,4}}(?(1)["']?|["']))"""
-)
-_QUOTED: Final = {
-    '"': re.compile(r'(?:[^"\\]|\\.)*', re.DOTALL),
-    "'": re.compile(r"(?:[^'\\]|\\.)*", re.DOTALL),
+"""Characters of a command line that is shown as one text: a few lines of a log."""
+HIDING: Final[Mapping[Kind, Sequence[str]]] = {
+    "server": ("stdio", "http"),
+    "chat_upstream": ("base_url", "headers"),
+    "task": ("workload",),
 }
-_LINE: Final = re.compile(r"""[^\r\n"']*""")
-_WORD: Final = re.compile(r"""\{[^}]*\}?|\[[^\]]*\]?|[^\s&;,"'#]*""")
-_ELEMENT: Final = re.compile(r"<(?:[\w.-]{1,64}:)?([\w.-]{1,64})(?:\s[^<>]{0,256})?>(?=[^<])")
-_ELEMENT_TEXT: Final = re.compile(r"[^<]*")
-_ENCODED_WORD: Final = re.compile(r"[^\s\"'<>]+")
-_MAX_ENCODED: Final = 3
-"""So often one text may have been percent-encoded."""
-_ASSIGNMENT = re.compile(r"(-{0,2}[A-Za-z_][\w.-]*)(=|:\s*)(.*)", re.DOTALL)
-_BLANK: Final = re.compile(r"\s")
-_FLAG = re.compile(r"--?[A-Za-z][\w-]*")
+"""The members in which values are hidden. Elsewhere `***` is itself: a pattern, a title."""
+
+_ASSIGNMENT: Final = re.compile(r"(-{0,2}[A-Za-z_][\w.-]*)(=|:\s*)(.*)", re.DOTALL)
+_FLAG: Final = re.compile(r"--?[A-Za-z][\w-]*")
 
 
 def redact_record(kind: Kind, body: Body) -> dict[str, Any]:
@@ -120,28 +102,24 @@ def _redact_endpoint(endpoint: Body, *, url_field: str) -> dict[str, Any]:
 
 def _redact_named(values: Mapping[str, Any]) -> dict[str, str]:
     return {
-        name: _mask(str(value)) if looks_secret(name) else _redact_random(redact_text(str(value)), name)
+        name: mask_value(str(value)) if looks_secret(name) else _redact_random(redact_text(str(value)), name)
         for name, value in values.items()
     }
 
 
 def _redact_random(text: str, name: str = "") -> str:
-    """`text` without words that chance has made. References stay, but not such a word as their default."""
-    shown, upto = [], 0
+    """`text` without random words. References stay, but not such a word as their default."""
+    return mask_spans(text, _find_random(text, name))
+
+
+def _find_random(text: str, name: str) -> Iterator[tuple[int, int]]:
+    begin = 0
     for found in REFERENCE.finditer(text):
-        begin, end = found.span(2) if found[2] else (found.end(), found.end())
-        shown += [_mask_random(text[upto : found.start()], name), text[found.start() : begin]]
-        shown += [_mask_random(text[begin:end], name), text[end : found.end()]]
-        upto = found.end()
-    return "".join([*shown, _mask_random(text[upto:], name)])
-
-
-def _mask_random(text: str, name: str) -> str:
-    shown, upto = [], 0
-    for start, end in random_spans(text, name):
-        shown += [text[upto:start], MASK]
-        upto = end
-    return "".join([*shown, text[upto:]])
+        yield from random_spans(text, name, begin, found.start())
+        if found[2]:
+            yield from random_spans(text, name, *found.span(2))
+        begin = found.end()
+    yield from random_spans(text, name, begin)
 
 
 def _redact_args(command: str, args: list[str]) -> list[str]:
@@ -150,7 +128,7 @@ def _redact_args(command: str, args: list[str]) -> list[str]:
     flag = ""
     for at, arg in enumerate(args):
         is_hidden = looks_secret(flag) or hides_word(command, args, at)
-        shown.append(_mask(arg) if is_hidden else _redact_random(_redact_arg(arg), flag))
+        shown.append(mask_value(arg) if is_hidden else _redact_random(_redact_arg(arg), flag))
         flag = arg if _FLAG.fullmatch(arg) else ""
     return shown
 
@@ -159,72 +137,92 @@ def _redact_arg(arg: str) -> str:
     if assignment := _ASSIGNMENT.fullmatch(arg):
         name, sign, value = assignment.groups()
         if looks_secret(name):
-            return f"{name}{sign}{_mask(value)}"
+            return f"{name}{sign}{mask_value(value)}"
         if (inner := _ASSIGNMENT.fullmatch(value)) and looks_secret(inner[1]):
-            return f"{name}{sign}{inner[1]}{inner[2]}{_mask(inner[3])}"
+            return f"{name}{sign}{inner[1]}{inner[2]}{mask_value(inner[3])}"
     return redact_text(arg)
 
 
-def redact_text(text: str, *, hides: Callable[[str], bool] = looks_secret, is_said: bool = False) -> str:
-    """`text` without the secrets one can tell by their name, their shape, or their place in a URL.
+def restore_hidden(kind: Kind, sent: Body, *, shown: Body, stored: Body) -> dict[str, Any]:
+    """A body with every hidden value replaced by what is stored. `shown` is how that was shown."""
+    hiding = HIDING[kind]
+    restored = {
+        name: _restore(value, shown.get(name), stored.get(name), name) if name in hiding else value
+        for name, value in sent.items()
+    }
+    shown_again = redact_record(kind, restored)
+    for name in hiding:
+        _check_hidden(sent.get(name), shown_again.get(name), name)
+    return restored
 
-    `is_said`: also where it may be told in words, like `Token: …`, which in a message is mostly none.
+
+def _check_hidden(sent: Any, shown: Any, where: str) -> None:
+    """Raises InvalidRecord where a mask was sent, and the value it stands for would be shown there."""
+    if isinstance(sent, Mapping):
+        for name, value in sent.items():
+            _check_hidden(value, _mapping(shown).get(name), f"{where}.{name}")
+    elif isinstance(sent, list):
+        for index, (value, look) in enumerate(zip(sent, _sequence(shown), strict=False)):
+            _check_hidden(value, look, f"{where}[{index}]")
+    elif isinstance(sent, str) and MASK in sent and sent != shown:
+        raise _refused(where)
+
+
+def _restore(sent: Any, shown: Any, stored: Any, where: str) -> Any:
+    if isinstance(sent, dict):
+        known, real = _mapping(shown), _mapping(stored)
+        return {
+            name: _restore(value, known.get(name), real.get(name), f"{where}.{name}")
+            for name, value in sent.items()
+        }
+    if isinstance(sent, list):
+        return _restore_list(sent, _sequence(shown), _sequence(stored), where)
+    if sent == shown:
+        return stored
+    if isinstance(sent, str) and MASK in sent:
+        raise _refused(where)
+    return sent
+
+
+def _restore_list(
+    sent: Sequence[Any], shown: Sequence[Any], stored: Sequence[Any], where: str
+) -> Sequence[Any]:
+    """Where elements moved, a hidden one is found again by what stands before it, or by its look alone.
+
+    Two secrets must never change places: what more than one value could be meant by is refused.
     """
-    return _redact(text, hides, is_said=is_said, encoded=_MAX_ENCODED)
+    if sent == shown:
+        return stored
+    if not all(isinstance(value, str) for value in sent):
+        return sent  # no list of a record: whoever checks it will say so
+    by_place, by_look = defaultdict(set), defaultdict(set)
+    for before, look, real in zip(("", *shown), shown, stored, strict=False):
+        by_place[before, look].add(real)
+        by_look[look].add(real)
+    restored = list(sent)
+    for index, (before, value) in enumerate(zip(("", *sent), sent, strict=False)):
+        if MASK in value:
+            meant = by_place.get((before, value)) or by_look[value]
+            if len(meant) != 1:
+                raise _refused(f"{where}[{index}]")
+            (restored[index],) = meant
+    return restored
 
 
-def _redact(text: str, hides: Callable[[str], bool], *, is_said: bool, encoded: int) -> str:
-    text = _URL_USERINFO.sub(rf"\1{MASK}@", text)
-    text = _BEARER.sub(rf"\1 {MASK}", text)
-    text = _redact_pairs(text, _PROSE_PAIR if is_said else _PAIR, hides)
-    if is_said:
-        text = redact_statements(_redact_elements(text, hides))
-    text = redact_shapes(redact_commands(text))
-    if encoded and "%" in text:
-        decode = partial(_redact_encoded, hides=hides, is_said=is_said, encoded=encoded - 1)
-        text = _ENCODED_WORD.sub(decode, text)
-    return text
+def _refused(where: str) -> InvalidRecord:
+    shown = ascii(where[:80])[1:-1]
+    is_of_guest = where.startswith("workload")  # which gets no secret of the node
+    return InvalidRecord(
+        f"`{shown}`: `{MASK}` stands for a hidden value, and none is stored for it",
+        hint="send the value itself"
+        if is_of_guest
+        else "send the value itself, or better a reference to it: `${ENV:NAME}`",
+    )
 
 
-def _redact_encoded(word: re.Match[str], *, hides: Callable[[str], bool], is_said: bool, encoded: int) -> str:
-    """A word as it came, unless something in it shows when it is decoded: then decoded, and without that."""
-    if "%" not in word[0]:
-        return word[0]
-    plain = _BLANK.sub("+", unquote(word[0], errors="replace"))
-    shown = _redact(plain, hides, is_said=is_said, encoded=encoded) if plain != word[0] else plain
-    return word[0] if shown == plain else shown
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
-def _redact_elements(text: str, hides: Callable[[str], bool]) -> str:
-    """Without what stands in an XML element by the name of a secret."""
-    shown, upto = [], 0
-    for found in _ELEMENT.finditer(text):
-        if hides(found[1]):
-            shown += [text[upto : found.end()], MASK]
-            value = _ELEMENT_TEXT.match(text, found.end())
-            upto = found.end() if value is None else value.end()
-    return "".join([*shown, text[upto:]])
-
-
-def _redact_pairs(text: str, pair: re.Pattern[str], hides: Callable[[str], bool]) -> str:
-    shown, upto = [], 0
-    for found in pair.finditer(text):
-        if found.start() >= upto and hides(found[2]):
-            value = _value_after(text, found)
-            shown += [text[upto : found.end()], _mask(value)]
-            upto = found.end() + len(value)
-    return "".join([*shown, text[upto:]])
-
-
-def _value_after(text: str, name: re.Match[str]) -> str:
-    sign = text[name.end(2) : name.end()]
-    value = _QUOTED.get(sign[-1], _LINE if sign[0] == ":" else _WORD)
-    found = value.match(text, name.end())
-    return "" if found is None else found[0]
-
-
-def _mask(value: str) -> str:
-    """A secret's place holder. A reference is shown, but not the default in it, which may be the secret."""
-    if not value or not _SCHEME_AND_REFERENCE.fullmatch(value):
-        return value and MASK
-    return REFERENCE.sub(lambda match: f"${{ENV:{match[1]}:-{MASK}}}" if match[2] else match[0], value)
+def _sequence(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else ()

@@ -1,53 +1,125 @@
-"""What secrets look like in a text: as their makers made them, on command lines, and as people tell them.
+r"""What secrets look like in a text, as data, and the search for the slightest sign of one.
 
-These are searched for in the texts of strangers: none may begin at every character of a word and read on to
-its end. What finds the slightest sign of them (`gateway/redacting`) has to know of each.
+Each shape has a *sign*: an expression that matches in every text that the shape matches, in lower case.
+`compile_prefilter` joins the signs into one search, and most arguments are audited for the price of that
+search. A shape without its sign would let secrets pass: add both, and a sample to the tests.
+
+Shapes are searched for in the texts of strangers. None may begin at every character of a word and read on to
+its end.
 """
 
 import re
-from collections.abc import Sequence
-from typing import Final
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
 
 MASK: Final = "***"
+"""Replaces a secret."""
 
-# Tokens whose makers gave them a shape, so that they are known wherever they stand.
-_TOKEN: Final = re.compile(
-    r"\b(?:sk-[\w-]{16,}|[rs]k_(?:live|test)_\w{16,}|gsk_\w{20,}|whsec_[\w+/=]{16,}"
-    r"|gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|xox[abeprs]-[\w-]{10,}|xapp-[\w-]{10,}"
-    r"|xai-[\w-]{20,}|A(?:KIA|SIA)[0-9A-Z]{16}|AIza[\w-]{30,}|ya29\.[\w-]{20,}|GOCSPX-[\w-]{20,}"
-    r"|npm_\w{30,}|pypi-[\w-]{30,}|hf_\w{20,}|dop_v1_\w{30,}|SG\.[\w-]{16,64}\.[\w-]{16,}"
-    r"|shp(?:at|ca|pa|ss)_\w{20,}|hv[brs]\.[\w-]{20,}|lin_api_\w{20,}|nvapi-[\w-]{20,}|pplx-\w{20,}"
-    r"|figd_[\w-]{20,}|dapi[0-9a-f]{32}|secret_\w{32,}|AGE-SECRET-KEY-1\w{20,}|\d{8,10}:AA[\w-]{32,}"
-    r"|eyJ[\w-]{8,1024}+\.(?:eyJ[\w-]{8,}|[\w-]{0,1024}+\.[\w-]{8,})[\w.-]*"
-    r"|LS0tLS1CRUdJTi[\w+/=]{8,})"
-)
-_HOOK: Final = re.compile(
-    r"\b(hooks\.slack\.com/\w{1,16}/|discord(?:app)?\.com/api/webhooks/\d{1,24}/)[\w/-]+"
-)
-_PRIVATE_KEY: Final = re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:(?!-----END)[\s\S])*")
 
-# A program, and the flags of it before a secret.
+class Shape(NamedTuple):
+    """A shape of secrets, and its sign. The sign begins with a literal character, best a rare letter."""
+
+    pattern: str
+    sign: str
+
+
+# Tokens whose makers gave them a shape, so that they are known wherever they are.
+_TOKENS: Final = (
+    Shape(r"sk-[\w-]{16,}", "k-"),
+    Shape(r"[rs]k_(?:live|test)_\w{16,}", "k_(?:live|test)_"),
+    Shape(r"gsk_\w{20,}", "k_(?<=gsk_)"),
+    Shape(r"whsec_[\w+/=]{16,}", "hsec_"),
+    Shape(r"gh[pousr]_\w{20,}", "h[pousr]_"),
+    Shape(r"github_pat_\w{20,}", "hub_"),
+    Shape(r"glpat-[\w-]{16,}", r"pat[^\w.]"),
+    Shape(r"xox[abeprs]-[\w-]{10,}", "xox"),
+    Shape(r"xapp-[\w-]{10,}", "xapp-"),
+    Shape(r"xai-[\w-]{20,}", "xai-"),
+    Shape(r"AKIA[0-9A-Z]{16}", "kia"),
+    Shape(r"ASIA[0-9A-Z]{16}", "sia[0-9a-z]{16}"),
+    Shape(r"AIza[\w-]{30,}", "z(?<=aiz)"),
+    Shape(r"ya29\.[\w-]{20,}", r"ya29\."),
+    Shape(r"GOCSPX-[\w-]{20,}", "cspx-"),
+    Shape(r"npm_\w{30,}", "pm_(?<=npm_)"),
+    Shape(r"pypi-[\w-]{30,}", "pypi-"),
+    Shape(r"hf_\w{20,}", "hf_"),
+    Shape(r"dop_v1_\w{30,}", "dop_v1_"),
+    Shape(r"SG\.[\w-]{16,64}\.[\w-]{16,}", r"sg\.[\w-]{16}"),
+    Shape(r"shp(?:at|ca|pa|ss)_\w{20,}", "hp(?:at|ca|pa|ss)_"),
+    Shape(r"hv[brs]\.[\w-]{20,}", r"hv[brs]\."),
+    Shape(r"lin_api_\w{20,}", "pi_(?<=api_)"),
+    Shape(r"nvapi-[\w-]{20,}", "pi-(?<=api-)"),
+    Shape(r"pplx-\w{20,}", "pplx-"),
+    Shape(r"figd_[\w-]{20,}", "d_(?<=figd_)"),
+    Shape(r"dapi[0-9a-f]{32}", "dapi[0-9a-f]{32}"),
+    Shape(r"secret_\w{32,}", "cret"),
+    Shape(r"AGE-SECRET-KEY-1\w{20,}", "cret"),
+    Shape(r"\d{8,10}:AA[\w-]{32,}", r":aa[\w-]{32}"),
+    Shape(r"eyJ[\w-]{8,1024}+\.(?:eyJ[\w-]{8,}|[\w-]{0,1024}+\.[\w-]{8,})[\w.-]*", "j(?<=eyj)"),
+    # A private key in Base64.
+    Shape(r"LS0tLS1CRUdJTi[\w+/=]{8,}", "crudjti"),
+)
+# Before a token in an address.
+_WEBHOOKS: Final = (
+    Shape(r"hooks\.slack\.com/\w{1,16}/", r"hooks\.s"),
+    Shape(r"discord(?:app)?\.com/api/webhooks/\d{1,24}/", "webhooks"),
+)
+_PRIVATE_KEY: Final = Shape(
+    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:(?!-----END)[\s\S])*", "key"
+)
+
+# Names of variables, headers, flags, parameters and members. Wide on purpose: a harmless value that is masked
+# costs a look into the file, a secret that is shown costs more.
+_NAMES: Final = (
+    Shape("(?:api|access|account|encryption|master|private|signing|ssh)[-_]?key|key[-_]?data", "key"),
+    Shape("token", "ken"),
+    Shape("secret", "cret"),
+    Shape("passw", "ssw"),
+    Shape("passphrase", "hrase"),
+    Shape("passcode", "passcode"),
+    Shape("pwd", "wd"),
+    Shape("auth(?!or(?!i[sz]))", "uth(?<=auth)(?!or(?!i[sz]))"),
+    Shape("cookie", "kie"),
+    Shape("credential", "cred"),
+    Shape("bearer", "bearer"),
+    Shape("session", "session"),
+    Shape("signature", "signature"),
+)
+# Of names that end so.
+_LAST_WORDS: Final = (
+    Shape("key", "key"),
+    Shape("pat", r"pat[^\w.]"),
+    Shape("sig", r"sig[^\w.-]"),
+    Shape("dsn", r"dsn[^\w.-]"),
+    Shape("pass", r"pass[^\w.-]"),
+    Shape("pw", r"pw[^\w.-]"),
+    Shape("otp", r"p[^\w.-](?<=otp.)"),
+    Shape("cv[cv]", r"cv[cv][^\w.-]"),
+    Shape("jwt", r"jwt[^\w.-]"),
+)
+
+# Programs, and the flags of them before a secret.
 _VALUE: Final = r"""(?:"(?:[^"\\]|\\.)*"?|'[^']*'?|[^\s"';|&]+)"""
-_FLAGS: Final = tuple(
-    (re.compile(rf"(?<![\w-])(?:{program})(?=\s)[^\r\n]*"), re.compile(flags))
-    for program, flags in (
-        (r"mysql\w*|mariadb[\w-]*|7z\w?|(?:un)?rar", rf"(\s-p){_VALUE}"),
-        (
-            r"sshpass|mongo\w*|(?:az|buildah|cf|docker|nerdctl|oc|oras|podman|skopeo)(?:\s[\w-]+)?\slogin",
-            rf"(\s-p\s{{0,4}}){_VALUE}",
-        ),
-        (r"(?:un)?zip", rf"(\s-P\s{{0,4}}){_VALUE}"),
-        (r"redis-cli", rf"(\s-a\s{{0,4}}){_VALUE}"),
-        (r"ldap\w+", rf"(\s-w\s{{0,4}}){_VALUE}"),
-        (r"curl", r"""(\s(?:-[a-zA-Z]{0,8}[uU]|--(?:proxy-)?user)[\s=]{0,4}["']?[^\s:"']*:)[^\s"']+"""),
-    )
+_COMMANDS: Final = (
+    (r"mysql\w*|mariadb[\w-]*|7z\w?|(?:un)?rar", rf"(\s-p){_VALUE}"),
+    (
+        r"sshpass|mongo\w*|(?:az|buildah|cf|docker|nerdctl|oc|oras|podman|skopeo)(?:\s[\w-]+)?\slogin",
+        rf"(\s-p\s{{0,4}}){_VALUE}",
+    ),
+    (r"(?:un)?zip", rf"(\s-P\s{{0,4}}){_VALUE}"),
+    (r"redis-cli", rf"(\s-a\s{{0,4}}){_VALUE}"),
+    (r"ldap\w+", rf"(\s-w\s{{0,4}}){_VALUE}"),
+    (r"curl", r"""(\s(?:-[a-zA-Z]{0,8}[uU]|--(?:proxy-)?user)[\s=]{0,4}["']?[^\s:"']*:)[^\s"']+"""),
 )
-_MAX_WORD: Final = 128
-"""A program, its flag and the beginning of a secret are shorter."""
-_SPACE: Final = re.compile(r"\s")
-_FLAG: Final = re.compile(r"\s-")
+_COMMAND_SIGNS: Final = (
+    r"-p(?:(?<=[\s\"']-p)|(?<=\\[fnrt]-p))",
+    "cli(?<=redis-cli)",
+    "dap(?<=ldap)",
+    r"curl[\s\"\\]",
+)
 
-# What people say of it, or statements; then what may be the secret.
+# What people say of a secret, and SQL; then what may be the secret.
 _STATEMENT: Final = re.compile(
     r"\b(?=[psato])(?:pass(?:word|wort|phrase|code)|pwd|pw|secret|token|pin|otp"
     r"|(?:api|access|private|signing)[ _-]?key)"
@@ -57,17 +129,78 @@ _STATEMENT: Final = re.compile(
 _STATEMENT_VALUE: Final = re.compile(r"""(?P<quote>["'`“„])(?:(?!["'`“”])[^\r\n])*|\S{4,}""")
 _TRAILING: Final = ".,;:!?)]}>\"'`"
 _MIN_SECRET: Final = 4
-_SQL_STATEMENT: Final = re.compile(
+_SQL: Final = re.compile(
     r"""\b(?=[il])(identified\s{1,4}(?:with\s{1,4}\w{1,64}\s{1,4})?(?:by|as)\s{1,4}["']|login\s\S{1,64}\spassword\s)"""
     r"""[^\s"']+""",
     re.IGNORECASE,
 )
+_STATEMENT_SIGNS: Final = (r"pin[\s\\]", "fied(?<=identified)")
+
+# What is no port behind the first colon may be a password with characters that should have been encoded.
+URL_USERINFO: Final = Shape(
+    r"""(?<![\w+.-])([\w+.-]*://)(?:[^/?#\s@]*+|[^/?#\s@:]*+:(?!\d{1,5}[/?#])[^\s@"'<>]{1,64}+)@""",
+    r":[/\\][/\\]+(?:[^/?#@ ]*+@|[^/?#@: ]*+:[^@ \"]{1,130}+@)",
+)
+BEARER: Final = Shape(r"(?i:\b(Bearer|Basic)\s+[\w.~+/=-]{8,})", "b(?:earer|asic)")
+_PERCENT_SIGN: Final = "%[0-9a-f]{2}"  # shows only once it is decoded
+_ESCAPE_SIGN: Final = r"\\u"  # JSON may spell any letter so
+
+_SIGNS: Final = (
+    *(one.sign for one in (*_TOKENS, *_WEBHOOKS, _PRIVATE_KEY, *_NAMES, *_LAST_WORDS, URL_USERINFO, BEARER)),
+    *(*_COMMAND_SIGNS, *_STATEMENT_SIGNS, _PERCENT_SIGN, _ESCAPE_SIGN),
+)
+
+
+def _any_of(shapes: Iterable[Shape]) -> str:
+    return f"(?:{'|'.join(shape.pattern for shape in shapes)})"
+
+
+_TOKEN: Final = re.compile(rf"\b{_any_of(_TOKENS)}")
+_WEBHOOK: Final = re.compile(rf"\b({_any_of(_WEBHOOKS)})[\w/-]+")
+_PRIVATE_KEY_BLOCK: Final = re.compile(_PRIVATE_KEY.pattern)
+_SECRET_NAME: Final = re.compile(rf"{_any_of(_NAMES)}|(?:^|[-_.]){_any_of(_LAST_WORDS)}$", re.IGNORECASE)
+_COMMAND_LINES: Final = tuple(
+    (re.compile(rf"(?<![\w-])(?:{program})(?=\s)[^\r\n]*"), re.compile(flags)) for program, flags in _COMMANDS
+)
+_MAX_WORD: Final = 128
+"""Characters. A program, its flag and the beginning of a secret are shorter."""
+_SPACE: Final = re.compile(r"\s")
+_FLAG: Final = re.compile(r"\s-")
+
+
+def compile_prefilter(words: Iterable[str] = ()) -> Callable[[bytes], object]:
+    """A search for any sign of a secret, or any of `words`, in a text in lower case."""
+    by_first: defaultdict[str, set[str]] = defaultdict(set)
+    for sign in (*_SIGNS, *map(re.escape, words)):
+        # An escaped character is one.
+        head = 2 if sign.startswith("\\") else 1
+        by_first[sign[:head]].add(sign[head:])
+    # Every alternative begins with another character: so the engine skips all that begin none, and tries only
+    # those that share it. That makes the search three times as fast.
+    groups = (f"{first}(?:{'|'.join(sorted(rests))})" for first, rests in by_first.items())
+    return re.compile("|".join(groups).encode()).search
+
+
+def looks_secret(name: str) -> bool:
+    """Whether what goes by this name usually is a secret."""
+    return _SECRET_NAME.search(name) is not None
+
+
+def mask_spans(
+    text: str, spans: Iterable[tuple[int, int]], mask: Callable[[str], str] = lambda _: MASK
+) -> str:
+    """`text` with the `spans`, in order, replaced by what `mask` makes of each."""
+    shown, end = [], 0
+    for begin, after in spans:
+        shown += [text[end:begin], mask(text[begin:after])]
+        end = after
+    return "".join([*shown, text[end:]]) if shown else text
 
 
 def redact_shapes(text: str) -> str:
-    """`text` without what has the shape of a token or a key."""
-    text = _PRIVATE_KEY.sub(MASK, text)
-    text = _HOOK.sub(rf"\1{MASK}", text)
+    """`text` without tokens and keys that have a shape."""
+    text = _PRIVATE_KEY_BLOCK.sub(MASK, text)
+    text = _WEBHOOK.sub(rf"\1{MASK}", text)
     return _TOKEN.sub(MASK, text)
 
 
@@ -75,45 +208,47 @@ def redact_commands(text: str) -> str:
     """`text` without the secrets on the command lines of well-known programs, like `mysql -pSECRET`."""
     if _FLAG.search(text) is None:  # most texts have no command in them
         return text
-    for line, flags in _FLAGS:
+    for line, flags in _COMMAND_LINES:
         text = line.sub(lambda found, flags=flags: flags.sub(rf"\1{MASK}", found[0]), text)  # type: ignore[misc]
     return text
 
 
 def redact_statements(text: str) -> str:
-    """`text` without what is said to be a secret, as in `password is …`, and looks like no word."""
-    text = _SQL_STATEMENT.sub(rf"\1{MASK}", text)
-    shown, upto = [], 0
+    """`text` without values that it calls a secret, as in `password is …`, and that look like no word."""
+    text = _SQL.sub(rf"\1{MASK}", text)
+    return mask_spans(text, _find_stated(text))
+
+
+def _find_stated(text: str) -> Iterable[tuple[int, int]]:
+    end = 0
     for found in _STATEMENT.finditer(text):
         value = _STATEMENT_VALUE.match(text, found.end())
-        if value is None or found.start() < upto:
+        if value is None or found.start() < end:
             continue
-        begin, end = value.span()
         if value["quote"]:
-            begin += 1
+            begin, end = value.start() + 1, value.end()
         else:
-            end = begin + len(value[0].rstrip(_TRAILING))
-            if _is_word(text[begin:end]):
+            begin, after = value.start(), value.start() + len(value[0].rstrip(_TRAILING))
+            if _is_word(text[begin:after]):
                 continue
-        shown += [text[upto:begin], MASK]
-        upto = end
-    return "".join([*shown, text[upto:]])
+            end = after
+        yield begin, end
+
+
+def _is_word(text: str) -> bool:
+    """Whether it is a word of a language, or too short for a secret."""
+    letters = text.replace("-", "").replace("'", "")
+    is_plain = text.islower() or text.isupper() or text.istitle()
+    return len(text) < _MIN_SECRET or (letters.isalpha() and is_plain)
 
 
 def hides_word(program: str, words: Sequence[str], at: int) -> bool:
-    """Whether `words[at]`, of what `program` is started with, is a secret or holds one."""
+    """Whether `words[at]`, an argument of `program`, is a secret or holds one."""
     before = words[at - 1] if at else ""
     if not words[at].startswith("-") and not before.startswith("-"):
         return False
-    # Each word is looked at beside its program: no more of both than is needed, for callers choose how long.
+    # Callers choose how long program and words are, and each word is checked next to both: cut them first.
     name = program.rsplit("/", 1)[-1][:_MAX_WORD] + (" login" if "login" in words[:3] else "")
     word = _SPACE.sub("_", words[at][:_MAX_WORD])
     line = f"{name} {before[:_MAX_WORD]} {word}"
     return not redact_commands(line).endswith(line[-len(word) - 1 :])
-
-
-def _is_word(text: str) -> bool:
-    """Whether it is one of a language, or too short for a secret."""
-    letters = text.replace("-", "").replace("'", "")
-    is_plain = text.islower() or text.isupper() or text.istitle()
-    return len(text) < _MIN_SECRET or (letters.isalpha() and is_plain)

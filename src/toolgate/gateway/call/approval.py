@@ -36,11 +36,11 @@ from toolgate.gateway.call.elicitation import (
     encode_elicitation,
 )
 from toolgate.gateway.call.parked_calls import ParkableCall
-from toolgate.gateway.redacting import BUILT_IN, Members, Redaction, parse_members
 from toolgate.gateway.scope.caller import Caller, Trace
 from toolgate.gateway.scope.routes import Route
 from toolgate.model.approvals import ApprovalRequest
 from toolgate.model.json_text import describe_ambiguity, find_clash
+from toolgate.redaction.arguments import DEFAULT_REDACTION, Members, Redaction, parse_members
 from toolgate.registry.approvals.contract import (
     AGREED,
     DECLINED,
@@ -62,13 +62,15 @@ class ApprovalArguments(NamedTuple):
     """One JSON object, for people."""
 
 
-def parse_approval_arguments(raw: msgspec.Raw | None, redaction: Redaction = BUILT_IN) -> ApprovalArguments:
+def parse_approval_arguments(
+    raw: msgspec.Raw | None, redaction: Redaction = DEFAULT_REDACTION
+) -> ApprovalArguments:
     """Raises InvalidArguments."""
     try:
         members = parse_members(b"{}" if raw is None else bytes(raw), _unambiguous_members)
         canonical = _encode_canonical(members)
         # What can be read may still be nested too deep to be shown.
-        shown = redaction.for_people(members, len(canonical))
+        shown = redaction.redact_for_approver(members, len(canonical))
         return ApprovalArguments(hashlib.sha256(canonical).hexdigest(), shown)
     except (ValueError, RecursionError) as exc:
         raise InvalidArguments(f"`arguments` cannot be read: {exc}") from exc

@@ -8,18 +8,19 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from toolgate.audit.events import NO_ARGUMENTS, CallEnded, CallRecorded, CallStarted, Outcome
+from toolgate.audit.events import CallEnded, CallRecorded, CallStarted, Outcome
 from toolgate.audit.log.lines import encode_call_fields
 from toolgate.audit.log.writer import AuditLog
 from toolgate.errors import PolicyDenied, ServerUnavailable, ToolgateError
-from toolgate.gateway.redacting import BUILT_IN
 from toolgate.gateway.scope.caller import Caller, Trace
 from toolgate.gateway.scope.routes import Route, guess_ref
 from toolgate.gateway.scope.view import View
+from toolgate.model.json_text import NO_ARGUMENTS
 from toolgate.model.names import MAX_AUDITED_NAME, ToolRef
 from toolgate.model.principals import Principal
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.scope import Decision
+from toolgate.redaction.arguments import DEFAULT_REDACTION
 from toolgate.telemetry import Metrics
 
 MAX_REASON: Final = 160
@@ -210,7 +211,7 @@ class AuditTrail:
                 at_ms=at_ms,
                 door=trace.door,
                 principal=view.caller.principal.id,
-                tool=BUILT_IN.name(name, MAX_AUDITED_NAME),
+                tool=DEFAULT_REDACTION.redact_name(name, MAX_AUDITED_NAME),
                 outcome="denied",
                 task_id=view.caller.effective_task_id or "",
                 session=trace.session,
@@ -259,4 +260,4 @@ def _start_record_of(view: View, route: Route, door: str) -> bytes:
 
 def _audited_name(route: Route) -> str:
     """What the audit calls it: a URI may hold a password, and it may be long."""
-    return route.redaction.name(route.name, MAX_AUDITED_NAME)
+    return route.redaction.redact_name(route.name, MAX_AUDITED_NAME)

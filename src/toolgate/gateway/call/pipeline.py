@@ -143,7 +143,7 @@ class CallPipeline:
         if arguments is None and method == "completion/complete":
             arguments = params.get("argument")
         sent = 0 if arguments is None else memoryview(arguments).nbytes
-        start = self._recording.began(view, route, trace, route.redaction.shown(arguments), sent)
+        start = self._recording.began(view, route, trace, route.redaction.redact_for_audit(arguments), sent)
         began = time.perf_counter()
         outcome: Outcome = "error"
         code, size, tokens = "internal", 0, 0
@@ -197,5 +197,5 @@ def _unsent_end(
         outcome, code = _cancellation_outcome(trace)
     arguments = params.get("arguments")
     sent = 0 if arguments is None else memoryview(arguments).nbytes
-    took_s, shown = time.perf_counter() - began, route.redaction.shown(arguments)
+    took_s, shown = time.perf_counter() - began, route.redaction.redact_for_audit(arguments)
     return CallEnd(outcome, code, took_s, sent, 0, arguments=shown)

@@ -23,7 +23,7 @@ from toolgate.gateway.gateway import Gateway
 from toolgate.model.reports import Definitions, NodeReport, ServerReport
 from toolgate.model.tools import ServerTools
 from toolgate.policy.rules import is_unlisted
-from toolgate.redaction.records import redact_text
+from toolgate.redaction.text import redact_text
 from toolgate.registry.replication.sync import ControlConnection, SyncStatus
 from toolgate.upstream.pool.health import ServerHealth
 

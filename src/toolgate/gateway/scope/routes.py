@@ -8,12 +8,12 @@ from msgspec.structs import replace
 
 from toolgate.catalog.naming import join_tool_name, parse_joined_name
 from toolgate.catalog.search.find_tools import FIND_TOOLS
-from toolgate.gateway.redacting import BUILT_IN, Redaction, redaction_of
 from toolgate.gateway.scope.caller import Caller
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import Listing, ToolDefinition
 from toolgate.policy.scope import ApprovalRequirement, Decision, Scope
+from toolgate.redaction.arguments import DEFAULT_REDACTION, Redaction, compile_redaction
 
 
 class Route(msgspec.Struct, frozen=True, gc=False):
@@ -35,7 +35,7 @@ class Route(msgspec.Struct, frozen=True, gc=False):
     listing: Listing | None = None
     approval: ApprovalRequirement | None = None
     """By which rule a person must agree to a call. None: nobody need."""
-    redaction: Redaction = BUILT_IN
+    redaction: Redaction = DEFAULT_REDACTION
     """What of its arguments may be written down."""
     shadow: str = ""
     """The rule that would deny it, were the policy of its task enforced."""
@@ -52,7 +52,7 @@ def route_to(
     definition: ToolDefinition | Listing | None = None,
     *,
     approval: ApprovalRequirement | None = None,
-    redaction: Redaction = BUILT_IN,
+    redaction: Redaction = DEFAULT_REDACTION,
 ) -> Route:
     """The way to what `decision` admits."""
     name = decision.tool or ""
@@ -143,7 +143,7 @@ def prompt_routes(
 def redactions_of(scope: Scope, snapshot: Snapshot) -> Mapping[str, Redaction]:
     """By server, for all of a scope's."""
     return {
-        server_id: redaction_of(snapshot.redaction, snapshot.servers[server_id].record.redaction)
+        server_id: compile_redaction(snapshot.redaction, snapshot.servers[server_id].record.redaction)
         for server_id in scope.servers
     }
 

@@ -10,10 +10,10 @@ from typing import Final
 
 from toolgate.audit.events import AppliedFilter, Exclusion, ScopeOffered
 from toolgate.audit.log.writer import AuditLog
-from toolgate.gateway.redacting import BUILT_IN
 from toolgate.gateway.scope.view import View
 from toolgate.model.names import MAX_AUDITED_NAME, kind_of
 from toolgate.policy.scope import Decision, EffectiveFilter
+from toolgate.redaction.arguments import DEFAULT_REDACTION
 
 MAX_AUDITED_CALLERS: Final = 8_192
 """Callers of which the last audited scope is remembered: about 2 MiB. A forgotten one is audited again."""
@@ -137,7 +137,7 @@ def _exclusions(decisions: Iterable[Decision]) -> Iterator[Exclusion]:
     for one in decisions:
         name = one.tool or ""
         if kind_of(name):  # a URI may hold a password
-            name = BUILT_IN.name(name, MAX_AUDITED_NAME)
+            name = DEFAULT_REDACTION.redact_name(name, MAX_AUDITED_NAME)
         rule = one.rule[:_MAX_RULE_CHARS]
         assert one.reason is not None  # exclusions have one
         found = Exclusion(one.server_id, one.reason, one.layer, rule, name)

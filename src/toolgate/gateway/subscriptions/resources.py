@@ -17,12 +17,13 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Itera
 from contextlib import asynccontextmanager
 from typing import Final
 
-from toolgate.audit.events import NO_ARGUMENTS, Outcome
+from toolgate.audit.events import Outcome
 from toolgate.errors import SessionLimit, ToolgateError, UnknownResource
 from toolgate.gateway.call.audit_trail import AuditTrail, CallEnd
 from toolgate.gateway.scope.caller import Trace
 from toolgate.gateway.scope.routes import Route
 from toolgate.gateway.scope.view import View
+from toolgate.model.json_text import NO_ARGUMENTS
 from toolgate.model.names import RESOURCE
 from toolgate.upstream.connection.contract import Acknowledgement
 

@@ -23,7 +23,6 @@ from toolgate.govern.changes.permissions import (
 )
 from toolgate.govern.changes.workloads import check_module_exists, list_needed_modules
 from toolgate.govern.control import Control
-from toolgate.govern.masks import HIDING
 from toolgate.govern.operator_policy import PLANNED_KINDS, check_operator_policy, check_plan
 from toolgate.model.principals import Principal, make_choice_id
 from toolgate.model.revisions import (
@@ -38,7 +37,7 @@ from toolgate.model.revisions import (
 from toolgate.model.servers import ServerRecord
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.admission import find_weakened_guards
-from toolgate.redaction.records import list_hidden_fields
+from toolgate.redaction.records import HIDING, list_hidden_fields
 from toolgate.registry.files.reload import source_of
 from toolgate.registry.records.codec import namespace_of
 from toolgate.registry.records.transaction import RecordKey, record_after

@@ -8,10 +8,10 @@ import msgspec
 
 from toolgate.errors import InvalidRecord
 from toolgate.govern.changes.records import READ_ONLY_MEMBERS, fill_defaults, show_body
-from toolgate.govern.masks import HIDING, restore_hidden
 from toolgate.govern.quarantine import merge_quarantined
 from toolgate.model.revisions import Body, Kind, StoredRecord
 from toolgate.model.tools import ToolDefinition
+from toolgate.redaction.records import HIDING, restore_hidden
 from toolgate.registry.records.codec import BODIES, ID_FIELDS, Record, encode_record, parse_id, parse_record
 
 

@@ -18,8 +18,7 @@ from typing import Any, Final
 
 from toolgate.errors import InvalidRecord
 from toolgate.model.names import REFERENCE
-from toolgate.redaction.secret_names import looks_secret
-from toolgate.redaction.shapes import MASK
+from toolgate.redaction.shapes import MASK, looks_secret
 
 Json = Mapping[str, Any]
 

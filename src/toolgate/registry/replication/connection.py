@@ -41,7 +41,7 @@ from toolgate.model.packages import PackageRef
 from toolgate.model.reports import Definitions, EndedSession, NodeReport
 from toolgate.model.revisions import Body, ChangeBatch, Kind, RecordChange, RecordList, StoredRecord
 from toolgate.proto import node_pb2
-from toolgate.redaction.records import redact_text
+from toolgate.redaction.text import redact_text
 from toolgate.registry.records.body import printable
 from toolgate.registry.records.codec import ID_FIELDS
 from toolgate.registry.replication.sync import HistoryPosition

@@ -21,7 +21,7 @@ from toolgate.model.principals import Principal
 from toolgate.model.reports import LOST_AFTER_MS, Definitions, HealthState, NodeReport, ServerReport
 from toolgate.model.tools import Listing, ListState, ToolDefinition
 from toolgate.proto import node_pb2
-from toolgate.redaction.records import redact_text
+from toolgate.redaction.text import redact_text
 from toolgate.registry.records.body import printable
 from toolgate.registry.store.contract import Reports
 from toolgate.surfaces.grpc.rpc import RpcCall

@@ -8,6 +8,7 @@ import base64
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
@@ -28,7 +29,14 @@ from toolgate.model.protocol import (
 )
 from toolgate.model.servers import EMPTY
 from toolgate.model.tools import Revision, ToolDefinition
-from toolgate.upstream.connection.contract import NO_CAPABILITIES, ClientChannel, Params, RpcResponse
+from toolgate.redaction.credentials import CredentialMask
+from toolgate.upstream.connection.contract import (
+    NO_CAPABILITIES,
+    ClientChannel,
+    Params,
+    RpcResponse,
+    ServerInfo,
+)
 
 CLIENT_INFO: Final = msgspec.json.encode({"name": "toolgate", "version": __version__})
 PROGRESS_KEY: Final = "progressToken"
@@ -152,6 +160,23 @@ def is_tool_error(members: Members) -> bool:
     """Whether the result of a `tools/call` says that the tool failed."""
     is_error = members.get("isError")
     return is_error is not None and bytes(is_error) == b"true"
+
+
+class Redactor(CredentialMask):
+    """Keeps a server's own credentials out of its errors and its instructions."""
+
+    def hello(self, hello: ServerInfo) -> ServerInfo:
+        """`hello` with instructions without credentials: they are shown to clients."""
+        return replace(hello, instructions=self.text(hello.instructions)) if hello.instructions else hello
+
+    def reply(self, reply: RpcResponse) -> RpcResponse:
+        """`reply` as it is, unless it is an error of either kind that shows a credential."""
+        if self.is_empty:
+            return reply
+        if reply.error is not None:
+            return RpcResponse(error=self.raw(reply.error))
+        is_error = is_tool_error(reply.members or {})
+        return RpcResponse(result=self.raw(reply.result or b"")) if is_error else reply
 
 
 def parse_response(message: IncomingMessage) -> RpcResponse:

@@ -27,8 +27,8 @@ from toolgate.upstream.connection.contract import (
     Params,
     RpcResponse,
 )
+from toolgate.upstream.connection.messages import Redactor
 from toolgate.upstream.connection.tasks import BackgroundTasks
-from toolgate.upstream.redaction import Redactor
 
 MAX_CLIENT_REQUESTS: Final = 32
 MAX_CLIENT_REQUESTS_PER_PRINCIPAL: Final = 24

@@ -22,10 +22,10 @@ from toolgate.upstream.connection.contract import (
     RpcResponse,
     ServerInfo,
 )
+from toolgate.upstream.connection.messages import Redactor
 from toolgate.upstream.connection.relay import Relay
 from toolgate.upstream.connection.subscriptions import ServerSubscriptions, subscribe_on_one_stream
 from toolgate.upstream.connection.tasks import BackgroundTasks, PendingRequests
-from toolgate.upstream.redaction import Redactor
 
 MAX_NOISE_BYTES: Final = 1024 * 1024
 """A server that sends more non-MCP bytes between two messages is not an MCP server, and costs our time."""

@@ -14,13 +14,13 @@ from toolgate import __version__
 from toolgate.model.http import HEADER_NAME, is_reserved_header
 from toolgate.model.protocol import MODERN_VERSION
 from toolgate.model.servers import EMPTY, HttpEndpoint, ServerRecord
+from toolgate.redaction.credentials import collect_endpoint_credentials
 from toolgate.telemetry.spans import TRACE_HEADERS, TRACEPARENT
 from toolgate.upstream.connection.contract import StartFailed
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.client_connection import HttpLimits
 from toolgate.upstream.http.connection_pool import HttpPool
 from toolgate.upstream.http.egress import Egress, EgressRefused, HttpTarget, parse_target
-from toolgate.upstream.redaction import credentials_of
 
 _VALUE = re.compile(r"[\t\x20-\x7e]*")
 _POSITION = re.compile(rb"[\x20-\x7e]{1,1024}")
@@ -208,4 +208,6 @@ class EndpointResolver:
         except EgressRefused as exc:
             raise StartFailed(str(exc), fatal=True) from exc
         pool = HttpPool(target, self._egress, tls=self._tls, limits=self._limits)
-        return ResolvedEndpoint(url, target, headers, tuple(credentials_of(endpoint, url, headers)), pool)
+        return ResolvedEndpoint(
+            url, target, headers, tuple(collect_endpoint_credentials(endpoint, url, headers)), pool
+        )

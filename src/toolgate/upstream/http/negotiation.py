@@ -22,6 +22,7 @@ from toolgate.upstream.connection.contract import (
 )
 from toolgate.upstream.connection.messages import (
     IncomingMessage,
+    Redactor,
     encode_notification,
     encode_request,
     parse_response,
@@ -31,7 +32,6 @@ from toolgate.upstream.http.client_connection import ExchangeFailed, ExchangeTim
 from toolgate.upstream.http.connection_pool import ConnectFailed, HttpPool
 from toolgate.upstream.http.endpoint import HttpSession, RequestHeads, parse_session_id, with_body
 from toolgate.upstream.http.responses import PendingResponse, RequestRejected, ResponseMissing, retry_after_s
-from toolgate.upstream.redaction import Redactor
 
 _NOTIFY_TIMEOUT_S: Final = 5.0
 

@@ -18,6 +18,7 @@ from toolgate.model.protocol import LIST_METHODS, MODERN_VERSION
 from toolgate.upstream.connection.contract import MAX_MESSAGE_BYTES, RpcResponse
 from toolgate.upstream.connection.messages import (
     IncomingMessage,
+    Redactor,
     decode_incoming,
     encode_request,
     is_utf8,
@@ -28,7 +29,6 @@ from toolgate.upstream.http.connection_pool import ConnectFailed, HttpPool
 from toolgate.upstream.http.endpoint import is_resumable_id
 from toolgate.upstream.http.fetch import Fetcher, FetchFailed
 from toolgate.upstream.http.sse import EventTooLarge, SseParser
-from toolgate.upstream.redaction import Redactor
 
 REPEATABLE: Final = frozenset({*LIST_METHODS.values(), "ping", "server/discover"})
 """Methods without effect at a server, so a request may be sent again."""

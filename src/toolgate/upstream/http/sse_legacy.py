@@ -24,6 +24,7 @@ from toolgate.upstream.connection.contract import (
     Params,
     StartFailed,
 )
+from toolgate.upstream.connection.messages import Redactor
 from toolgate.upstream.connection.negotiation import negotiate
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.connection.stream import StreamConnection
@@ -51,7 +52,6 @@ from toolgate.upstream.http.responses import (
     unknown_outcome,
 )
 from toolgate.upstream.http.sse import EventTooLarge, SseEvent, SseParser
-from toolgate.upstream.redaction import Redactor
 
 MAX_ENDPOINT_BYTES: Final = 8 * 1024
 MAX_NOISE_EVENTS: Final = 1_000

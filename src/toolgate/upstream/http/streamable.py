@@ -30,6 +30,7 @@ from toolgate.upstream.connection.contract import (
 )
 from toolgate.upstream.connection.messages import (
     IncomingMessage,
+    Redactor,
     encode_cancelled,
     encode_request,
     parse_error,
@@ -61,7 +62,6 @@ from toolgate.upstream.http.responses import (
     RequestRejected,
 )
 from toolgate.upstream.http.stateless import ConnectionLost, StatelessConnection, StreamableConnection
-from toolgate.upstream.redaction import Redactor
 
 _METHOD_NOT_FOUND: Final = -32601
 _NOTIFY_TIMEOUT_S: Final = 2.0

@@ -12,14 +12,14 @@ import msgspec
 
 from toolgate.errors import ModelRefused, ModelTimedOut, ModelUnavailable
 from toolgate.model.json_text import decode_members
-from toolgate.redaction.secret_names import looks_secret
+from toolgate.redaction.shapes import looks_secret
+from toolgate.upstream.connection.messages import Redactor
 from toolgate.upstream.http.client_connection import ExchangeFailed, ExchangeTimedOut, HttpResponse
 from toolgate.upstream.http.connection_pool import ConnectFailed, HttpPool
 from toolgate.upstream.http.egress import EgressRefused
 from toolgate.upstream.http.endpoint import RequestHeads, ResolvedEndpoint, with_body, without_body
 from toolgate.upstream.http.responses import retry_after_s
 from toolgate.upstream.models.streams import EventIntake, ModelEvent
-from toolgate.upstream.redaction import Redactor
 
 EXCHANGE_ERRORS: Final = (ConnectFailed, ExchangeFailed, ExchangeTimedOut)
 RETRYABLE: Final = (429, 502, 503, 504)

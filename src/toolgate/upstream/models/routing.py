@@ -13,7 +13,7 @@ import msgspec
 from toolgate.errors import ToolgateError
 from toolgate.model.chat import ChatUpstream
 from toolgate.model.json_text import UNREADABLE, Members, decode_array, decode_members, encode_raw
-from toolgate.policy.patterns import matches_glob
+from toolgate.model.names import matches_glob
 
 
 def find_upstream(upstreams: Mapping[str, ChatUpstream], model: str) -> tuple[ChatUpstream, str] | None:

@@ -13,6 +13,7 @@ from typing import Final
 from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.model.servers import ServerRecord, StdioLaunch, choose_start_timeout
 from toolgate.model.tools import Revision
+from toolgate.redaction.credentials import collect_child_credentials
 from toolgate.upstream.connection import messages
 from toolgate.upstream.connection.contract import (
     MAX_MESSAGE_BYTES,
@@ -24,10 +25,10 @@ from toolgate.upstream.connection.contract import (
     RpcResponse,
     StartFailed,
 )
+from toolgate.upstream.connection.messages import Redactor
 from toolgate.upstream.connection.negotiation import negotiate
-from toolgate.upstream.connection.secrets import Secrets
+from toolgate.upstream.connection.secrets import NETWORK_ENVIRONMENT, Secrets
 from toolgate.upstream.connection.stream import StreamConnection
-from toolgate.upstream.redaction import Redactor, credentials_of_child
 from toolgate.upstream.stdio.children import Child, Warden
 from toolgate.upstream.stdio.pipes import LineSplitter, LineTooLong
 from toolgate.upstream.stdio.start_failures import find_cause, suggest_fix
@@ -204,7 +205,11 @@ class StdioConnector:
         if launch is None:
             raise StartFailed("its record does not say what to start", fatal=True)
         env = self._secrets.child_environment(launch)
-        connection = StdioConnection(server_id, listener, Redactor(credentials_of_child(launch, env)))
+        connection = StdioConnection(
+            server_id,
+            listener,
+            Redactor(collect_child_credentials(launch, env, url_variables=NETWORK_ENVIRONMENT)),
+        )
         if known_revision is None and server_id in self._unprobed:
             known_revision = "legacy"
         timeout_s = choose_start_timeout(record, self._start_timeout_s)

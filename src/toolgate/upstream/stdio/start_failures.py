@@ -10,7 +10,7 @@ from typing import Final
 
 from toolgate.model.servers import ServerRecord, StdioLaunch, find_runner
 from toolgate.redaction.random_words import random_spans
-from toolgate.redaction.secret_names import looks_secret
+from toolgate.redaction.shapes import looks_secret
 
 MAX_CAUSE_CHARS: Final = 300
 

@@ -12,8 +12,8 @@ from toolgate.errors import InvalidRecord, NotFound, PlanOutdated, PlanRequired
 from toolgate.govern.changes.commit import audit_change
 from toolgate.govern.control import Control
 from toolgate.model.chat import ChatUpstream
-from toolgate.policy.patterns import matches_glob
-from toolgate.redaction.records import redact_text
+from toolgate.model.names import matches_glob
+from toolgate.redaction.text import redact_text
 from toolgate.registry.records.chat_bodies import ChatUpstreamBody
 from toolgate.registry.records.fields import UpstreamId
 from toolgate.surfaces.rest.framework.request import PLAN_HEADER, RestCall, accept_as

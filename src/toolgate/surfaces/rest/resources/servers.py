@@ -9,7 +9,7 @@ from toolgate.govern.changes.records import show_record
 from toolgate.govern.control import Control
 from toolgate.model.reports import NodeReport, ServerReport
 from toolgate.model.revisions import StoredRecord
-from toolgate.redaction.records import redact_text
+from toolgate.redaction.text import redact_text
 from toolgate.surfaces.rest.framework.request import Parameter
 from toolgate.surfaces.rest.framework.routing import RestEndpoint
 from toolgate.surfaces.rest.resources.collection import RecordCollection, collection_endpoints

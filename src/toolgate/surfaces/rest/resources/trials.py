@@ -28,7 +28,7 @@ from toolgate.policy.explain import explain
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
 from toolgate.policy.rules import list_tool_names
 from toolgate.policy.scope import Decision, Layer, Reason
-from toolgate.redaction.records import redact_text
+from toolgate.redaction.text import redact_text
 from toolgate.registry.records.codec import Record, parse_record
 from toolgate.surfaces.rest.data_plane.policy_shapes import DecisionShown, show_decision
 from toolgate.surfaces.rest.framework.request import (

@@ -9,23 +9,23 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from toolgate.audit.events import NO_ARGUMENTS
 from toolgate.gateway.call.approval import parse_approval_arguments
-from toolgate.gateway.redacting import (
-    BUILT_IN,
+from toolgate.model.json_text import NO_ARGUMENTS
+from toolgate.model.servers import RedactionRules
+from toolgate.redaction.arguments import (
+    DEFAULT_REDACTION,
     MAX_AUDITED_BYTES,
     MAX_READ_BYTES,
     Redaction,
-    redaction_of,
+    compile_redaction,
 )
-from toolgate.model.servers import RedactionRules
-from toolgate.redaction.records import redact_text
 from toolgate.redaction.shapes import MASK
+from toolgate.redaction.text import redact_text
 
 CANARY: Final = "canary-4711"
 PLATFORM: Final = RedactionRules(hide=("ssn", "*_note"))
 SERVER: Final = RedactionRules(hide=("patient*",), show=("key", "ssn", "*_note", "patient*"))
-RULED: Final = redaction_of(PLATFORM, SERVER)
+RULED: Final = compile_redaction(PLATFORM, SERVER)
 TOKENS: Final = (
     f"ghp_{CANARY}{'x' * 30}".replace("-", "_"),
     f"sk-{CANARY}-0123456789abcdef",
@@ -69,13 +69,13 @@ VALUES: Final = st.recursive(
 )
 
 
-def audited(arguments: Any, redaction: Redaction = BUILT_IN, *, ascii_only: bool = True) -> Any:
+def audited(arguments: Any, redaction: Redaction = DEFAULT_REDACTION, *, ascii_only: bool = True) -> Any:
     raw = json.dumps(arguments, ensure_ascii=ascii_only).encode()
     return json.loads(line(raw, redaction))
 
 
-def line(raw: bytes, redaction: Redaction = BUILT_IN) -> bytes:
-    shown = bytes(redaction.shown(msgspec.Raw(raw)))
+def line(raw: bytes, redaction: Redaction = DEFAULT_REDACTION) -> bytes:
+    shown = bytes(redaction.redact_for_audit(msgspec.Raw(raw)))
     assert len(shown) <= MAX_AUDITED_BYTES
     assert not set(shown) & set(range(0x20))
     return shown
@@ -85,7 +85,7 @@ def test_plain_arguments_are_written_down_as_they_were_sent() -> None:
     raw = b'{ "path":"/tmp/x", "author": "ada@x.org", "url":"https://host/a@b", "n": [1.50, "C:\\\\temp"] }'
 
     assert line(raw) == raw
-    assert BUILT_IN.shown(None) is NO_ARGUMENTS
+    assert DEFAULT_REDACTION.redact_for_audit(None) is NO_ARGUMENTS
 
 
 def test_what_goes_by_the_name_of_a_secret_is_masked_whole() -> None:
@@ -164,7 +164,7 @@ def test_a_secret_is_known_by_what_is_said_of_it_beside_it(arguments: Any) -> No
     """SEC-1"""
     assert CANARY not in json.dumps(audited(arguments))
     raw = msgspec.Raw(json.dumps(arguments).encode())
-    assert CANARY.encode() not in parse_approval_arguments(raw, BUILT_IN).shown
+    assert CANARY.encode() not in parse_approval_arguments(raw, DEFAULT_REDACTION).shown
 
 
 @pytest.mark.parametrize("who", ["platform", "server"])
@@ -172,7 +172,7 @@ def test_arguments_that_are_not_to_be_written_down_are_not_but_people_see_them(w
     none = RedactionRules(arguments="none")
     redaction = Redaction(**({"platform": RedactionRules(), "server": RedactionRules()} | {who: none}))
 
-    assert redaction.shown(msgspec.Raw(b'{"a":1}')) is NO_ARGUMENTS
+    assert redaction.redact_for_audit(msgspec.Raw(b'{"a":1}')) is NO_ARGUMENTS
     assert parse_approval_arguments(msgspec.Raw(b'{"a":1}'), redaction).shown == b'{"a":1}'
 
 
@@ -372,7 +372,7 @@ def test_the_short_way_passes_only_what_the_long_way_would_not_change(text: str,
     raw = (around % json.dumps(text, ensure_ascii=False)[1:-1]).encode(errors="surrogatepass")
     members = json.loads(raw.decode(errors="replace"))
     if line(raw) == raw:
-        long_way = partial(redact_text, is_said=True)
+        long_way = partial(redact_text, is_prose=True)
         assert {long_way(name): long_way(value) for name, value in members.items()} == members
     for value in members.values():
-        assert BUILT_IN.redact(value) == redact_text(value, is_said=True)
+        assert DEFAULT_REDACTION.redact_text(value) == redact_text(value, is_prose=True)

@@ -3,8 +3,9 @@
 import pytest
 
 from toolgate.model.servers import HttpEndpoint, StdioLaunch
+from toolgate.redaction.credentials import collect_child_credentials, collect_endpoint_credentials
 from toolgate.upstream.connection.contract import ServerInfo
-from toolgate.upstream.redaction import Redactor, credentials_of, credentials_of_child
+from toolgate.upstream.connection.messages import Redactor
 
 
 @pytest.mark.parametrize(
@@ -24,8 +25,11 @@ def test_what_a_record_hides_by_its_name_a_server_does_not_tell_either(name: str
     launch = StdioLaunch(command="x", env={name: "literal value"})
     endpoint = HttpEndpoint(url=f"https://example.com/mcp?{name}=queried", headers={name: "sent"})
 
-    assert credentials_of_child(launch, {name: "literal value"}) == ["literal value"] * is_hidden
-    assert set(credentials_of(endpoint, endpoint.url, endpoint.headers)) == (
+    assert (
+        collect_child_credentials(launch, {name: "literal value"}, url_variables=())
+        == ["literal value"] * is_hidden
+    )
+    assert set(collect_endpoint_credentials(endpoint, endpoint.url, endpoint.headers)) == (
         {"queried", "sent"} if is_hidden else set()
     )
 

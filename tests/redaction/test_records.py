@@ -10,9 +10,9 @@ from toolgate.redaction.records import (
     redact_command,
     redact_record,
     redact_server,
-    redact_text,
 )
 from toolgate.redaction.shapes import hides_word
+from toolgate.redaction.text import redact_text
 
 CANARY = "c4n4ry-0f-a-secret"
 
@@ -144,7 +144,7 @@ def test_text_without_a_secret_is_left_alone() -> None:
     ],
 )
 def test_long_texts_take_no_longer_than_they_are_long(word: str) -> None:
-    assert grows_with_length(lambda size: redact_text(word * (size // len(word)), is_said=True), 4_000)
+    assert grows_with_length(lambda size: redact_text(word * (size // len(word)), is_prose=True), 4_000)
 
 
 def test_the_fields_that_hold_a_secret_themselves_are_named() -> None:
