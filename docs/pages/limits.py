@@ -26,9 +26,11 @@ from toolgate.gateway.search import index as searching
 from toolgate.gateway.search import semantic, tool_search
 from toolgate.gateway.subscriptions import listeners, resources
 from toolgate.gateway.subscriptions import resources as resource_watches
-from toolgate.govern import approval_webhook, catalog, change_rate, watches
+from toolgate.govern import approvals as approval_webhook
 from toolgate.govern import audit as govern_audit
-from toolgate.govern.changes import commit, history
+from toolgate.govern import catalog, operator_policy, watches
+from toolgate.govern.changes import checks as change_checks
+from toolgate.govern.changes import history
 from toolgate.model import approvals, chat, names, quotas, reports, servers
 from toolgate.policy import admission as policy_allowances
 from toolgate.policy import layers, learn, patterns
@@ -377,7 +379,7 @@ def _registry() -> Rows:
     )
     yaml = f"{size(yaml_documents.MAX_YAML_BYTES)}, {yaml_documents.MAX_DEPTH}, {yaml_documents.MAX_NODES:,}"
     return (
-        ("records of each kind", f"{commit.MAX_RECORDS:,}", "`invalid_record`"),
+        ("records of each kind", f"{change_checks.MAX_RECORDS:,}", "`invalid_record`"),
         (
             "servers that one caller switches on or off for itself",
             f"{policy_bodies.MAX_CHOICES}",
@@ -385,7 +387,7 @@ def _registry() -> Rows:
         ),
         (
             "changes of integrations in a minute, of one caller and of all",
-            f"{change_rate.MAX_CHANGES}, {change_rate.MAX_ALL_CHANGES}",
+            f"{operator_policy.MAX_CHANGES}, {operator_policy.MAX_ALL_CHANGES}",
             "429 `too_many_attempts`",
         ),
         ("changes in one `apply`", f"{change_shapes.MAX_CHANGES:,}", "`invalid_request`"),

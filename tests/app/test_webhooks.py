@@ -9,7 +9,7 @@ import pytest
 from tests.surfaces.rest_house import RestHouse, open_rest
 from toolgate.app.control_plane import open_webhook
 from toolgate.errors import StartRefused
-from toolgate.govern.approval_webhook import ApprovalWebhook
+from toolgate.govern.approvals import ApprovalWebhook
 from toolgate.settings import Settings
 
 pytestmark = pytest.mark.anyio

@@ -13,7 +13,7 @@ from mcp.types import Tool
 from tests.contract.approval_samples import question
 from tests.contract.stores import Clock
 from toolgate.audit.log.writer import AuditLog, MemorySink
-from toolgate.govern.approval_webhook import ApprovalWebhook, BodySigner
+from toolgate.govern.approvals import ApprovalWebhook, BodySigner
 from toolgate.registry.approvals.contract import NOTICE_MS
 from toolgate.registry.memory_approvals import MemoryApprovals
 from toolgate.upstream.http.egress import Egress

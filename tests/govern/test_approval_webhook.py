@@ -16,7 +16,7 @@ from tests.upstream.faulty_http import FaultyHttp, Peer, Request, Script
 from toolgate.audit.events import ApprovalRecorded
 from toolgate.audit.log.writer import AuditLog, MemorySink
 from toolgate.errors import Conflict, NotFound, StorageUnavailable
-from toolgate.govern.approval_webhook import ApprovalWebhook, BodySigner, DecisionBody
+from toolgate.govern.approvals import ApprovalWebhook, BodySigner, DecisionBody
 from toolgate.model.approvals import CallApproval
 from toolgate.registry.approvals.contract import EXPIRES_MS, NOTICE_MS
 from toolgate.registry.memory_approvals import MemoryApprovals

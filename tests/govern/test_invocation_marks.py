@@ -7,7 +7,7 @@ import pytest
 
 from tests.contract.invocation_samples import SUCCESS, begin, line, make
 from toolgate.errors import StorageUnavailable
-from toolgate.govern.invocation_marks import InvocationPoller
+from toolgate.govern.watches import InvocationPoller
 from toolgate.registry.invocations.contract import InvocationProgress
 from toolgate.registry.memory_invocations import MemoryInvocations
 

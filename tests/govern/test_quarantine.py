@@ -11,14 +11,9 @@ from hypothesis import strategies as st
 from tests.surfaces.mcp.house import open_house
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record
 from toolgate.errors import InvalidRequest, StorageFailed
-from toolgate.govern import quarantine
-from toolgate.govern.quarantine import (
-    ATTEMPTS,
-    follow_pins,
-    merge_quarantined,
-    record_quarantined,
-    roll_back_pin,
-)
+from toolgate.govern.changes.history import roll_back_pin
+from toolgate.govern.changes.records import merge_quarantined
+from toolgate.govern.pins import ATTEMPTS, follow_pins, record_quarantined
 from toolgate.model.revisions import Kind, RecordWrite, StoredRecord
 from toolgate.model.snapshot import Pin
 from toolgate.registry.memory import MemoryStore
@@ -173,15 +168,13 @@ async def test_a_pin_that_others_write_meanwhile_is_tried_again_a_bounded_number
 
 
 @pytest.mark.anyio
-async def test_what_cannot_be_stored_is_stored_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quarantine, "RETRY_S", 0.0)
-    monkeypatch.setattr(quarantine, "GAP_S", 0.0)
+async def test_what_cannot_be_stored_is_stored_later() -> None:
     store = await contended()
     net = MemoryNet(git=MemoryServer(tools=(definition("log"),)))
     async with open_house(net, record("git", allowed_tools=("*",))) as house, asyncio.TaskGroup() as tasks:
         house.apply(pins={"git": Pin(server_id="git", tools={"log": A})})
         store.failures = 4
-        keeping = tasks.create_task(follow_pins(store, house.gateway))
+        keeping = tasks.create_task(follow_pins(store, house.gateway, gap_s=0, retry_s=0))
         async with asyncio.timeout(60):
             while "changed" not in (await MemoryStore.get(store, "pin", "git")).body:  # type: ignore[union-attr]
                 await asyncio.sleep(0)

@@ -24,7 +24,7 @@ from tests.scenarios.clients import error_of
 from tests.scenarios.gateway import ROOT, Gateway, Json, Site, run, running
 from tests.scenarios.stage_sse import LEGACY_PYTHON, check_legacy_python
 from tests.scenarios.tally import executed, tally_child, wait_listed
-from toolgate.govern.approval_webhook import SIGNATURE, BodySigner
+from toolgate.govern.approvals import SIGNATURE, BodySigner
 
 # The handshake era is tried here as well.
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")

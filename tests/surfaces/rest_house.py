@@ -26,7 +26,7 @@ from toolgate.catalog.rows import CatalogQuality
 from toolgate.gateway.auth.identity import Identities, hash_key
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.search.index import HybridIndex
-from toolgate.govern.approval_webhook import ApprovalWebhook, BodySigner
+from toolgate.govern.approvals import ApprovalWebhook, BodySigner
 from toolgate.govern.catalog_projection import CatalogProjection
 from toolgate.govern.control import Control
 from toolgate.model.chat import ChatUpstream

@@ -187,7 +187,7 @@ async def test_cht_12_no_answer_log_or_audit_record_shows_what_a_chat_upstream_i
     assert stored is not None
     assert stored.body == {**body, "display_name": "Local"}
     assert written.json()["warnings"] == [
-        f"chat upstream `local`, `{field}`: a secret stands here itself; use `${{ENV:NAME}}`"
+        f"chat upstream `local`, `{field}`: the record itself holds a secret; use `${{ENV:NAME}}`"
         for field in ("base_url", "headers.api-key", "headers.X-Token")
     ]
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.contract.approval_samples import ASKED, question
 from tests.surfaces.rest_house import NOW_MS, RestHouse, error_of, open_rest, secret_of, webhook_of
-from toolgate.govern.approval_webhook import SIGNATURE, BodySigner
+from toolgate.govern.approvals import SIGNATURE, BodySigner
 from toolgate.registry.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ from toolgate.audit.events import AdminRecorded
 from toolgate.errors import TooManyAttempts
 from toolgate.gateway.auth.identity import hash_key, principal_of
 from toolgate.gateway.scope.caller import Caller
-from toolgate.govern.change_rate import MAX_CHANGES, WINDOW_S, IntegrationRateLimit
+from toolgate.govern.operator_policy import MAX_CHANGES, WINDOW_S, IntegrationRateLimit
 from toolgate.model.principals import make_choice_id
 from toolgate.registry.records.policy_bodies import MAX_CHOICES
 

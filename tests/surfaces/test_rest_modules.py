@@ -203,7 +203,7 @@ async def test_secrets_of_a_workload_are_hidden_and_come_back_unchanged() -> Non
     assert stored.body["workload"]["env"] == secret
     assert stored.body["workload"]["args"] == ["--token", CANARY]
     assert refusal(moved)["code"] == "invalid_record"
-    assert any("let a server have it" in one for one in written["warnings"])
+    assert any("give it to a server" in one for one in written["warnings"])
     assert not any(CANARY in text for text in (*texts, str(written), str(shown), refusal(moved)["message"]))
 
 

@@ -14,8 +14,7 @@ from tests.package_kit import tool
 from tests.surfaces.rest_house import PINS, SERVERS, RestHouse, error_of, open_rest, stdio
 from tests.surfaces.test_rest_packages import installed
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
-from toolgate.govern.pin_diffs import read_pin
-from toolgate.govern.quarantine import follow_pins
+from toolgate.govern.pins import follow_pins, read_pin
 from toolgate.model.revisions import StoredRecord
 from toolgate.model.snapshot import Pin
 from toolgate.registry.memory import MemoryStore

@@ -454,5 +454,5 @@ async def test_who_writes_a_secret_into_a_record_is_told_of_a_better_place() -> 
         written = await house.put(f"{SERVERS}/git", sent)
 
         assert written["warnings"] == [
-            "server `git`, `stdio.env.API_KEY`: a secret stands here itself; use `${ENV:NAME}`"
+            "server `git`, `stdio.env.API_KEY`: the record itself holds a secret; use `${ENV:NAME}`"
         ]

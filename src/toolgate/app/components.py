@@ -30,7 +30,7 @@ from toolgate.gateway.auth.issuer import (
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.search.index import open_semantic_search
 from toolgate.govern.operator_policy import OperatorPolicy
-from toolgate.govern.quarantine import follow_pins
+from toolgate.govern.pins import follow_pins
 from toolgate.lazy_modules import load_lazily
 from toolgate.model.revisions import RecordWrite
 from toolgate.model.servers import RedactionRules

@@ -18,7 +18,7 @@ from toolgate.catalog.rows import SOURCES, CatalogQuality
 from toolgate.errors import StartRefused, ToolgateError
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.search.index import HybridIndex
-from toolgate.govern.approval_webhook import ApprovalWebhook, BodySigner, build_approval_event
+from toolgate.govern.approvals import ApprovalWebhook, BodySigner, build_approval_event
 from toolgate.govern.catalog_projection import CatalogProjection
 from toolgate.model.packages import PackageRef
 from toolgate.packages.artifacts import ArtifactStore

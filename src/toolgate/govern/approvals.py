@@ -1,22 +1,266 @@
-"""Approvals of calls, as people see and decide on them.
+"""What becomes of a decision on a call that waits, whoever makes it: it is kept, and it is on record.
+
+Telling a program of the operator's of each call that waits for a person, and taking its decision.
+
+Each question is posted to one URL by one replica, and again, by any, until it was acknowledged. The receiver
+decides in its answer, or later on by a request that it signs as ours are signed. The secret is in neither,
+nor in any log.
+
+Approvals of calls, as people see and decide on them.
 
 Whoever decides is not who asks: no principal approves a call of its own, unless it is the local
 administrator, whom this machine trusts with everything anyway. Taking one's own question back is denying it.
 A key approves only what its own ceiling contains; of all else it sees nothing.
 """
 
-from collections.abc import Sequence
-from typing import Final
+import asyncio
+import hmac
+import logging
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal
 
-from toolgate.errors import Forbidden
+import msgspec
+from pydantic import Field, ValidationError, field_validator
+
+from toolgate.audit.events import ApprovalRecorded, ApprovalStep
+from toolgate.audit.log.writer import AuditLog
+from toolgate.errors import Conflict, Forbidden, NotFound, ToolgateError
 from toolgate.gateway.auth.identity import LOCAL_ADMIN
-from toolgate.govern.approval_webhook import ApprovalDecision, record_decision
+from toolgate.gateway.call.approval import APPROVALS_PAGE
 from toolgate.govern.changes.permissions import may_decide
 from toolgate.govern.control import Control
-from toolgate.model.approvals import ApprovalState, CallApproval
+from toolgate.model.approvals import MAX_REASON, ApprovalState, CallApproval
+from toolgate.model.json_text import UNREADABLE
 from toolgate.model.principals import Principal
 from toolgate.policy.reach import NO_CEILING
-from toolgate.registry.approvals.contract import approval_not_found
+from toolgate.registry.approvals.contract import Approvals, approval_not_found
+from toolgate.registry.records.server_bodies import StrictBody
+from toolgate.upstream.http.client_connection import HttpResponse
+from toolgate.upstream.http.fetch import Fetcher, FetchFailed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalDecision:
+    """What a person says to a question."""
+
+    is_approved: bool
+    reason: str
+
+
+async def record_decision(
+    approvals: Approvals, audit: AuditLog, approval_id: str, decided: ApprovalDecision, *, by: str, at_ms: int
+) -> CallApproval:
+    """The approval after it. Raises NotFound, and Conflict where it is not pending any more."""
+    after = await approvals.decide(approval_id, is_approved=decided.is_approved, by=by, reason=decided.reason)
+    audit.record(build_approval_event(after, "approved" if decided.is_approved else "denied", at_ms=at_ms))
+    return after
+
+
+def build_approval_event(approval: CallApproval, step: ApprovalStep, *, at_ms: int) -> ApprovalRecorded:
+    """What the audit says of one step."""
+    asked = approval.question
+    return ApprovalRecorded(
+        at_ms=at_ms,
+        approval_id=approval.approval_id,
+        state=step,
+        principal=asked.principal,
+        task_id=asked.task_id,
+        server_id=asked.server_id,
+        tool=asked.tool,
+        decided_by=approval.decided_by,
+        reason=approval.reason,
+    )
+
+
+SIGNATURE: Final = "Toolgate-Signature"
+WINDOW_S: Final = 300
+"""How far from now the time of a signature may be."""
+EVERY_S: Final = 1.0
+"""How late somebody is told of a question, where the receiver is quick."""
+AT_ONCE: Final = 8
+MAX_NAME: Final = 100
+BY_WEBHOOK: Final = "webhook"
+
+_SIGNED: Final = re.compile(r"t=([0-9]{1,12}),v1=([0-9a-f]{64})")
+_log = logging.getLogger(__name__)
+
+
+class DecisionBody(StrictBody):
+    """What the receiver of the webhook decides."""
+
+    approval_id: str = ""
+    """Which one. In an answer it may be left out."""
+
+    decision: Literal["approved", "denied"]
+    """Whether the call may be made."""
+
+    reason: Annotated[str, Field(max_length=MAX_REASON)] = ""
+    """For the audit; of a denial, also told to whoever asked."""
+
+    by: Annotated[str, Field(max_length=MAX_NAME)] = ""
+    """Who decided, as the receiver knows them: the audit has it as `webhook:<by>`."""
+
+    @field_validator("by")
+    @classmethod
+    def _is_a_name(cls, value: str) -> str:
+        if not value.isprintable():
+            raise ValueError("holds characters that cannot be seen")
+        return value
+
+
+class BodySigner:
+    """Signs bodies with the time, and knows those that were signed so not long ago."""
+
+    def __init__(self, secret: str, clock_ms: Callable[[], int]) -> None:
+        self._secret = secret.encode()
+        self.clock_ms = clock_ms
+
+    def sign(self, body: bytes) -> str:
+        """What `SIGNATURE` says."""
+        at_s = self.clock_ms() // 1000
+        return f"t={at_s},v1={self._mac(at_s, body)}"
+
+    def is_signed(self, body: bytes, signature: str | None) -> bool:
+        """Whether who signed it has the secret, and has done so now."""
+        found = None if signature is None else _SIGNED.fullmatch(signature)
+        if found is None:
+            return False
+        at_s = int(found[1])
+        is_ours = hmac.compare_digest(found[2], self._mac(at_s, body))
+        return is_ours and abs(self.clock_ms() // 1000 - at_s) <= WINDOW_S
+
+    def _mac(self, at_s: int, body: bytes) -> str:
+        return hmac.digest(self._secret, b"%d.%b" % (at_s, body), "sha256").hex()
+
+
+class ApprovalWebhook:
+    """Tells one receiver, and keeps what it decides."""
+
+    def __init__(
+        self,
+        url: str,
+        signer: BodySigner,
+        *,
+        approvals: Approvals,
+        audit: AuditLog,
+        fetcher: Fetcher,
+        own_url: Callable[[], str],
+    ) -> None:
+        """`own_url`: where people and the receiver reach this process; empty where that is not known."""
+        self._url = url
+        self._signer = signer
+        self._approvals = approvals
+        self._audit = audit
+        self._fetcher = fetcher
+        self._own_url = own_url
+        self._is_failing = False
+
+    def is_signed(self, body: bytes, signature: str | None) -> bool:
+        """See `BodySigner.is_signed`."""
+        return self._signer.is_signed(body, signature)
+
+    async def decide(self, approval_id: str, sent: DecisionBody) -> CallApproval:
+        """Keep what the receiver decided. Raises NotFound, and Conflict where that is over."""
+        return await record_decision(
+            self._approvals,
+            self._audit,
+            approval_id,
+            ApprovalDecision(is_approved=sent.decision == "approved", reason=sent.reason),
+            by=f"{BY_WEBHOOK}:{sent.by}" if sent.by else BY_WEBHOOK,
+            at_ms=self._signer.clock_ms(),
+        )
+
+    async def run(self) -> None:
+        """Tell of what waits, for as long as this runs. Those it cannot tell of wait for another time."""
+        while True:
+            try:
+                told = await self.notify_pending()
+            except Exception:  # nobody else would ever be told
+                _log.exception("telling the approval webhook failed, trying again")
+                told = 0
+            if not told:
+                await asyncio.sleep(EVERY_S)
+
+    async def notify_pending(self) -> int:
+        """Tell of what waits and nobody else tells of; how many that are, whether or not it works."""
+        try:
+            waiting = await self._approvals.claim_notices(limit=AT_ONCE)
+        except ToolgateError as exc:
+            self._note_failure(exc)
+            return 0
+        await asyncio.gather(*map(self._notify, waiting))
+        return len(waiting)
+
+    async def _notify(self, approval: CallApproval) -> None:
+        try:
+            decision = _parse_answer(await self._post(approval), approval.approval_id)
+            if decision is not None:
+                await self._decide_at_once(approval.approval_id, decision)
+            # Last: whoever ends before this is followed by one who tells of it again, while it waits.
+            await self._approvals.noticed(approval.approval_id)
+            self._is_failing = False
+        except (FetchFailed, ToolgateError) as exc:
+            self._note_failure(exc)
+
+    async def _post(self, approval: CallApproval) -> HttpResponse:
+        body = self._encode(approval)
+        answer = await self._fetcher.post_json(self._url, body, {SIGNATURE: self._signer.sign(body)})
+        if not 200 <= answer.status < 300:
+            raise FetchFailed(f"the receiver answers with status {answer.status}")
+        return answer
+
+    async def _decide_at_once(self, approval_id: str, decision: DecisionBody) -> None:
+        try:
+            await self.decide(approval_id, decision)
+        except (Conflict, NotFound) as exc:
+            _log.info("the approval webhook decided too late: %s", exc)
+
+    def _encode(self, approval: CallApproval) -> bytes:
+        asked, own_url = approval.question, self._own_url()
+        return msgspec.json.encode(
+            {
+                "event": "approval_asked",
+                "approval_id": approval.approval_id,
+                "principal": asked.principal,
+                "task_id": asked.task_id or None,
+                "server_id": asked.server_id,
+                "tool": asked.tool,
+                "arguments": msgspec.Raw(asked.arguments),
+                "arguments_digest": asked.arguments_digest,
+                "why": asked.why,
+                "door": asked.door,
+                "created_ms": approval.created_ms,
+                "expires_ms": approval.expires_ms,
+                "console_url": f"{own_url}{APPROVALS_PAGE}{approval.approval_id}",
+                "decision_url": f"{own_url}/admin/api/approvals/{approval.approval_id}/decision",
+            }
+        )
+
+    def _note_failure(self, failure: Exception) -> None:
+        """Once until it works again: a receiver that is down is not news every second."""
+        if not self._is_failing:
+            _log.warning("the approval webhook is not told, and is tried again: %s", failure)
+        self._is_failing = True
+
+
+def _parse_answer(answer: HttpResponse, approval_id: str) -> DecisionBody | None:
+    """What the receiver decides at once. None: it only takes note, or nobody can say what it means."""
+    try:
+        members = msgspec.json.decode(answer.body, type=dict[str, object]) if answer.body else {}
+    except UNREADABLE:
+        return None  # an answer for people, most likely
+    if "decision" not in members:
+        return None
+    try:
+        decision = DecisionBody.model_validate(members)
+    except ValidationError as exc:
+        where = ".".join(map(str, exc.errors()[0]["loc"]))
+        _log.warning("the approval webhook answers with a decision that cannot be read: `%s`", where)
+        return None
+    return decision if decision.approval_id in {"", approval_id} else None
+
 
 READ_AT_ONCE: Final = 500
 """Approvals that are read at once for a key that may see few of the thousands that are kept."""

@@ -13,12 +13,10 @@ from toolgate.audit.index.index import AuditIndex
 from toolgate.errors import InvalidRequest
 from toolgate.gateway.auth.issuer import NoOidcLogin, OidcLogin
 from toolgate.govern.catalog_projection import CatalogProjection
-from toolgate.govern.change_rate import IntegrationRateLimit
-from toolgate.govern.invocation_marks import InvocationPoller
-from toolgate.govern.operator_policy import OperatorPolicy
+from toolgate.govern.operator_policy import IntegrationRateLimit, OperatorPolicy
 from toolgate.govern.process import GatewayProcess
 from toolgate.govern.visibility import CatalogVisibility
-from toolgate.govern.watches import RegistryWatches
+from toolgate.govern.watches import InvocationPoller, RegistryWatches
 from toolgate.packages.artifacts import ArtifactStore
 from toolgate.packages.modules import ModuleStore
 from toolgate.packages.uploads import UploadStore

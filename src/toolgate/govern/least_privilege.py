@@ -22,10 +22,9 @@ from toolgate.govern.audit import (
     read_extent,
     with_plain_uris,
 )
-from toolgate.govern.changes.commit import check_changes, collect_warnings
-from toolgate.govern.changes.impact import ChangePlan, plan_edits
-from toolgate.govern.changes.pending import PendingChange
-from toolgate.govern.changes.records import fill_defaults, find_record, show_body
+from toolgate.govern.changes.commit import plan_changes
+from toolgate.govern.changes.impact import ChangePlan
+from toolgate.govern.changes.records import PendingChange, fill_defaults, find_record, show_body
 from toolgate.govern.control import Control
 from toolgate.model.names import ToolRef
 from toolgate.model.principals import Principal
@@ -98,8 +97,8 @@ async def learn_task(
     record = show_body("task", fill_defaults(stored))
     record["config"] = dict(encode_lesson(task.config, policy, lesson.policy))
     draft = PendingChange(kind="task", id=task_id, sent=record, is_declared=True)
-    edits, listing = await check_changes(control, actor, [draft])
-    plan = await plan_edits(control, edits)
+    planned = await plan_changes(control, actor, [draft])
+    plan = planned.plan
     change = next((one for one in plan.tasks if one.task_id == task_id), TaskChange(task_id=task_id))
     calls = sum(one.calls for one in recent.values())
     return TaskLesson(
@@ -112,9 +111,9 @@ async def learn_task(
         lesson=lesson,
         record=record,
         plan=plan,
-        revision=listing.revision,
+        revision=planned.revision,
         warnings=[*gaps, *_warn_of_few_calls(calls), *_explain_lesson(served, policy, lesson)],
-        plan_warnings=await collect_warnings(served, edits),
+        plan_warnings=planned.warnings,
     )
 
 

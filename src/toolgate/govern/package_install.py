@@ -11,7 +11,7 @@ from typing import Any, Final
 from toolgate.catalog.definitions import check_tools
 from toolgate.catalog.diff import ToolChanges, diff_definitions
 from toolgate.errors import Conflict, InvalidRequest
-from toolgate.govern.changes.pending import PendingChange
+from toolgate.govern.changes.records import PendingChange
 from toolgate.model.effects import UNSTATED
 from toolgate.model.names import ToolRef
 from toolgate.model.packages import Package, PackageRef

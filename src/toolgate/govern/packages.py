@@ -7,22 +7,21 @@ Modules of workloads: taken in, checked while they are still suspect, kept, and 
 
 import asyncio
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from toolgate.errors import Conflict, NotFound
 from toolgate.govern.changes.commit import (
     CommittedChange,
+    PlannedChange,
     audit_change,
-    check_changes,
-    collect_warnings,
     commit_changes,
+    plan_changes,
 )
-from toolgate.govern.changes.impact import ChangePlan, plan_edits
-from toolgate.govern.changes.pending import PendingChange
 from toolgate.govern.changes.permissions import check_grant, check_removal, check_unbounded
-from toolgate.govern.changes.workloads import find_module_users
+from toolgate.govern.changes.records import PendingChange, read_module
 from toolgate.govern.control import Control
 from toolgate.govern.package_install import (
     PACKAGE_KINDS,
@@ -45,23 +44,13 @@ from toolgate.redaction.records import redact_server
 from toolgate.wasm.compiling import ModuleFacts, check_module
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedChange:
-    """What a change would do."""
-
-    revision: int
-    """Of the registry that it was held against."""
-    plan: ChangePlan
-    warnings: list[str]
-
-
 async def plan_install(
     control: Control, actor: Principal, wanted: InstallRequest
 ) -> tuple[Installation, PlannedChange]:
     """What installing would do, to records and to tasks. Changes nothing."""
     check_removal(actor, "package", wanted.package_id)
     prepared = await _prepare(control, wanted)
-    return prepared, await _plan(control, actor, prepared.drafts)
+    return prepared, await plan_changes(control, actor, prepared.drafts)
 
 
 async def install(
@@ -82,7 +71,7 @@ async def install(
 async def plan_uninstall(control: Control, actor: Principal, package_id: str) -> PlannedChange:
     """What uninstalling would do. Changes nothing."""
     check_removal(actor, "package", package_id)
-    return await _plan(control, actor, await _removals(control, package_id, None))
+    return await plan_changes(control, actor, await _removals(control, package_id, None))
 
 
 async def uninstall(
@@ -163,16 +152,6 @@ async def _removals(control: Control, package_id: str, if_revision: int | None) 
         PendingChange(kind=kind, id=package_id, sent=None, if_revision=revision)
         for kind, revision in seen.items()
     ]
-
-
-async def _plan(control: Control, actor: Principal, drafts: Sequence[PendingChange]) -> PlannedChange:
-    served = control.gateway.snapshot
-    edits, listing = await check_changes(control, actor, drafts)
-    return PlannedChange(
-        revision=listing.revision,
-        plan=await plan_edits(control, edits),
-        warnings=await collect_warnings(served, edits),
-    )
 
 
 async def _refresh_catalog(control: Control, package_id: str) -> None:
@@ -347,4 +326,8 @@ async def _find_users(control: Control, sha256: str) -> list[str]:
 
 
 async def _find_all_users(control: Control) -> ModuleUsers:
-    return find_module_users((await control.store.list("task")).records)
+    users: dict[str, list[str]] = defaultdict(list)
+    for task in (await control.store.list("task")).records:
+        if (module := read_module(task.body)) is not None:
+            users[module].append(task.id)
+    return users

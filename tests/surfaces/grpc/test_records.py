@@ -10,7 +10,7 @@ from tests.surfaces.grpc.grpc_house import SERVERS, GrpcHouse, open_house, refus
 from tests.surfaces.rest_house import http, secret_of, stdio, task
 from toolgate.gateway.auth.identity import hash_key
 from toolgate.govern.operator_policy import OperatorPolicy
-from toolgate.govern.quarantine import record_quarantined
+from toolgate.govern.pins import record_quarantined
 from toolgate.proto import mcp_registry_pb2 as sms
 from toolgate.proto import policy_pb2 as policy
 

@@ -1,53 +1,41 @@
-"""The one way in which a surface writes: check against the registry as it is, commit, take note.
+"""The one way in which surfaces write: check against the registry as it is, commit, audit.
 
-A check that involves other records holds at the commit too: if anything was committed in between, it
-is made again. Every write that was acknowledged stands in the audit log.
+Checks that involve other records hold at the commit too: if anything was committed in between, they run
+again. Every acknowledged write is in the audit log. Never reads a record again after its commit.
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from toolgate.audit.events import AdminRecorded
-from toolgate.errors import Conflict, Forbidden, InvalidRecord, NotFound, PlanOutdated
-from toolgate.govern.changes.impact import lint_edits, plan_edits, predict_snapshot
-from toolgate.govern.changes.pending import PendingChange, RecordEdit, parse_change
-from toolgate.govern.changes.permissions import (
-    check_grant,
-    check_removal,
-    check_writer_role,
-    is_within_ceiling,
+from toolgate.errors import Conflict, InvalidRecord, PlanOutdated
+from toolgate.govern.changes.checks import (
+    CHANGE_CHECKS,
+    COMMIT_CHECKS,
+    EDIT_CHECKS,
+    STORED_EDIT_CHECKS,
+    CheckContext,
+    check_registry,
+    run_checks,
 )
-from toolgate.govern.changes.workloads import check_module_exists, list_needed_modules
+from toolgate.govern.changes.impact import ChangePlan, lint_edits, plan_edits, predict_snapshot
+from toolgate.govern.changes.records import PendingChange, RecordEdit, parse_change
 from toolgate.govern.control import Control
-from toolgate.govern.operator_policy import PLANNED_KINDS, check_operator_policy, check_plan
+from toolgate.govern.operator_policy import PLANNED_KINDS
 from toolgate.model.principals import Principal, make_choice_id
-from toolgate.model.revisions import (
-    ChangeBatch,
-    Kind,
-    RecordChange,
-    RecordList,
-    RecordWrite,
-    StoredRecord,
-    describe_kind,
-)
-from toolgate.model.servers import ServerRecord
+from toolgate.model.revisions import ChangeBatch, Kind, RecordChange, RecordList, RecordWrite, StoredRecord
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.admission import find_weakened_guards
 from toolgate.redaction.records import HIDING, list_hidden_fields
 from toolgate.registry.files.reload import source_of
-from toolgate.registry.records.codec import namespace_of
 from toolgate.registry.records.transaction import RecordKey, record_after
 
-MAX_RECORDS: Final = 5_000
-"""Of each kind. More than a node can serve, and few enough for every list to stay quick."""
 MAX_COMMIT_ATTEMPTS: Final = 32
-"""How often a check is made again when other control planes keep committing. Each attempt loses to a busy one
-about every second time: with 8, one write of 256 was refused."""
-_REFER: Final = "use `${ENV:NAME}`"
+"""How often a change is checked again while other control planes keep committing. A busy one wins about every
+second attempt: with 8, one write of 256 was refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,62 +43,57 @@ class CommittedChange:
     """Changes that were acknowledged, as one transaction."""
 
     revision: int
-    """Of the registry; it is an older one where nothing had to be changed."""
+    """Of the registry; an older one if nothing had to be changed."""
     edits: tuple[RecordEdit, ...]
     changes: tuple[RecordChange, ...]
-    """What the transaction changed; a record that was so already is not among them."""
+    """What the transaction changed. A record that was so already is not among them."""
     warnings: list[str]
 
-    def stored(self, key: RecordKey) -> StoredRecord:
-        """The record that one of `edits` has left there."""
+    @property
+    def is_new(self) -> bool:
+        """Whether the first record did not exist before."""
+        return self.edits[0].before is None
+
+    @property
+    def stored(self) -> StoredRecord:
+        """The first record as it was committed.
+
+        Another control plane may have written since: never read it again.
+        """
+        key = self.edits[0].change.key
         for change in self.changes:
             if (change.kind, change.id) == key and (stored := record_after(change)) is not None:
                 return stored
-        befores = (edit.before for edit in self.edits if (edit.change.kind, edit.change.id) == key)
-        return next(before for before in befores if before is not None)
+        before = self.edits[0].before
+        assert before is not None  # it was so already
+        return before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenRecord:
-    """One record that was stored."""
+class PlannedChange:
+    """What a change would do."""
 
-    stored: StoredRecord
     revision: int
-    is_new: bool
+    """Of the registry that it was checked against."""
+    plan: ChangePlan
     warnings: list[str]
-
-
-async def put_record(
-    control: Control, actor: Principal, draft: PendingChange, *, plan_id: str | None = None
-) -> WrittenRecord:
-    """Store a record, or raise what is wrong with it.
-
-    What is returned is what was committed. Never read it again: another control plane may have written since.
-    """
-    done = await commit_changes(control, actor, [draft], plan_id=plan_id)
-    return WrittenRecord(
-        stored=done.stored(RecordKey(draft.kind, draft.id)),
-        revision=done.revision,
-        is_new=done.edits[0].before is None,
-        warnings=done.warnings,
-    )
 
 
 async def commit_changes(
     control: Control,
     actor: Principal,
-    drafts: Sequence[PendingChange],
+    changes: Sequence[PendingChange],
     *,
     plan_id: str | None = None,
     prune: bool = False,
 ) -> CommittedChange:
-    """Store all of `drafts`, or none. With `plan_id`, only if they still do what that plan showed.
+    """Store all of `changes`, or none. With `plan_id`, only if they still do what that plan showed.
 
     `prune` also removes what is not among them; see `check_changes`.
     """
     served = control.gateway.snapshot
     async with control.write_lock:
-        edits, batch = await _check_and_commit(control, actor, drafts, plan_id=plan_id, prune=prune)
+        edits, batch = await _check_and_commit(control, actor, changes, plan_id=plan_id, prune=prune)
     return CommittedChange(
         revision=batch.revision,
         edits=edits,
@@ -119,67 +102,74 @@ async def commit_changes(
     )
 
 
+async def plan_changes(
+    control: Control, actor: Principal, changes: Sequence[PendingChange], *, prune: bool = False
+) -> PlannedChange:
+    """What `changes` would do. Changes nothing. Raises what would keep them from being stored."""
+    served = control.gateway.snapshot
+    edits, listing = await check_changes(control, actor, changes, prune=prune)
+    return PlannedChange(
+        revision=listing.revision,
+        plan=await plan_edits(control, edits),
+        warnings=await collect_warnings(served, edits),
+    )
+
+
 async def check_commit(
     control: Control,
     actor: Principal,
-    drafts: Sequence[PendingChange],
+    changes: Sequence[PendingChange],
     *,
     plan_id: str | None = None,
     prune: bool = False,
 ) -> tuple[tuple[RecordEdit, ...], RecordList]:
-    """As `check_changes`, for `actor` to store them: with its role, and the plan where one is demanded."""
-    for draft in drafts:
-        _check_allowed(control, actor, draft, plan_id)
-    edits, listing = await check_changes(control, actor, drafts, prune=prune)
-    kept = await list_needed_modules(control, edits)
+    """As `check_changes`, for `actor` to store them: with its role, and with a plan if one is required."""
+    context = CheckContext(actor=actor, policy=control.operator_policy, plan_id=plan_id)
+    for change in changes:
+        run_checks(COMMIT_CHECKS, context, change)
+    edits, listing = await check_changes(control, actor, changes, prune=prune)
+    context = replace(context, modules=await list_needed_modules(control, edits))
     for edit in edits:
-        _check_allowed(control, actor, edit.change, plan_id)  # of those that pruning has added
+        run_checks(COMMIT_CHECKS, context, edit.change)  # pruning may have added it
         with _naming_record(edit.change):
-            check_module_exists(edit, kept)
+            run_checks(STORED_EDIT_CHECKS, context, edit)
     if plan_id is not None and (await plan_edits(control, edits)).id != plan_id:
         raise PlanOutdated("what the change would do is not what its plan showed")
     return edits, listing
 
 
 async def check_changes(
-    control: Control, actor: Principal, drafts: Sequence[PendingChange], *, prune: bool = False
+    control: Control, actor: Principal, changes: Sequence[PendingChange], *, prune: bool = False
 ) -> tuple[tuple[RecordEdit, ...], RecordList]:
-    """What `drafts` would change, and in what. Raises whatever would keep them from being stored.
+    """What `changes` would change, and in what. Raises what would keep them from being stored.
 
-    With `prune` every record of a kind that plans show and that is not among them would go, except for those
+    With `prune`, every record of a kind that plans show and that is not among them would go, except for those
     that the registry directory keeps, and those of packages.
     """
-    kinds = {draft.kind for draft in drafts}
+    kinds = {change.kind for change in changes}
     listing = await control.store.list(kinds.pop() if len(kinds) == 1 and not prune else None)
-    # In a thread: thousands of drafts take longer to check than the loop may stand still.
-    return await asyncio.to_thread(_check_all, control, actor, listing, drafts, prune=prune), listing
+    context = CheckContext(actor=actor, policy=control.operator_policy)
+    # In a thread: thousands of changes take longer to check than the event loop may block.
+    return await asyncio.to_thread(_check_all, context, listing, changes, prune=prune), listing
 
 
 async def select_valid_changes(
-    control: Control, actor: Principal, drafts: Sequence[PendingChange]
+    control: Control, actor: Principal, changes: Sequence[PendingChange]
 ) -> tuple[list[PendingChange], dict[str, str]]:
-    """Those of `drafts` that could be stored each by itself; and what is wrong with the others, by id."""
-    listing = await control.store.list()
-    return await asyncio.to_thread(_select_valid, control, actor, listing, drafts)
+    """Those of `changes` that could be stored alone; and what is wrong with the others, by id."""
+    context = CheckContext(actor=actor, policy=control.operator_policy)
+    return await asyncio.to_thread(_select_valid, context, await control.store.list(), changes)
 
 
-def _select_valid(
-    control: Control, actor: Principal, listing: RecordList, drafts: Sequence[PendingChange]
-) -> tuple[list[PendingChange], dict[str, str]]:
-    stored = {RecordKey(one.kind, one.id): one for one in listing.records}
-    fit, wrong = [], {}
-    for draft in drafts:
-        try:
-            _parse_checked(control, actor, draft, stored.get(RecordKey(draft.kind, draft.id)))
-        except InvalidRecord as exc:
-            wrong[draft.id] = f"{exc}; {exc.hint}" if exc.hint else str(exc)
-        else:
-            fit.append(draft)
-    return fit, wrong
+async def list_needed_modules(control: Control, edits: Sequence[RecordEdit]) -> set[str]:
+    """Hashes of the modules that are uploaded; empty if `edits` need none that they did not need before."""
+    if all(edit.new_module is None for edit in edits):
+        return set()
+    return {one.sha256 for one in await control.modules.list()}
 
 
 async def collect_warnings(served: Snapshot, edits: Sequence[RecordEdit]) -> list[str]:
-    """What is amiss once `edits` are made in what is served, and which of them a file will undo."""
+    """What is wrong once `edits` are made in what is served, and which of them a file will undo."""
     return [
         *_warn_of_sources(edits),
         *_warn_of_secrets(edits),
@@ -196,7 +186,7 @@ def audit_change(
     record_id: str,
     revision: int | None = None,
 ) -> None:
-    """Take note of what was done, in the audit log. Without a `revision`: at the newest one."""
+    """Record in the audit log what was done. Without a `revision`: at the newest one."""
     control.gateway.audit.record(
         AdminRecorded(
             at_ms=control.clock_ms(),
@@ -209,109 +199,88 @@ def audit_change(
     )
 
 
-def _check_allowed(control: Control, actor: Principal, draft: PendingChange, plan_id: str | None) -> None:
-    check_writer_role(actor, draft.kind)
-    check_plan(control.operator_policy, draft.kind, plan_id)
-
-
 def _check_all(
-    control: Control, actor: Principal, listing: RecordList, drafts: Sequence[PendingChange], *, prune: bool
+    context: CheckContext, listing: RecordList, changes: Sequence[PendingChange], *, prune: bool
 ) -> tuple[RecordEdit, ...]:
     stored = {RecordKey(one.kind, one.id): one for one in listing.records}
-    asked = [*drafts, *_prune_changes(listing, drafts)] if prune else drafts
     edits = []
-    for draft in asked:
-        with _naming_record(draft):
-            edit = _parse_checked(control, actor, draft, stored.get(RecordKey(draft.kind, draft.id)))
+    for change in [*changes, *_prune_changes(listing, changes)] if prune else changes:
+        with _naming_record(change):
+            edit = _parse_checked(context, change, stored.get(change.key))
             if edit is not None:
                 edits.append(edit)
-    _check_together(listing, edits)
+    check_registry(listing, edits)
     return tuple(edits)
 
 
+def _select_valid(
+    context: CheckContext, listing: RecordList, changes: Sequence[PendingChange]
+) -> tuple[list[PendingChange], dict[str, str]]:
+    stored = {RecordKey(one.kind, one.id): one for one in listing.records}
+    valid, errors = [], {}
+    for change in changes:
+        try:
+            _parse_checked(context, change, stored.get(change.key))
+        except InvalidRecord as exc:
+            errors[change.id] = f"{exc}; {exc.hint}" if exc.hint else str(exc)
+        else:
+            valid.append(change)
+    return valid, errors
+
+
 def _parse_checked(
-    control: Control, actor: Principal, draft: PendingChange, before: StoredRecord | None
+    context: CheckContext, change: PendingChange, before: StoredRecord | None
 ) -> RecordEdit | None:
-    """What the draft makes of `before`; None where it is so already. Raises what keeps it out."""
-    if draft.sent is None:  # first of all: what is outside of a key's bounds says nothing of itself
-        check_removal(actor, draft.kind, draft.id)
-    edit = parse_change(draft, before)
-    if draft.is_declared and not edit.has_effect:
+    """What `change` makes of `before`; None if it is so already. Raises what is wrong with it."""
+    run_checks(CHANGE_CHECKS, context, change)
+    edit = parse_change(change, before)
+    if change.is_declared and not edit.has_effect:
         return None
-    _check_one(control, actor, edit)
-    if before is not None and not is_within_ceiling(actor, before):
-        # In the words that the store has for a record that is not there.
-        missing = NotFound(f"there is no {RecordKey(draft.kind, draft.id)}")
-        raise missing if draft.sent is None else _beyond_ceiling(draft)
+    run_checks(EDIT_CHECKS, context, edit)
     return edit
 
 
 @contextmanager
-def _naming_record(draft: PendingChange) -> Iterator[None]:
-    """Where a draft is one of many, what is wrong with it says with which."""
+def _naming_record(change: PendingChange) -> Iterator[None]:
+    """An error about one of many changes names its record."""
     try:
         yield
     except InvalidRecord as exc:
-        if not draft.is_declared:
+        if not change.is_declared:
             raise
-        named = {**exc.data, "kind": draft.kind, "id": draft.id}
-        raise InvalidRecord(
-            f"{describe_kind(draft.kind)} `{draft.id}`: {exc}", hint=exc.hint, data=named
-        ) from exc
+        data = {**exc.data, "kind": change.kind, "id": change.id}
+        raise InvalidRecord(f"{change.title}: {exc}", hint=exc.hint, data=data) from exc
 
 
-def _check_one(control: Control, actor: Principal, edit: RecordEdit) -> None:
-    if edit.record is not None:
-        check_grant(actor, edit.record)
-        check_operator_policy(control.operator_policy, edit.record)
-
-
-def _beyond_ceiling(draft: PendingChange) -> Forbidden:
-    return Forbidden(
-        f"{describe_kind(draft.kind)} `{draft.id}` reaches further than your key, which cannot replace it",
-        hint="use another id, or ask for a key that may write this one",
-    )
-
-
-def _prune_changes(listing: RecordList, drafts: Sequence[PendingChange]) -> list[PendingChange]:
-    """The removals that leave nothing but `drafts` and what comes from files and packages."""
-    kept = {RecordKey(draft.kind, draft.id) for draft in drafts}
+def _prune_changes(listing: RecordList, changes: Sequence[PendingChange]) -> list[PendingChange]:
+    """The removals that leave nothing but `changes` and what comes from files and packages."""
+    kept = {change.key for change in changes}
     return [
         PendingChange(kind=one.kind, id=one.id, sent=None, is_declared=True)
         for one in listing.records
         if one.kind in PLANNED_KINDS
         and RecordKey(one.kind, one.id) not in kept
-        and not _is_kept_elsewhere(one)
+        and source_of(one) is None
+        and one.body.get("package") is None
     ]
 
 
-def _is_kept_elsewhere(stored: StoredRecord) -> bool:
-    """Whether it comes from a file of the registry directory, or from a package."""
-    return source_of(stored) is not None or stored.body.get("package") is not None
-
-
-def _warn_of_impact(served: Snapshot, edits: Sequence[RecordEdit]) -> list[str]:
-    foreseen = predict_snapshot(served, edits)
-    return [*find_weakened_guards(served, foreseen), *lint_edits(foreseen, edits)]
-
-
 async def _check_and_commit(
-    control: Control, actor: Principal, drafts: Sequence[PendingChange], *, plan_id: str | None, prune: bool
+    control: Control, actor: Principal, changes: Sequence[PendingChange], *, plan_id: str | None, prune: bool
 ) -> tuple[tuple[RecordEdit, ...], ChangeBatch]:
-    """What was asked for, and what was committed."""
     for _ in range(MAX_COMMIT_ATTEMPTS):
-        edits, listing = await check_commit(control, actor, drafts, plan_id=plan_id, prune=prune)
+        edits, listing = await check_commit(control, actor, changes, plan_id=plan_id, prune=prune)
         try:
             also = await _choices_of_revoked(control, edits)
             return edits, await _commit(control, actor, edits, also, seen=listing.revision)
         except Conflict as exc:
             if "store_revision" not in exc.data:
-                raise  # it is a record's own precondition that fails
+                raise  # a record's own precondition failed
     raise Conflict("the registry changes too fast to check this change against the other records")
 
 
 async def _choices_of_revoked(control: Control, edits: Sequence[RecordEdit]) -> list[RecordWrite]:
-    """The integrations that go with the keys that `edits` revoke: another key of that id begins without."""
+    """The integrations that go with the keys that `edits` revoke: another key of that id starts without."""
     revoked = [edit.change.id for edit in edits if edit.change.kind == "key" and edit.record is None]
     found = [await control.store.get("choice", make_choice_id(f"key:{key_id}")) for key_id in revoked]
     return [RecordWrite(kind="choice", id=one.id, body=None) for one in found if one is not None]
@@ -320,7 +289,7 @@ async def _choices_of_revoked(control: Control, edits: Sequence[RecordEdit]) -> 
 async def _commit(
     control: Control, actor: Principal, edits: Sequence[RecordEdit], also: Sequence[RecordWrite], *, seen: int
 ) -> ChangeBatch:
-    """Write and take note. Raises Conflict, also when others have committed since the revision `seen`."""
+    """Write and audit. Raises Conflict, also if others have committed since the revision `seen`."""
     writes = [
         RecordWrite(
             kind=edit.change.kind, id=edit.change.id, body=edit.body, if_revision=edit.change.if_revision
@@ -342,47 +311,28 @@ async def _commit(
             )
         return batch
 
-    # Shielded: who goes away in the middle must not leave a write behind that nobody took note of.
+    # Shielded: a caller that disconnects in the middle must not leave a write behind that is not audited.
     return await asyncio.shield(commit())
 
 
-def _warn_of_secrets(edits: Sequence[RecordEdit]) -> list[str]:
-    """Which of the changes store a secret that should stand where nodes alone can read it."""
-    return [
-        f"{describe_kind(edit.change.kind)} `{edit.change.id}`, `{field}`: a secret stands here itself; "
-        + ("let a server have it, whose tools the guest calls" if edit.change.kind == "task" else _REFER)
-        for edit in edits
-        if edit.change.kind in HIDING and edit.body is not None
-        for field in list_hidden_fields(edit.change.kind, edit.body)
-    ]
+def _warn_of_impact(served: Snapshot, edits: Sequence[RecordEdit]) -> list[str]:
+    after = predict_snapshot(served, edits)
+    return [*find_weakened_guards(served, after), *lint_edits(after, edits)]
 
 
-def _warn_of_sources(edits: Sequence[RecordEdit]) -> list[str]:
-    """Which of the changes a file will undo."""
-    return [
-        f"`{edit.change.id}` comes from `{file}`, which wins when the files are next read"
-        for edit in edits
-        if edit.before is not None and (file := source_of(edit.before)) is not None
-    ]
-
-
-def _check_together(listing: RecordList, edits: Sequence[RecordEdit]) -> None:
-    """Raises InvalidRecord when the records cannot stand beside each other and the others there are."""
-    touched = {RecordKey(edit.change.kind, edit.change.id) for edit in edits}
-    staying = [one for one in listing.records if RecordKey(one.kind, one.id) not in touched]
-    counts = Counter(one.kind for one in staying) + Counter(
-        edit.change.kind for edit in edits if edit.record is not None
-    )
-    for kind in {edit.change.kind for edit in edits if edit.before is None}:
-        if counts[kind] > MAX_RECORDS:
-            raise InvalidRecord(
-                f"the registry holds {MAX_RECORDS} records of kind {describe_kind(kind)}, and takes no more",
-                hint="delete what is not needed any more",
-            )
-    owners = {namespace_of(one): one.id for one in staying if one.kind == "server"}
+def _warn_of_secrets(edits: Sequence[RecordEdit]) -> Iterator[str]:
+    """Which edits store a secret that belongs where only nodes can read it."""
     for edit in edits:
-        if isinstance(edit.record, ServerRecord):
-            namespace = edit.record.tool_namespace
-            owner = owners.setdefault(namespace, edit.record.server_id)
-            if owner != edit.record.server_id:
-                raise InvalidRecord(f"`tool_namespace`: server `{owner}` has `{namespace}` already")
+        kind = edit.change.kind
+        if kind not in HIDING or edit.body is None:
+            continue
+        advice = "give it to a server whose tools the guest calls" if kind == "task" else "use `${ENV:NAME}`"
+        for field in list_hidden_fields(kind, edit.body):
+            yield f"{edit.change.title}, `{field}`: the record itself holds a secret; {advice}"
+
+
+def _warn_of_sources(edits: Sequence[RecordEdit]) -> Iterator[str]:
+    """Which edits a file will undo."""
+    for edit in edits:
+        if edit.before is not None and (file := source_of(edit.before)) is not None:
+            yield f"`{edit.change.id}` comes from `{file}`, which wins when the files are next read"

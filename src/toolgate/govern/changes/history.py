@@ -4,12 +4,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from toolgate.errors import Compacted, InvalidRequest, NotFound
-from toolgate.govern.changes.pending import PendingChange
 from toolgate.govern.changes.permissions import check_removal, is_within_ceiling
+from toolgate.govern.changes.records import PendingChange, read_mapping
 from toolgate.govern.control import Control
-from toolgate.govern.quarantine import roll_back_pin
 from toolgate.model.principals import Principal
-from toolgate.model.revisions import Body, Kind, Operation, RecordChange, describe_kind
+from toolgate.model.revisions import Body, Kind, Operation, RecordChange, StoredRecord, describe_kind
 from toolgate.registry.records.diff import FieldDiff, diff_fields
 from toolgate.registry.records.transaction import RecordKey
 
@@ -95,3 +94,16 @@ async def read_body_at(control: Control, kind: Kind, record_id: str, *, revision
             f"{describe_kind(kind)} `{record_id}` was changed more than {MAX_HISTORY} times since {revision}"
         )
     return later[-1].before if later else None
+
+
+def roll_back_pin(now: StoredRecord | None, then: Body | None) -> Body | None:
+    """`then`, with the tools that are quarantined in `now`. Raises InvalidRequest."""
+    quarantined = {} if now is None else read_mapping(now.body, "changed")
+    if then is None:
+        if quarantined:
+            raise InvalidRequest(
+                f"there was no pin then, and without one {len(quarantined)} changed tools would be offered",
+                hint="approve them with `toolgate pins set`, or delete the pin if that is what you want",
+            )
+        return None
+    return {**then, "changed": {**read_mapping(then, "changed"), **quarantined}}

@@ -8,15 +8,16 @@ plan made again, and where it comes out otherwise the change is refused.
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
-from toolgate.govern.changes.pending import RecordEdit
+from toolgate.govern.changes.records import RecordEdit
 from toolgate.govern.control import Control
+from toolgate.model.names import REFERENCE
 from toolgate.model.revisions import Body
 from toolgate.model.servers import ServerRecord
 from toolgate.model.snapshot import Snapshot
@@ -24,6 +25,9 @@ from toolgate.model.tools import ServerTools
 from toolgate.policy.lint import LintFinding, lint
 from toolgate.policy.plan import TaskChange
 from toolgate.policy.rules import is_unlisted
+from toolgate.redaction.random_words import find_suspects
+from toolgate.redaction.records import redact_server
+from toolgate.registry.records.codec import encode_record
 
 
 def predict_snapshot(snapshot: Snapshot, edits: Sequence[RecordEdit]) -> Snapshot:
@@ -116,3 +120,34 @@ def _digest_plan(edits: Sequence[RecordEdit], effects: Sequence[TaskChange]) -> 
 
 def _record_key(record: tuple[str, str, Body | None, Body | None]) -> tuple[str, str]:
     return record[:2]
+
+
+def find_literals(offers: Iterable[ServerTools]) -> list[LintFinding]:
+    """One finding for each argument, variable, header or URL that is shown and may hold a secret."""
+    return [
+        LintFinding(
+            code="possible_secret",
+            kind="server",
+            id=offer.record.server_id,
+            rule=field,
+            subject=field,
+            message="may hold a secret, and is shown as it is: use a reference, `${ENV:NAME}`",
+        )
+        for offer in sorted(offers, key=lambda one: one.record.server_id)
+        for field, text in _list_literals(offer.record)
+        if any(find_suspects(REFERENCE.sub(" ", text)))
+    ]
+
+
+def _list_literals(record: ServerRecord) -> Iterator[tuple[str, str]]:
+    shown = redact_server(encode_record(record))
+    stdio, http = shown.get("stdio") or {}, shown.get("http") or {}
+    yield from ((f"stdio.args[{at}]", arg) for at, arg in enumerate(stdio.get("args", ())))
+    yield from _list_members("stdio.env", stdio.get("env", {}))
+    yield from _list_members("http.headers", http.get("headers", {}))
+    if "url" in http:
+        yield "http.url", http["url"]
+
+
+def _list_members(field: str, values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    return ((f"{field}.{name}", value) for name, value in values.items())

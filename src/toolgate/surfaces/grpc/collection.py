@@ -15,9 +15,8 @@ from google.protobuf.message import Message
 
 from toolgate.errors import Compacted, StorageUnavailable
 from toolgate.govern.changes.commit import commit_changes
-from toolgate.govern.changes.pending import PendingChange, parse_sent_id
 from toolgate.govern.changes.permissions import WRITER_ROLES
-from toolgate.govern.changes.records import fill_defaults, show_record
+from toolgate.govern.changes.records import PendingChange, fill_defaults, parse_sent_id, show_record
 from toolgate.govern.control import Control
 from toolgate.govern.watches import filter_batch
 from toolgate.model.principals import Role

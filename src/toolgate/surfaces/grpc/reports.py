@@ -15,7 +15,7 @@ from toolgate.catalog.checks import MAX_DEFINITIONS
 from toolgate.catalog.listings import check_lists
 from toolgate.errors import InvalidRequest, SessionLimit
 from toolgate.govern.control import Control
-from toolgate.govern.quarantine import record_quarantined
+from toolgate.govern.pins import record_quarantined
 from toolgate.model.names import PROMPT, RESOURCE, is_tool_name
 from toolgate.model.principals import Principal
 from toolgate.model.reports import LOST_AFTER_MS, Definitions, HealthState, NodeReport, ServerReport

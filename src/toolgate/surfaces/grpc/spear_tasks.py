@@ -11,10 +11,9 @@ from typing import Final
 from google.protobuf.message import Message
 
 from toolgate.errors import InvalidRecord, InvalidRequest, MethodNotFound
-from toolgate.govern.changes.commit import commit_changes, put_record
-from toolgate.govern.changes.pending import PendingChange
+from toolgate.govern.changes.commit import commit_changes
 from toolgate.govern.changes.permissions import WRITER_ROLES
-from toolgate.govern.changes.records import show_record
+from toolgate.govern.changes.records import PendingChange, show_record
 from toolgate.govern.control import Control
 from toolgate.model.revisions import StoredRecord
 from toolgate.proto import task_pb2 as sms
@@ -47,7 +46,7 @@ async def register_task(control: Control, call: RpcCall[sms.RegisterTaskRequest]
     if sent.description:
         body["display_name"] = sent.description
     draft = PendingChange(kind="task", id=task_id, sent=body, keeping=("display_name", "workload"))
-    written = await put_record(control, call.caller, draft)
+    written = await commit_changes(control, call.caller, [draft])
     notes = ["registered" if written.is_new else "updated", *written.warnings]
     if ignored := [name for name in _NOT_KEPT if getattr(sent, name)]:
         notes.append(f"Toolgate does not keep {', '.join(f'`{name}`' for name in ignored)}")

@@ -9,8 +9,15 @@ import msgspec
 from pydantic import Field
 
 from toolgate.errors import Conflict, InvalidRequest, NotFound, Unauthenticated
-from toolgate.govern.approval_webhook import SIGNATURE, ApprovalDecision, ApprovalWebhook, DecisionBody
-from toolgate.govern.approvals import decide_approval, find_approval, list_approvals
+from toolgate.govern.approvals import (
+    SIGNATURE,
+    ApprovalDecision,
+    ApprovalWebhook,
+    DecisionBody,
+    decide_approval,
+    find_approval,
+    list_approvals,
+)
 from toolgate.govern.control import Control
 from toolgate.model.approvals import MAX_REASON, ApprovalState, CallApproval
 from toolgate.registry.records.server_bodies import StrictBody

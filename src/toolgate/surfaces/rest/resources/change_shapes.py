@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, model_validator
 
 from toolgate.govern.changes.impact import ChangePlan
-from toolgate.govern.changes.pending import RecordEdit
+from toolgate.govern.changes.records import RecordEdit
 from toolgate.model.revisions import Kind
 from toolgate.model.revisions import Operation as Written
 from toolgate.policy.plan import TaskChange

@@ -5,12 +5,10 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from toolgate.errors import Compacted, InvalidRecord, NotFound
-from toolgate.govern.changes.commit import check_changes, collect_warnings, commit_changes
+from toolgate.govern.changes.commit import commit_changes, list_needed_modules, plan_changes
 from toolgate.govern.changes.history import build_rollback
-from toolgate.govern.changes.impact import plan_edits
-from toolgate.govern.changes.pending import PendingChange
 from toolgate.govern.changes.permissions import find_record_within
-from toolgate.govern.changes.workloads import list_needed_modules, warn_of_missing_modules
+from toolgate.govern.changes.records import PendingChange
 from toolgate.govern.control import Control
 from toolgate.model.principals import Principal
 from toolgate.registry.records.codec import parse_id
@@ -38,20 +36,22 @@ from toolgate.surfaces.rest.resources.collection import WRITE_ERRORS
     body=validate_as(PlanSent),
     errors=(InvalidRecord, NotFound, Compacted),
 )
-async def plan_changes(control: Control, call: RestCall[PlanSent]) -> RestResponse:
+async def show_change_plan(control: Control, call: RestCall[PlanSent]) -> RestResponse:
     """What changes of records would do to each task: written, taken back or, with a null body, deleted.
 
     Nothing is changed. A change that names its plan is made as that showed it, or not at all.
     """
-    served = control.gateway.snapshot
     drafts = await _parse_plan_drafts(control, call.caller, call.body)
-    edits, listing = await check_changes(control, call.caller, drafts, prune=call.body.prune)
-    plan = await plan_edits(control, edits)
-    warnings = [
-        *warn_of_missing_modules(edits, await list_needed_modules(control, edits)),
-        *await collect_warnings(served, edits),
+    planned = await plan_changes(control, call.caller, drafts, prune=call.body.prune)
+    edits = planned.plan.edits
+    modules = await list_needed_modules(control, edits)
+    missing = [
+        f"task `{edit.change.id}`, `workload.module`: `{edit.new_module}` is not uploaded yet"
+        for edit in edits
+        if edit.new_module not in {None, *modules}
     ]
-    return RestResponse(await show_plan(plan, revision=listing.revision, warnings=warnings))
+    warnings = [*missing, *planned.warnings]
+    return RestResponse(await show_plan(planned.plan, revision=planned.revision, warnings=warnings))
 
 
 async def _parse_plan_drafts(control: Control, actor: Principal, sent: PlanSent) -> list[PendingChange]:
@@ -98,4 +98,4 @@ def _parse_drafts(changes: Iterable[ChangeSent]) -> list[PendingChange]:
     ]
 
 
-ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (plan_changes, apply_changes)
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (show_change_plan, apply_changes)

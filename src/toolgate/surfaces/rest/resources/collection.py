@@ -22,7 +22,7 @@ from toolgate.errors import (
     StorageFailed,
     StorageUnavailable,
 )
-from toolgate.govern.changes.commit import commit_changes, put_record
+from toolgate.govern.changes.commit import commit_changes
 from toolgate.govern.changes.history import (
     MAX_HISTORY,
     HistoryEntry,
@@ -30,9 +30,8 @@ from toolgate.govern.changes.history import (
     diff_revisions,
     read_history,
 )
-from toolgate.govern.changes.pending import PendingChange, parse_sent_id
 from toolgate.govern.changes.permissions import WRITER_ROLES
-from toolgate.govern.changes.records import find_record, show_record
+from toolgate.govern.changes.records import PendingChange, find_record, parse_sent_id, show_record
 from toolgate.govern.control import Control
 from toolgate.model.reports import NodeReport
 from toolgate.model.revisions import Kind, StoredRecord, describe_kind
@@ -216,7 +215,7 @@ class RecordCollection:
         return RestResponse(Deleted(revision=done.revision, warnings=done.warnings))
 
     async def _put(self, control: Control, call: RestCall[Any], draft: PendingChange) -> RestResponse:
-        written = await put_record(control, call.caller, draft, plan_id=call.plan_id)
+        written = await commit_changes(control, call.caller, [draft], plan_id=call.plan_id)
         body = {
             "revision": written.revision,
             self.kind: (await self._show(control, [written.stored]))[0],

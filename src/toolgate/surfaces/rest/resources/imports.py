@@ -9,13 +9,11 @@ from pydantic import Field, JsonValue
 
 from toolgate.errors import InvalidRecord, InvalidRequest
 from toolgate.govern.changes.commit import (
-    check_changes,
-    collect_warnings,
     commit_changes,
+    plan_changes,
     select_valid_changes,
 )
-from toolgate.govern.changes.impact import plan_edits
-from toolgate.govern.changes.pending import PendingChange, RecordEdit
+from toolgate.govern.changes.records import PendingChange, RecordEdit
 from toolgate.govern.control import Control
 from toolgate.model.servers import ServerRecord
 from toolgate.registry.interchange.imports import ImportFormat, ImportResult, parse_imports
@@ -115,7 +113,7 @@ async def import_servers(control: Control, call: RestCall[ImportSent]) -> RestRe
     The file may also be uploaded as `multipart/form-data`: the part `file`, and the other members as parts of
     their names; `allowed_tools` and `only` once for each entry. Web pages must send JSON.
     """
-    sent, served = call.body, control.gateway.snapshot
+    sent = call.body
     found = await asyncio.to_thread(parse_imports, sent.content, sent.format)
     if len(found.bodies) > MAX_CHANGES:
         raise InvalidRecord(f"the file defines more than {MAX_CHANGES} servers")
@@ -125,10 +123,10 @@ async def import_servers(control: Control, call: RestCall[ImportSent]) -> RestRe
         shown = await asyncio.to_thread(show_edits, done.edits)
         warnings = [*done.warnings, *_warn_of_denied(done.edits)]
         return RestResponse(_show_import(found, done.revision, shown, warnings=warnings))
-    edits, listing = await check_changes(control, call.caller, drafts)
-    warnings = [*await collect_warnings(served, edits), *_warn_of_denied(edits)]
-    plan = await show_plan(await plan_edits(control, edits), revision=listing.revision, warnings=warnings)
-    return RestResponse(_show_import(found, listing.revision, plan.changes, warnings=warnings, effect=plan))
+    planned = await plan_changes(control, call.caller, drafts)
+    warnings = [*planned.warnings, *_warn_of_denied(planned.plan.edits)]
+    plan = await show_plan(planned.plan, revision=planned.revision, warnings=warnings)
+    return RestResponse(_show_import(found, planned.revision, plan.changes, warnings=warnings, effect=plan))
 
 
 async def _select_drafts(

@@ -6,10 +6,9 @@ from typing import Any, Final
 
 from toolgate.errors import Conflict, InvalidRecord, NotFound, StorageFailed
 from toolgate.gateway.auth.identity import hash_key
-from toolgate.govern.changes.commit import commit_changes, put_record
-from toolgate.govern.changes.pending import PendingChange
+from toolgate.govern.changes.commit import commit_changes
 from toolgate.govern.changes.permissions import find_record_within
-from toolgate.govern.changes.records import show_record
+from toolgate.govern.changes.records import PendingChange, show_record
 from toolgate.govern.control import Control
 from toolgate.registry.records.policy_bodies import QuotasBody
 from toolgate.surfaces.rest.framework.paging import PAGING
@@ -45,7 +44,7 @@ async def make_key(control: Control, call: RestCall[KeySent]) -> RestResponse:
     body = {**sent.model_dump(exclude_none=True), "sha256": hash_key(secret)}
     key = _set_budgets(body, sent.budgets)
     draft = PendingChange(kind="key", id=sent.key_id, sent=key, if_revision=0)
-    made = await put_record(control, call.caller, draft)
+    made = await commit_changes(control, call.caller, [draft])
     shown = {**show_record(made.stored), "secret": secret, "warnings": made.warnings}
     return RestResponse(shown, 201, revision=made.stored.revision)
 
@@ -65,7 +64,7 @@ async def set_budgets(control: Control, call: RestCall[QuotasBody]) -> RestRespo
     key = _set_budgets(stored.body, call.body)
     if_revision = stored.revision if call.if_revision is None else call.if_revision
     draft = PendingChange(kind="key", id=stored.id, sent=key, if_revision=if_revision)
-    written = await put_record(control, call.caller, draft)
+    written = await commit_changes(control, call.caller, [draft])
     return RestResponse(show_record(written.stored), revision=written.stored.revision)
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from toolgate.govern.changes.records import show_record
 from toolgate.govern.control import Control
-from toolgate.govern.pin_diffs import ToolDifference, diff_pin, find_unapproved_tools, read_pin
+from toolgate.govern.pins import ToolDifference, diff_pin, find_unapproved_tools, read_pin
 from toolgate.model.reports import NodeReport
 from toolgate.model.revisions import StoredRecord
 from toolgate.surfaces.rest.framework.request import Parameter, RestCall

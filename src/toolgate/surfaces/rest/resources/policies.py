@@ -7,9 +7,9 @@ from toolgate.audit.index.statements import DAY_MS
 from toolgate.errors import NotFound
 from toolgate.govern.audit import read_version_calls
 from toolgate.govern.catalog import find_fallback_rows
+from toolgate.govern.changes.impact import find_literals
 from toolgate.govern.changes.records import find_record
 from toolgate.govern.control import Control
-from toolgate.govern.literals import find_literals
 from toolgate.model.principals import Ceiling
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Profile, Side, Task

@@ -14,9 +14,8 @@ from typing import Any, Final
 from toolgate.catalog.naming import join_tool_name, make_chat_names
 from toolgate.errors import InvalidRecord, InvalidRequest, NotFound, PlanOutdated, PlanRequired
 from toolgate.govern.changes.commit import audit_change, check_commit
-from toolgate.govern.changes.pending import PendingChange
 from toolgate.govern.changes.permissions import check_removal, find_record_within
-from toolgate.govern.changes.records import find_record
+from toolgate.govern.changes.records import PendingChange, find_record
 from toolgate.govern.control import Control
 from toolgate.model.names import ToolRef, kind_of, parse_task_id
 from toolgate.model.principals import Ceiling

@@ -1,0 +1,267 @@
+"""Pinned tools that differ from what was approved: noted in their pin, and compared for people.
+
+A quarantined tool stays so until someone approves it (see `changes.records`). Nothing here approves of
+anything.
+"""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from toolgate.catalog.diff import diff_definitions
+from toolgate.errors import Conflict, InvalidRecord, ToolgateError
+from toolgate.gateway.cluster.drift import DriftedTool
+from toolgate.gateway.gateway import Gateway
+from toolgate.govern.changes.records import find_record, read_mapping
+from toolgate.govern.control import Control
+from toolgate.model.revisions import RecordWrite, StoredRecord
+from toolgate.model.snapshot import Pin, Snapshot
+from toolgate.model.tools import ServerTools, ToolDefinition
+from toolgate.policy.rules import is_unlisted
+from toolgate.registry.records.codec import parse_record
+from toolgate.registry.store.contract import Store
+
+ACTOR: Final = "toolgate"
+ATTEMPTS: Final = 8
+GAP_S: Final = 0.05
+"""What is found together is written together."""
+RETRY_S: Final = 1.0
+
+_log: Final = logging.getLogger(__name__)
+
+ChangedTools = Mapping[str, Mapping[str, str]]
+"""Server id and tool → the digest that was found in place of the approved one."""
+
+
+async def record_quarantined(store: Store, changed: ChangedTools, *, seen: int) -> list[DriftedTool]:
+    """Write into the pins what was found by who knew the registry as of the revision `seen`; what is new.
+
+    A pin that was written since is left alone: whoever found it will look again.
+    """
+    for _ in range(ATTEMPTS):
+        pins = [(await store.get("pin", server_id), found) for server_id, found in changed.items()]
+        known = [(pin, found) for pin, found in pins if pin is not None and pin.revision <= seen]
+        news = [one for pin, found in known for one in _find_new(pin, found)]
+        if not news:
+            return []
+        try:
+            await store.write([_build_write(pin, news) for pin, _ in known], actor=ACTOR)
+        except Conflict:
+            continue
+        return news
+    _log.warning("pins change too fast to note in them which tools have changed")
+    return []
+
+
+def _find_new(pin: StoredRecord, found: Mapping[str, str]) -> Iterator[DriftedTool]:
+    approved, changed = read_mapping(pin.body, "tools"), read_mapping(pin.body, "changed")
+    for tool, digest in found.items():
+        if tool in approved and approved[tool] != digest and tool not in changed:
+            yield DriftedTool(pin.id, tool, approved[tool], digest)
+
+
+def _build_write(pin: StoredRecord, news: Sequence[DriftedTool]) -> RecordWrite:
+    changed = {one.tool: one.found for one in news if one.server_id == pin.id}
+    body = {**pin.body, "changed": {**read_mapping(pin.body, "changed"), **changed}} if changed else pin.body
+    return RecordWrite(kind="pin", id=pin.id, body=body, if_revision=pin.revision)
+
+
+async def follow_pins(
+    store: Store, gateway: Gateway, *, gap_s: float = GAP_S, retry_s: float = RETRY_S
+) -> None:
+    """Follow what `gateway` serves: note what has changed, and keep the definitions that pins name.
+
+    Ends by cancellation alone.
+    """
+    kept = _PinnedDefinitions(store)
+    serial, is_failing = -1, False
+    while True:
+        serial = await gateway.wait_for_swap(serial)
+        try:
+            await _record_drift(store, gateway)
+            await kept.follow(gateway.snapshot)
+            is_failing = False
+        except ToolgateError as exc:
+            if not is_failing:
+                _log.warning("what has changed in pinned tools cannot be stored, trying again: %s", exc)
+            serial, is_failing = -1, True
+            await asyncio.sleep(retry_s)
+        except Exception:
+            # What nobody was prepared for must not end the following of all others.
+            _log.exception("what has changed in pinned tools was not understood, trying again")
+            serial = -1
+            await asyncio.sleep(retry_s)
+        await asyncio.sleep(gap_s)
+
+
+async def _record_drift(store: Store, gateway: Gateway) -> None:
+    changed: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    for one in gateway.drift.unrecorded:
+        changed[one.server_id][one.tool] = one.found
+    if changed:
+        await record_quarantined(store, changed, seen=gateway.snapshot.revision)
+
+
+class _PinnedDefinitions:
+    """The definitions that pins name: what was approved, and what was found in its place."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._pins: Mapping[str, Pin] = {}
+        self._lists: Mapping[str, Mapping[str, ToolDefinition]] = {}
+
+    async def follow(self, snapshot: Snapshot) -> None:
+        """Keep those that `snapshot` has, and forget those that no pin names any more."""
+        servers = snapshot.servers
+        lists = {one: servers[one].tools for one in snapshot.pins if one in servers}
+        # What did not change is the same object, and then there is nothing to do.
+        is_known = len(lists) == len(self._lists) and all(
+            self._lists.get(one) is tools for one, tools in lists.items()
+        )
+        if is_known and snapshot.pins is self._pins:
+            return
+        kept = await self._store.pinned.digests()
+        # In this order: whatever is saved for a pin that is written later is not among those known here.
+        named = {
+            digest
+            for stored in (await self._store.list("pin")).records
+            for member in ("tools", "changed")
+            for digest in read_mapping(stored.body, member).values()
+        }
+        await self._store.pinned.save(
+            {
+                tool.digest: tool.raw
+                for tools in lists.values()
+                for tool in tools.values()
+                if tool.digest in named and tool.digest not in kept
+            }
+        )
+        await self._store.pinned.forget(kept - named)
+        self._pins, self._lists = snapshot.pins, lists
+
+
+MAX_LINES: Final = 5_000
+"""Of all tools together. Of those past that, it is said that they differ, and not how."""
+
+ToolDiffState = Literal["changed", "new", "renamed", "missing"]
+_NOTHING: Final = b"{}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolDifference:
+    """One tool that is not, or was not, as it was approved."""
+
+    tool: str
+    state: ToolDiffState
+    approved: str | None = None
+    """Digest of the approved definition: for a renamed tool, of the one it had under its old name."""
+    found: str | None = None
+    """Digest of what is, or once was, in its place. None: it is missing."""
+    listed: str | None = None
+    """Digest of what the server lists now."""
+    was: str | None = None
+    """The old name of a renamed tool."""
+    is_whole: bool = False
+    """The lines show a whole definition: nothing was approved, or what was approved is not kept here."""
+    lines: tuple[str, ...] = ()
+
+
+async def diff_pin(control: Control, server_id: str, *, tool: str | None = None) -> list[ToolDifference]:
+    """All that waits for approval or is gone, sorted by tool; or of one tool alone. Raises NotFound."""
+    pin = read_pin(control, await find_record(control, "pin", server_id))
+    kept = await control.store.pinned.read({*pin.tools.values(), *pin.changed.values()})
+    seen = _PinnedServer(pin=pin, offer=control.gateway.snapshot.servers.get(server_id), kept=kept)
+    # In a thread: many long definitions take longer to compare than the loop may stand still.
+    return await asyncio.to_thread(_diff_tools, seen, tool)
+
+
+def read_pin(control: Control, stored: StoredRecord) -> Pin:
+    """The pin as it is served, with what was found and not recorded yet; or, not served yet, as recorded."""
+    snapshot = control.gateway.snapshot
+    if snapshot.revision >= stored.revision and stored.id in snapshot.pins:
+        return snapshot.pins[stored.id]
+    try:
+        pin = parse_record("pin", stored.id, stored.body, strict=False)
+    except InvalidRecord:
+        return Pin(server_id=stored.id)
+    assert isinstance(pin, Pin)
+    return pin
+
+
+def find_unapproved_tools(pin: Pin, offer: ServerTools | None) -> list[str]:
+    """The tools of a pinned server that are not offered until somebody approves of them, sorted."""
+    listed = {} if offer is None else offer.tools
+    waiting = {name for name, tool in listed.items() if pin.tools.get(name) != tool.digest}
+    return sorted(waiting | pin.changed.keys())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PinnedServer:
+    """All that is known of a pinned server."""
+
+    pin: Pin
+    offer: ServerTools | None
+    kept: Mapping[str, bytes]
+
+    @property
+    def listed(self) -> Mapping[str, ToolDefinition]:
+        return {} if self.offer is None else self.offer.tools
+
+    @property
+    def is_listed(self) -> bool:
+        return self.offer is not None and not is_unlisted(self.offer)
+
+    def raws(self) -> dict[str, bytes]:
+        """Definitions by digest."""
+        return {**self.kept, **{tool.digest: tool.raw for tool in self.listed.values()}}
+
+    def renamed(self) -> Mapping[str, str]:
+        """New names of approved tools → the old ones."""
+        raws, approved = self.raws(), self.pin.tools
+        gone = {
+            name: raws[digest]
+            for name, digest in approved.items()
+            if name not in self.listed and digest in raws
+        }
+        come = {name: tool.raw for name, tool in self.listed.items() if name not in approved}
+        return {new: old for old, new in diff_definitions(gone, come).renamed}
+
+
+def _diff_tools(seen: _PinnedServer, only: str | None) -> list[ToolDifference]:
+    raws, room = seen.raws(), MAX_LINES
+    found = []
+    for one in _compare(seen):
+        if only in {None, one.tool}:
+            old, new = raws.get(one.approved or ""), raws.get(one.found or "")
+            lines = () if new is None or room <= 0 else _lines(old or _NOTHING, new)
+            room -= len(lines)
+            found.append(replace(one, is_whole=old is None and new is not None, lines=lines))
+    return found
+
+
+def _compare(seen: _PinnedServer) -> Iterator[ToolDifference]:
+    pin, listed, renamed = seen.pin, seen.listed, seen.renamed()
+    for name in sorted(pin.tools.keys() | listed.keys()):
+        approved, now = pin.tools.get(name), listed[name].digest if name in listed else None
+        if approved is None:
+            was = renamed.get(name)
+            yield ToolDifference(
+                tool=name,
+                state="new" if was is None else "renamed",
+                approved=None if was is None else pin.tools[was],
+                found=now,
+                listed=now,
+                was=was,
+            )
+        elif name in pin.changed or now not in {None, approved}:
+            found = pin.changed.get(name) if now in {None, approved} else now
+            yield ToolDifference(tool=name, state="changed", approved=approved, found=found, listed=now)
+        elif now is None and seen.is_listed and name not in renamed.values():
+            yield ToolDifference(tool=name, state="missing", approved=approved)
+
+
+def _lines(old: bytes, new: bytes) -> tuple[str, ...]:
+    return diff_definitions({"": old}, {"": new}).changed.get("", ())
