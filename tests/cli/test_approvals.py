@@ -6,8 +6,8 @@ from typing import Any
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
 from tests.cli.screen import shown
+from toolgate.cli.commands.approvals import render_approval, render_approvals
 from toolgate.cli.failure import ExitCode
-from toolgate.cli.render.approvals import render_approval, render_approvals
 from toolgate.cli.render.scope import render_explanation
 
 ALL = "/admin/api/approvals"
@@ -78,9 +78,9 @@ def test_a_list_shows_who_calls_what() -> None:
         '                                        {"path": "/tmp/x"}',
     ]
     assert sum(line.count("z") for line in lines) == 120 - len('{"text": "')
-    nothing = "no call waits: `--state all` shows those that were decided on"
+    nothing = "no call waits: `--state all` shows those that were decided"
     assert shown(render_approvals([], "pending")) == [nothing]
-    assert shown(render_approvals([], "all")) == ["there are none"]
+    assert shown(render_approvals([], "all")) == ["no approvals"]
 
 
 def test_what_has_long_names_can_be_approved_from_a_narrow_terminal() -> None:

@@ -1,4 +1,4 @@
-"""The one way a command fails: a message, what to do about it, and the exit code scripts rely on."""
+"""The one way a command fails: a message, a hint, and the exit code that scripts rely on."""
 
 from collections.abc import Mapping
 from enum import IntEnum
@@ -14,11 +14,11 @@ class ExitCode(IntEnum):
     AUTH = 3
     UNREACHABLE = 4
     INCOMPLETE = 5
-    """Nothing was found wrong, and part of it could not be judged."""
+    """No problem was found, and part of the input could not be judged."""
 
 
 class CommandError(Exception):
-    """A command that cannot go on. `hint` says what to do next; `code` and `data` are the gateway's."""
+    """A command cannot continue. `hint` says what to do next; `code` and `data` are the gateway's."""
 
     def __init__(
         self,
@@ -34,3 +34,10 @@ class CommandError(Exception):
         self.code = code
         self.exit_code = exit_code
         self.data: Mapping[str, Any] = data or {}
+
+
+class UsageError(CommandError):
+    """The options, or a file that they name, cannot be used."""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint, exit_code=ExitCode.USAGE)

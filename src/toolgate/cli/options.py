@@ -1,22 +1,22 @@
-"""The options that many commands share, each group a dataclass; `spreading` hands them to commands.
-
-Times in the past as people and programs write them: `7d`, `12h`, `30m`, a day, or unix milliseconds.
-"""
+"""The options that many commands share, each group a dataclass that `option_groups` spreads."""
 
 import os
 import re
 import time
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
+from rich.console import RenderableType
 from typer import Option
 
 from toolgate.catalog.clients import KEY_VARIABLE
 from toolgate.cli.client.rest import RestClient, open_client
-from toolgate.cli.failure import CommandError, ExitCode
+from toolgate.cli.failure import UsageError
+from toolgate.cli.option_groups import drop_unset
 from toolgate.cli.output import CommandOutput
 from toolgate.cli.render.up import DEFAULT_URL
 
@@ -26,7 +26,7 @@ _SCOPE = "Scope"
 
 @dataclass(frozen=True, kw_only=True)
 class GatewayConnection:
-    """Which gateway a command speaks to, as whom, and how it answers."""
+    """Which gateway a command connects to, with which key, and how it prints what comes back."""
 
     url: Annotated[
         str, Option("--url", envvar="TOOLGATE_URL", help="Address of the gateway.", rich_help_panel=_GATEWAY)
@@ -49,6 +49,25 @@ class GatewayConnection:
         """A client of the gateway."""
         return open_client(self.url, self.load_key())
 
+    def print_answer(
+        self,
+        path: str,
+        render: Callable[[Any], RenderableType],
+        query: Mapping[str, str] | None = None,
+        *,
+        member: str | None = None,
+    ) -> None:
+        """Print what the gateway answers at a path; to programs only `member` of it, if that is given."""
+        with self.open() as client:
+            answer = client.get(path, query)
+        self.output.show(answer if member is None else answer[member], render(answer))
+
+    def print_list(self, path: str, member: str, render: Callable[[Any], RenderableType]) -> None:
+        """Print all pages of a list."""
+        with self.open() as client:
+            found = client.pages(path, member)
+        self.output.show(found, render(found))
+
     def load_key(self) -> str | None:
         """The key, from the file or the environment; never from the command line, where `ps` shows it."""
         if self.key_file is None:
@@ -56,23 +75,21 @@ class GatewayConnection:
         try:
             key = self.key_file.read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError) as exc:
-            raise CommandError(
+            raise UsageError(
                 f"cannot read the key file `{self.key_file}`: {exc}",
                 hint="give a file that holds one key and that you may read",
-                exit_code=ExitCode.USAGE,
             ) from exc
         if not key:
-            raise CommandError(
+            raise UsageError(
                 f"the key file `{self.key_file}` is empty",
                 hint="write the key into it, as `toolgate keys add` printed it",
-                exit_code=ExitCode.USAGE,
             )
         return key
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScopeOptions:
-    """What a caller may put into the URL of the MCP door."""
+    """The parameters of the URL of the MCP endpoint."""
 
     task: Annotated[str | None, Option("--task", help="As this task sees it.", rich_help_panel=_SCOPE)] = None
     servers: Annotated[
@@ -92,11 +109,13 @@ class ScopeOptions:
 
     @property
     def query(self) -> dict[str, str]:
-        """The parameters that were given. An empty value is one: it selects nothing."""
-        given = {one.name: getattr(self, one.name) for one in fields(self)}
-        return {name: value for name, value in given.items() if value is not None}
+        """The parameters that are set. An empty value is one: it selects nothing."""
+        return drop_unset(asdict(self))
 
 
+DryRunOption = Annotated[bool, Option("--dry-run", help="Show what would change; change nothing.")]
+
+# Times in the past: `7d`, `12h`, `30m`, a day, or unix milliseconds.
 _SPAN: Final = re.compile(r"([1-9][0-9]{0,5})([dhm])")
 _UNIX_MS: Final = re.compile(r"[0-9]{11,15}")
 """From 1973 on: a bare `7` is more likely a slip for `7d`."""
@@ -110,7 +129,7 @@ SinceOption = Annotated[str, SINCE]
 
 
 def parse_time(text: str, *, now_ms: int | None = None) -> int:
-    """The time that is meant, in unix milliseconds."""
+    """A time in the past, in unix milliseconds."""
     now_ms = int(time.time() * 1e3) if now_ms is None else now_ms
     if _UNIX_MS.fullmatch(text):
         return int(text)
@@ -124,9 +143,8 @@ def parse_time(text: str, *, now_ms: int | None = None) -> int:
     except ValueError:
         at_ms = -1
     if not 0 <= at_ms < now_ms:
-        raise CommandError(
-            f"`{text}` is no time in the past",
+        raise UsageError(
+            f"`{text}` is not a time in the past",
             hint="write `7d`, `12h`, `30m`, a day: `2026-11-01`, or unix milliseconds",
-            exit_code=ExitCode.USAGE,
         )
     return at_ms

@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from toolgate.cli.failure import CommandError, ExitCode
+from toolgate.cli.failure import CommandError, UsageError
 from toolgate.cli.render.layout import BAD, DIM, OK, encode_json, escape_line
 
 JsonObject = Mapping[str, Any]
@@ -40,10 +40,8 @@ def write_json(path: Path, value: JsonObject) -> None:
     try:
         path.write_text(encode_json(value, indent=2) + "\n", "utf-8")
     except OSError as exc:
-        raise CommandError(
-            f"cannot write `{path}`: {exc.strerror}",
-            hint="name a file in a directory that you may write to",
-            exit_code=ExitCode.USAGE,
+        raise UsageError(
+            f"cannot write `{path}`: {exc.strerror}", hint="name a file in a directory that you may write to"
         ) from exc
 
 

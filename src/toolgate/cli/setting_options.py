@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from toolgate.cli.failure import CommandError, ExitCode
+from toolgate.cli.failure import UsageError
 from toolgate.cli.output import open_console
 from toolgate.settings import LogLevel, Settings, load_settings
 
@@ -64,7 +64,7 @@ class StoreOptions:
     def target(self) -> str | Path:
         """What `toolgate.registry.portable` calls a target."""
         if self.data is not None and self.database is not None:
-            raise CommandError("give either --data or --database", exit_code=ExitCode.USAGE)
+            raise UsageError("give either --data or --database")
         given = {"data_dir": self.data, "database": self.database}
         settings = load_settings(self.config, os.environ, given)
         return settings.registry_file if self.data else settings.database or settings.registry_file

@@ -72,7 +72,7 @@ def read_magic(source: BinaryIO) -> bytes:
 def _read_tar(source: BinaryIO) -> Iterator[ArchiveMember]:
     stream: Any = _TarStream(source)
     try:
-        tar = tarfile.TarFile(fileobj=stream, tarinfo=_CheckedHeader, encoding="utf-8")
+        tar: Any = tarfile.TarFile(fileobj=stream, tarinfo=_CheckedHeader, encoding="utf-8")
         # `git archive` begins with a global header: the commit, as a comment.
         shared = dict(tar.pax_headers)
         while (header := tar.next()) is not None:

@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
-from toolgate.cli.failure import CommandError, ExitCode
+from toolgate.cli.failure import CommandError, UsageError
 
 CALLBACK_PATH: Final = "/callback"
 WAIT_S: Final = 300.0
@@ -78,10 +78,9 @@ def parse_callback(address: str) -> Mapping[str, str]:
 def check_callback(answer: Mapping[str, str], state: str) -> Mapping[str, str]:
     """What the gateway wants of it. Raises CommandFailed where nobody agreed."""
     if answer.get("state") != state:
-        raise CommandError(
+        raise UsageError(
             "this address is not the answer to this login",
             hint="paste the whole address that the browser ended at",
-            exit_code=ExitCode.USAGE,
         )
     if "code" not in answer:
         raise CommandError(f"the authorization server refuses: {answer.get('error', 'no code')}")

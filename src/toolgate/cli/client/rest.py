@@ -16,7 +16,7 @@ from urllib.parse import quote, urlsplit
 import httpx2
 
 from toolgate import __version__
-from toolgate.cli.failure import CommandError, ExitCode
+from toolgate.cli.failure import CommandError, ExitCode, UsageError
 from toolgate.model.http import is_loopback
 from toolgate.model.revisions import Kind
 
@@ -228,10 +228,8 @@ def open_client(url: str, key: str | None) -> Iterator[RestClient]:
     """A client of the gateway at `url`, closed at the end."""
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise CommandError(
-            f"`{url}` is not the address of a gateway",
-            hint="give one like http://127.0.0.1:8080",
-            exit_code=ExitCode.USAGE,
+        raise UsageError(
+            f"`{url}` is not the address of a gateway", hint="give one like http://127.0.0.1:8080"
         )
     headers = {"user-agent": f"toolgate-cli/{__version__}"}
     if key is not None:

@@ -1,35 +1,33 @@
-"""`toolgate approvals`: the calls that wait for a person, and the decision."""
+"""`toolgate approvals`: calls that wait for an approver, and the decision."""
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, get_args
 from urllib.parse import quote
 
 import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
 from typer import Argument, Option
 
-from toolgate.cli.client.rest import RestClient
-from toolgate.cli.option_groups import spread_options
+from toolgate.cli.option_groups import add_group, command
 from toolgate.cli.options import GatewayConnection
-from toolgate.cli.render.approvals import render_approval, render_approvals
-from toolgate.cli.render.layout import render_newest
+from toolgate.cli.render import layout as ui
 from toolgate.model.approvals import ApprovalState
 
 app = typer.Typer(add_completion=False)
-approvals_app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    help="Calls that wait for a person: which there are, and the decision.",
-)
-app.add_typer(approvals_app, name="approvals")
+approvals = add_group(app, "approvals", "Calls that wait for a person: which there are, and the decision.")
 
-_PATH: Final = "/admin/api/approvals"
+JsonObject = Mapping[str, Any]
 ApprovalArgument = Annotated[
     str, Argument(metavar="ID", help="The approval, as `toolgate approvals list` shows it.")
 ]
 
+_PATH: Final = "/admin/api/approvals"
+_STATES: Final = {"pending": ui.WARN, "approved": ui.OK, "denied": ui.BAD, "expired": ui.DIM, "used": ui.OK}
 
-@approvals_app.command("list")
-@spread_options
-def list_command(
+
+@command(approvals, "list")
+def list_approvals(
     connection: GatewayConnection,
     *,
     state: Annotated[
@@ -39,53 +37,116 @@ def list_command(
     limit: Annotated[int, Option("--limit", min=1, max=1000, help="How many at most.")] = 50,
 ) -> None:
     """List the calls that wait for a decision, or those of another state, the newest first."""
-    query = {"limit": str(limit)} if state == "all" else {"limit": str(limit), "state": state}
+    query = {"limit": str(limit)} | ({} if state == "all" else {"state": state})
     with connection.open() as client:
         answer = client.get(_PATH, query)
     found = answer["approvals"]
-    connection.output.show(found, render_newest(render_approvals(found, state), answer, len(found)))
+    connection.output.show(found, ui.render_newest(render_approvals(found, state), answer, len(found)))
 
 
-@approvals_app.command("show")
-@spread_options
-def show_command(approval_id: ApprovalArgument, connection: GatewayConnection) -> None:
-    """Show one: who calls what, with which arguments, by which rule it waits, and what became of it."""
-    with connection.open() as client:
-        found = client.get(_path(approval_id))
-    connection.output.show(found, render_approval(found))
+@command(approvals, "show")
+def show_approval(approval_id: ApprovalArgument, connection: GatewayConnection) -> None:
+    """Show one: who calls what, with which arguments, by which rule it waits, and its decision."""
+    connection.print_answer(_build_path(approval_id), render_approval)
 
 
-@approvals_app.command("approve")
-@spread_options
-def approve_command(
+@command(approvals, "approve")
+def approve(
     approval_id: ApprovalArgument,
     connection: GatewayConnection,
     *,
-    reason: Annotated[str, Option("--reason", help="For whoever reads the audit.")] = "",
+    reason: Annotated[str, Option("--reason", help="For the audit log.")] = "",
 ) -> None:
-    """Let the call be made: once, with these arguments, by whoever asked."""
-    with connection.open() as client:
-        found = _decide(client, approval_id, "approve", reason)
-    connection.output.show(found, render_approval(found))
+    """Let the call be made: once, with these arguments, by the same caller."""
+    _decide(connection, approval_id, "approve", reason)
 
 
-@approvals_app.command("deny")
-@spread_options
-def deny_command(
+@command(approvals, "deny")
+def deny(
     approval_id: ApprovalArgument,
     connection: GatewayConnection,
     *,
-    reason: Annotated[str, Option("--reason", help="Told to whoever asked.")] = "",
+    reason: Annotated[str, Option("--reason", help="Sent to the caller.")] = "",
 ) -> None:
     """Refuse the call."""
+    _decide(connection, approval_id, "deny", reason)
+
+
+def _decide(connection: GatewayConnection, approval_id: str, decision: str, reason: str) -> None:
     with connection.open() as client:
-        found = _decide(client, approval_id, "deny", reason)
+        found = client.post(f"{_build_path(approval_id)}/{decision}", {"reason": reason})
     connection.output.show(found, render_approval(found))
 
 
-def _decide(client: RestClient, approval_id: str, decision: str, reason: str) -> Any:
-    return client.post(f"{_path(approval_id)}/{decision}", {"reason": reason})
-
-
-def _path(approval_id: str) -> str:
+def _build_path(approval_id: str) -> str:
     return f"{_PATH}/{quote(approval_id, safe='')}"
+
+
+def render_approvals(found: Sequence[JsonObject], state: str) -> RenderableType:
+    """One line a call in that `state`, the newest first."""
+    if not found:
+        nothing = "no call waits: `--state all` shows those that were decided"
+        return Text(nothing if state == "pending" else "no approvals")
+    return ui.grid(
+        *("APPROVAL", "STATE", "UNTIL (UTC)", "CALL*"),
+        rows=(
+            (
+                ui.bold(one["approval_id"]),
+                _render_state(one),
+                ui.render_time(one["expires_ms"], "%m-%d %H:%M"),
+                Group(
+                    ui.cell(f"{one['server_id']}.{one['tool']} by {one['principal']}"),
+                    _render_arguments(one, longest=120),
+                ),
+            )
+            for one in found
+        ),
+    )
+
+
+def render_approval(one: JsonObject) -> RenderableType:
+    """One approval in full, and what can be done with it."""
+    decided_ms, used_ms = one["decided_ms"], one["used_ms"]
+    table = ui.fact_table(
+        {
+            "approval": ui.bold(one["approval_id"]),
+            "state": _render_state(one),
+            "tool": f"{one['server_id']}.{one['tool']}",
+            "arguments": _render_arguments(one),
+            "by": one["principal"],
+            "task": one["task_id"],
+            "door": one["door"],
+            "why": one["why"],
+            "asked": _render_utc(one["created_ms"]),
+            "until": _render_utc(one["expires_ms"]),
+            "decided": None if decided_ms is None else f"{_render_utc(decided_ms)} by {one['decided_by']}",
+            "reason": one["reason"],
+            "used": None if used_ms is None else _render_utc(used_ms),
+        }
+    )
+    return ui.stack_parts(table, _render_next_step(one))
+
+
+def _render_next_step(one: JsonObject) -> RenderableType | None:
+    if one["state"] == "pending":
+        # The id is the gateway's own.
+        approve_it = f"toolgate approvals approve {ui.cell(one['approval_id']).plain}"
+        deny_it = f"toolgate approvals deny {ui.cell(one['approval_id']).plain} --reason …"
+        return Group(Text("to decide:"), ui.copyable(f"{approve_it}\n{deny_it}"))
+    if one["state"] == "approved":
+        return Text("the call passes when it is repeated, once")
+    return None
+
+
+def _render_arguments(one: JsonObject, *, longest: int | None = None) -> Text:
+    """Every character counts: not even spaces are merged."""
+    text = ui.encode_json(one["arguments"])
+    return Text(text if longest is None or len(text) <= longest else f"{text[:longest]}…", overflow="fold")
+
+
+def _render_state(one: JsonObject) -> Text:
+    return ui.cell(one["state"], _STATES.get(str(one["state"]), ""))
+
+
+def _render_utc(at_ms: int) -> str:
+    return f"{ui.render_time(at_ms)} UTC"

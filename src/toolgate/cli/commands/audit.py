@@ -14,8 +14,8 @@ from typer import Argument, Context, Option
 from toolgate.audit.events import Outcome
 from toolgate.audit.index.tables import EventType
 from toolgate.cli.client.rest import RestClient, parse_error
-from toolgate.cli.failure import CommandError, ExitCode
-from toolgate.cli.option_groups import spread_options
+from toolgate.cli.failure import CommandError, ExitCode, UsageError
+from toolgate.cli.option_groups import group_command
 from toolgate.cli.options import SINCE, GatewayConnection, parse_time
 from toolgate.cli.output import CommandOutput
 from toolgate.cli.render.audit import render_event, render_events
@@ -76,8 +76,7 @@ class AuditFilter:
         }
 
 
-@audit_app.callback(invoke_without_command=True)
-@spread_options
+@group_command(audit_app)
 def audit_command(
     context: Context,
     connection: GatewayConnection,
@@ -123,10 +122,9 @@ def _check_options(which: AuditFilter, *, limit: int | None, export: str | None,
     )
     wrong = [name for name, value in given.items() if name in without and value is not None]
     if wrong:
-        raise CommandError(
+        raise UsageError(
             f"{mode} takes no {' and no '.join(wrong)}",
             hint="--follow shows what happens from now on, and --export all that did",
-            exit_code=ExitCode.USAGE,
         )
 
 
@@ -153,10 +151,10 @@ def verify_command(
     toolgate audit verify /backup/audit.jsonl*
     """
     if files and data is not None:
-        raise CommandError("give either files or --data", exit_code=ExitCode.USAGE)
+        raise UsageError("give either files or --data")
     if seal is not None and not _SHA256.fullmatch(seal):
         hint = "copy all 64 characters of what `toolgate audit verify` printed"
-        raise CommandError(f"`{seal}` is no seal", hint=hint, exit_code=ExitCode.USAGE)
+        raise UsageError(f"`{seal}` is no seal", hint=hint)
     # Only where it is used: the index takes as long to load as all else.
     verifying = load_lazily("toolgate.cli.commands.audit_verify")
     verifier = verifying.verify_copies(files) if files else verifying.verify_log(data)

@@ -24,20 +24,20 @@ from toolgate.audit.log.files import first_number, open_files
 from toolgate.audit.log.journal import read_name
 from toolgate.audit.log.verify import FileReport, LogBreak, LogVerifier
 from toolgate.cli.failure import CommandError
-from toolgate.cli.render.layout import BAD, DIM, OK, cell, fact_table, grid, sentence, stack_parts
+from toolgate.cli.render import layout as ui
 from toolgate.settings import load_settings
 
 
 def render_verified(verifier: LogVerifier) -> RenderableType:
     """A table of the files, then what is wrong, then the newest seal."""
-    table = grid("FILE", "LINES", "SEALS", "FIRST", "LAST", "STATE", flexible={"STATE"})
+    table = ui.grid("FILE", "LINES", "SEALS", "FIRST", "LAST", "STATE*")
     broken = {one.file for one in verifier.breaks}
     for file in verifier.files:
         table.add_row(*_cells(file, is_broken=file.file in broken))
-    breaks = fact_table(2)
+    breaks = ui.unheaded_grid(2)
     for one in verifier.breaks:
-        breaks.add_row(cell(one.kind.replace("_", " "), BAD), cell(_place(one)))
-    return stack_parts(table, breaks if verifier.breaks else None, _sum(verifier))
+        breaks.add_row(ui.cell(one.kind.replace("_", " "), ui.BAD), ui.cell(_place(one)))
+    return ui.stack_parts(table, breaks if verifier.breaks else None, _sum(verifier))
 
 
 def _cells(file: FileReport, *, is_broken: bool) -> list[Text]:
@@ -46,13 +46,16 @@ def _cells(file: FileReport, *, is_broken: bool) -> list[Text]:
         said.append(f"{file.unsealed} lines at its end are not sealed yet")
     if file.is_torn:
         said.append("its last line is torn")
-    state = [cell("BROKEN", BAD) if is_broken else cell("ok", OK), *(cell(one, DIM) for one in said)]
+    state = [
+        ui.cell("BROKEN", ui.BAD) if is_broken else ui.cell("ok", ui.OK),
+        *(ui.cell(one, ui.DIM) for one in said),
+    ]
     return [
-        cell(file.file),
-        cell(f"{file.lines:,}"),
-        cell(f"{file.seals:,}"),
-        cell(file.first_seq or ""),
-        cell(file.last_seq or ""),
+        ui.cell(file.file),
+        ui.cell(f"{file.lines:,}"),
+        ui.cell(f"{file.seals:,}"),
+        ui.cell(file.first_seq or ""),
+        ui.cell(file.last_seq or ""),
         Text("; ").join(state),
     ]
 
@@ -69,11 +72,11 @@ def _range(first: int, last: int) -> str:
 def _sum(verifier: LogVerifier) -> Text:
     last = verifier.last_seal
     if last is None:
-        return cell("No seal holds.", BAD if verifier.breaks else DIM)
-    return sentence(
+        return ui.cell("No seal holds.", ui.BAD if verifier.breaks else ui.DIM)
+    return ui.sentence(
         f"The last seal vouches for all up to {last.upto}:\n",
-        cell(last.sha256),
-        Text("\nKeep it elsewhere: --seal then shows whether the log was written anew.", DIM),
+        ui.cell(last.sha256),
+        Text("\nKeep it elsewhere: --seal then shows whether the log was written anew.", ui.DIM),
     )
 
 

@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from typer import Argument, Context, Option
 
 from toolgate.cli.failure import CommandError
-from toolgate.cli.option_groups import spread_options
+from toolgate.cli.option_groups import add_group, command, group_command
 from toolgate.cli.options import GatewayConnection
 from toolgate.cli.output import open_console
 from toolgate.cli.render.catalog import (
@@ -43,27 +43,23 @@ class CatalogFilter:
 
 
 app = typer.Typer(add_completion=False)
-catalog_app = typer.Typer(add_completion=False, help="The catalog: what there is to choose from.")
-app.add_typer(catalog_app, name="catalog")
+catalog_app = add_group(app, "catalog", "The catalog: what there is to choose from.", is_command=True)
 
 
-@catalog_app.callback(invoke_without_command=True)
-@spread_options
+@group_command(catalog_app)
 def catalog_command(context: Context, connection: GatewayConnection) -> None:
     """The catalog: what there is to choose from."""
     if context.invoked_subcommand is None:
         _list(connection)
 
 
-@catalog_app.command("list")
-@spread_options
+@command(catalog_app, "list")
 def list_command(connection: GatewayConnection) -> None:
     """List the categories, with how many packages and tools each has for you."""
     _list(connection)
 
 
-@catalog_app.command("show")
-@spread_options
+@command(catalog_app, "show")
 def show_command(
     name: Annotated[str, Argument(help="A category, or else a package.", show_default=False)],
     connection: GatewayConnection,
@@ -84,8 +80,7 @@ def show_command(
     connection.output.show(tools, render_catalog_tools(name, tools))
 
 
-@catalog_app.command("search")
-@spread_options
+@command(catalog_app, "search")
 def search_command(
     words: Annotated[
         list[str], Argument(help="What the tool should do, in any language.", show_default=False)
@@ -102,8 +97,7 @@ def search_command(
     connection.output.show(answer["tools"], render_found(answer))
 
 
-@catalog_app.command("quality")
-@spread_options
+@command(catalog_app, "quality")
 def quality_command(
     connection: GatewayConnection,
     *,
@@ -124,8 +118,7 @@ def quality_command(
     connection.output.show(shown, render_quality(shown, every=every))
 
 
-@catalog_app.command("backfill")
-@spread_options
+@command(catalog_app, "backfill")
 def backfill_command(connection: GatewayConnection) -> None:
     """Make the rows of the catalog that are missing or old, of every package and server.
 

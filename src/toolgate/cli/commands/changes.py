@@ -21,10 +21,10 @@ import typer
 from typer import Option
 
 from toolgate.cli.client.rest import RestClient, parse_error
-from toolgate.cli.failure import CommandError, ExitCode
+from toolgate.cli.failure import CommandError, ExitCode, UsageError
 from toolgate.cli.files.modules import hash_modules, send_modules
 from toolgate.cli.files.records import ID_FIELDS, FileRecord, load_records
-from toolgate.cli.option_groups import spread_options
+from toolgate.cli.option_groups import command
 from toolgate.cli.options import GatewayConnection
 from toolgate.cli.output import CommandOutput, open_console, write_json
 from toolgate.cli.record_commands import PlanOption
@@ -92,10 +92,9 @@ def _parse_removal(name: str) -> dict[str, Any]:
     word, slash, record_id = name.partition("/")
     kind = word.replace("-", "_")
     if kind not in ID_FIELDS or not slash:
-        raise CommandError(
+        raise UsageError(
             f"`{name}` names no record",
             hint="write `server/ID`, `task/ID`, `profile/ID` or `chat-upstream/ID`",
-            exit_code=ExitCode.USAGE,
         )
     return {"kind": kind, "id": record_id, "body": None}
 
@@ -103,8 +102,7 @@ def _parse_removal(name: str) -> dict[str, Any]:
 app = typer.Typer(add_completion=False)
 
 
-@app.command("plan")
-@spread_options
+@command(app, "plan")
 def plan_command(
     connection: GatewayConnection,
     *,
@@ -140,13 +138,9 @@ def plan_command(
 
 def _check_options(files: Sequence[Path] | None, deletes: Sequence[str] | None, *, prune: bool) -> None:
     if not files and not deletes:
-        raise CommandError(
-            "there is nothing to plan", hint="give --file or --delete", exit_code=ExitCode.USAGE
-        )
+        raise UsageError("there is nothing to plan", hint="give --file or --delete")
     if prune and not files:
-        raise CommandError(
-            "--prune needs --file", hint="name the files that say it all", exit_code=ExitCode.USAGE
-        )
+        raise UsageError("--prune needs --file", hint="name the files that say it all")
 
 
 def _build_apply_command(files: Sequence[Path] | None, *, prune: bool) -> list[str]:
@@ -157,8 +151,7 @@ def _build_apply_command(files: Sequence[Path] | None, *, prune: bool) -> list[s
 JsonObject = Mapping[str, Any]
 
 
-@app.command("apply")
-@spread_options
+@command(app, "apply")
 def apply_command(
     files: ChangeFilesOption,
     connection: GatewayConnection,
@@ -195,10 +188,9 @@ def _confirm_removals(client: RestClient, body: JsonObject, records: Sequence[Fi
     if not sys.stdin.isatty():
         names = ", ".join(f"{describe_kind(one['kind'])} `{one['id']}`" for one in removed[:5])
         more = f" and {len(removed) - 5} more" if len(removed) > 5 else ""
-        raise CommandError(
+        raise UsageError(
             f"--prune would remove {names}{more}, and there is nobody to ask",
             hint="look with `toolgate diff --prune`, then add --yes or --require-plan",
-            exit_code=ExitCode.USAGE,
         )
     open_console(to_stderr=True).print(render_removals(removed))
     if not typer.confirm("Remove them?", err=True):
@@ -206,8 +198,7 @@ def _confirm_removals(client: RestClient, body: JsonObject, records: Sequence[Fi
     return str(plan["id"])
 
 
-@app.command("diff")
-@spread_options
+@command(app, "diff")
 def diff_command(
     files: ChangeFilesOption, connection: GatewayConnection, *, prune: PruneOption = False
 ) -> None:
@@ -228,8 +219,7 @@ def diff_command(
         raise typer.Exit(ExitCode.FAILED)
 
 
-@app.command("reload")
-@spread_options
+@command(app, "reload")
 def reload_command(
     connection: GatewayConnection,
     *,
@@ -243,8 +233,7 @@ def reload_command(
         raise typer.Exit(ExitCode.FAILED)
 
 
-@app.command("watch")
-@spread_options
+@command(app, "watch")
 def watch_command(
     connection: GatewayConnection,
     *,

@@ -25,21 +25,11 @@ from toolgate.catalog.clients import (
     describe_selection,
     warn_about_length,
 )
-from toolgate.cli.failure import CommandError, ExitCode
+from toolgate.cli.failure import CommandError, UsageError
 from toolgate.cli.files.client_settings import MergeResult, merge_entry
-from toolgate.cli.option_groups import spread_options
+from toolgate.cli.option_groups import command
 from toolgate.cli.options import GatewayConnection, ScopeOptions
-from toolgate.cli.render.layout import (
-    DIM,
-    OK,
-    WARN,
-    cell,
-    copyable,
-    encode_json,
-    render_warnings,
-    sentence,
-    stack_parts,
-)
+from toolgate.cli.render import layout as ui
 from toolgate.model.http import is_loopback
 from toolgate.surfaces.http.selection import format_scope_url
 
@@ -50,14 +40,14 @@ def render_connection(
     """The command where the program has one, the JSON in any case, and what to do then."""
     command = program.command(door) if program.command else None
     where = f"into `{file}`" if file else "into its settings"
-    return stack_parts(
-        sentence(Text(program.title, style="bold"), " at ", cell(door.url)),
+    return ui.stack_parts(
+        ui.sentence(Text(program.title, style="bold"), " at ", ui.cell(door.url)),
         Text(note) if note else None,
-        render_warnings(told),
-        Group(Text("run", style=DIM), copyable(command)) if command else None,
-        Group(Text(f"{'or ' if command else ''}put {where}", style=DIM), _document(program, door)),
+        ui.render_warnings(told),
+        Group(Text("run", style=ui.DIM), ui.copyable(command)) if command else None,
+        Group(Text(f"{'or ' if command else ''}put {where}", style=ui.DIM), _document(program, door)),
         _render_key_note(door),
-        Text(f"then {program.after}", style=DIM) if program.after else None,
+        Text(f"then {program.after}", style=ui.DIM) if program.after else None,
     )
 
 
@@ -66,28 +56,28 @@ def render_merged(
 ) -> RenderableType:
     """What happened to the file, and what the gateway warned of."""
     happened = _render_change(program, door, merged)
-    noted = render_warnings(told)
+    noted = ui.render_warnings(told)
     return happened if noted is None else Group(happened, noted)
 
 
 def _render_change(program: ClientProgram, door: GatewayEndpoint, merged: MergeResult) -> RenderableType:
     if not merged.is_changed:
-        return sentence(Text("✓ ", style=OK), "already in ", cell(merged.path, "bold"))
-    lines = [sentence(Text("✓ ", style=OK), cell(door.name, "bold"), " is in ", cell(merged.path, "bold"))]
+        return ui.done("already in ", ui.bold(merged.path))
+    lines = [ui.done(ui.bold(door.name), " is in ", ui.bold(merged.path))]
     if merged.backup:
-        lines.append(sentence(Text("  the file before: ", style=DIM), cell(merged.backup, DIM)))
+        lines.append(ui.sentence(Text("  the file before: ", style=ui.DIM), ui.cell(merged.backup, ui.DIM)))
     note = _render_key_note(door)
-    return Group(*lines, *([note] if note else []), Text(f"  now {program.after}", style=DIM))
+    return Group(*lines, *([note] if note else []), Text(f"  now {program.after}", style=ui.DIM))
 
 
 def _document(program: ClientProgram, door: GatewayEndpoint) -> Text:
-    return copyable(encode_json(program.document(door), indent=2))
+    return ui.copyable(ui.encode_json(program.document(door), indent=2))
 
 
 def _render_key_note(door: GatewayEndpoint) -> Text | None:
     if not door.needs_key:
         return None
-    return Text(f"the client needs the key in its environment, as {KEY_VARIABLE}", style=WARN)
+    return Text(f"the client needs the key in its environment, as {KEY_VARIABLE}", style=ui.WARN)
 
 
 app = typer.Typer(add_completion=False)
@@ -108,8 +98,7 @@ class ClientEntryOptions:
     ] = False
 
 
-@app.command("connect")
-@spread_options
+@command(app, "connect")
 def connect_command(
     client: Annotated[ClientKind, Argument(help="The program to connect.", show_default=False)],
     scope: ScopeOptions,
@@ -166,10 +155,9 @@ def _pin_tools(connection: GatewayConnection, scope: ScopeOptions) -> ScopeOptio
 def _choose_settings_file(program: ClientProgram, *, is_for_project: bool) -> Path:
     file = _find_project_settings(program) if is_for_project else _find_user_settings(program)
     if file is None:
-        raise CommandError(
+        raise UsageError(
             f"{program.title} has no settings file to write to here",
             hint="leave out --write and paste what is printed",
-            exit_code=ExitCode.USAGE,
         )
     return file
 

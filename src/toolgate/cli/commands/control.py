@@ -12,7 +12,7 @@ from typer import Option
 from toolgate import __version__
 from toolgate.app.control import open_control
 from toolgate.app.process import ServingApp, run
-from toolgate.cli.option_groups import spread_options
+from toolgate.cli.option_groups import command
 from toolgate.cli.output import CommandOutput
 from toolgate.cli.render.up import render_control_ready
 from toolgate.cli.setting_options import SettingOptions
@@ -53,8 +53,7 @@ class ControlOptions:
         }
 
 
-@app.command("control")
-@spread_options
+@command(app, "control")
 def control_command(
     settings: SettingOptions,
     control: ControlOptions,

@@ -12,8 +12,8 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from toolgate.cli.failure import CommandError, ExitCode
-from toolgate.cli.option_groups import spread_options
+from toolgate.cli.failure import UsageError
+from toolgate.cli.option_groups import command
 from toolgate.cli.options import GatewayConnection
 from toolgate.cli.output import CommandOutput
 from toolgate.cli.render.changes import render_backup, render_import
@@ -23,8 +23,7 @@ from toolgate.registry.store.portable import export_store, import_store
 app = typer.Typer(add_completion=False)
 
 
-@app.command("backup")
-@spread_options
+@command(app, "backup")
 def backup_command(connection: GatewayConnection) -> None:
     """Have the gateway write all records and their history into a file in its data directory.
 
@@ -35,8 +34,7 @@ def backup_command(connection: GatewayConnection) -> None:
     connection.output.show(answer, render_backup(answer))
 
 
-@app.command("export")
-@spread_options
+@command(app, "export")
 def export_command(
     out: Annotated[Path, Argument(help="The file to write; it must not be there yet.", show_default=False)],
     store: StoreOptions,
@@ -48,17 +46,14 @@ def export_command(
     On SQLite the gateway must be stopped; ask a running one with `toolgate backup`.
     """
     if out.exists():
-        raise CommandError(
-            f"`{out}` is there already", hint="choose another name, or remove it", exit_code=ExitCode.USAGE
-        )
+        raise UsageError(f"`{out}` is there already", hint="choose another name, or remove it")
     with show_store_progress("exporting") as tell:
         exported = export_store(store.target, out, tell)
     answer = {"path": str(out), **asdict(exported)}
     CommandOutput(as_json=as_json).show(answer, render_backup(answer))
 
 
-@app.command("import")
-@spread_options
+@command(app, "import")
 def import_command(
     file: Annotated[Path, Argument(help="What `export` or `backup` wrote.", show_default=False)],
     store: StoreOptions,

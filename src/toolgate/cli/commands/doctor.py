@@ -27,9 +27,9 @@ from toolgate import __version__
 from toolgate.app.observability import build_collector
 from toolgate.cli.client.rest import RestClient
 from toolgate.cli.failure import CommandError, ExitCode
-from toolgate.cli.option_groups import spread_options
+from toolgate.cli.option_groups import command
 from toolgate.cli.options import GatewayConnection
-from toolgate.cli.render.layout import BAD, DIM, OK, WARN, cell, count_of, fact_table, health_of, stack_parts
+from toolgate.cli.render import layout as ui
 from toolgate.errors import StartRefused
 from toolgate.model.http import is_loopback
 from toolgate.settings import OtlpSettings, load_settings
@@ -81,7 +81,7 @@ def diagnose_gateway(health: Facts, *, own_version: str) -> Diagnosis:
 def diagnose_server(server: Facts) -> Diagnosis:
     """One server by its state; the remedy by what it says went wrong."""
     where = f"server {server['server_id']}"
-    health = health_of(server)
+    health = ui.health_of(server)
     state = health.get("state", "unknown")
     if state in {"disabled", "unknown"}:
         return Diagnosis(
@@ -97,7 +97,7 @@ def diagnose_server(server: Facts) -> Diagnosis:
     if state == "starting":
         return Diagnosis("ok", where, ": ".join(filter(None, (state, health.get("hint")))))
     if health.get("quarantined"):
-        message = f"{count_of(health['quarantined'], 'definition')} refused"
+        message = f"{ui.count_of(health['quarantined'], 'definition')} refused"
         remedy = f"see why with `toolgate servers tools {server['server_id']}`"
         return Diagnosis("warning", where, message, remedy)
     return Diagnosis("ok", where, f"{state}, {health.get('tools', 0)} tools")
@@ -109,7 +109,7 @@ def diagnose_pin(pin: Facts) -> Diagnosis | None:
     if not waiting:
         return None
     are = "is" if len(waiting) == 1 else "are"
-    message = f"{count_of(len(waiting), 'tool')} changed or came after approval, and {are} not offered"
+    message = f"{ui.count_of(len(waiting), 'tool')} changed or came after approval, and {are} not offered"
     remedy = f"see what changed with `toolgate pins diff {server_id}`, then `toolgate pins set {server_id}`"
     return Diagnosis("warning", f"pin {server_id}", message, remedy)
 
@@ -217,38 +217,39 @@ def _suggest_remedy(server: Facts, error: str) -> str:
 
 
 _MARKS: Final[dict[Level, tuple[str, str]]] = {
-    "problem": ("✗", BAD),
-    "warning": ("!", WARN),
-    "ok": ("✓", OK),
+    "problem": ("✗", ui.BAD),
+    "warning": ("!", ui.WARN),
+    "ok": ("✓", ui.OK),
 }
 
 
 def render_findings(findings: Sequence[Diagnosis]) -> RenderableType:
     """A line a finding, its remedy under it, and the whole in one sentence."""
-    table = fact_table(3)
+    table = ui.unheaded_grid(3)
     for one in sorted(findings, key=lambda finding: list(_MARKS).index(finding.level)):
         mark, style = _MARKS[one.level]
-        text = cell(one.message)
+        text = ui.cell(one.message)
         if one.remedy:
-            text = Text("\n").join([text, Text.assemble(("→ ", style), cell(one.remedy, DIM))])
-        table.add_row(Text(mark, style=style), cell(one.where, "bold"), text)
-    return stack_parts(table, _verdict(findings))
+            text = Text("\n").join([text, Text.assemble(("→ ", style), ui.cell(one.remedy, ui.DIM))])
+        table.add_row(Text(mark, style=style), ui.bold(one.where), text)
+    return ui.stack_parts(table, _verdict(findings))
 
 
 def _verdict(findings: Sequence[Diagnosis]) -> Text:
     if worst_level(findings) == "ok":
-        return Text("all is well", style=OK)
+        return Text("all is well", style=ui.OK)
     problems = sum(one.level == "problem" for one in findings)
     notes = sum(one.level == "warning" for one in findings)
-    parts = [count_of(number, word) for number, word in ((problems, "problem"), (notes, "warning")) if number]
-    return Text(", ".join(parts), style=BAD if problems else WARN)
+    parts = [
+        ui.count_of(number, word) for number, word in ((problems, "problem"), (notes, "warning")) if number
+    ]
+    return Text(", ".join(parts), style=ui.BAD if problems else ui.WARN)
 
 
 app = typer.Typer(add_completion=False)
 
 
-@app.command("doctor")
-@spread_options
+@command(app, "doctor")
 def doctor_command(
     connection: GatewayConnection,
     data: Annotated[

@@ -18,19 +18,16 @@ from rich.text import Text
 from typer import Argument, Context, Option
 
 from toolgate.cli.client.rest import COLLECTIONS, UNCONDITIONAL, build_record_path
-from toolgate.cli.failure import CommandError, ExitCode
-from toolgate.cli.option_groups import spread_options
+from toolgate.cli.failure import UsageError
+from toolgate.cli.option_groups import add_group, command, group_command
 from toolgate.cli.options import GatewayConnection
 from toolgate.cli.record_commands import IdArgument, add_history_command, delete_record
-from toolgate.cli.render.layout import DIM, OK, cell, grid, sentence, stack_parts
+from toolgate.cli.render.layout import DIM, OK, bold, cell, done, grid, stack_parts
 from toolgate.cli.render.records import render_key_budgets, render_keys, render_new_key
 from toolgate.model.principals import IntegrationState, Role
 
 app = typer.Typer(add_completion=False)
-keys_app = typer.Typer(
-    add_completion=False, no_args_is_help=True, help="Keys: who may call, and how far each key reaches."
-)
-app.add_typer(keys_app, name="keys")
+keys_app = add_group(app, "keys", "Keys: who may call, and how far each key reaches.")
 
 _DAY_S = 86_400
 
@@ -99,8 +96,7 @@ class UsageOptions(BudgetOptions):
         return {name: value for name, value in given.items() if value is not None}
 
 
-@keys_app.command("list")
-@spread_options
+@command(keys_app, "list")
 def list_command(connection: GatewayConnection) -> None:
     """List the keys: roles, reach and expiry. Neither keys nor their hashes are shown."""
     with connection.open() as client:
@@ -108,8 +104,7 @@ def list_command(connection: GatewayConnection) -> None:
     connection.output.show(keys, render_keys(keys, time.time()))
 
 
-@keys_app.command("add")
-@spread_options
+@command(keys_app, "add")
 def add_command(
     key_id: Annotated[str, Argument(help="Name of the caller, as audit shows it.", show_default=False)],
     ceiling: CeilingOptions,
@@ -136,8 +131,7 @@ def add_command(
     connection.output.show(shown, render_new_key(key, out))
 
 
-@keys_app.command("budgets")
-@spread_options
+@command(keys_app, "budgets")
 def budgets_command(
     key_id: IdArgument,
     budgets: BudgetOptions,
@@ -152,18 +146,16 @@ def budgets_command(
     toolgate budgets
     """
     if has_none == bool(budgets.budgets):
-        raise CommandError(
+        raise UsageError(
             f"say either what `{key_id}` may use, or --none",
             hint="`toolgate budgets` shows what it may use now",
-            exit_code=ExitCode.USAGE,
         )
     with connection.open() as client:
         key = client.put_path(f"{build_record_path('key', key_id)}/budgets", budgets.budgets)
     connection.output.show(key, render_key_budgets(key))
 
 
-@keys_app.command("revoke")
-@spread_options
+@command(keys_app, "revoke")
 def revoke_command(key_id: IdArgument, connection: GatewayConnection) -> None:
     """Take a key back. It is refused from now on, also in open sessions."""
     delete_record("key", key_id, connection, UNCONDITIONAL)
@@ -181,10 +173,8 @@ def _key_file(path: Path | None) -> Iterator[Callable[[str], object]]:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as exc:
-        raise CommandError(
-            f"cannot make the file `{path}`: {exc.strerror}",
-            hint="name a file that is not there yet",
-            exit_code=ExitCode.USAGE,
+        raise UsageError(
+            f"cannot make the file `{path}`: {exc.strerror}", hint="name a file that is not there yet"
         ) from exc
     try:
         with os.fdopen(descriptor, "w") as file:
@@ -198,11 +188,12 @@ def _split_list(text: str) -> list[str]:
     return [item.strip() for item in text.split(",") if item.strip()]
 
 
-integrations_app = typer.Typer(
-    add_completion=False,
-    help="Integrations: the servers you switch on and off for yourself, within your key.",
+integrations_app = add_group(
+    app,
+    "integrations",
+    "Integrations: the servers you switch on and off for yourself, within your key.",
+    is_command=True,
 )
-app.add_typer(integrations_app, name="integrations")
 
 _PATH: Final = "/api/v1/me/integrations"
 _WORDS: Final = {"on": "on", "read_only": "read-only", "off": "off"}
@@ -214,8 +205,7 @@ ServerArgument = Annotated[
 ]
 
 
-@integrations_app.callback(invoke_without_command=True)
-@spread_options
+@group_command(integrations_app)
 def integrations_command(context: Context, connection: GatewayConnection) -> None:
     """Integrations: the servers you switch on and off for yourself, within your key.
 
@@ -228,15 +218,13 @@ def integrations_command(context: Context, connection: GatewayConnection) -> Non
         _list(connection)
 
 
-@integrations_app.command("list")
-@spread_options
+@command(integrations_app, "list")
 def list_integrations_command(connection: GatewayConnection) -> None:
     """List every server that your key reaches, and how much of it you have switched on."""
     _list(connection)
 
 
-@integrations_app.command("on")
-@spread_options
+@command(integrations_app, "on")
 def on_command(
     server_id: ServerArgument,
     connection: GatewayConnection,
@@ -249,21 +237,18 @@ def on_command(
     _switch(connection, server_id, "on" if is_all else "read_only")
 
 
-@integrations_app.command("off")
-@spread_options
+@command(integrations_app, "off")
 def off_command(server_id: ServerArgument, connection: GatewayConnection) -> None:
     """Switch a server off for yourself: its tools, prompts and resources."""
     _switch(connection, server_id, "off")
 
 
-@integrations_app.command("reset")
-@spread_options
+@command(integrations_app, "reset")
 def reset_command(server_id: ServerArgument, connection: GatewayConnection) -> None:
     """Have of a server what your key gives before you choose."""
     with connection.open() as client:
         answer = client.delete_path(_path(server_id))
-    done = sentence(Text("✓ ", style=OK), cell(server_id, "bold"), " is as your key has it by default")
-    connection.output.show(answer, done)
+    connection.output.show(answer, done(bold(server_id), " is as your key has it by default"))
 
 
 def _list(connection: GatewayConnection) -> None:
@@ -285,12 +270,12 @@ def _path(server_id: str) -> str:
 def _render_integrations(found: Sequence[Mapping[str, Any]]) -> RenderableType:
     if not found:
         return Text("your key reaches no server: ask an administrator")
-    table = grid("SERVER", "STATE", "BY", "READ-ONLY", "WRITING", "NAME", flexible={"NAME"})
+    table = grid("SERVER", "STATE", "BY", "READ-ONLY", "WRITING", "NAME*")
     for column in table.columns[3:5]:
         column.justify = "right"
     for one in found:
         table.add_row(
-            cell(one["server_id"], "bold"),
+            bold(one["server_id"]),
             cell(_WORDS.get(one["state"], one["state"]), _STYLES.get(one["state"], "")),
             cell("you" if one["chosen"] else "default", DIM),
             cell(one["read_only_tools"]),
@@ -309,4 +294,4 @@ def _render_switched(one: Mapping[str, Any]) -> RenderableType:
         "read_only": f" is on for its {reading} read-only tools; {writing} others need --all",
         "off": " is off",
     }
-    return sentence(Text("✓ ", style=OK), cell(one["server_id"], "bold"), had[one["state"]])
+    return done(bold(one["server_id"]), had[one["state"]])

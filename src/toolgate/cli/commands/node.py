@@ -12,7 +12,7 @@ from typer import Option
 from toolgate import __version__
 from toolgate.app.node import open_node
 from toolgate.app.process import ServingApp, run
-from toolgate.cli.option_groups import spread_options
+from toolgate.cli.option_groups import command
 from toolgate.cli.output import CommandOutput
 from toolgate.cli.render.up import render_node_ready
 from toolgate.cli.setting_options import SettingOptions
@@ -49,8 +49,7 @@ class NodeOptions:
         }
 
 
-@app.command("node")
-@spread_options
+@command(app, "node")
 def node_command(
     settings: SettingOptions,
     node: NodeOptions,

@@ -19,7 +19,7 @@ from typer import Argument, Context, Option
 from toolgate.cli.client.rest import RestClient, WriteConditions, build_record_path
 from toolgate.cli.failure import CommandError
 from toolgate.cli.files.modules import ReportProgress, build_upload_path, send_parts
-from toolgate.cli.option_groups import spread_options
+from toolgate.cli.option_groups import add_group, command, group_command
 from toolgate.cli.options import GatewayConnection
 from toolgate.cli.record_commands import ConditionOptions, IdArgument, PlanOption
 from toolgate.cli.render.changes import render_records
@@ -134,29 +134,27 @@ def is_archive(name: str) -> bool:
 
 
 app = typer.Typer(add_completion=False)
-packages_app = typer.Typer(add_completion=False, help="Packages: what was published, and what is installed.")
-app.add_typer(packages_app, name="packages")
+packages_app = add_group(
+    app, "packages", "Packages: what was published, and what is installed.", is_command=True
+)
 
 VersionArgument = Annotated[str, Argument(help="Its version.", show_default=False)]
 
 
-@packages_app.callback(invoke_without_command=True)
-@spread_options
+@group_command(packages_app)
 def packages_command(context: Context, connection: GatewayConnection) -> None:
     """Packages: what was published, and what is installed."""
     if context.invoked_subcommand is None:
         _list(connection)
 
 
-@packages_app.command("list")
-@spread_options
+@command(packages_app, "list")
 def list_command(connection: GatewayConnection) -> None:
     """List the packages: which version is installed, and how many were published."""
     _list(connection)
 
 
-@packages_app.command("show")
-@spread_options
+@command(packages_app, "show")
 def show_command(package_id: IdArgument, connection: GatewayConnection) -> None:
     """Show one package in full: its tools, and every version."""
     with connection.open() as client:
@@ -164,8 +162,7 @@ def show_command(package_id: IdArgument, connection: GatewayConnection) -> None:
     connection.output.show(package, render_package(package))
 
 
-@packages_app.command("remove")
-@spread_options
+@command(packages_app, "remove")
 def remove_command(package_id: IdArgument, version: VersionArgument, connection: GatewayConnection) -> None:
     """Remove the archive of a version that is not installed."""
     with connection.open() as client:
@@ -179,8 +176,7 @@ def _list(connection: GatewayConnection) -> None:
     connection.output.show(packages, render_packages(packages))
 
 
-@app.command("uninstall")
-@spread_options
+@command(app, "uninstall")
 def uninstall_command(
     package_id: IdArgument,
     connection: GatewayConnection,

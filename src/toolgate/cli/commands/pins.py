@@ -7,8 +7,8 @@ import typer
 from typer import Option
 
 from toolgate.cli.client.rest import UNCONDITIONAL, RestClient, WriteConditions, build_record_path
-from toolgate.cli.failure import CommandError, ExitCode
-from toolgate.cli.option_groups import spread_options
+from toolgate.cli.failure import CommandError, UsageError
+from toolgate.cli.option_groups import add_group, command
 from toolgate.cli.options import GatewayConnection
 from toolgate.cli.record_commands import (
     IdArgument,
@@ -20,16 +20,10 @@ from toolgate.cli.record_commands import (
 from toolgate.cli.render.pins import render_differences, render_pinned, render_pins
 
 app = typer.Typer(add_completion=False)
-pins_app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    help="Pins: a pinned server offers its tools only as they were approved.",
-)
-app.add_typer(pins_app, name="pins")
+pins_app = add_group(app, "pins", "Pins: a pinned server offers its tools only as they were approved.")
 
 
-@pins_app.command("list")
-@spread_options
+@command(pins_app, "list")
 def list_command(connection: GatewayConnection) -> None:
     """List the pinned servers with their approved tools, and those that wait for approval."""
     with connection.open() as client:
@@ -37,8 +31,7 @@ def list_command(connection: GatewayConnection) -> None:
     connection.output.show(pins, render_pins(pins))
 
 
-@pins_app.command("diff")
-@spread_options
+@command(pins_app, "diff")
 def diff_command(
     server_id: IdArgument,
     connection: GatewayConnection,
@@ -54,14 +47,13 @@ def diff_command(
         show_record_diff("pin", server_id, connection, since=since, upto=upto)
         return
     if upto is not None:
-        raise CommandError("--upto goes with --since", exit_code=ExitCode.USAGE)
+        raise UsageError("--upto goes with --since")
     with connection.open() as client:
         tools = _list_differences(client, server_id, {} if tool is None else {"tool": tool})
     connection.output.show(tools, render_differences(server_id, tools))
 
 
-@pins_app.command("set")
-@spread_options
+@command(pins_app, "set")
 def set_command(
     server_id: IdArgument,
     connection: GatewayConnection,
@@ -92,8 +84,7 @@ def set_command(
     connection.output.show({**answer, "differences": shown}, render_pinned(server_id, answer, **after))
 
 
-@pins_app.command("delete")
-@spread_options
+@command(pins_app, "delete")
 def delete_command(server_id: IdArgument, connection: GatewayConnection) -> None:
     """Take the pin off a server: its tools are offered as they come."""
     delete_record("pin", server_id, connection, UNCONDITIONAL)

@@ -16,7 +16,7 @@ from typer import Argument, Option
 from toolgate.cli.client.rest import RestClient, build_record_path
 from toolgate.cli.commands.changes import APPLY
 from toolgate.cli.failure import CommandError, ExitCode
-from toolgate.cli.option_groups import spread_options
+from toolgate.cli.option_groups import command
 from toolgate.cli.options import GatewayConnection, SinceOption, parse_time
 from toolgate.cli.output import write_json
 from toolgate.cli.record_commands import PlanOption
@@ -27,8 +27,7 @@ from toolgate.cli.render.learning import render_lesson, render_unused
 app = typer.Typer(add_completion=False)
 
 
-@app.command("lint")
-@spread_options
+@command(app, "lint")
 def lint_command(connection: GatewayConnection) -> None:
     """Find rules that match nothing, and literals in records that may be secrets.
 
@@ -62,8 +61,7 @@ class LearnOptions:
         return ["--since", self.since, *(["--deny-all"] if self.may_deny_all else [])]
 
 
-@app.command("learn")
-@spread_options
+@command(app, "learn")
 def learn_command(
     task: Annotated[str, Argument(metavar="TASK", help="The task.")],
     connection: GatewayConnection,
@@ -103,8 +101,7 @@ def learn_command(
     connection.output.show(answer, stack_parts(render_lesson(lesson, None), render_change_set(answer)))
 
 
-@app.command("unused")
-@spread_options
+@command(app, "unused")
 def unused_command(
     connection: GatewayConnection,
     *,

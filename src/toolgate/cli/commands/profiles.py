@@ -9,9 +9,9 @@ import typer
 from typer import Option
 
 from toolgate.cli.client.rest import RestClient, build_record_path
-from toolgate.cli.failure import CommandError, ExitCode
+from toolgate.cli.failure import UsageError
 from toolgate.cli.files.records import load_object
-from toolgate.cli.option_groups import spread_options
+from toolgate.cli.option_groups import add_group, command
 from toolgate.cli.options import GatewayConnection, SinceOption, parse_time
 from toolgate.cli.record_commands import (
     ConditionOptions,
@@ -26,12 +26,7 @@ from toolgate.cli.render.changes import render_applied, render_plan, render_roll
 from toolgate.cli.render.records import render_profiles, render_versions
 
 app = typer.Typer(add_completion=False)
-profiles_app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    help="Profiles: selections of servers and tools that tasks share.",
-)
-app.add_typer(profiles_app, name="profiles")
+profiles_app = add_group(app, "profiles", "Profiles: selections of servers and tools that tasks share.")
 
 Body = Mapping[str, Any]
 _LISTS: Final = ("servers", "tags", "allow", "deny")
@@ -40,8 +35,7 @@ _HISTORY: Final = {"limit": "500"}
 _PLAN: Final = "/admin/api/plan"
 
 
-@profiles_app.command("list")
-@spread_options
+@command(profiles_app, "list")
 def list_command(connection: GatewayConnection) -> None:
     """List the profiles with what they select."""
     with connection.open() as client:
@@ -49,15 +43,13 @@ def list_command(connection: GatewayConnection) -> None:
     connection.output.show(profiles, render_profiles(profiles))
 
 
-@profiles_app.command("apply")
-@spread_options
+@command(profiles_app, "apply")
 def apply_command(files: FilesOption, connection: GatewayConnection, on: ConditionOptions) -> None:
     """Create or replace profiles from files."""
     apply_files("profile", files, connection, on.terms)
 
 
-@profiles_app.command("delete")
-@spread_options
+@command(profiles_app, "delete")
 def delete_command(profile_id: IdArgument, connection: GatewayConnection, on: ConditionOptions) -> None:
     """Remove a profile. Tasks that name it then see no tools."""
     delete_record("profile", profile_id, connection, on.terms)
@@ -106,8 +98,7 @@ class CandidateOptions:
 DryRunOption = Annotated[bool, Option("--dry-run", help="Show what would change; change nothing.")]
 
 
-@profiles_app.command("rollout")
-@spread_options
+@command(profiles_app, "rollout")
 def rollout_command(
     profile_id: IdArgument,
     connection: GatewayConnection,
@@ -134,8 +125,7 @@ def rollout_command(
         _write_profile(client, body, connection, on, words=words if is_dry_run else None)
 
 
-@profiles_app.command("promote")
-@spread_options
+@command(profiles_app, "promote")
 def promote_command(
     profile_id: IdArgument,
     connection: GatewayConnection,
@@ -153,8 +143,7 @@ def promote_command(
         _write_profile(client, {**body, **selection}, connection, on, words=words if is_dry_run else None)
 
 
-@profiles_app.command("rollback")
-@spread_options
+@command(profiles_app, "rollback")
 def rollback_command(
     profile_id: IdArgument,
     connection: GatewayConnection,
@@ -180,8 +169,7 @@ def rollback_command(
         _write_profile(client, body, connection, on, words=["rollback", profile_id] if is_dry_run else None)
 
 
-@profiles_app.command("compare")
-@spread_options
+@command(profiles_app, "compare")
 def compare_command(
     profile_id: IdArgument, connection: GatewayConnection, *, since: SinceOption = "24h"
 ) -> None:
@@ -211,10 +199,9 @@ def _next_rollout(client: RestClient, profile: Body, selection: Body | None) -> 
 def _require_rollout(profile: Body) -> Body:
     rollout: Body | None = profile.get("rollout")
     if rollout is None:
-        raise CommandError(
+        raise UsageError(
             f"profile `{profile['profile_id']}` has no rollout",
             hint="begin one with `toolgate profiles rollout ID --file NEXT --share 10`",
-            exit_code=ExitCode.USAGE,
         )
     return rollout
 

@@ -32,10 +32,10 @@ from toolgate.cli.commands.packages import (
     refresh_server,
     upload_archive,
 )
-from toolgate.cli.failure import CommandError, ExitCode
+from toolgate.cli.failure import CommandError, UsageError
 from toolgate.cli.files.modules import open_progress
 from toolgate.cli.files.packages import PackageDirectory, VersionBump
-from toolgate.cli.option_groups import spread_options
+from toolgate.cli.option_groups import command
 from toolgate.cli.options import GatewayConnection
 from toolgate.cli.output import CommandOutput, StepProgress, open_console
 from toolgate.cli.render.layout import encode_json, escape_block
@@ -147,7 +147,7 @@ def _choose_package_id(directory: Path, given: str | None) -> str:
         return parse_server_id(slugify_server_id(directory.resolve().name) if given is None else given)
     except InvalidRecord as exc:
         hint = "give one with --id" if given is None else exc.hint
-        raise CommandError(str(exc), hint=hint, exit_code=ExitCode.USAGE) from exc
+        raise UsageError(str(exc), hint=hint) from exc
 
 
 def _build_manifest(package_id: str, name: str) -> str:
@@ -168,15 +168,13 @@ def _check_free(directory: Path, contents: dict[str, str]) -> None:
     occupied = [name for name in contents if (directory / name).exists() or (directory / name).is_symlink()]
     if directory.is_file() or occupied:
         what = ", ".join(f"`{directory / name}`" for name in occupied) or f"`{directory}`"
-        raise CommandError(
+        raise UsageError(
             f"{what} is there already, and nothing is overwritten",
             hint="choose another directory, or move what is there",
-            exit_code=ExitCode.USAGE,
         )
 
 
-@app.command("install")
-@spread_options
+@command(app, "install")
 def install_command(
     package: Annotated[
         str, Argument(help="`ID`, `ID@VERSION`, or an archive: `.tar.gz` or `.mcpb`.", show_default=False)
@@ -214,10 +212,8 @@ def install_command(
 
 def _parse_package(package: str) -> tuple[str, dict[str, Any]]:
     if "/" in package and Path(package).is_dir():
-        raise CommandError(
-            f"`{package}` is a directory",
-            hint=f"`toolgate publish {package}` packs, uploads and installs it",
-            exit_code=ExitCode.USAGE,
+        raise UsageError(
+            f"`{package}` is a directory", hint=f"`toolgate publish {package}` packs, uploads and installs it"
         )
     package_id, _, version = package.partition("@")
     return package_id, {"version": version} if version else {}
@@ -234,7 +230,7 @@ def _upload_file(
             with progress.step("uploading") as tell:
                 kept: JsonObject = upload_archive(client, file, hash_file(file), tell)
     except OSError as exc:
-        raise CommandError(f"cannot read `{path}`: {exc.strerror}", exit_code=ExitCode.USAGE) from exc
+        raise UsageError(f"cannot read `{path}`: {exc.strerror}") from exc
     return str(kept["package_id"]), {"version": kept["version"]}
 
 
@@ -244,8 +240,7 @@ def _inspect_file(file: Any) -> tuple[str, dict[str, Any]]:
         return parse_manifest(content).id, {"manifest": content.decode(), "sha256": hash_file(archive)}
 
 
-@app.command("publish")
-@spread_options
+@command(app, "publish")
 def publish_command(
     directory: Annotated[Path, Argument(help="The package: a directory with a `manifest.json`.")],
     connection: GatewayConnection,

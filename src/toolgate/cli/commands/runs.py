@@ -23,8 +23,8 @@ import typer
 from typer import Argument, Option
 
 from toolgate.cli.client.rest import RestClient, build_invocation_path, parse_error
-from toolgate.cli.failure import CommandError, ExitCode
-from toolgate.cli.option_groups import spread_options
+from toolgate.cli.failure import CommandError, UsageError
+from toolgate.cli.option_groups import add_group, command
 from toolgate.cli.options import GatewayConnection
 from toolgate.cli.output import CommandOutput, open_console
 from toolgate.cli.render.invocations import (
@@ -132,16 +132,11 @@ class RunOptions:
     def body(self) -> dict[str, Any]:
         """What is sent. Raises CommandFailed."""
         if self.text is not None and self.input_file is not None:
-            raise CommandError("of --input and --input-file, one is enough", exit_code=ExitCode.USAGE)
+            raise UsageError("of --input and --input-file, one is enough")
         if self.idempotency_key is not None and not _KEY.fullmatch(self.idempotency_key):
-            raise CommandError(
-                "--idempotency-key is up to 200 visible characters of ASCII, without spaces",
-                exit_code=ExitCode.USAGE,
-            )
+            raise UsageError("--idempotency-key is up to 200 visible characters of ASCII, without spaces")
         if self.text is not None and not _is_text(self.text):
-            raise CommandError(
-                "--input is not UTF-8", hint="give bytes with --input-file", exit_code=ExitCode.USAGE
-            )
+            raise UsageError("--input is not UTF-8", hint="give bytes with --input-file")
         if self.input_file is None:
             return {"mode": "async", "input": self.text or ""}
         return {"mode": "async", "input_base64": base64.b64encode(_read(self.input_file)).decode()}
@@ -162,11 +157,10 @@ def _read(name: str) -> bytes:
         with Path(name).open("rb") as file:
             return file.read(MAX_INPUT_BYTES + 1)
     except OSError as exc:
-        raise CommandError(f"cannot read `{name}`: {exc.strerror}", exit_code=ExitCode.USAGE) from exc
+        raise UsageError(f"cannot read `{name}`: {exc.strerror}") from exc
 
 
-@app.command("run")
-@spread_options
+@command(app, "run")
 def run_command(
     task_id: Annotated[str, Argument(metavar="TASK", help="The task to run.")],
     options: RunOptions,
@@ -226,19 +220,15 @@ def _point_to_run(run: Any) -> str:
     return f"`toolgate invocations show {run['task_id']} {run['invocation_id']}` shows all of it"
 
 
-invocations_app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    help="Runs of tasks: which there are, how they went, what they logged.",
+invocations_app = add_group(
+    app, "invocations", "Runs of tasks: which there are, how they went, what they logged."
 )
-app.add_typer(invocations_app, name="invocations")
 
 TaskArgument = Annotated[str, Argument(metavar="TASK", help="The task.")]
 InvocationArgument = Annotated[str, Argument(metavar="ID", help="The run.")]
 
 
-@invocations_app.command("list")
-@spread_options
+@command(invocations_app, "list")
 def list_command(
     task_id: TaskArgument,
     connection: GatewayConnection,
@@ -252,8 +242,7 @@ def list_command(
     connection.output.show(found, render_newest(render_invocations(found), answer, len(found)))
 
 
-@invocations_app.command("show")
-@spread_options
+@command(invocations_app, "show")
 def show_command(
     task_id: TaskArgument, invocation_id: InvocationArgument, connection: GatewayConnection
 ) -> None:
@@ -263,8 +252,7 @@ def show_command(
     connection.output.show(found, render_invocation(found))
 
 
-@invocations_app.command("logs")
-@spread_options
+@command(invocations_app, "logs")
 def logs_command(
     task_id: TaskArgument,
     invocation_id: InvocationArgument,
@@ -289,8 +277,7 @@ def _print_all(client: RestClient, path: str, show: Callable[[Any], None]) -> No
         after = lines[-1]["seq"]
 
 
-@invocations_app.command("cancel")
-@spread_options
+@command(invocations_app, "cancel")
 def cancel_command(
     task_id: TaskArgument, invocation_id: InvocationArgument, connection: GatewayConnection
 ) -> None:

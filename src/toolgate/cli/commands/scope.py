@@ -13,7 +13,7 @@ from typer import Argument, Option
 
 from toolgate.cli.client.rest import RestClient
 from toolgate.cli.failure import CommandError
-from toolgate.cli.option_groups import spread_options
+from toolgate.cli.option_groups import command
 from toolgate.cli.options import GatewayConnection, ScopeOptions
 from toolgate.cli.render.scope import render_explanation, render_price, render_tools
 from toolgate.model.names import RESOURCE, kind_of
@@ -21,8 +21,7 @@ from toolgate.model.names import RESOURCE, kind_of
 app = typer.Typer(add_completion=False)
 
 
-@app.command("tools")
-@spread_options
+@command(app, "tools")
 def tools_command(scope: ScopeOptions, connection: GatewayConnection) -> None:
     """List the tools of a URL, with their tokens and the rule that allows each."""
     with connection.open() as client:
@@ -30,8 +29,7 @@ def tools_command(scope: ScopeOptions, connection: GatewayConnection) -> None:
     connection.output.show(answer["tools"], render_tools(answer))
 
 
-@app.command("price")
-@spread_options
+@command(app, "price")
 def price_command(scope: ScopeOptions, connection: GatewayConnection) -> None:
     """Show what each tool of a URL costs a model in tokens, their sum, and what the full set would cost."""
     with connection.open() as client:
@@ -39,8 +37,7 @@ def price_command(scope: ScopeOptions, connection: GatewayConnection) -> None:
     connection.output.show(answer, render_price(answer))
 
 
-@app.command("explain")
-@spread_options
+@command(app, "explain")
 def explain_command(
     scope: ScopeOptions,
     connection: GatewayConnection,

@@ -12,9 +12,9 @@ from typer import Argument, Option
 
 from toolgate.cli.client.login_callback import check_callback, open_callback, parse_callback
 from toolgate.cli.client.rest import COLLECTIONS, WriteConditions, build_login_path, build_record_path
-from toolgate.cli.failure import CommandError, ExitCode
+from toolgate.cli.failure import ExitCode, UsageError
 from toolgate.cli.files.records import load_record, read_text
-from toolgate.cli.option_groups import spread_options
+from toolgate.cli.option_groups import add_group, command
 from toolgate.cli.options import GatewayConnection
 from toolgate.cli.record_commands import (
     ConditionOptions,
@@ -49,14 +49,10 @@ SharedOption = Annotated[
 ]
 
 app = typer.Typer(add_completion=False)
-servers_app = typer.Typer(
-    add_completion=False, no_args_is_help=True, help="Register MCP servers, look at them, test them."
-)
-app.add_typer(servers_app, name="servers")
+servers_app = add_group(app, "servers", "Register MCP servers, look at them, test them.")
 
 
-@servers_app.command("list")
-@spread_options
+@command(servers_app, "list")
 def list_command(connection: GatewayConnection) -> None:
     """List the servers with their state, tools and what is wrong with them."""
     with connection.open() as client:
@@ -64,8 +60,7 @@ def list_command(connection: GatewayConnection) -> None:
     connection.output.show(servers, render_servers(servers))
 
 
-@servers_app.command("get")
-@spread_options
+@command(servers_app, "get")
 def get_command(server_id: IdArgument, connection: GatewayConnection) -> None:
     """Show one server in full. Secrets are masked."""
     with connection.open() as client:
@@ -73,8 +68,7 @@ def get_command(server_id: IdArgument, connection: GatewayConnection) -> None:
     connection.output.show(server, render_server(server))
 
 
-@servers_app.command("apply")
-@spread_options
+@command(servers_app, "apply")
 def apply_command(files: FilesOption, connection: GatewayConnection, on: ConditionOptions) -> None:
     """Create or replace servers from files.
 
@@ -83,15 +77,13 @@ def apply_command(files: FilesOption, connection: GatewayConnection, on: Conditi
     apply_files("server", files, connection, on.terms)
 
 
-@servers_app.command("delete")
-@spread_options
+@command(servers_app, "delete")
 def delete_command(server_id: IdArgument, connection: GatewayConnection, on: ConditionOptions) -> None:
     """Remove a server. Its connection is closed and its tools leave every scope."""
     delete_record("server", server_id, connection, on.terms)
 
 
-@servers_app.command("test")
-@spread_options
+@command(servers_app, "test")
 def try_command(
     connection: GatewayConnection,
     server_id: Annotated[str | None, Argument(help="Its id.", show_default=False)] = None,
@@ -104,7 +96,7 @@ def try_command(
     A server in a file must be fit to be saved, and is not.
     """
     if (server_id is None) == (file is None):
-        raise CommandError("give either an id or --file", exit_code=ExitCode.USAGE)
+        raise UsageError("give either an id or --file")
     draft = None if file is None else load_record(file, kind="server")
     tried = draft.id if draft else str(server_id)
     with connection.open() as client:
@@ -114,8 +106,7 @@ def try_command(
         raise typer.Exit(ExitCode.FAILED)
 
 
-@servers_app.command("refresh")
-@spread_options
+@command(servers_app, "refresh")
 def refresh_command(server_id: IdArgument, connection: GatewayConnection) -> None:
     """Have the gateway list a server's tools again, now."""
     with connection.open() as client:
@@ -123,8 +114,7 @@ def refresh_command(server_id: IdArgument, connection: GatewayConnection) -> Non
     connection.output.show(answer, render_refreshed(answer))
 
 
-@servers_app.command("login")
-@spread_options
+@command(servers_app, "login")
 def login_command(
     server_id: IdArgument,
     connection: GatewayConnection,
@@ -159,8 +149,7 @@ def login_command(
     connection.output.show(finished, render_login(finished))
 
 
-@servers_app.command("logout")
-@spread_options
+@command(servers_app, "logout")
 def logout_command(
     server_id: IdArgument, connection: GatewayConnection, *, is_shared: SharedOption = False
 ) -> None:
@@ -170,8 +159,7 @@ def logout_command(
     connection.output.show(answer, render_logout(answer))
 
 
-@servers_app.command("tools")
-@spread_options
+@command(servers_app, "tools")
 def tools_command(
     server_id: IdArgument,
     connection: GatewayConnection,
@@ -185,8 +173,7 @@ def tools_command(
     connection.output.show([*answer["tools"], *answer.get("others", ())], render_server_tools(answer))
 
 
-@servers_app.command("export")
-@spread_options
+@command(servers_app, "export")
 def export_command(server_id: IdArgument, connection: GatewayConnection) -> None:
     """Print a server as a `server.json`, to be published elsewhere. Secrets are left to be filled in."""
     with connection.open() as client:
@@ -194,8 +181,7 @@ def export_command(server_id: IdArgument, connection: GatewayConnection) -> None
     connection.output.show(answer, render_server_json(answer))
 
 
-@servers_app.command("import")
-@spread_options
+@command(servers_app, "import")
 def import_command(
     file: Annotated[
         Path,
@@ -217,10 +203,9 @@ def import_command(
     A new server may offer no tool until `allowed_tools` says so: give --allow, or edit the records.
     """
     if file.suffix.lower() == ".mcpb":
-        raise CommandError(
+        raise UsageError(
             f"`{file}` is a bundle, with the program itself in it",
             hint=f"install it: `toolgate install {file}`",
-            exit_code=ExitCode.USAGE,
         )
     body = {
         "format": "auto",
@@ -236,16 +221,12 @@ def import_command(
 add_past_commands(servers_app, "server")
 
 
-chat_upstreams_app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    help="Chat upstreams: the OpenAI-compatible endpoints whose models the chat door asks.",
+chat_upstreams_app = add_group(
+    app, "chat-upstreams", "Chat upstreams: the OpenAI-compatible endpoints whose models the chat door asks."
 )
-app.add_typer(chat_upstreams_app, name="chat-upstreams")
 
 
-@chat_upstreams_app.command("list")
-@spread_options
+@command(chat_upstreams_app, "list")
 def list_upstreams_command(connection: GatewayConnection) -> None:
     """List the chat upstreams with the models they are asked for."""
     with connection.open() as client:
@@ -253,8 +234,7 @@ def list_upstreams_command(connection: GatewayConnection) -> None:
     connection.output.show(upstreams, render_chat_upstreams(upstreams))
 
 
-@chat_upstreams_app.command("show")
-@spread_options
+@command(chat_upstreams_app, "show")
 def show_upstream_command(upstream_id: IdArgument, connection: GatewayConnection) -> None:
     """Show one chat upstream in full. Secrets are masked."""
     with connection.open() as client:
@@ -262,8 +242,7 @@ def show_upstream_command(upstream_id: IdArgument, connection: GatewayConnection
     connection.output.show(upstream, render_chat_upstream(upstream))
 
 
-@chat_upstreams_app.command("apply")
-@spread_options
+@command(chat_upstreams_app, "apply")
 def apply_upstreams_command(files: FilesOption, connection: GatewayConnection, on: ConditionOptions) -> None:
     """Create or replace chat upstreams from files.
 
@@ -272,8 +251,7 @@ def apply_upstreams_command(files: FilesOption, connection: GatewayConnection, o
     apply_files("chat_upstream", files, connection, on.terms)
 
 
-@chat_upstreams_app.command("delete")
-@spread_options
+@command(chat_upstreams_app, "delete")
 def delete_upstream_command(
     upstream_id: IdArgument, connection: GatewayConnection, on: ConditionOptions
 ) -> None:
@@ -281,8 +259,7 @@ def delete_upstream_command(
     delete_record("chat_upstream", upstream_id, connection, on.terms)
 
 
-@chat_upstreams_app.command("test")
-@spread_options
+@command(chat_upstreams_app, "test")
 def try_upstream_command(
     connection: GatewayConnection,
     upstream_id: Annotated[str | None, Argument(help="Its id.", show_default=False)] = None,
@@ -295,7 +272,7 @@ def try_upstream_command(
     One in a file must be fit to be saved, and is not. No model is asked anything.
     """
     if (upstream_id is None) == (file is None):
-        raise CommandError("give either an id or --file", exit_code=ExitCode.USAGE)
+        raise UsageError("give either an id or --file")
     draft = None if file is None else load_record(file, kind="chat_upstream")
     tried = draft.id if draft else str(upstream_id)
     with connection.open() as client:

@@ -21,22 +21,11 @@ from toolgate.cli.client.rest import RestClient
 from toolgate.cli.commands.changes import APPLY, PLAN, build_change_set, post_changes
 from toolgate.cli.failure import CommandError, ExitCode
 from toolgate.cli.files.records import FileRecord, load_object
-from toolgate.cli.option_groups import spread_options
+from toolgate.cli.option_groups import add_group, command
 from toolgate.cli.options import GatewayConnection
 from toolgate.cli.record_commands import PlanOption
+from toolgate.cli.render import layout as ui
 from toolgate.cli.render.changes import render_change_set, render_plan
-from toolgate.cli.render.layout import (
-    BAD,
-    DIM,
-    OK,
-    WARN,
-    cell,
-    count_of,
-    grid,
-    join_names,
-    sentence,
-    stack_parts,
-)
 from toolgate.cli.render.scope import describe_saving
 from toolgate.errors import InvalidRecord
 from toolgate.model.effects import read_effects
@@ -50,47 +39,51 @@ JsonObject = Mapping[str, Any]
 def render_skill(answer: JsonObject) -> RenderableType:
     """Each tool, callable or why not, and the price of the skill."""
     tools: Sequence[JsonObject] = answer["tools"]
-    table = grid("TOOL", "TOKENS", "", flexible={""})
+    table = ui.grid("TOOL", "TOKENS", "*")
     table.columns[1].justify = "right"
     for tool in tools:
         table.add_row(
-            cell(tool["name"], "bold"), cell(f"{tool['tokens']:,}" if tool["tokens"] else "-"), _state(tool)
+            ui.bold(tool["name"]), ui.cell(f"{tool['tokens']:,}" if tool["tokens"] else "-"), _state(tool)
         )
     callable_ones = sum(tool["state"] == "callable" for tool in tools)
     is_whole = callable_ones == len(tools)
-    tail = sentence(
-        Text("✓ " if is_whole else "✗ ", style=OK if is_whole else BAD),
-        cell(answer["skill"], "bold"),
-        f": {callable_ones} of {count_of(len(tools), 'tool')} can be called; ",
+    tail = ui.sentence(
+        Text("✓ " if is_whole else "✗ ", style=ui.OK if is_whole else ui.BAD),
+        ui.bold(answer["skill"]),
+        f": {callable_ones} of {ui.count_of(len(tools), 'tool')} can be called; ",
         describe_saving(answer),
     )
-    return stack_parts(table if tools else None, tail)
+    return ui.stack_parts(table if tools else None, tail)
 
 
 def _state(tool: JsonObject) -> Text:
     match tool["state"]:
         case "callable":
-            return Text("callable", style=OK)
+            return Text("callable", style=ui.OK)
         case "hidden":
             why = tool["because"]
-            rule = sentence(" (", cell(why["rule"], DIM), ")") if why["rule"] else Text()
-            return sentence(Text("hidden", style=BAD), " by ", cell(f"{why['layer']}: {why['reason']}"), rule)
+            rule = ui.sentence(" (", ui.cell(why["rule"], ui.DIM), ")") if why["rule"] else Text()
+            return ui.sentence(
+                Text("hidden", style=ui.BAD), " by ", ui.cell(f"{why['layer']}: {why['reason']}"), rule
+            )
         case "unlisted":
-            return Text("not known: its server has not listed its tools yet", style=WARN)
+            return Text("not known: its server has not listed its tools yet", style=ui.WARN)
     near = (
-        sentence("; did you mean ", join_names(tool["nearest"], "bold"), "?") if tool["nearest"] else Text()
+        ui.sentence("; did you mean ", ui.join_names(tool["nearest"], "bold"), "?")
+        if tool["nearest"]
+        else Text()
     )
-    return sentence(Text("there is no such tool", style=BAD), near)
+    return ui.sentence(Text("there is no such tool", style=ui.BAD), near)
 
 
 def render_url(url: str) -> RenderableType:
     """To be copied as it is: on one line, however long."""
-    return stack_parts(Text(url, no_wrap=True, overflow="ignore"))
+    return ui.stack_parts(ui.unwrapped(url))
 
 
 def render_applied_skill(answer: JsonObject, url: str) -> RenderableType:
     """The task, and where it is."""
-    return stack_parts(render_change_set(answer), sentence("at ", cell(url, "bold")))
+    return ui.stack_parts(render_change_set(answer), ui.sentence("at ", ui.bold(url)))
 
 
 MAX_URL_CHARS: Final = 4_000
@@ -104,16 +97,10 @@ FileArgument = Annotated[
 ]
 
 app = typer.Typer(add_completion=False)
-skill_app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    help="Skills: the tools in a manifest, checked, as a URL or a task.",
-)
-app.add_typer(skill_app, name="skill")
+skill_app = add_group(app, "skill", "Skills: the tools in a manifest, checked, as a URL or a task.")
 
 
-@skill_app.command("check")
-@spread_options
+@command(skill_app, "check")
 def check_command(file: FileArgument, connection: GatewayConnection) -> None:
     """Say of each tool of a skill whether you can call it, or why not, and what its definitions cost.
 
@@ -130,8 +117,7 @@ def check_command(file: FileArgument, connection: GatewayConnection) -> None:
         raise typer.Exit(ExitCode.FAILED)
 
 
-@skill_app.command("url")
-@spread_options
+@command(skill_app, "url")
 def url_command(file: FileArgument, connection: GatewayConnection) -> None:
     """Print the URL at which a skill sees exactly its tools; with --json, also an entry for a client."""
     skill = _load_skill(file)
@@ -147,8 +133,7 @@ def url_command(file: FileArgument, connection: GatewayConnection) -> None:
     connection.output.show(shown, render_url(url))
 
 
-@skill_app.command("apply")
-@spread_options
+@command(skill_app, "apply")
 def apply_command(
     file: FileArgument,
     connection: GatewayConnection,

@@ -16,7 +16,7 @@ from rich.text import Text
 from typer import Option
 
 from toolgate import __version__
-from toolgate.cli.option_groups import spread_options
+from toolgate.cli.option_groups import command
 from toolgate.cli.options import GatewayConnection
 from toolgate.cli.output import CommandOutput
 from toolgate.cli.render.records import render_budgets
@@ -26,8 +26,7 @@ from toolgate.cli.render.servers import render_nodes
 app = typer.Typer(add_completion=False)
 
 
-@app.command("nodes")
-@spread_options
+@command(app, "nodes")
 def nodes_command(connection: GatewayConnection) -> None:
     """List the nodes with the revision each serves, and when it last reported."""
     with connection.open() as client:
@@ -35,8 +34,7 @@ def nodes_command(connection: GatewayConnection) -> None:
     connection.output.show(answer["nodes"], render_nodes(answer))
 
 
-@app.command("budgets")
-@spread_options
+@command(app, "budgets")
 def budgets_command(connection: GatewayConnection) -> None:
     """Show the budgets of keys and tasks over time: what is used at all nodes together, and when each resets.
 
@@ -49,8 +47,7 @@ def budgets_command(connection: GatewayConnection) -> None:
     connection.output.show(found, render_budgets(found, time.time()))
 
 
-@app.command("tokens")
-@spread_options
+@command(app, "tokens")
 def tokens_command(
     connection: GatewayConnection,
     *,

@@ -10,7 +10,7 @@ import typer
 from typer import Argument
 
 from toolgate.cli.files.modules import MODULES, build_module_path, find_module, load_module, send_module
-from toolgate.cli.option_groups import spread_options
+from toolgate.cli.option_groups import add_group, command
 from toolgate.cli.options import GatewayConnection
 from toolgate.cli.record_commands import (
     ConditionOptions,
@@ -30,16 +30,12 @@ from toolgate.cli.render.records import (
 )
 
 app = typer.Typer(add_completion=False)
-tasks_app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    help="Tasks: which servers and tools each kind of work may use, and what it runs.",
+tasks_app = add_group(
+    app, "tasks", "Tasks: which servers and tools each kind of work may use, and what it runs."
 )
-app.add_typer(tasks_app, name="tasks")
 
 
-@tasks_app.command("list")
-@spread_options
+@command(tasks_app, "list")
 def list_command(connection: GatewayConnection) -> None:
     """List the tasks with their servers."""
     with connection.open() as client:
@@ -47,8 +43,7 @@ def list_command(connection: GatewayConnection) -> None:
     connection.output.show(tasks, render_tasks(tasks))
 
 
-@tasks_app.command("get")
-@spread_options
+@command(tasks_app, "get")
 def get_command(task_id: IdArgument, connection: GatewayConnection) -> None:
     """Show one task with its config and its workload."""
     with connection.open() as client:
@@ -56,8 +51,7 @@ def get_command(task_id: IdArgument, connection: GatewayConnection) -> None:
     connection.output.show(task, render_task(task))
 
 
-@tasks_app.command("apply")
-@spread_options
+@command(tasks_app, "apply")
 def apply_command(files: FilesOption, connection: GatewayConnection, on: ConditionOptions) -> None:
     """Create or replace tasks from files.
 
@@ -67,8 +61,7 @@ def apply_command(files: FilesOption, connection: GatewayConnection, on: Conditi
     apply_files("task", files, connection, on.terms)
 
 
-@tasks_app.command("delete")
-@spread_options
+@command(tasks_app, "delete")
 def delete_command(task_id: IdArgument, connection: GatewayConnection, on: ConditionOptions) -> None:
     """Remove a task. Its URL then shows no tools."""
     delete_record("task", task_id, connection, on.terms)
@@ -77,18 +70,14 @@ def delete_command(task_id: IdArgument, connection: GatewayConnection, on: Condi
 add_past_commands(tasks_app, "task")
 
 
-modules_app = typer.Typer(
-    add_completion=False, no_args_is_help=True, help="Modules: the WebAssembly programs that tasks run."
-)
-app.add_typer(modules_app, name="modules")
+modules_app = add_group(app, "modules", "Modules: the WebAssembly programs that tasks run.")
 
 HashArgument = Annotated[
     str, Argument(metavar="SHA256", help="Its hash, or the beginning of it.", show_default=False)
 ]
 
 
-@modules_app.command("list")
-@spread_options
+@command(modules_app, "list")
 def list_modules_command(connection: GatewayConnection) -> None:
     """List the modules, newest first, with the tasks that run them."""
     with connection.open() as client:
@@ -96,8 +85,7 @@ def list_modules_command(connection: GatewayConnection) -> None:
     connection.output.show(modules, render_modules(modules))
 
 
-@modules_app.command("show")
-@spread_options
+@command(modules_app, "show")
 def show_module_command(sha256: HashArgument, connection: GatewayConnection) -> None:
     """Show one module: its size, its age, the tasks that run it."""
     with connection.open() as client:
@@ -105,8 +93,7 @@ def show_module_command(sha256: HashArgument, connection: GatewayConnection) -> 
     connection.output.show(module, render_module(module))
 
 
-@modules_app.command("upload")
-@spread_options
+@command(modules_app, "upload")
 def upload_module_command(
     file: Annotated[Path, Argument(help="A `.wasm` file.", show_default=False)], connection: GatewayConnection
 ) -> None:
@@ -120,8 +107,7 @@ def upload_module_command(
     connection.output.show(answer, render_uploaded(answer))
 
 
-@modules_app.command("delete")
-@spread_options
+@command(modules_app, "delete")
 def delete_module_command(sha256: HashArgument, connection: GatewayConnection) -> None:
     """Remove a module that no task runs."""
     with connection.open() as client:

@@ -20,7 +20,7 @@ from typer import Option
 
 from toolgate.cli.client.rest import RestClient, open_client
 from toolgate.cli.failure import CommandError
-from toolgate.cli.option_groups import spread_options
+from toolgate.cli.option_groups import command
 from toolgate.cli.options import GatewayConnection
 from toolgate.cli.output import open_console
 from toolgate.cli.render.top import TopFrame, TopServer, render_frame
@@ -267,8 +267,7 @@ AUDITED_S: Final = 60
 app = typer.Typer(add_completion=False)
 
 
-@app.command("top")
-@spread_options
+@command(app, "top")
 def top_command(
     connection: GatewayConnection,
     *,

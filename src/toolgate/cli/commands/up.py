@@ -13,8 +13,8 @@ from typer import Option
 from toolgate import __version__
 from toolgate.app.process import ServingApp, run
 from toolgate.app.up import open_up
-from toolgate.cli.failure import CommandError, ExitCode
-from toolgate.cli.option_groups import spread_options
+from toolgate.cli.failure import ExitCode, UsageError
+from toolgate.cli.option_groups import command
 from toolgate.cli.output import CommandOutput
 from toolgate.cli.render.changes import render_reload
 from toolgate.cli.render.up import render_ready
@@ -29,8 +29,7 @@ from toolgate.settings import Settings
 app = typer.Typer(add_completion=False)
 
 
-@app.command("up")
-@spread_options
+@command(app, "up")
 def up_command(
     settings: SettingOptions,
     *,
@@ -53,10 +52,9 @@ def up_command(
     Bound to loopback it asks for no key; bound to anything else it refuses to start without one.
     """
     if with_model and not is_demo:
-        raise CommandError(
+        raise UsageError(
             "--model is part of the demo",
             hint="add --demo; a model of your own is registered with `toolgate chat-upstreams apply`",
-            exit_code=ExitCode.USAGE,
         )
     if is_demo:
         _run_demo(settings, as_json=as_json, with_model=with_model)
@@ -73,10 +71,8 @@ async def _print_ready(output: CommandOutput, started: ServingApp, url: str) -> 
 
 def _run_demo(options: SettingOptions, *, as_json: bool, with_model: bool) -> None:
     if options.registry_dir is not None:
-        raise CommandError(
-            "--demo brings its own servers",
-            hint="leave out --mcp-registry-dir, or start without --demo",
-            exit_code=ExitCode.USAGE,
+        raise UsageError(
+            "--demo brings its own servers", hint="leave out --mcp-registry-dir, or start without --demo"
         )
     # Only now: the demo is a client as well, and a gateway that is none starts faster without one.
     kit = load_lazily("toolgate.cli.demo.demo")
@@ -92,11 +88,7 @@ def _run_demo(options: SettingOptions, *, as_json: bool, with_model: bool) -> No
 def _show_difference(settings: Settings, output: CommandOutput) -> None:
     """What the server files would change, against the registry as it is."""
     if settings.mcp_registry_dir is None:
-        raise CommandError(
-            "there is no directory to look at",
-            hint="name it with --mcp-registry-dir DIR",
-            exit_code=ExitCode.USAGE,
-        )
+        raise UsageError("there is no directory to look at", hint="name it with --mcp-registry-dir DIR")
     report = asyncio.run(_preview(settings, settings.mcp_registry_dir))
     answer = {
         "applied": [str(one) for one in report.applied],

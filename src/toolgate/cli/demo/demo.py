@@ -38,17 +38,7 @@ from toolgate.cli.demo.repository import make_repository
 from toolgate.cli.failure import CommandError
 from toolgate.cli.files.records import FileRecord
 from toolgate.cli.output import CommandOutput, StepProgress, open_console
-from toolgate.cli.render.layout import (
-    DIM,
-    OK,
-    cell,
-    copyable,
-    count_of,
-    grid,
-    health_of,
-    sentence,
-    stack_parts,
-)
+from toolgate.cli.render import layout as ui
 from toolgate.cli.render.up import DEFAULT_URL, render_console
 from toolgate.settings import parse_listen
 
@@ -87,49 +77,49 @@ def render_demo(
         f"{program} tools --task {first}{at}",
         f"{program} explain --task {first}{at}",
     ]
-    return stack_parts(
+    return ui.stack_parts(
         Group(_render_headline(url, servers), *render_console(console)),
         _render_tasks(servers, views),
         Group(
-            Text("Connect Claude Code to a task:", style="bold"), copyable("\n".join(_claude_lines(views)))
+            Text("Connect Claude Code to a task:", style="bold"), ui.copyable("\n".join(_claude_lines(views)))
         ),
         Group(
             Text("Another client, what it will see, and why it sees no more:", style="bold"),
-            copyable("\n".join(commands)),
+            ui.copyable("\n".join(commands)),
         ),
         Group(
             Text("Look for a tool, or let a model find its tools by itself:", style="bold"),
-            copyable(f'{program} catalog search "what changed"{at}\n{url}/api/mcp/find'),
+            ui.copyable(f'{program} catalog search "what changed"{at}\n{url}/api/mcp/find'),
         ),
         None if model is None else _render_chat(f"{url}/t/{views[-1].task_id}/v1", model),
-        Text("Ctrl-C stops the gateway and all its servers.", style=DIM),
+        Text("Ctrl-C stops the gateway and all its servers.", style=ui.DIM),
     )
 
 
 def _render_headline(url: str, servers: Sequence[JsonObject]) -> Text:
-    tools = sum(health_of(one).get("tools", 0) for one in servers)
-    return sentence(
+    tools = sum(ui.health_of(one).get("tools", 0) for one in servers)
+    return ui.sentence(
         "\n",
         Text("Toolgate", style="bold"),
         " serves ",
-        Text(f"{count_of(tools, 'tool')} of {count_of(len(servers), 'server')}", style=OK),
+        Text(f"{ui.count_of(tools, 'tool')} of {ui.count_of(len(servers), 'server')}", style=ui.OK),
         " at ",
-        cell(url, "bold"),
+        ui.bold(url),
     )
 
 
 def _render_tasks(servers: Sequence[JsonObject], views: Sequence[TaskView]) -> RenderableType:
-    offered = {str(one["server_id"]): health_of(one).get("tools", 0) for one in servers}
-    table = grid("TASK", "TOOLS", "TOKENS", "URL, AND WHAT IT SHOWS", flexible={"URL, AND WHAT IT SHOWS"})
+    offered = {str(one["server_id"]): ui.health_of(one).get("tools", 0) for one in servers}
+    table = ui.grid("TASK", "TOOLS", "TOKENS", "URL, AND WHAT IT SHOWS*")
     for view in views:
         answer = view.answer
         seen = Counter(str(tool["server_id"]) for tool in answer["tools"])
         shown = ", ".join(f"{name} {number}/{offered.get(name, 0)}" for name, number in sorted(seen.items()))
         table.add_row(
-            cell(view.task_id, "bold"),
-            cell(f"{len(answer['tools'])} of {answer['registered_tools']}"),
-            cell(f"{answer['tokens']:,} of {answer['registered_tokens']:,}"),
-            Text("\n").join([cell(answer["url"]), cell(shown, DIM)]),
+            ui.bold(view.task_id),
+            ui.cell(f"{len(answer['tools'])} of {answer['registered_tools']}"),
+            ui.cell(f"{answer['tokens']:,} of {answer['registered_tokens']:,}"),
+            Text("\n").join([ui.cell(answer["url"]), ui.cell(shown, ui.DIM)]),
         )
     return table
 
@@ -147,7 +137,7 @@ def _render_chat(base_url: str, model: str) -> RenderableType:
     curl = f"curl {base_url}/chat/completions -H 'content-type: application/json' \\\n  -d '{body}'"
     return Group(
         Text("Chat with a model that uses the tools of a task, from a shell or in Python:", style="bold"),
-        copyable(curl),
+        ui.copyable(curl),
         # Not a column in: Python would mind.
         Text(f"\n{_PYTHON.format(base_url=base_url, model=model)}", no_wrap=True, overflow="ignore"),
     )
@@ -255,7 +245,7 @@ class Demo:
 
     def _tell(self, server: Mapping[str, Any], told: set[str]) -> bool:
         """Whether the server has settled; the first time, say so."""
-        health = health_of(server)
+        health = ui.health_of(server)
         server_id, state = str(server["server_id"]), health.get("state")
         # A server is connected before its tools are listed.
         if state not in _SETTLED or (state == "connected" and health.get("last_list_ms") is None):

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from rich.console import Console
 
 from toolgate.cli.client.rest import RestClient
-from toolgate.cli.failure import CommandError, ExitCode
+from toolgate.cli.failure import CommandError, UsageError
 from toolgate.cli.files.records import FileRecord
 from toolgate.cli.output import StepProgress, open_console
 from toolgate.cli.render.layout import render_warnings
@@ -78,11 +78,10 @@ def load_module(path: Path) -> ModuleFile:
             file.seek(0)
             return ModuleFile(path=path, sha256=hashlib.file_digest(file, "sha256").hexdigest())
     except OSError as exc:
-        raise CommandError(
+        raise UsageError(
             f"cannot read the module `{path}`: {exc.strerror}",
             hint="name a `.wasm` file from the directory of the record's file, or the SHA-256 of one that is"
             " uploaded",
-            exit_code=ExitCode.USAGE,
         ) from exc
 
 
@@ -124,10 +123,9 @@ def find_module(client: RestClient, prefix: str) -> str:
     kept = client.get(MODULES)["modules"] if is_enough else []
     found = [str(one["sha256"]) for one in kept if one["sha256"].startswith(prefix)]
     if len(found) != 1:
-        raise CommandError(
+        raise UsageError(
             f"`{prefix}` means {'more than one' if found else 'no'} module",
             hint=f"give {MIN_PREFIX} or more characters of a hash that `toolgate modules list` shows",
-            exit_code=ExitCode.USAGE,
         )
     return found[0]
 
@@ -173,4 +171,4 @@ def _check_head(path: Path, head: bytes, *, size: int) -> None:
         problem, hint = "is a component, not a module", "build it as a module for WASI preview 1"
     else:
         problem, hint = "is not a WebAssembly module", "compile it first: `zig cc --target=wasm32-wasi`"
-    raise CommandError(f"`{path}` {problem}", hint=hint, exit_code=ExitCode.USAGE)
+    raise UsageError(f"`{path}` {problem}", hint=hint)

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from toolgate.cli.failure import CommandError, ExitCode
+from toolgate.cli.failure import CommandError, UsageError
 from toolgate.model.tools import ToolDefinition
 from toolgate.packages.archive import pack_directory
 from toolgate.packages.manifest import MANIFEST_NAME, Manifest, encode_manifest, parse_manifest, replace_tools
@@ -93,10 +93,9 @@ def bump_version(version: str, bump: VersionBump) -> str:
     """The next version, without what may follow the three numbers."""
     found = _SEMANTIC.fullmatch(version)
     if found is None:
-        raise CommandError(
+        raise UsageError(
             f"`{version}` is not of the form 1.2.3, so there is no next one",
             hint=f"write the new `version` into `{MANIFEST_NAME}` yourself",
-            exit_code=ExitCode.USAGE,
         )
     major, minor, patch = map(int, found.groups())
     match bump:
@@ -112,10 +111,9 @@ def _read(directory: Path) -> bytes:
     try:
         return (directory / MANIFEST_NAME).read_bytes()
     except OSError as exc:
-        raise CommandError(
+        raise UsageError(
             f"cannot read `{directory / MANIFEST_NAME}`: {exc.strerror}",
             hint="give the directory of a package; `toolgate init` makes one",
-            exit_code=ExitCode.USAGE,
         ) from exc
 
 
@@ -123,6 +121,4 @@ def _parse(content: bytes, directory: Path) -> dict[str, Any]:
     try:
         return msgspec.json.decode(content, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise CommandError(
-            f"`{directory / MANIFEST_NAME}` is not a JSON object: {exc}", exit_code=ExitCode.USAGE
-        ) from exc
+        raise UsageError(f"`{directory / MANIFEST_NAME}` is not a JSON object: {exc}") from exc

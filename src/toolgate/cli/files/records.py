@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from toolgate.cli.failure import CommandError, ExitCode
+from toolgate.cli.failure import UsageError
 from toolgate.model.revisions import Kind, describe_kind
 from toolgate.registry.files.toml import parse_toml
 
@@ -54,10 +54,9 @@ def load_records(paths: Sequence[Path]) -> list[FileRecord]:
     files = [file for path in paths for file in _walk_files(path)]
     records = [record for file in files for record in _records_in(file)]
     if not records:
-        raise CommandError(
+        raise UsageError(
             f"there is no record in {', '.join(f'`{path}`' for path in paths)}",
             hint=f"a record is a `.toml` or `.json` file with {_ANY_ID}",
-            exit_code=ExitCode.USAGE,
         )
     _reject_duplicates(records)
     return records
@@ -68,7 +67,7 @@ def read_text(path: Path) -> str:
     try:
         return sys.stdin.read() if path == STANDARD_INPUT else path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as exc:
-        raise CommandError(f"cannot read `{path}`: {exc}", exit_code=ExitCode.USAGE) from exc
+        raise UsageError(f"cannot read `{path}`: {exc}") from exc
 
 
 def _walk_files(path: Path) -> Iterator[Path]:
@@ -85,7 +84,7 @@ def _walk_files(path: Path) -> Iterator[Path]:
 
 def _reject_directory(exc: OSError) -> None:
     # Half of a directory must not pass for the whole: with --prune the other half would be removed.
-    raise CommandError(f"cannot read `{exc.filename}`: {exc.strerror}", exit_code=ExitCode.USAGE) from exc
+    raise UsageError(f"cannot read `{exc.filename}`: {exc.strerror}") from exc
 
 
 def _records_in(path: Path) -> Iterator[FileRecord]:
@@ -93,16 +92,14 @@ def _records_in(path: Path) -> Iterator[FileRecord]:
     value = _parse(path, text)
     for body in value if isinstance(value, list) else [value]:
         if not isinstance(body, dict):
-            raise CommandError(
-                f"`{path}` holds neither an object nor a list of objects", exit_code=ExitCode.USAGE
-            )
+            raise UsageError(f"`{path}` holds neither an object nor a list of objects")
         yield _parse_record(path, text, body)
 
 
 def _parse_object(path: Path, text: str) -> dict[str, Any]:
     found = _parse(path, text)
     if not isinstance(found, dict):
-        raise CommandError(f"`{path}` does not hold an object", exit_code=ExitCode.USAGE)
+        raise UsageError(f"`{path}` does not hold an object")
     return found
 
 
@@ -110,10 +107,9 @@ def _parse(path: Path, text: str) -> Any:
     try:
         return parse_toml(text) if path.suffix.lower() == ".toml" else json.loads(text)
     except (ValueError, RecursionError) as exc:
-        raise CommandError(
+        raise UsageError(
             f"`{path}` is neither TOML nor JSON as its name says: {exc}",
             hint="mend the file; TOML files end in `.toml`, everything else is read as JSON",
-            exit_code=ExitCode.USAGE,
         ) from exc
 
 
@@ -122,17 +118,16 @@ def _parse_record(path: Path, text: str, body: dict[str, Any], *, kind: Kind | N
     if found is None or kind not in {None, found}:
         wanted = f"`{ID_FIELDS[kind]}`" if kind is not None else _ANY_ID
         is_foreign = "mcpServers" in body
-        raise CommandError(
+        raise UsageError(
             f"`{path}` is not a {describe_kind(kind) if kind else 'record'}: it has no {wanted}",
             hint="this is another program's file: take its servers over with `toolgate servers import`"
             if is_foreign
             else "name the record in that field, at the top of the file",
-            exit_code=ExitCode.USAGE,
         )
     id_field = ID_FIELDS.get(found, "server_id")
     record_id = body[id_field]
     if not isinstance(record_id, str):
-        raise CommandError(f"`{path}`: `{id_field}` is not text", exit_code=ExitCode.USAGE)
+        raise UsageError(f"`{path}`: `{id_field}` is not text")
     return FileRecord(found, record_id, _task_body(body) if found == "task" else body, path, text)
 
 
@@ -148,10 +143,9 @@ def _reject_duplicates(records: Iterable[FileRecord]) -> None:
     for record in records:
         earlier = seen.setdefault((record.kind, record.id), record)
         if earlier is not record:
-            raise CommandError(
+            raise UsageError(
                 f"{record.kind} `{record.id}` stands in `{earlier.file}` and again in `{record.file}`",
                 hint="keep one of the two",
-                exit_code=ExitCode.USAGE,
             )
 
 

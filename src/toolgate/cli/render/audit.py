@@ -22,7 +22,7 @@ def render_events(events: Sequence[JsonObject]) -> RenderableType:
     """When, what came of it, who, and what it was."""
     if not events:
         return Text("nothing of that has happened")
-    table = grid("WHEN (UTC)", "TYPE", "OUTCOME", "WHO", "WHAT", flexible={"WHAT"})
+    table = grid("WHEN (UTC)", "TYPE", "OUTCOME", "WHO", "WHAT*")
     who = table.columns[3]
     who.no_wrap, who.overflow, who.max_width = False, "fold", MAX_WHO
     for event in events:

@@ -18,30 +18,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from toolgate.cli.render.layout import (
-    BAD,
-    DIM,
-    OK,
-    WARN,
-    cell,
-    copyable,
-    count_of,
-    encode_json,
-    escape_line,
-    fact_table,
-    grid,
-    indent,
-    join_names,
-    render_time,
-    render_warnings,
-    sentence,
-    stack_parts,
-)
+from toolgate.cli.render import layout as ui
 from toolgate.model.revisions import Kind, describe_kind
 
 JsonObject = Mapping[str, Any]
 
-SIGNS: Final = {"added": ("+", OK), "changed": ("~", WARN), "removed": ("-", BAD)}
+SIGNS: Final = {"added": ("+", ui.OK), "changed": ("~", ui.WARN), "removed": ("-", ui.BAD)}
 ABSENT: Final = "(default)"
 """What stands for a value in an answer where a record says nothing."""
 
@@ -50,21 +32,21 @@ def render_change_set(answer: JsonObject) -> RenderableType:
     """Changes that were made as one."""
     changes: Sequence[JsonObject] = answer["changes"]
     if not changes:
-        head = sentence(Text("✓ ", style=OK), f"nothing to do (revision {answer['revision']})")
-        return stack_parts(head, render_warnings(answer["warnings"]))
-    tail = sentence(Text("✓ ", style=OK), _count_operations(changes), f" (revision {answer['revision']})")
-    return stack_parts(_render_records(changes), render_warnings(answer["warnings"]), tail)
+        head = ui.done(f"nothing to do (revision {answer['revision']})")
+        return ui.stack_parts(head, ui.render_warnings(answer["warnings"]))
+    tail = ui.done(_count_operations(changes), f" (revision {answer['revision']})")
+    return ui.stack_parts(_render_records(changes), ui.render_warnings(answer["warnings"]), tail)
 
 
 def render_imported(answer: JsonObject, *, is_dry_run: bool) -> RenderableType:
     """Servers of another program's file, and those of them that could not be taken over."""
     shown = render_difference(answer) if is_dry_run else render_change_set(answer)
     skipped = [
-        sentence(Text("skipped ", style=WARN), cell(one["name"], "bold"), ": ", cell(one["reason"]))
+        ui.sentence(Text("skipped ", style=ui.WARN), ui.bold(one["name"]), ": ", ui.cell(one["reason"]))
         for one in answer["skipped"]
     ]
-    plan = sentence("plan ", cell(answer["plan"], "bold")) if answer["plan"] else None
-    return stack_parts(Group(*skipped) if skipped else None, shown, plan)
+    plan = ui.sentence("plan ", ui.bold(answer["plan"])) if answer["plan"] else None
+    return ui.stack_parts(Group(*skipped) if skipped else None, shown, plan)
 
 
 def render_difference(answer: JsonObject) -> RenderableType:
@@ -72,15 +54,15 @@ def render_difference(answer: JsonObject) -> RenderableType:
     changes: Sequence[JsonObject] = answer["changes"]
     if not changes:
         return Text("no difference")
-    tail = Text(f"{_count_operations(changes)}; nothing was written", style=DIM)
-    return stack_parts(_render_records(changes), render_warnings(answer["warnings"]), tail)
+    tail = Text(f"{_count_operations(changes)}; nothing was written", style=ui.DIM)
+    return ui.stack_parts(_render_records(changes), ui.render_warnings(answer["warnings"]), tail)
 
 
 def render_records(answer: JsonObject, command: Sequence[str]) -> RenderableType:
     """The records of a plan, each with the fields that change in it, and what each task would notice."""
     if not answer["changes"]:
         return Text("no difference: there is nothing to do")
-    return stack_parts(
+    return ui.stack_parts(
         _render_records(answer["changes"]), *_render_effect(answer), _apply_hint(answer["id"], command)
     )
 
@@ -90,7 +72,7 @@ def render_plan(answer: JsonObject, command: Sequence[str] | None) -> Renderable
     changes: Sequence[JsonObject] = answer["changes"]
     if not changes:
         return Text("no difference: there is nothing to apply")
-    return stack_parts(
+    return ui.stack_parts(
         Group(*map(_render_headline, changes)), *_render_effect(answer), _apply_hint(answer["id"], command)
     )
 
@@ -100,14 +82,14 @@ def _render_effect(answer: JsonObject) -> Iterator[RenderableType | None]:
     tasks = [_render_task_change(one) for one in answer["tasks"]]
     yield from tasks or [Text("no task would see a difference")]
     yield _unlisted(answer["unlisted"])
-    yield render_warnings(answer["warnings"])
-    yield Text(f"{count_of(answer['unchanged'], 'task')} unchanged; nothing was written", style=DIM)
+    yield ui.render_warnings(answer["warnings"])
+    yield Text(f"{ui.count_of(answer['unchanged'], 'task')} unchanged; nothing was written", style=ui.DIM)
 
 
 def _unlisted(server_ids: Sequence[str]) -> RenderableType | None:
     if not server_ids:
         return None
-    return sentence("not shown: the tools of ", cell(", ".join(server_ids)), ", never listed yet")
+    return ui.sentence("not shown: the tools of ", ui.cell(", ".join(server_ids)), ", never listed yet")
 
 
 def render_removals(changes: Sequence[JsonObject]) -> RenderableType:
@@ -117,14 +99,14 @@ def render_removals(changes: Sequence[JsonObject]) -> RenderableType:
 
 def render_fields(fields: Sequence[JsonObject]) -> RenderableType:
     """Fields with their values before and after."""
-    return Group(*(part for one in fields for part in (cell(one["field"]), indent(_values(one)))))
+    return Group(*(part for one in fields for part in (ui.cell(one["field"]), ui.indent(_values(one)))))
 
 
 def _values(field: JsonObject) -> RenderableType:
-    table = fact_table(2)
-    for sign, style, value in (("-", BAD, field["before"]), ("+", OK, field["after"])):
+    table = ui.unheaded_grid(2)
+    for sign, style, value in (("-", ui.BAD, field["before"]), ("+", ui.OK, field["after"])):
         if value != ABSENT:
-            table.add_row(Text(sign, style=style), cell(_value(value), style))
+            table.add_row(Text(sign, style=style), ui.cell(_value(value), style))
     return table
 
 
@@ -133,14 +115,14 @@ def _render_records(changes: Sequence[JsonObject]) -> RenderableType:
     for change in changes:
         lines.append(_render_headline(change))
         if change["operation"] == "changed":
-            lines.append(indent(indent(render_fields(change["fields"]))))
+            lines.append(ui.indent(ui.indent(render_fields(change["fields"]))))
     return Group(*lines)
 
 
 def _render_headline(change: JsonObject) -> Text:
     sign, style = SIGNS[change["operation"]]
-    return sentence(
-        Text(f"{sign} ", style=style), f"{describe_kind(change['kind'])} ", cell(change["id"], "bold")
+    return ui.sentence(
+        Text(f"{sign} ", style=style), f"{describe_kind(change['kind'])} ", ui.bold(change["id"])
     )
 
 
@@ -150,28 +132,28 @@ def _count_operations(changes: Sequence[JsonObject]) -> str:
 
 
 def _value(value: Any) -> str:
-    return value if isinstance(value, str) else encode_json(value)
+    return value if isinstance(value, str) else ui.encode_json(value)
 
 
 def _apply_hint(plan_id: str, command: Sequence[str] | None) -> RenderableType:
     if command is None:
-        return sentence("plan ", cell(plan_id, "bold"))
+        return ui.sentence("plan ", ui.bold(plan_id))
     line = shlex.join(["toolgate", *command, "--require-plan", plan_id])
-    return Group(Text("To make exactly this change:", style="bold"), copyable(line))
+    return Group(Text("To make exactly this change:", style="bold"), ui.copyable(line))
 
 
 def _render_task_change(change: JsonObject) -> RenderableType:
     added: Sequence[str] = change["added"]
     removed: Sequence[str] = change["removed"]
     task_id = change["task_id"]
-    title = sentence(
+    title = ui.sentence(
         "task " if task_id else "",
-        cell(task_id or "without a task", "bold"),
-        Text("" if change.get("share", 100) == 100 else f"  {change['share']:g} % of callers", style=WARN),
-        Text(f"  +{len(added)}", style=OK if added else DIM),
-        Text(f"  -{len(removed)}", style=BAD if removed else DIM),
+        ui.bold(task_id or "without a task"),
+        Text("" if change.get("share", 100) == 100 else f"  {change['share']:g} % of callers", style=ui.WARN),
+        Text(f"  +{len(added)}", style=ui.OK if added else ui.DIM),
+        Text(f"  -{len(removed)}", style=ui.BAD if removed else ui.DIM),
     )
-    lines = fact_table(3)
+    lines = ui.unheaded_grid(3)
     _add_lines(lines, added, removed)
     # Beyond what everybody gets: only those who name the server.
     _add_lines(
@@ -180,23 +162,25 @@ def _render_task_change(change: JsonObject) -> RenderableType:
         [tool for tool in change["reach_removed"] if tool not in removed],
         note=" (on request)",
     )
-    return Group(title, *map(indent, _render_problems(change)), indent(lines))
+    return Group(title, *map(ui.indent, _render_problems(change)), ui.indent(lines))
 
 
 def _render_problems(change: JsonObject) -> Iterator[Text]:
     if change["problem"]:
-        yield sentence(Text("cannot be read: ", style=BAD), cell(change["problem"]))
+        yield ui.sentence(Text("cannot be read: ", style=ui.BAD), ui.cell(change["problem"]))
     if change["refusal"]:
-        yield sentence(Text("refused: ", style=WARN), cell(change["refusal"]["message"]))
+        yield ui.sentence(Text("refused: ", style=ui.WARN), ui.cell(change["refusal"]["message"]))
 
 
 def _add_lines(table: Table, added: Sequence[str], removed: Sequence[str], note: str = "") -> None:
     """A line a server: sign, server, its tools."""
-    for sign, style, tools in (("+", OK, added), ("-", BAD, removed)):
+    for sign, style, tools in (("+", ui.OK, added), ("-", ui.BAD, removed)):
         for server_id, group in groupby(tools, key=lambda tool: tool.partition("/")[0]):
-            shown = join_names(tool.partition("/")[2] for tool in group)
+            shown = ui.join_names(tool.partition("/")[2] for tool in group)
             table.add_row(
-                Text(sign, style=style), cell(server_id, style), sentence(shown, Text(note, style=DIM))
+                Text(sign, style=style),
+                ui.cell(server_id, style),
+                ui.sentence(shown, Text(note, style=ui.DIM)),
             )
 
 
@@ -204,13 +188,13 @@ def render_history(entries: Sequence[JsonObject]) -> RenderableType:
     """A line a change: which fields it touched. `diff` shows their values."""
     if not entries:
         return Text("the change log no longer reaches back to any change of it")
-    table = grid("REVISION", "WHEN (UTC)", "BY", "FIELDS", flexible={"FIELDS"})
+    table = ui.grid("REVISION", "WHEN (UTC)", "BY", "FIELDS*")
     table.columns[0].justify = "right"
     for one in entries:
         table.add_row(
-            cell(one["revision"], "bold"),
-            cell(render_time(one["at_ms"])),
-            cell(one["actor"]),
+            ui.bold(one["revision"]),
+            ui.cell(ui.render_time(one["at_ms"])),
+            ui.cell(one["actor"]),
             _render_touched(one),
         )
     return table
@@ -223,40 +207,42 @@ def render_field_diff(fields: Sequence[JsonObject]) -> RenderableType:
 
 def _render_touched(entry: JsonObject) -> Text:
     if entry["operation"] == "delete":
-        return cell("deleted", BAD)
-    return join_names(one["field"] for one in entry["fields"]) if entry["fields"] else cell("none", DIM)
+        return ui.cell("deleted", ui.BAD)
+    return (
+        ui.join_names(one["field"] for one in entry["fields"]) if entry["fields"] else ui.cell("none", ui.DIM)
+    )
 
 
 def render_backup(answer: JsonObject) -> RenderableType:
     """A copy that was written."""
     # A line of its own, to be copied whole.
-    path = Text(f"  {escape_line(str(answer['path']))}", style="bold", no_wrap=True, overflow="ignore")
-    return Group(sentence(Text("✓ ", style=OK), f"{_describe_contents(answer)}, in"), path)
+    path = Text(f"  {ui.escape_line(str(answer['path']))}", style="bold", no_wrap=True, overflow="ignore")
+    return Group(ui.done(f"{_describe_contents(answer)}, in"), path)
 
 
 def render_import(answer: JsonObject) -> RenderableType:
     """A copy that was read."""
-    return sentence(
-        Text("✓ ", style=OK), f"imported {_describe_contents(answer)}; nodes will list everything again"
+    return ui.sentence(
+        Text("✓ ", style=ui.OK), f"imported {_describe_contents(answer)}; nodes will list everything again"
     )
 
 
 def _describe_contents(answer: JsonObject) -> str:
-    return f"{count_of(answer['records'], 'record')} at revision {answer['revision']:,}"
+    return f"{ui.count_of(answer['records'], 'record')} at revision {answer['revision']:,}"
 
 
 def render_change(event: JsonObject) -> RenderableType:
     """One transaction: what was written and what was removed."""
     parts = [
-        *_render_written("+", OK, event.get("upserts", ())),
-        *_render_written("-", BAD, event.get("deletes", ())),
+        *_render_written("+", ui.OK, event.get("upserts", ())),
+        *_render_written("-", ui.BAD, event.get("deletes", ())),
     ]
-    return sentence(cell(event.get("revision"), "bold"), "  ", Text(", ").join(parts))
+    return ui.sentence(ui.bold(event.get("revision")), "  ", Text(", ").join(parts))
 
 
 def _render_written(sign: str, style: str, records: Sequence[JsonObject]) -> list[Text]:
     return [
-        sentence(Text(sign, style=style), f" {describe_kind(one['kind'])} ", cell(one["id"], "bold"))
+        ui.sentence(Text(sign, style=style), f" {describe_kind(one['kind'])} ", ui.bold(one["id"]))
         for one in records
     ]
 
@@ -279,18 +265,18 @@ def render_rolled_back(kind: Kind, record_id: str, to: int, answer: JsonObject) 
 def render_lint(findings: Sequence[JsonObject], unjudged: Sequence[JsonObject] = ()) -> RenderableType:
     """Rules that do not do what their author meant, and those that could not be judged."""
     if not findings and not unjudged:
-        return Text("✓ every rule matches something", style=OK)
-    return stack_parts(
+        return Text("✓ every rule matches something", style=ui.OK)
+    return ui.stack_parts(
         _finding_table("FINDING", findings) if findings else None,
-        Text(f"{count_of(len(unjudged), 'rule')} could not be judged", style=BAD) if unjudged else None,
+        Text(f"{ui.count_of(len(unjudged), 'rule')} could not be judged", style=ui.BAD) if unjudged else None,
         _finding_table("WHY", unjudged) if unjudged else None,
     )
 
 
 def _finding_table(heading: str, findings: Sequence[JsonObject]) -> RenderableType:
-    table = grid("WHERE", "RULE", heading, flexible={heading})
+    table = ui.grid("WHERE", "RULE", f"{heading}*")
     for one in findings:
-        table.add_row(cell(one["where"], "bold"), cell(one["rule"]), cell(one["message"]))
+        table.add_row(ui.bold(one["where"]), ui.cell(one["rule"]), ui.cell(one["message"]))
     return table
 
 
@@ -298,15 +284,15 @@ def render_reload(answer: JsonObject, *, is_dry_run: bool) -> RenderableType:
     """What a directory of records changed, or would."""
     applied: Sequence[str] = answer["applied"]
     problems: Sequence[str] = answer["problems"]
-    head = Text(f"{count_of(len(applied), 'change')}{' planned' if is_dry_run else ''}", style="bold")
-    wrong = [sentence(Text("problem: ", style=BAD), cell(one)) for one in problems]
-    return stack_parts(
-        Group(head, *(indent(cell(one)) for one in applied)),
-        render_warnings(answer["warnings"]),
+    head = Text(f"{ui.count_of(len(applied), 'change')}{' planned' if is_dry_run else ''}", style="bold")
+    wrong = [ui.sentence(Text("problem: ", style=ui.BAD), ui.cell(one)) for one in problems]
+    return ui.stack_parts(
+        Group(head, *(ui.indent(ui.cell(one)) for one in applied)),
+        ui.render_warnings(answer["warnings"]),
         Group(*wrong) if wrong else None,
     )
 
 
 def _render_done(kind: Kind, record_id: str, what: str, answer: JsonObject) -> RenderableType:
-    head = sentence(Text("✓ ", style=OK), f"{describe_kind(kind)} ", cell(record_id, "bold"), what)
-    return Group(head, *filter(None, [render_warnings(answer["warnings"])]))
+    head = ui.done(f"{describe_kind(kind)} ", ui.bold(record_id), what)
+    return Group(head, *filter(None, [ui.render_warnings(answer["warnings"])]))

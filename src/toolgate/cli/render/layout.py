@@ -1,14 +1,11 @@
-"""Text from servers, made harmless for a terminal: what could move, hide or reorder it is spelled out.
+"""The few shapes that all output is made of. Text from others is escaped here and nowhere else.
 
-Tool descriptions, errors and results are written by others. Escape sequences, bidirectional controls
-and invisible characters are shown as `\x1b` or `\u202e`, never passed on.
-
-Times as people read them: by UTC, whatever the clock of the terminal says.
-
-The few shapes all output is made of. All text of others is escaped here.
+Tool descriptions, errors and results come from servers. Escape sequences, bidirectional controls and
+invisible characters are shown as `\\x1b` or `\\u202e` and never passed on: they could move, hide or reorder
+text.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -19,11 +16,23 @@ from rich.text import Text
 
 from toolgate.model.json_text import encode_json, escape_invisible
 
-__all__ = ["encode_json", "escape_block", "escape_line"]
+__all__ = ["encode_json"]
+
+JsonObject = Mapping[str, Any]
+
+OK = "green"
+WARN = "yellow"
+BAD = "red"
+DIM = "dim"
+
+# Times are shown in UTC, whatever the clock of the terminal says.
+DAY_FORMAT: Final = "%Y-%m-%d"
+MINUTE_FORMAT: Final = f"{DAY_FORMAT} %H:%M"
+SECOND_FORMAT: Final = f"{MINUTE_FORMAT}:%S"
 
 
 def escape_line(text: str) -> str:
-    """`text` on one line: line breaks and tabs become spaces, everything else unsafe is spelled out."""
+    """`text` on one line: line breaks and tabs become spaces, everything else unsafe is escaped."""
     return escape_invisible(" ".join(text.split()), _escape_character)
 
 
@@ -41,47 +50,57 @@ def _escape_character(character: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-DAY_FORMAT: Final = "%Y-%m-%d"
-MINUTE_FORMAT: Final = f"{DAY_FORMAT} %H:%M"
-SECOND_FORMAT: Final = f"{MINUTE_FORMAT}:%S"
-
-
 def render_time(at_ms: float, form: str = SECOND_FORMAT) -> str:
     """A time in unix milliseconds, as `form` writes it."""
     return f"{datetime.fromtimestamp(at_ms / 1e3, UTC):{form}}"
 
 
-OK = "green"
-WARN = "yellow"
-BAD = "red"
-DIM = "dim"
-
-
 def cell(value: Any, style: str = "") -> Text:
-    """Anything as one line of harmless text; nothing stays empty."""
+    """Anything as one line of harmless text; None as nothing."""
     return Text(escape_line("" if value is None else str(value)), style=style)
 
 
-def grid(*columns: str, flexible: Collection[str] = ()) -> Table:
-    """A table without lines. The `flexible` columns wrap at words; the others keep to one line."""
+def bold(value: Any) -> Text:
+    """The name of something."""
+    return cell(value, "bold")
+
+
+def grid(*columns: str, rows: Iterable[Iterable[Any]] = ()) -> Table:
+    """A table without lines, of cells or of values that become cells.
+
+    A column `>NAME` is aligned to the right. A column `NAME*` wraps at words, the others keep to one line.
+    """
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0), pad_edge=False)
-    for name in columns:
-        if name in flexible:
+    for column in columns:
+        name = column.removeprefix(">").removesuffix("*")
+        if column.endswith("*"):
             table.add_column(name, ratio=1, overflow="fold")
         else:
-            table.add_column(name, no_wrap=True)
+            table.add_column(name, no_wrap=True, justify="right" if column.startswith(">") else "left")
+    for row in rows:
+        table.add_row(*map(_to_cell, row))
     return table
 
 
-def fact_table(width: int) -> Table:
-    """A grid of `width` columns without a heading, the last of them flexible."""
-    table = grid(*map(str, range(width)), flexible={str(width - 1)})
+def unheaded_grid(width: int, rows: Iterable[Iterable[Any]] = ()) -> Table:
+    """A grid of `width` columns without a heading, of which the last wraps."""
+    table = grid(*[""] * (width - 1), "*", rows=rows)
     table.show_header = False
     return table
 
 
-def join_names(values: Iterable[str], style: str = "") -> Text:
-    """Names one after the other, to be wrapped between them and never within."""
+def fact_table(facts: Mapping[str, Any], style: str = "") -> Table:
+    """What is known, a line each. Facts that are empty are left out."""
+    cells = {label: _to_cell(value) for label, value in facts.items()}
+    return unheaded_grid(2, ((cell(label, style), value) for label, value in cells.items() if value))
+
+
+def _to_cell(value: Any) -> RenderableType:
+    return cell(value) if value is None or isinstance(value, str | int | float) else value
+
+
+def join_names(values: Iterable[Any], style: str = "") -> Text:
+    """Names separated by commas, to be wrapped between them and never within."""
     return Text(", ").join([cell(value, style) for value in values])
 
 
@@ -90,13 +109,25 @@ def sentence(*parts: Text | str) -> Text:
     return Text.assemble(*parts)
 
 
+def done(*parts: Text | str) -> Text:
+    """A sentence about what succeeded."""
+    return Text.assemble(("✓ ", OK), *parts)
+
+
+def failed(*parts: Text | str) -> Text:
+    """A sentence about what failed."""
+    return Text.assemble(("✗ ", BAD), *parts)
+
+
 def stack_parts(*parts: RenderableType | None) -> Group:
     """Parts under each other, with an empty line between two of them."""
-    shown = [part for part in parts if part is not None]
-    spaced: list[RenderableType] = []
-    for part in shown:
-        spaced += [part, ""]
+    spaced = [line for part in parts if part is not None for line in (part, "")]
     return Group(*spaced[:-1])
+
+
+def group_parts(*parts: RenderableType | None) -> Group:
+    """Parts under each other."""
+    return Group(*(part for part in parts if part is not None))
 
 
 def indent(part: RenderableType) -> Padding:
@@ -104,19 +135,24 @@ def indent(part: RenderableType) -> Padding:
     return Padding(part, (0, 0, 0, 2), expand=False)
 
 
+def unwrapped(text: str, style: str = "") -> Text:
+    """Text to be copied: the terminal may break its lines, we may not."""
+    return Text(text, style=style, no_wrap=True, overflow="ignore")
+
+
 def copyable(text: str) -> Text:
-    """Lines to be copied: the terminal may break them, we may not. Nothing of a server's goes in here."""
-    return Text("\n".join(f"  {line}" for line in text.splitlines()), no_wrap=True, overflow="ignore")
+    """Lines to be copied, indented. Text from servers must not get here."""
+    return unwrapped("\n".join(f"  {line}" for line in text.splitlines()))
 
 
-def diff_line(line: str) -> Text:
-    """One line of a diff. None of it is lost, however long its words are."""
+def render_diff_line(line: str) -> RenderableType:
+    """One line of a diff, indented. None of it is lost, however long its words are."""
     styles = {"+": OK, "-": BAD, "@": DIM}
-    return Text(escape_block(line), style=styles.get(line[:1], ""), overflow="fold")
+    return indent(Text(escape_block(line), style=styles.get(line[:1], ""), overflow="fold"))
 
 
 def render_warnings(found: Iterable[Any]) -> Group | None:
-    """The gateway's warnings, one a line; nothing when there are none."""
+    """The gateway's warnings, one a line; None if there are none."""
     lines = [sentence(Text("warning: ", style=WARN), cell(one)) for one in found]
     return Group(*lines) if lines else None
 
@@ -126,14 +162,14 @@ def count_of(number: int, word: str) -> str:
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
-def render_newest(table: RenderableType, answer: Mapping[str, Any], shown: int) -> RenderableType:
-    """A list of which the `answer` has the newest; where there are more, that is said below it."""
+def render_newest(table: RenderableType, answer: JsonObject, shown: int) -> RenderableType:
+    """A list of the newest; if the `answer` says that there are more, a note below it."""
     if answer.get("next_cursor") is None:
         return table
     return stack_parts(table, Text(f"the newest {shown:,} of more: see --limit", style=DIM))
 
 
-def health_of(server: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A server's health in an answer; empty when it has none yet."""
+def health_of(server: JsonObject) -> JsonObject:
+    """A server's health in an answer; empty if it has none yet."""
     health = server.get("health")
     return health if isinstance(health, Mapping) else {}

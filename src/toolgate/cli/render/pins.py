@@ -6,29 +6,15 @@ from typing import Any, Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from toolgate.cli.render.layout import (
-    BAD,
-    DIM,
-    OK,
-    WARN,
-    cell,
-    count_of,
-    diff_line,
-    grid,
-    indent,
-    join_names,
-    render_warnings,
-    sentence,
-    stack_parts,
-)
+from toolgate.cli.render import layout as ui
 
 JsonObject = Mapping[str, Any]
 
 _STATES: Final = {
-    "changed": ("~", WARN, "changed after it was approved"),
-    "new": ("+", OK, "new: never approved"),
-    "renamed": ("+", WARN, "the new name of"),
-    "missing": ("-", BAD, "approved, and not listed any more"),
+    "changed": ("~", ui.WARN, "changed after it was approved"),
+    "new": ("+", ui.OK, "new: never approved"),
+    "renamed": ("+", ui.WARN, "the new name of"),
+    "missing": ("-", ui.BAD, "approved, and not listed any more"),
 }
 
 
@@ -40,23 +26,23 @@ def render_pins(pins: Sequence[JsonObject]) -> RenderableType:
     columns = (
         ["SERVER", "APPROVED TOOLS", "WAITING"] if any(waiting.values()) else ["SERVER", "APPROVED TOOLS"]
     )
-    table = grid(*columns, flexible={"APPROVED TOOLS", "WAITING"})
+    table = ui.grid(*columns)
     for pin in pins:
         held = waiting[pin["server_id"]]
         offered = [name for name in sorted(pin["tools"]) if name not in held]
-        row = [cell(pin["server_id"], "bold"), join_names(offered), join_names(held, WARN)]
+        row = [ui.bold(pin["server_id"]), ui.join_names(offered), ui.join_names(held, ui.WARN)]
         table.add_row(*row[: len(columns)])
     first = next((server_id for server_id, tools in waiting.items() if tools), None)
-    return stack_parts(table, None if first is None else point_to_diff([first]))
+    return ui.stack_parts(table, None if first is None else point_to_diff([first]))
 
 
 def render_differences(server_id: str, tools: Sequence[JsonObject]) -> RenderableType:
     """Each tool that differs, with the lines of its diff."""
     if not tools:
-        return sentence(Text("✓ ", style=OK), cell(server_id, "bold"), ": every tool is as it was approved")
+        return ui.done(ui.bold(server_id), ": every tool is as it was approved")
     waits = any(one["state"] != "missing" for one in tools)
     hint = f"approve what you agree with: `toolgate pins set {server_id}`, or with `--tool NAME` one alone"
-    return stack_parts(*map(_difference, tools), Text(hint, style=DIM) if waits else None)
+    return ui.stack_parts(*map(_difference, tools), Text(hint, style=ui.DIM) if waits else None)
 
 
 def render_pinned(
@@ -68,42 +54,44 @@ def render_pinned(
     differences: Sequence[JsonObject],
 ) -> RenderableType:
     """An approval, with what is new in it."""
-    head = sentence(
-        Text("✓ ", style=OK),
-        cell(server_id, "bold"),
-        f": {count_of(len(after), 'tool')} approved (revision {answer['revision']})",
+    head = ui.sentence(
+        Text("✓ ", style=ui.OK),
+        ui.bold(server_id),
+        f": {ui.count_of(len(after), 'tool')} approved (revision {answer['revision']})",
     )
     changed = {name for name in before.keys() & after.keys() if before[name] != after[name]}
     parts = (
-        ("+", OK, after.keys() - before.keys() if before else ()),
-        ("~", WARN, changed),
-        ("-", BAD, before.keys() - after.keys()),
+        ("+", ui.OK, after.keys() - before.keys() if before else ()),
+        ("~", ui.WARN, changed),
+        ("-", ui.BAD, before.keys() - after.keys()),
     )
     lines = [
-        indent(sentence(Text(f"{sign} ", style=style), join_names(sorted(tools))))
+        ui.indent(ui.sentence(Text(f"{sign} ", style=style), ui.join_names(sorted(tools))))
         for sign, style, tools in parts
         if tools
     ]
-    summary = Group(head, *lines, *filter(None, [render_warnings(answer["warnings"])]))
-    return stack_parts(*map(_difference, differences), summary)
+    summary = Group(head, *lines, *filter(None, [ui.render_warnings(answer["warnings"])]))
+    return ui.stack_parts(*map(_difference, differences), summary)
 
 
 def point_to_diff(server_ids: Iterable[str]) -> RenderableType:
     """Where to look at what waits for approval."""
     commands = ", ".join(f"`toolgate pins diff {server_id}`" for server_id in server_ids)
-    return sentence(Text("waiting for approval: ", style=WARN), cell(f"see what changed with {commands}"))
+    return ui.sentence(
+        Text("waiting for approval: ", style=ui.WARN), ui.cell(f"see what changed with {commands}")
+    )
 
 
 def _difference(one: JsonObject) -> RenderableType:
     sign, style, words = _STATES[one["state"]]
-    head: list[Text | str] = [Text(f"{sign} ", style=style), cell(one["tool"], "bold"), f": {words}"]
+    head: list[Text | str] = [Text(f"{sign} ", style=style), ui.bold(one["tool"]), f": {words}"]
     if one["was"] is not None:
-        head += [" ", cell(one["was"], "bold")]
+        head += [" ", ui.bold(one["was"])]
     if one["state"] == "changed" and one["listed"] == one["approved"]:
         head.append(", and has changed back; this is what it was in between")
     digests = [f"{name} {one[name][:12]}" for name in ("approved", "found") if one[name] is not None]
-    lines = map(indent, map(diff_line, one["diff"]))
-    return Group(sentence(*head), indent(cell(", ".join(digests), DIM)), *lines, *_remarks(one))
+    lines = map(ui.render_diff_line, (one["diff"]))
+    return Group(ui.sentence(*head), ui.indent(ui.cell(", ".join(digests), ui.DIM)), *lines, *_remarks(one))
 
 
 def _remarks(one: JsonObject) -> list[RenderableType]:
@@ -111,10 +99,13 @@ def _remarks(one: JsonObject) -> list[RenderableType]:
         return []
     if not one["diff"]:
         return [
-            indent(
-                cell("the lines are not at hand: one of the two is not kept here, or there are too many", DIM)
+            ui.indent(
+                ui.cell(
+                    "the lines are not at hand: one of the two is not kept here, or there are too many",
+                    ui.DIM,
+                )
             )
         ]
     if one["is_whole"] and one["state"] == "changed":
-        return [indent(cell("this is all of it: what was approved is not kept here", DIM))]
+        return [ui.indent(ui.cell("this is all of it: what was approved is not kept here", ui.DIM))]
     return []

@@ -12,19 +12,7 @@ from typing import Any, Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from toolgate.cli.render.layout import (
-    BAD,
-    DIM,
-    OK,
-    WARN,
-    cell,
-    count_of,
-    grid,
-    join_names,
-    render_warnings,
-    sentence,
-    stack_parts,
-)
+from toolgate.cli.render import layout as ui
 from toolgate.cli.render.pins import point_to_diff
 from toolgate.cli.render.records import name_budget
 from toolgate.model.names import PROMPT, RESOURCE, kind_of
@@ -37,29 +25,29 @@ FIND_MODE_NOTE: Final = Text("mode find: clients see three tools, which find and
 def render_price(answer: JsonObject) -> RenderableType:
     """The dearest first; or why there is nothing to pay for."""
     prices: Mapping[str, int] = answer["prices"]
-    table = grid("TOOL", "TOKENS", "SHARE")
+    table = ui.grid("TOOL", "TOKENS", "SHARE")
     for column in table.columns[1:]:
         column.justify = "right"
     for name, tokens in sorted(prices.items(), key=lambda item: (-item[1], item[0])):
         share = f"{tokens / max(answer['tokens'], 1):.0%}"
-        table.add_row(cell(name, "bold"), cell(f"{tokens:,}"), cell(share, DIM))
+        table.add_row(ui.bold(name), ui.cell(f"{tokens:,}"), ui.cell(share, ui.DIM))
     refusal = answer["refusal"]
-    return stack_parts(
-        sentence(Text("refused: ", style=BAD), cell(refusal["message"])) if refusal else None,
+    return ui.stack_parts(
+        ui.sentence(Text("refused: ", style=ui.BAD), ui.cell(refusal["message"])) if refusal else None,
         table if prices else None,
         render_sum(answer, tools=len(prices)),
-        render_warnings(answer["warnings"]),
+        ui.render_warnings(answer["warnings"]),
     )
 
 
 def render_sum(answer: JsonObject, *, tools: int) -> RenderableType:
     """How much of all there is a URL shows, and how it is shown there."""
     return Group(
-        sentence(
-            Text(count_of(tools, "tool"), style="bold"),
+        ui.sentence(
+            Text(ui.count_of(tools, "tool"), style="bold"),
             f" of {answer['registered_tools']:,}, {describe_saving(answer)}",
         ),
-        sentence("at ", cell(answer["url"], "bold")),
+        ui.sentence("at ", ui.bold(answer["url"])),
         *([FIND_MODE_NOTE] if answer["mode"] == "find" else []),
     )
 
@@ -78,14 +66,14 @@ Decision = Mapping[str, Any]
 def render_tools(answer: JsonObject) -> RenderableType:
     """The tools of a URL, what each costs a model, and the rule that lets each through."""
     tools: Sequence[JsonObject] = answer["tools"]
-    table = grid("TOOL", "TOKENS", "ALLOWED BY", flexible={"ALLOWED BY"})
+    table = ui.grid("TOOL", "TOKENS", "ALLOWED BY*")
     table.columns[1].justify = "right"
     for tool in tools:
-        table.add_row(cell(tool["name"], "bold"), cell(f"{tool['tokens']:,}"), cell(tool["rule"], DIM))
-    return stack_parts(
+        table.add_row(ui.bold(tool["name"]), ui.cell(f"{tool['tokens']:,}"), ui.cell(tool["rule"], ui.DIM))
+    return ui.stack_parts(
         table if tools else None,
         render_sum(answer, tools=len(tools)),
-        render_warnings(answer.get("warnings") or ()),
+        ui.render_warnings(answer.get("warnings") or ()),
     )
 
 
@@ -93,7 +81,7 @@ def render_explanation(answer: JsonObject) -> RenderableType:
     """Every tool, in or out, grouped by the layer and rule that decided."""
     tools: Sequence[Decision] = answer["tools"]
     left_out = [one for one in answer["servers"] if not one["allowed"]]
-    return stack_parts(
+    return ui.stack_parts(
         _render_refusal(answer["refusal"]),
         FIND_MODE_NOTE if answer.get("mode") == "find" else None,
         _render_rollouts(answer.get("profiles") or ()),
@@ -104,23 +92,23 @@ def render_explanation(answer: JsonObject) -> RenderableType:
         _render_shadowed(tools),
         _render_quotas(answer.get("budgets") or ()),
         _unverified(answer.get("unverified") or ()),
-        render_warnings(answer["warnings"]),
+        ui.render_warnings(answer["warnings"]),
     )
 
 
 def _unverified(servers: Sequence[str]) -> RenderableType | None:
     if not servers:
         return None
-    return sentence("as an earlier run knew them, and not verified since: ", join_names(servers))
+    return ui.sentence("as an earlier run knew them, and not verified since: ", ui.join_names(servers))
 
 
 def _render_rollouts(profiles: Sequence[JsonObject]) -> RenderableType | None:
     """The versions of profiles in a rollout that decided."""
     rolling = [one for one in profiles if one["side"]]
     lines = (
-        sentence(
+        ui.sentence(
             "profile ",
-            cell(one["profile_id"], "bold"),
+            ui.bold(one["profile_id"]),
             f" version {one['version']} ({one['side']}, {one['share']} % of {one['by']}s)",
         )
         for one in rolling
@@ -138,10 +126,12 @@ def _render_approvals(tools: Sequence[Decision]) -> RenderableType | None:
     asking = [one for one in tools if one.get("approval")]
     if not asking:
         return None
-    title = Text(f"each call of {count_of(len(asking), 'tool')} waits for a person", style=f"bold {WARN}")
-    table = grid("SERVER", "TOOLS", "ASKED FOR BY", flexible={"TOOLS", "ASKED FOR BY"})
+    title = Text(
+        f"each call of {ui.count_of(len(asking), 'tool')} waits for a person", style=f"bold {ui.WARN}"
+    )
+    table = ui.grid("SERVER", "TOOLS*", "ASKED FOR BY*")
     for (server_id, rule), group in _group_decisions(asking, ("server_id", "approval")):
-        table.add_row(cell(server_id, "bold"), join_names(map(_shown_name, group)), cell(rule, DIM))
+        table.add_row(ui.bold(server_id), ui.join_names(map(_shown_name, group)), ui.cell(rule, ui.DIM))
     return Group(title, table)
 
 
@@ -153,12 +143,12 @@ def _render_shadowed(tools: Sequence[Decision]) -> RenderableType | None:
     verb = "is" if len(lax) == 1 else "are"
     title = Text(
         f"{_count_kinds(lax)} of these {verb} visible only because the task is not enforced",
-        style=f"bold {WARN}",
+        style=f"bold {ui.WARN}",
     )
     column = _column_of(lax)
-    table = grid("SERVER", column, "WOULD BE HIDDEN BY", flexible={column, "WOULD BE HIDDEN BY"})
+    table = ui.grid("SERVER", f"{column}*", "WOULD BE HIDDEN BY*")
     for (server_id, *why), group in _group_decisions(lax, ("server_id", "layer", "reason", "rule")):
-        table.add_row(cell(server_id, "bold"), join_names(map(_shown_name, group)), _render_reason(*why))
+        table.add_row(ui.bold(server_id), ui.join_names(map(_shown_name, group)), _render_reason(*why))
     return Group(title, table)
 
 
@@ -166,10 +156,10 @@ def _render_quotas(budgets: Sequence[JsonObject]) -> RenderableType | None:
     """What all calls together may use over time."""
     if not budgets:
         return None
-    table = grid("OF", "AT MOST", flexible={"OF"})
+    table = ui.grid("OF*", "AT MOST")
     for one in budgets:
         at_most = f"{one['limit']:,} {name_budget(one['budget'])}"
-        table.add_row(sentence(cell(one["layer"], "bold"), " ", cell(one["holder_id"])), cell(at_most))
+        table.add_row(ui.sentence(ui.bold(one["layer"]), " ", ui.cell(one["holder_id"])), ui.cell(at_most))
     return Group(Text("calls take from these budgets: `toolgate budgets`", style="bold"), table)
 
 
@@ -187,20 +177,20 @@ def _render_refusal(refusal: JsonObject | None) -> RenderableType | None:
     if refusal is None:
         return None
     return Group(
-        sentence(Text("refused: ", style=BAD), cell(refusal["message"])),
-        sentence(Text("    try: ", style="bold"), cell(refusal["hint"])),
+        ui.sentence(Text("refused: ", style=ui.BAD), ui.cell(refusal["message"])),
+        ui.sentence(Text("    try: ", style="bold"), ui.cell(refusal["hint"])),
     )
 
 
 def _render_visible(decisions: Sequence[Decision]) -> RenderableType:
-    title = Text(f"{_count_kinds(decisions)} visible", style=f"bold {OK if decisions else WARN}")
+    title = Text(f"{_count_kinds(decisions)} visible", style=f"bold {ui.OK if decisions else ui.WARN}")
     if not decisions:
         return title
     column = _column_of(decisions)
-    table = grid("SERVER", column, "ALLOWED BY", flexible={column, "ALLOWED BY"})
+    table = ui.grid("SERVER", f"{column}*", "ALLOWED BY*")
     for (server_id, layer, rule), group in _group_decisions(decisions, ("server_id", "layer", "rule")):
-        because = sentence(cell(layer, "bold"), ": ", cell(rule, DIM))
-        table.add_row(cell(server_id, "bold"), join_names(map(_shown_name, group)), because)
+        because = ui.sentence(ui.bold(layer), ": ", ui.cell(rule, ui.DIM))
+        table.add_row(ui.bold(server_id), ui.join_names(map(_shown_name, group)), because)
     return Group(title, table)
 
 
@@ -210,23 +200,23 @@ def _render_hidden(tools: Sequence[Decision], servers: Sequence[Decision]) -> Re
         return None
     left_out = {one["server_id"] for one in servers}
     column = _column_of(tools)
-    table = grid("SERVER", column, "HIDDEN BY", flexible={column, "HIDDEN BY"})
+    table = ui.grid("SERVER", f"{column}*", "HIDDEN BY*")
     single = [one for one in tools if one["server_id"] not in left_out]
     for (server_id, *why), group in _group_decisions(single, ("server_id", "layer", "reason", "rule")):
-        table.add_row(cell(server_id, "bold"), join_names(map(_shown_name, group)), _render_reason(*why))
+        table.add_row(ui.bold(server_id), ui.join_names(map(_shown_name, group)), _render_reason(*why))
     for one in servers:
         known = sum(tool["server_id"] == one["server_id"] for tool in tools)
-        shown = cell(f"all {known} of them" if known else "all of them", DIM)
+        shown = ui.cell(f"all {known} of them" if known else "all of them", ui.DIM)
         table.add_row(
-            cell(one["server_id"], "bold"), shown, _render_reason(one["layer"], one["reason"], one["rule"])
+            ui.bold(one["server_id"]), shown, _render_reason(one["layer"], one["reason"], one["rule"])
         )
-    return Group(Text(_hidden_count(tools, servers), style=f"bold {WARN}"), table)
+    return Group(Text(_hidden_count(tools, servers), style=f"bold {ui.WARN}"), table)
 
 
 def _hidden_count(tools: Sequence[Decision], servers: Sequence[Decision]) -> str:
     parts = [
         _count_kinds(tools) if tools else "",
-        count_of(len(servers), "whole server") if servers else "",
+        ui.count_of(len(servers), "whole server") if servers else "",
     ]
     return f"{', '.join(filter(None, parts))} hidden"
 
@@ -238,14 +228,14 @@ def _column_of(decisions: Sequence[Decision]) -> str:
 def _count_kinds(decisions: Sequence[Decision]) -> str:
     """`3 tools`, and prompts and resources beside them where there are any."""
     kinds = Counter(kind_of(one["tool"]) for one in decisions)
-    parts = [count_of(kinds[""], "tool")] if kinds[""] or not decisions else []
-    parts += [count_of(kinds[kind], word) for kind, word in _WORDS.items() if kinds[kind]]
+    parts = [ui.count_of(kinds[""], "tool")] if kinds[""] or not decisions else []
+    parts += [ui.count_of(kinds[kind], word) for kind, word in _WORDS.items() if kinds[kind]]
     return ", ".join(parts)
 
 
 def _render_reason(layer: str, reason: str, rule: str) -> Text:
-    head = sentence(cell(layer, "bold"), ": ", cell(reason))
-    return Text("\n").join([head, cell(rule, DIM)]) if rule else head
+    head = ui.sentence(ui.bold(layer), ": ", ui.cell(reason))
+    return Text("\n").join([head, ui.cell(rule, ui.DIM)]) if rule else head
 
 
 def _group_decisions(
@@ -274,23 +264,23 @@ def render_token_days(answer: JsonObject) -> RenderableType:
 
 def _render_token_table(answer: JsonObject, what: str, rows: list[tuple[str, JsonObject]]) -> RenderableType:
     if not rows:
-        return sentence(
+        return ui.sentence(
             f"nothing was listed or called from {answer['since']} to {answer['until']}",
-            Text(_LATE, style=DIM),
+            Text(_LATE, style=ui.DIM),
         )
-    table = grid(what, *_NUMBERS, flexible={what})
+    table = ui.grid(f"{what}*", *_NUMBERS)
     for column in table.columns[1:]:
         column.justify = "right"
     for name, one in rows:
         table.add_row(
-            cell(name, "bold"),
-            cell(f"{one['lists']:,}"),
-            cell(f"{one['definition_tokens']:,}"),
-            cell(f"{one['saved_tokens']:,}", OK if one["saved_tokens"] > 0 else ""),
-            cell(f"{one['calls']:,}"),
-            cell(f"{one['result_tokens']:,}"),
+            ui.bold(name),
+            ui.cell(f"{one['lists']:,}"),
+            ui.cell(f"{one['definition_tokens']:,}"),
+            ui.cell(f"{one['saved_tokens']:,}", ui.OK if one["saved_tokens"] > 0 else ""),
+            ui.cell(f"{one['calls']:,}"),
+            ui.cell(f"{one['result_tokens']:,}"),
         )
-    return stack_parts(table, _render_token_sum(answer))
+    return ui.stack_parts(table, _render_token_sum(answer))
 
 
 def _render_token_sum(answer: JsonObject) -> Text:
@@ -298,8 +288,8 @@ def _render_token_sum(answer: JsonObject) -> Text:
     total = answer["total"]
     cost, full = total["definition_tokens"], total["full_tokens"]
     less = f", {1 - cost / full:.0%} less" if 0 < cost < full else ""
-    return sentence(
-        Text(count_of(total["lists"], "list"), style="bold"),
+    return ui.sentence(
+        Text(ui.count_of(total["lists"], "list"), style="bold"),
         f" cost {cost:,} of {full:,} tokens{less}; results {total['result_tokens']:,}",
-        Text(f"\n{answer['since']} to {answer['until']}, by estimate{_LATE}", style=DIM),
+        Text(f"\n{answer['since']} to {answer['until']}, by estimate{_LATE}", style=ui.DIM),
     )

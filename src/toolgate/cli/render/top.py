@@ -7,7 +7,7 @@ from typing import Any, Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from toolgate.cli.render.layout import BAD, DIM, OK, WARN, cell, count_of, grid
+from toolgate.cli.render.layout import BAD, DIM, OK, WARN, bold, cell, count_of, grid
 
 JsonObject = Mapping[str, Any]
 STATE_STYLES: Final = {
@@ -117,7 +117,7 @@ def _servers(frame: TopFrame, room: int | None) -> RenderableType:
     shown = frame.servers if room is None else frame.servers[:room]
     for one in shown:
         table.add_row(
-            cell(one.server_id, "bold"),
+            bold(one.server_id),
             cell(one.state, STATE_STYLES.get(one.state, "")),
             _rate(one.calls_per_s),
             Text(_rate(one.errors_per_s), style=BAD if one.errors_per_s else ""),
@@ -142,7 +142,7 @@ def _render_most(what: str, counts: Mapping[str, float]) -> list[Text]:
 def _nodes(frame: TopFrame) -> list[Text]:
     lines = [
         Text.assemble(
-            ("node  ", DIM), cell(_short(node["node_id"]), "bold"), "  ", _node_state(node),
+            ("node  ", DIM), bold(_short(node["node_id"])), "  ", _node_state(node),
             f"  revision {node['revision']:,}  ", (f"{node['age_s']:.0f} s ago", DIM),
         )
         for node in frame.nodes[:MOST_NODES]

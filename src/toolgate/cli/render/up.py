@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from toolgate import __version__
-from toolgate.cli.render.layout import DIM, cell, copyable, sentence, stack_parts
+from toolgate.cli.render.layout import DIM, bold, copyable, sentence, stack_parts
 from toolgate.model.http import is_loopback, parse_address
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
@@ -26,7 +26,7 @@ def render_ready(url: str, *, console: str | None = None) -> RenderableType:
     at = url_option(url)
     return stack_parts(
         Group(
-            sentence(Text("Toolgate", style="bold"), f" {__version__} serves at ", cell(url, "bold")),
+            sentence(Text("Toolgate", style="bold"), f" {__version__} serves at ", bold(url)),
             *render_console(console),
         ),
         copyable(f"toolgate connect claude-code{at}\ntoolgate doctor{at}"),
@@ -36,15 +36,15 @@ def render_ready(url: str, *, console: str | None = None) -> RenderableType:
 
 def render_console(url: str | None) -> list[Text]:
     """Where its console is: a line, or none."""
-    return [] if url is None else [sentence("its console is at ", cell(url, "bold"))]
+    return [] if url is None else [sentence("its console is at ", bold(url))]
 
 
 def render_control_ready(url: str, grpc: str, *, console: str | None = None) -> RenderableType:
     """Where a control is, and how to give it a node."""
     return stack_parts(
         Group(
-            sentence(Text("Toolgate", style="bold"), f" {__version__} controls at ", cell(url, "bold")),
-            sentence("nodes follow it at ", cell(grpc, "bold")),
+            sentence(Text("Toolgate", style="bold"), f" {__version__} controls at ", bold(url)),
+            sentence("nodes follow it at ", bold(grpc)),
             *render_console(console),
         ),
         Group(
@@ -62,8 +62,8 @@ def render_node_ready(url: str, control: str) -> RenderableType:
     """Where a node is, and whom it follows."""
     return stack_parts(
         Group(
-            sentence(Text("Toolgate", style="bold"), f" {__version__} serves at ", cell(url, "bold")),
-            sentence("and follows ", cell(control, "bold")),
+            sentence(Text("Toolgate", style="bold"), f" {__version__} serves at ", bold(url)),
+            sentence("and follows ", bold(control)),
         ),
         copyable(f"toolgate connect claude-code{url_option(url)}"),
         Text("Ctrl-C stops it and all its servers.", style=DIM),
