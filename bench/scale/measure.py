@@ -23,14 +23,18 @@ from typing import Any, Final
 PROJECT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(PROJECT))
 
+from tests.registry.memory_store import MemoryStore  # noqa: E402
 from tests.upstream.memory_link import definition, record  # noqa: E402
-from toolgate.audit.log.writer import AuditLog  # noqa: E402
-from toolgate.audit.log.writer import MemorySink  # noqa: E402
-from toolgate.catalog.search.find_tools import SearchArguments  # noqa: E402
+
+from toolgate.audit.log.writer import (
+    AuditLog,
+    MemorySink,
+)
 from toolgate.catalog.listings import check_lists, digest_lists  # noqa: E402
-from toolgate.gateway.scope.caller import Caller  # noqa: E402
-from toolgate.gateway.gateway import Gateway  # noqa: E402
+from toolgate.catalog.search.find_tools import SearchArguments  # noqa: E402
 from toolgate.gateway.cluster.reported_servers import ReportedServers  # noqa: E402
+from toolgate.gateway.gateway import Gateway  # noqa: E402
+from toolgate.gateway.scope.caller import Caller  # noqa: E402
 from toolgate.govern.changes.impact import lint_edits  # noqa: E402
 from toolgate.model.principals import Principal  # noqa: E402
 from toolgate.model.reports import Definitions, NodeReport, ServerReport  # noqa: E402
@@ -38,16 +42,12 @@ from toolgate.model.snapshot import Snapshot  # noqa: E402
 from toolgate.model.tasks import Task  # noqa: E402
 from toolgate.model.tools import ServerTools  # noqa: E402
 from toolgate.policy.admission import find_weakened_guards  # noqa: E402
-from toolgate.policy.scope import ScopeLimits  # noqa: E402
 from toolgate.policy.plan import plan  # noqa: E402
-from toolgate.registry.memory import MemoryStore  # noqa: E402
+from toolgate.policy.scope import ScopeLimits  # noqa: E402
 from toolgate.registry.store.sqlite import open_sqlite_store  # noqa: E402
 from toolgate.telemetry import Metrics  # noqa: E402
 
-WORDS: Final = (
-    "read write file directory search query table row column issue branch commit message channel user calendar event mail send list "
-    "create page invoice customer order payment ticket report metric alert deploy build test release document image video audio"
-).split()
+WORDS: Final = ["read", "write", "file", "directory", "search", "query", "table", "row", "column", "issue", "branch", "commit", "message", "channel", "user", "calendar", "event", "mail", "send", "list", "create", "page", "invoice", "customer", "order", "payment", "ticket", "report", "metric", "alert", "deploy", "build", "test", "release", "document", "image", "video", "audio"]
 LIMITS: Final = ScopeLimits()
 
 

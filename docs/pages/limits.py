@@ -355,8 +355,9 @@ def _budgets() -> Rows:
 
 
 def _approvals() -> Rows:
-    kept = f"{desk.KEEP_CLOSED:,}, for {duration(desk.KEEP_CLOSED_MS / 1000)}"
-    each = f"{desk.MAX_PENDING_EACH} of a principal, {desk.MAX_PENDING:,} in all"
+    limits = desk.DEFAULT_APPROVAL_LIMITS
+    kept = f"{limits.keep_closed:,}, for {duration(desk.KEEP_CLOSED_MS / 1000)}"
+    each = f"{limits.max_pending_each} of a principal, {limits.max_pending:,} in all"
     return (
         ("calls that wait for a person", each, "`mcp_busy`"),
         ("how long one waits, and an approval is good", duration(desk.EXPIRES_MS / 1000), "it has expired"),

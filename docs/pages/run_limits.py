@@ -85,10 +85,10 @@ def guest_limits() -> Rows:
 
 
 def invocation_limits() -> Rows:
-    kept = f"{queue.KEEP_ENDED:,} of a task, for {duration(queue.KEEP_ENDED_MS / 1000)}"
+    kept = f"{queue.DEFAULT_QUEUE_LIMITS.keep_ended:,} of a task, for {duration(queue.KEEP_ENDED_MS / 1000)}"
     return (
         ("input", size(invocations.MAX_INPUT_BYTES), "413 `too_large`"),
-        ("invocations that wait", f"{queue.MAX_QUEUED:,}", "429 `queue_full`"),
+        ("invocations that wait", f"{queue.DEFAULT_QUEUE_LIMITS.max_queued:,}", "429 `queue_full`"),
         ("invocations that have ended", kept, "the oldest are forgotten"),
         (
             "lines of a log, and their size",

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tests.contract.node_service import KEY, NodeService, serving
+from tests.registry.memory_store import MemoryStore
 from toolgate.app.node import open_node
 from toolgate.app.process import ServingApp
 from toolgate.errors import NotReady
 from toolgate.model.revisions import RecordWrite
-from toolgate.registry.memory import MemoryStore
 from toolgate.settings import Settings
 
 pytestmark = pytest.mark.anyio

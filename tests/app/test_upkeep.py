@@ -7,6 +7,7 @@ import pytest
 from tests.contract.approval_samples import question
 from tests.contract.invocation_samples import SUCCESS, begin, found, make
 from tests.contract.stores import DEADLINE_S, Clock
+from tests.registry.memory_store import MemoryStore
 from toolgate.app.control_plane import open_upkeep
 from toolgate.audit.events import ApprovalRecorded
 from toolgate.audit.log.writer import AuditLog, MemorySink
@@ -14,7 +15,6 @@ from toolgate.errors import StorageFailed
 from toolgate.model.reports import NodeReport
 from toolgate.registry.approvals.contract import EXPIRES_MS
 from toolgate.registry.invocations.contract import LEASE_MS
-from toolgate.registry.memory import MemoryStore
 from toolgate.telemetry import Metrics
 
 pytestmark = pytest.mark.anyio

@@ -13,11 +13,12 @@ from tests.contract.links import RELAYING, Ears, Subject
 from tests.contract.object_stores import KINDS, open_bucket, open_objects
 from tests.contract.stores import STORES, Clock, open_postgres
 from toolgate.packages.objects import ObjectStore
-from toolgate.registry.invocations.contract import Invocations
-from toolgate.registry.store.contract import Store
+from toolgate.registry.invocations.contract import Invocations, QueueLimits
+from toolgate.registry.store.contract import DEFAULT_STORE_LIMITS, Store, StoreLimits
 from toolgate.upstream.connection.contract import ServerConnection
 
 MINUTE_MS = 60_000
+NEVER_POLLS = StoreLimits(poll_s=3_600.0, queue=QueueLimits(poll_s=3_600.0))
 
 
 @pytest.fixture(params=RELAYING)
@@ -62,11 +63,17 @@ def lease_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
+@pytest.fixture
+def store_limits() -> StoreLimits:
+    """The limits of `queue_store`; a test that needs others parametrizes this name."""
+    return DEFAULT_STORE_LIMITS
+
+
 @pytest.fixture(params=STORES)
 async def queue_store(
-    request: pytest.FixtureRequest, tmp_path: Path, lease_clock: Clock
+    request: pytest.FixtureRequest, tmp_path: Path, lease_clock: Clock, store_limits: StoreLimits
 ) -> AsyncIterator[Store]:
-    async with STORES[request.param](tmp_path, lease_clock) as opened:
+    async with STORES[request.param](tmp_path, lease_clock, store_limits) as opened:
         yield opened
 
 
@@ -82,11 +89,10 @@ def clocks() -> tuple[Clock, Clock]:
 
 
 @pytest.fixture
-async def replicas(
-    tmp_path: Path, clocks: tuple[Clock, Clock], monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[tuple[Store, Store]]:
-    """They hear of each other by notification alone: nothing is looked at again within a test."""
-    monkeypatch.setattr("toolgate.registry.store.postgresql._POLL_S", 3_600.0)
-    monkeypatch.setattr("toolgate.registry.invocations.contract.CLAIM_POLL_S", 3_600.0)
-    async with open_postgres(tmp_path, clocks[0]) as one, open_postgres(tmp_path, clocks[1]) as other:
+async def replicas(tmp_path: Path, clocks: tuple[Clock, Clock]) -> AsyncIterator[tuple[Store, Store]]:
+    """They hear of each other by notifications alone: neither polls within a test."""
+    async with (
+        open_postgres(tmp_path, clocks[0], NEVER_POLLS) as one,
+        open_postgres(tmp_path, clocks[1], NEVER_POLLS) as other,
+    ):
         yield one, other

@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.postgres import shared_server
+from tests.registry.memory_store import MemoryStore
 from toolgate.model.revisions import ChangeBatch, Kind, RecordWrite
-from toolgate.registry.memory import MemoryStore
-from toolgate.registry.store.contract import Store
+from toolgate.registry.store.contract import DEFAULT_STORE_LIMITS, Store, StoreLimits
 from toolgate.registry.store.postgresql import open_postgres_store
 from toolgate.registry.store.sqlite import open_sqlite_store
 
 DEADLINE_S: Final = 240
 """No wait in a test is longer: past it something hangs."""
 
-OpenStore = Callable[[Path, "Clock"], AbstractAsyncContextManager[Store]]
+OpenStore = Callable[..., AbstractAsyncContextManager[Store]]
+"""Takes a directory, a clock and, if a test needs smaller ones, limits."""
 
 
 class Clock:
@@ -32,21 +33,27 @@ class Clock:
 
 
 @asynccontextmanager
-async def open_memory(_directory: Path, clock: Clock) -> AsyncIterator[Store]:
-    store = MemoryStore(clock)
+async def open_memory(
+    _directory: Path, clock: Clock, limits: StoreLimits = DEFAULT_STORE_LIMITS
+) -> AsyncIterator[Store]:
+    store = MemoryStore(clock, limits=limits)
     yield store
     await store.aclose()
 
 
 @asynccontextmanager
-async def open_sqlite(directory: Path, clock: Clock) -> AsyncIterator[Store]:
-    async with open_sqlite_store(directory / "registry.db", clock) as store:
+async def open_sqlite(
+    directory: Path, clock: Clock, limits: StoreLimits = DEFAULT_STORE_LIMITS
+) -> AsyncIterator[Store]:
+    async with open_sqlite_store(directory / "registry.db", clock, limits) as store:
         yield store
 
 
 @asynccontextmanager
-async def open_postgres(directory: Path, clock: Clock) -> AsyncIterator[Store]:
-    async with open_postgres_store(schema_url(directory), clock) as store:
+async def open_postgres(
+    directory: Path, clock: Clock, limits: StoreLimits = DEFAULT_STORE_LIMITS
+) -> AsyncIterator[Store]:
+    async with open_postgres_store(schema_url(directory), clock, limits=limits) as store:
         yield store
 
 

@@ -16,16 +16,15 @@ from toolgate.registry.approvals.contract import (
     DECLINED,
     EXPIRES_MS,
     KEEP_CLOSED_MS,
-    MAX_PENDING,
-    MAX_PENDING_EACH,
     NOTICE_MS,
     NOTICE_MS_MOST,
     ROUND_MS,
+    ApprovalLimits,
     Approvals,
     ApprovalVerdict,
     ElicitedDecision,
 )
-from toolgate.registry.store.contract import Store
+from toolgate.registry.store.contract import Store, StoreLimits
 
 pytestmark = pytest.mark.anyio
 
@@ -197,11 +196,12 @@ async def test_an_id_is_given_once(approvals: Approvals) -> None:
     assert ids(await approvals.list()) == ["a"]
 
 
-async def test_one_principal_waits_for_so_many_and_all_for_so_many(
-    approvals: Approvals, monkeypatch: pytest.MonkeyPatch, lease_clock: Clock
+@pytest.mark.parametrize(
+    "store_limits", [StoreLimits(approvals=ApprovalLimits(max_pending_each=2, max_pending=3))]
+)
+async def test_pending_approvals_are_limited_for_each_principal_and_in_all(
+    approvals: Approvals, lease_clock: Clock
 ) -> None:
-    monkeypatch.setattr("toolgate.registry.approvals.contract.MAX_PENDING_EACH", 2)
-    monkeypatch.setattr("toolgate.registry.approvals.contract.MAX_PENDING", 3)
     outcomes = [
         (await approvals.ask(question(principal=principal, tool=tool), new_id=f"{principal}{tool}")).outcome
         for principal, tool in ("ax", "ay", "az", "ax", "bx", "by", "cx")
@@ -210,7 +210,6 @@ async def test_one_principal_waits_for_so_many_and_all_for_so_many(
 
     assert outcomes == ["asked", "asked", "full", "waiting", "asked", "full", "full"]
     assert (await approvals.ask(question(principal="c"), new_id="later")).outcome == "asked"
-    assert (MAX_PENDING_EACH, MAX_PENDING) == (50, 1_000)
 
 
 async def test_a_call_that_was_made_goes_on_round_by_round(approvals: Approvals, lease_clock: Clock) -> None:
@@ -247,11 +246,10 @@ async def test_they_are_listed_by_state_the_newest_first_in_pages(approvals: App
     } == {"pending": ["a3", "a0"], "approved": ["a1"], "denied": ["a2"], "used": []}
 
 
-async def test_what_was_closed_long_ago_is_forgotten_and_what_is_too_much(
-    approvals: Approvals, lease_clock: Clock, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("store_limits", [StoreLimits(approvals=ApprovalLimits(keep_closed=2))])
+async def test_old_closed_approvals_and_the_oldest_of_too_many_are_deleted(
+    approvals: Approvals, lease_clock: Clock
 ) -> None:
-    for place in ("memory_approvals", "approval_tables"):
-        monkeypatch.setattr(f"toolgate.registry.{place}.KEEP_CLOSED", 2)
     for n in range(4):
         await approvals.ask(question(tool=f"t{n}"), new_id=f"a{n}")
         await approvals.decide(f"a{n}", is_approved=False, by="key:bob", reason="no")
@@ -427,7 +425,7 @@ async def test_a_question_is_given_to_one_who_tells_others_and_never_after_it_wa
         found = await asyncio.gather(*(approvals.claim_notices(limit=2) for _ in range(4)))
     given = sorted(one for each in found for one in ids(each))
     for approval_id in given:
-        await approvals.noticed(approval_id)
+        await approvals.mark_notified(approval_id)
     lease_clock.now_ms += NOTICE_MS_MOST
 
     assert given == ["a0", "a1", "a2"]
@@ -464,7 +462,7 @@ async def test_nobody_is_told_of_what_is_decided_used_or_over(
 
     assert first == []
     assert ids(await approvals.claim_notices(limit=5)) == []
-    await approvals.noticed("unknown")
+    await approvals.mark_notified("unknown")
 
 
 async def test_what_is_asked_again_and_decided_stays_noticed(
@@ -472,7 +470,7 @@ async def test_what_is_asked_again_and_decided_stays_noticed(
 ) -> None:
     await approvals.ask(ASKED, new_id="a")
     await approvals.claim_notices(limit=1)
-    await approvals.noticed("a")
+    await approvals.mark_notified("a")
     await approvals.ask(ASKED, new_id="b")
     lease_clock.now_ms += NOTICE_MS_MOST
 

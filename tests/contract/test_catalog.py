@@ -22,7 +22,7 @@ from tests.contract.stores import (
 from toolgate.catalog.definitions import MAX_SCHEMA_BYTES
 from toolgate.errors import InvalidRecord, StorageFailed
 from toolgate.model.packages import ALL_TOOLS, CatalogRow
-from toolgate.registry.store.contract import Store
+from toolgate.registry.store.contract import Store, StoreLimits
 
 pytestmark = pytest.mark.anyio
 
@@ -205,14 +205,11 @@ async def test_postgresql_finds_rows_by_tag_and_by_schema(tmp_path: Path) -> Non
             }
 
 
-async def test_every_replica_sees_and_hears_the_same_catalog(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("toolgate.registry.store.postgresql._POLL_S", 3_600.0)
+async def test_every_replica_sees_and_hears_the_same_catalog(tmp_path: Path) -> None:
     async with (
         asyncio.timeout(DEADLINE_S),
-        open_postgres(tmp_path, Clock()) as one,
-        open_postgres(tmp_path, Clock()) as other,
+        open_postgres(tmp_path, Clock(), StoreLimits(poll_s=3_600.0)) as one,
+        open_postgres(tmp_path, Clock(), StoreLimits(poll_s=3_600.0)) as other,
     ):
         # Past what it heard when it began to listen:
         seen = await other.catalog.changed(0)
@@ -228,11 +225,10 @@ async def test_a_replica_that_hears_nothing_finds_the_new_catalog_by_itself(
 ) -> None:
     """Some connection poolers drop notifications."""
     monkeypatch.setattr("toolgate.registry.store.postgresql.CHANNEL", "silence")
-    monkeypatch.setattr("toolgate.registry.store.postgresql._POLL_S", 0.05)
     async with (
         asyncio.timeout(DEADLINE_S),
-        open_postgres(tmp_path, Clock()) as one,
-        open_postgres(tmp_path, Clock()) as other,
+        open_postgres(tmp_path, Clock(), StoreLimits(poll_s=0.05)) as one,
+        open_postgres(tmp_path, Clock(), StoreLimits(poll_s=0.05)) as other,
     ):
         seen = await other.catalog.changed(0)
         await one.catalog.replace("excel-tools", [ROW], made_from="m")

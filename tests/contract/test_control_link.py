@@ -12,6 +12,7 @@ import pytest
 from tests.contract.node_service import KEY, Context, NodeService, serving
 from tests.grpc_loop import run_dry
 from tests.registry.control_play import MemoryControl
+from tests.registry.memory_store import MemoryStore
 from tests.scenarios.soak import rounds
 from tests.scenarios.wires import open_wire
 from tests.surfaces.rest_house import open_control_plane
@@ -27,7 +28,6 @@ from toolgate.model.revisions import ChangeBatch, RecordWrite
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.scope import ScopeLimits
 from toolgate.proto import node_pb2
-from toolgate.registry.memory import MemoryStore
 from toolgate.registry.replication import connection
 from toolgate.registry.replication.connection import (
     ControlAddress,

@@ -13,7 +13,7 @@ from toolgate.gateway.scope.caller import Caller
 from toolgate.model.principals import Principal
 from toolgate.model.reports import EndedSession
 from toolgate.policy.layers import SessionRequest
-from toolgate.registry.store.contract import Store
+from toolgate.registry.store.contract import Store, StoreLimits
 from toolgate.surfaces.mcp.session import ClientSessions
 
 pytestmark = pytest.mark.anyio
@@ -61,11 +61,8 @@ async def test_ended_sessions_are_listed_from_a_time_on_until_they_expire(
     assert await kept.list() == listed[1:]
 
 
-async def test_only_the_newest_are_kept(
-    queue_store: Store, lease_clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in ("ended_sessions", "sql_ended_sessions"):
-        monkeypatch.setattr(f"toolgate.registry.{module}.MAX_ENDED", 3)
+@pytest.mark.parametrize("store_limits", [StoreLimits(max_ended_sessions=3)])
+async def test_only_the_newest_are_kept(queue_store: Store, lease_clock: Clock) -> None:
     until_ms = lease_clock.now_ms + HOUR_MS
     for n in range(5):
         lease_clock.now_ms += 1

@@ -41,7 +41,7 @@ from toolgate.registry.replication.connection import (
 )
 from toolgate.registry.replication.state import RegistryState, parse_listing, watch_registry
 from toolgate.registry.replication.sync import HistoryPosition, NodeSync, SyncLimits
-from toolgate.registry.store.contract import Store
+from toolgate.registry.store.contract import Store, StoreLimits
 from toolgate.registry.store.postgresql import open_postgres_store
 from toolgate.registry.store.sqlite import open_sqlite_store
 from toolgate.surfaces.grpc.server import open_grpc_server
@@ -159,7 +159,12 @@ class PostgresRegistry:
 async def open_postgres(directory: Path) -> AsyncIterator[Registry]:
     url = schema_url(directory)
     async with AsyncExitStack() as stack:
-        stores = [await stack.enter_async_context(open_postgres_store(url, lambda: 0)) for _ in range(2)]
+        stores = [
+            await stack.enter_async_context(
+                open_postgres_store(url, lambda: 0, limits=StoreLimits(poll_s=POLL_S))
+            )
+            for _ in range(2)
+        ]
         addresses = [own_address(), own_address()]
         for store, address in zip(stores, addresses, strict=True):
             await stack.enter_async_context(serving(store, address))
@@ -319,7 +324,6 @@ OPEN: Final[dict[str, Callable[[Path], AbstractAsyncContextManager[Registry]]]] 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A control plane looks often, and is stopped without waiting for nodes that stand still."""
-    monkeypatch.setattr("toolgate.registry.store.postgresql._POLL_S", POLL_S)
     monkeypatch.setattr("toolgate.surfaces.grpc.server.DRAIN_S", POLL_S)
 
 

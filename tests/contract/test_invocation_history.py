@@ -9,8 +9,8 @@ import pytest
 from tests.contract.invocation_samples import ADA, SUCCESS, begin, claim_ids, found, light, line, make
 from tests.contract.stores import DEADLINE_S, DURABLE_STORES, Clock, OpenStore
 from toolgate.model.principals import Principal
-from toolgate.registry.invocations.contract import KEEP_ENDED_MS, InvocationProgress, Invocations
-from toolgate.registry.store.contract import Store
+from toolgate.registry.invocations.contract import KEEP_ENDED_MS, InvocationProgress, Invocations, QueueLimits
+from toolgate.registry.store.contract import Store, StoreLimits
 
 pytestmark = pytest.mark.anyio
 
@@ -65,11 +65,10 @@ async def test_a_new_invocation_has_no_lines_of_a_forgotten_one(queue: Invocatio
     assert list(await queue.lines("b")) == []
 
 
-async def test_what_a_task_has_too_many_of_is_forgotten(
-    queue: Invocations, lease_clock: Clock, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("store_limits", [StoreLimits(queue=QueueLimits(keep_ended=2))])
+async def test_the_oldest_of_too_many_ended_invocations_of_a_task_are_deleted(
+    queue: Invocations, lease_clock: Clock
 ) -> None:
-    for module in ("memory_invocations", "invocation_tables"):
-        monkeypatch.setattr(f"toolgate.registry.{module}.KEEP_ENDED", 2)
     await make(queue, "a1", "a2", "a3", task_id="a")
     await make(queue, "b1", "b2", task_id="b")
     for one in ("a1", "a2", "a3", "b1", "b2"):

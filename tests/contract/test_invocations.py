@@ -17,12 +17,12 @@ from tests.contract.invocation_samples import (
     make,
 )
 from tests.contract.stores import DEADLINE_S, DURABLE_STORES, Clock, OpenStore
+from tests.registry.memory_store import MemoryInvocations
 from toolgate.errors import Conflict, NotFound, QueueFull, StorageFailed, StorageUnavailable
 from toolgate.model.invocations import MAX_LINE_BYTES, MAX_LOG_BYTES, MAX_LOG_LINES, InvocationResult
 from toolgate.model.principals import Principal
-from toolgate.registry.invocations.contract import LEASE_MS, MAX_QUEUED, InvocationCreation, Invocations
-from toolgate.registry.store.contract import Store
-from toolgate.registry.store.sqlite import open_sqlite_store
+from toolgate.registry.invocations.contract import LEASE_MS, InvocationCreation, Invocations, QueueLimits
+from toolgate.registry.store.contract import Store, StoreLimits
 
 pytestmark = pytest.mark.anyio
 
@@ -77,10 +77,8 @@ async def test_a_key_counts_for_one_principal_and_one_task(queue: Invocations) -
     assert [(await queue.create(other)).is_new for other in others] == [True] * 5
 
 
-async def test_a_full_queue_takes_no_more_but_knows_its_keys(
-    queue: Invocations, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("toolgate.registry.invocations.contract.MAX_QUEUED", 3)
+@pytest.mark.parametrize("store_limits", [StoreLimits(queue=QueueLimits(max_queued=3))])
+async def test_a_full_queue_refuses_new_invocations_and_knows_its_keys(queue: Invocations) -> None:
     await queue.create(invocation("a", idempotency_key="k"))
     await make(queue, "b", "c")
 
@@ -89,7 +87,6 @@ async def test_a_full_queue_takes_no_more_but_knows_its_keys(
     assert not (await queue.create(invocation("e", idempotency_key="k"))).is_new
     await claim_ids(queue, 1)
     await make(queue, "f")
-    assert MAX_QUEUED == 1_000
 
 
 # Taking them
@@ -150,10 +147,8 @@ async def test_a_claimer_that_waits_in_vain_gets_nothing(queue: Invocations) -> 
         assert list(await queue.claim("n1", limit=1, wait_s=0.01)) == []
 
 
-async def test_a_claimer_that_waits_sees_a_lease_end(
-    queue: Invocations, lease_clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("toolgate.registry.invocations.contract.CLAIM_POLL_S", 0.01)
+@pytest.mark.parametrize("store_limits", [StoreLimits(queue=QueueLimits(poll_s=0.01))])
+async def test_a_claimer_that_waits_sees_a_lease_expire(queue: Invocations, lease_clock: Clock) -> None:
     await begin(queue, "a", retries=1)
     async with asyncio.timeout(DEADLINE_S):
         waiting = asyncio.ensure_future(queue.claim("n2", limit=1, wait_s=3_600))
@@ -267,28 +262,27 @@ async def test_a_store_that_comes_back_gives_nodes_time_to_be_heard(
         assert states == ["running", "crashed", "running"]
 
 
-async def test_a_database_that_was_away_gives_nodes_time_to_be_heard(
-    tmp_path: Path, lease_clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with open_sqlite_store(tmp_path / "registry.db", lease_clock) as store:
-        queue = store.invocations
-        await begin(queue, "a")
-        lease_clock.now_ms += 10 * LEASE_MS
-        with monkeypatch.context() as away:
-            away.setattr("toolgate.registry.invocations.sql.read_queue_state", fail)
-            with pytest.raises(StorageUnavailable):
-                await queue.claim("n1", limit=1)
-        states = []
-        for passed_ms in (0, LEASE_MS - 1, 1):
-            lease_clock.now_ms += passed_ms
-            await claim_ids(queue)
-            states.append((await found(queue, "a")).state)
+async def test_after_an_outage_of_the_database_nodes_have_a_lease_to_report(lease_clock: Clock) -> None:
+    failures: list[StorageUnavailable] = []
+
+    def read_clock_ms() -> int:
+        if failures:
+            raise failures.pop()
+        return lease_clock.now_ms
+
+    queue = MemoryInvocations(read_clock_ms)
+    await begin(queue, "a")
+    lease_clock.now_ms += 10 * LEASE_MS
+    failures.append(StorageUnavailable("it is away"))
+    with pytest.raises(StorageUnavailable):
+        await queue.claim("n1", limit=1)
+    states = []
+    for passed_ms in (0, LEASE_MS - 1, 1):
+        lease_clock.now_ms += passed_ms
+        await claim_ids(queue)
+        states.append((await found(queue, "a")).state)
 
     assert states == ["running", "running", "crashed"]
-
-
-def fail(_connection: object, _now_ms: int) -> None:
-    raise StorageUnavailable("it is away")
 
 
 # Reports

@@ -19,7 +19,7 @@ from tests.contract.stores import (
 )
 from toolgate.errors import StorageFailed
 from toolgate.model.reports import Definitions, NodeReport, ServerReport
-from toolgate.registry.store.contract import Store
+from toolgate.registry.store.contract import Store, StoreLimits
 
 pytestmark = pytest.mark.anyio
 
@@ -145,14 +145,11 @@ async def test_reports_survive_a_reopening(open_store: OpenStore, tmp_path: Path
         assert list(await store.reports.list_definitions()) == [DEFINITIONS]
 
 
-async def test_every_replica_sees_and_hears_the_same_reports(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("toolgate.registry.store.postgresql._POLL_S", 3_600.0)
+async def test_every_replica_sees_and_hears_the_same_reports(tmp_path: Path) -> None:
     async with (
         asyncio.timeout(DEADLINE_S),
-        open_postgres(tmp_path, Clock()) as one,
-        open_postgres(tmp_path, Clock()) as other,
+        open_postgres(tmp_path, Clock(), StoreLimits(poll_s=3_600.0)) as one,
+        open_postgres(tmp_path, Clock(), StoreLimits(poll_s=3_600.0)) as other,
     ):
         # Past what it heard when it began to listen:
         seen = await other.reports.changed(0)
@@ -168,11 +165,10 @@ async def test_a_replica_that_hears_nothing_finds_new_reports_by_itself(
 ) -> None:
     """Some connection poolers drop notifications."""
     monkeypatch.setattr("toolgate.registry.store.postgresql.CHANNEL", "silence")
-    monkeypatch.setattr("toolgate.registry.store.postgresql._POLL_S", 0.05)
     async with (
         asyncio.timeout(DEADLINE_S),
-        open_postgres(tmp_path, Clock()) as one,
-        open_postgres(tmp_path, Clock()) as other,
+        open_postgres(tmp_path, Clock(), StoreLimits(poll_s=0.05)) as one,
+        open_postgres(tmp_path, Clock(), StoreLimits(poll_s=0.05)) as other,
         other.watch(0) as batches,
     ):
         seen = await other.reports.changed(0)

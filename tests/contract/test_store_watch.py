@@ -3,7 +3,6 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,8 @@ from tests.contract.watch_guarantees import Committed, broken_guarantees, events
 from tests.scenarios.soak import rounds
 from toolgate.errors import Compacted, WatchLagged
 from toolgate.model.revisions import ChangeBatch, RecordWrite
-from toolgate.registry.store.contract import WATCH_BUFFER, Store
-from toolgate.registry.store.watch import PAGE, WatchHub
+from toolgate.registry.store.contract import WATCH_BUFFER, Store, StoreLimits
+from toolgate.registry.store.watch import PAGE
 
 pytestmark = pytest.mark.anyio
 
@@ -32,17 +31,14 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def buffer(engine: str, monkeypatch: pytest.MonkeyPatch) -> int:
-    """How many batches a watcher may be behind: fewer where it takes long to write so many."""
-    if engine == "memory":
-        return WATCH_BUFFER
-    monkeypatch.setattr("toolgate.registry.store.sql_store.WatchHub", partial(WatchHub, buffer=SMALL_BUFFER))
-    return SMALL_BUFFER
+def buffer(engine: str) -> int:
+    """How many batches a watcher may fall behind: fewer where it takes long to write so many."""
+    return WATCH_BUFFER if engine == "memory" else SMALL_BUFFER
 
 
 @pytest.fixture
-async def store(engine: str, tmp_path: Path, clock: Clock) -> AsyncIterator[Store]:
-    async with STORES[engine](tmp_path, clock) as opened:
+async def store(engine: str, buffer: int, tmp_path: Path, clock: Clock) -> AsyncIterator[Store]:
+    async with STORES[engine](tmp_path, clock, StoreLimits(watch_buffer=buffer)) as opened:
         yield opened
 
 

@@ -12,10 +12,10 @@ from mcp.types import Tool
 
 from tests.contract.approval_samples import question
 from tests.contract.stores import Clock
+from tests.registry.memory_store import MemoryApprovals
 from toolgate.audit.log.writer import AuditLog, MemorySink
 from toolgate.govern.approvals import ApprovalWebhook, BodySigner
 from toolgate.registry.approvals.contract import NOTICE_MS
-from toolgate.registry.memory_approvals import MemoryApprovals
 from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.http.fetch import Fetcher
 

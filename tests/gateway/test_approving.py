@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from tests.contract.stores import Clock
+from tests.registry.memory_store import MemoryApprovals
 from toolgate.audit.events import ApprovalRecorded
 from toolgate.audit.log.writer import AuditLog, MemorySink
 from toolgate.errors import (
@@ -24,8 +25,7 @@ from toolgate.gateway.scope.routes import Route
 from toolgate.model.approvals import ApprovalRequest
 from toolgate.model.principals import Principal
 from toolgate.policy.scope import ApprovalRequirement
-from toolgate.registry.approvals.contract import EXPIRES_MS, ApprovalService, ApprovalVerdict
-from toolgate.registry.memory_approvals import MemoryApprovals
+from toolgate.registry.approvals.contract import EXPIRES_MS, ApprovalLimits, ApprovalService, ApprovalVerdict
 
 pytestmark = pytest.mark.anyio
 
@@ -144,9 +144,8 @@ async def test_a_denial_is_told_with_its_reason() -> None:
     assert isinstance(await gate.refused(), ApprovalRequired)
 
 
-async def test_too_many_questions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolgate.registry.approvals.contract.MAX_PENDING_EACH", 1)
-    gate = Gate()
+async def test_too_many_requests_are_refused() -> None:
+    gate = Gate(MemoryApprovals(Clock(), ApprovalLimits(max_pending_each=1)))
     await gate.refused()
     refused = await gate.refused(b"{}")
 

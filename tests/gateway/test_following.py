@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.registry.control_play import MemoryControl
+from tests.registry.memory_store import MemoryStore
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, pool_of
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.audit.log.writer import AuditLog, MemorySink
@@ -21,7 +22,6 @@ from toolgate.model.revisions import RecordWrite
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.layers import SessionRequest
 from toolgate.policy.scope import ScopeLimits
-from toolgate.registry.memory import MemoryStore
 from toolgate.registry.replication.state import RegistryState
 from toolgate.registry.replication.sync import NodeSync
 from toolgate.surfaces.mcp.binding import CallerBinding

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.registry.memory_store import MemoryStore
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, params, record
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.errors import InvalidRequest, NotFound, ServerUnavailable, StorageFailed
@@ -17,7 +18,6 @@ from toolgate.gateway.cluster.servers import Servers
 from toolgate.model.reports import LOST_AFTER_MS, Definitions, NodeReport, ServerReport
 from toolgate.model.servers import Transport
 from toolgate.model.tools import ServerTools
-from toolgate.registry.memory import MemoryStore
 from toolgate.registry.store.contract import Reports
 from toolgate.upstream.connection.contract import Connector
 from toolgate.upstream.pool.health import ServerHealth
@@ -40,7 +40,7 @@ class FlakyReports:
 
     def __init__(self, reports: Reports) -> None:
         self._reports = reports
-        self.is_broken = False
+        self.failure: Exception | None = None
         self.reads = 0
         self.rows = 0
         """Definitions of servers that were read."""
@@ -54,8 +54,8 @@ class FlakyReports:
         await self._reports.save_definitions(*definitions)
 
     async def list_reports(self) -> Sequence[NodeReport]:
-        if self.is_broken:
-            raise StorageFailed("the way is broken")
+        if self.failure is not None:
+            raise self.failure
         await asyncio.sleep(self.takes_s)
         return await self._reports.list_reports()
 
@@ -229,8 +229,10 @@ async def test_a_report_nobody_was_prepared_for_does_not_end_the_following(
 ) -> None:
     async with open_house() as house:
         await house.define("one", "a")
-        unheard_of: Any = "unheard of"
-        await house.report("n1", seen(state=unheard_of))
+        house.reports.failure = RuntimeError("unexpected")
+        await house.report("n1", seen(state="ready"))
+        await pass_time(10)
+        house.reports.failure = None
         await house.report("n1", seen(state="degraded"))
         await pass_time(10)
 
@@ -375,12 +377,12 @@ async def test_reports_that_cannot_be_read_leave_the_last_picture_and_are_read_a
     async with open_house() as house:
         await house.define("one", "a")
         await house.report("n1", seen())
-        house.reports.is_broken = True
+        house.reports.failure = StorageFailed("the connection broke")
         with caplog.at_level(logging.WARNING):
             for _ in range(5):
                 await house.report("n1", seen(state="down"))
         meanwhile = house.servers.health()["one"].state
-        house.reports.is_broken = False
+        house.reports.failure = None
         await pass_time(10)
 
         assert meanwhile == "connected"

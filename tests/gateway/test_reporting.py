@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.registry.control_play import MemoryControl
+from tests.registry.memory_store import MemoryStore
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, pool_of, record
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.catalog.definitions import check_tools
@@ -19,7 +20,6 @@ from toolgate.gateway.cluster.drift import DriftedTool
 from toolgate.gateway.cluster.node import NodeReporter
 from toolgate.model.reports import Definitions, NodeReport, ServerReport
 from toolgate.model.servers import ServerRecord
-from toolgate.registry.memory import MemoryStore
 from toolgate.registry.replication.sync import SyncStatus
 from toolgate.upstream.pool.pool import Pool
 

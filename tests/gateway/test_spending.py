@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.registry.memory_store import MemoryQuotaLedger
 from toolgate.errors import BudgetExceeded, ControlUnavailable, ServerBusy, ServerUnavailable
 from toolgate.gateway.call import quota as spending_module
 from toolgate.gateway.call.quota import ExceededQuota, QuotaLeases, QuotaReservation
 from toolgate.model.quotas import HolderQuotas, LeaseGrant, LeaseRequest, QuotaHolder, Quotas
-from toolgate.registry.memory_spending import MemorySpending
 from toolgate.telemetry import Metrics
 
 pytestmark = pytest.mark.anyio
@@ -40,7 +40,7 @@ class CountingBank:
     """Answers from memory, after others had a turn, unless it cannot be reached."""
 
     def __init__(self, clock: Clock) -> None:
-        self.memory = MemorySpending(clock.now_ms)
+        self.memory = MemoryQuotaLedger(clock.now_ms)
         self.lease_requests: list[LeaseRequest] = []
         self.is_reached = True
         self.lag_s = 0.0

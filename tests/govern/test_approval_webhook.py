@@ -12,6 +12,7 @@ import pytest
 
 from tests.contract.approval_samples import ASKED, question
 from tests.contract.stores import Clock
+from tests.registry.memory_store import MemoryApprovals
 from tests.upstream.faulty_http import FaultyHttp, Peer, Request, Script
 from toolgate.audit.events import ApprovalRecorded
 from toolgate.audit.log.writer import AuditLog, MemorySink
@@ -19,7 +20,6 @@ from toolgate.errors import Conflict, NotFound, StorageUnavailable
 from toolgate.govern.approvals import ApprovalWebhook, BodySigner, DecisionBody
 from toolgate.model.approvals import CallApproval
 from toolgate.registry.approvals.contract import EXPIRES_MS, NOTICE_MS
-from toolgate.registry.memory_approvals import MemoryApprovals
 from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.http.fetch import MAX_DOCUMENT_BYTES, Fetcher
 

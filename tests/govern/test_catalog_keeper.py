@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from tests.registry.memory_store import MemoryStore
 from tests.surfaces.rest_house import NOW_MS, RestHouse, open_rest, stdio
 from tests.upstream.memory_link import MemoryNet, definition
 from toolgate.errors import ServerUnavailable
@@ -17,7 +18,6 @@ from toolgate.gateway.search.index import HybridIndex
 from toolgate.govern.catalog_projection import CatalogProjection
 from toolgate.model.packages import ALL_TOOLS, CatalogRow
 from toolgate.model.revisions import RecordWrite
-from toolgate.registry.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
 

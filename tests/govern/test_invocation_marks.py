@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping
 import pytest
 
 from tests.contract.invocation_samples import SUCCESS, begin, line, make
+from tests.registry.memory_store import MemoryInvocations
 from toolgate.errors import StorageUnavailable
 from toolgate.govern.watches import InvocationPoller
 from toolgate.registry.invocations.contract import InvocationProgress
-from toolgate.registry.memory_invocations import MemoryInvocations
 
 pytestmark = pytest.mark.anyio
 

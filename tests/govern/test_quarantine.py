@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.registry.memory_store import MemoryStore
 from tests.surfaces.mcp.house import open_house
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record
 from toolgate.errors import InvalidRequest, StorageFailed
@@ -16,7 +17,6 @@ from toolgate.govern.changes.records import merge_quarantined
 from toolgate.govern.pins import ATTEMPTS, follow_pins, record_quarantined
 from toolgate.model.revisions import Kind, RecordWrite, StoredRecord
 from toolgate.model.snapshot import Pin
-from toolgate.registry.memory import MemoryStore
 
 A, B, C = "a" * 64, "b" * 64, "c" * 64
 HELD = {"server_id": "git", "tools": {"log": A, "push": A}, "changed": {"log": B}}

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from tests.registry.control_play import MemoryControl
+from tests.registry.memory_store import MemoryStore
 from tests.registry.server_files import body
 from tests.upstream.virtual_time import pass_time
 from toolgate.model.revisions import RecordWrite
-from toolgate.registry.memory import MemoryStore
 from toolgate.registry.replication.state import RegistryState, parse_listing
 from toolgate.registry.replication.sync import NodeSync, SyncStatus
 

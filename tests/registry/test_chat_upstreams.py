@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.contract.stores import Clock
+from tests.registry.memory_store import MemoryStore
 from toolgate.errors import InvalidRecord
 from toolgate.model.chat import ChatBudgets, ChatUpstream
 from toolgate.model.revisions import RecordWrite
-from toolgate.registry.memory import MemoryStore
 from toolgate.registry.records.codec import encode_record, parse_record
 from toolgate.registry.replication.state import parse_listing
 from toolgate.registry.store.portable import import_store

@@ -15,14 +15,14 @@ class Parent(FieldDescriptions, BaseModel):
     renamed: int = Field(alias="other")
     """Of one with an alias."""
 
-    newly_allowed: int
+    redeclared: int
     """Of the parent's."""
 
 
 class Child(Parent):
-    newly_allowed: int
+    redeclared: int
 
-    start_records: int = Field(description="In words of its own.")
+    described: int = Field(description="In words of its own.")
     """Not this."""
 
 
@@ -38,12 +38,12 @@ def test_a_field_is_described_by_the_text_under_it() -> None:
         "kept": "Under the field,\nover two lines.",
         "bare": None,
         "other": "Of one with an alias.",
-        "anew": "Of the parent's.",
+        "redeclared": "Of the parent's.",
     }
 
 
-def test_what_is_inherited_keeps_its_text_and_what_is_declared_anew_does_not() -> None:
-    own = {"anew": None, "said": "In words of its own."}
+def test_what_is_inherited_keeps_its_text_and_what_is_redeclared_does_not() -> None:
+    own = {"redeclared": None, "described": "In words of its own."}
 
     assert descriptions(Child) == descriptions(Parent) | own
     assert descriptions(Made) == descriptions(Child) | {"kept": None, "more": None}

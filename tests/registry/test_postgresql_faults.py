@@ -15,7 +15,7 @@ from tests.scenarios.soak import rounds
 from tests.scenarios.wires import open_wire
 from toolgate.errors import Compacted, StartRefused, StorageUnavailable
 from toolgate.model.revisions import ChangeBatch
-from toolgate.registry.store import postgresql
+from toolgate.registry.store.contract import StoreLimits
 from toolgate.registry.store.postgresql import PostgresStore, open_postgres_store
 
 pytestmark = pytest.mark.anyio
@@ -249,14 +249,12 @@ async def test_a_database_restored_from_a_backup_ends_every_watcher(url: str, st
 
 
 async def test_a_database_that_hangs_fails_every_request_in_time_and_is_not_taken_for_current(
-    server: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch
+    server: PostgresServer, url: str
 ) -> None:
-    monkeypatch.setattr(postgresql, "_WITHIN_S", 0.3)
-    monkeypatch.setattr(postgresql, "_CURRENT_S", 1.0)
-    monkeypatch.setattr(postgresql, "_POLL_S", 0.1)
+    limits = StoreLimits(timeout_s=0.3, poll_s=0.3)
     with open_wire(f"{server.directory}/.s.PGSQL.5432") as wire:
         through = f"postgresql://postgres@{wire.address}{urlsplit(url).path}"
-        async with asyncio.timeout(DEADLINE_S), open_postgres_store(through, Clock()) as store:
+        async with asyncio.timeout(DEADLINE_S), open_postgres_store(through, Clock(), limits=limits) as store:
             at_first = store.is_current
             wire.hold()
             with pytest.raises(StorageUnavailable, match="does not answer"):
@@ -274,13 +272,13 @@ async def test_a_database_that_hangs_fails_every_request_in_time_and_is_not_take
 
 
 async def test_shu_6_a_store_is_closed_in_time_though_its_database_hangs(
-    server: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch
+    server: PostgresServer, url: str
 ) -> None:
-    monkeypatch.setattr(postgresql, "_CLOSE_S", 0.2)
+    limits = StoreLimits(close_s=0.2)
     with open_wire(f"{server.directory}/.s.PGSQL.5432") as wire:
         through = f"postgresql://postgres@{wire.address}{urlsplit(url).path}"
         async with asyncio.timeout(DEADLINE_S):
-            async with open_postgres_store(through, Clock()) as store:
+            async with open_postgres_store(through, Clock(), limits=limits) as store:
                 wire.hold()
                 waiting = [
                     asyncio.ensure_future(store.list()),

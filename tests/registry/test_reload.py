@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.contract.stores import Clock, delete
+from tests.registry.memory_store import MemoryStore
 from tests.registry.server_files import body, save
 from toolgate.errors import InvalidRecord, NotFound
 from toolgate.model.revisions import RecordWrite
 from toolgate.registry.files.directory import FileProblem
 from toolgate.registry.files.reload import DirectoryLoader, ReloadReport
-from toolgate.registry.memory import MemoryStore
 from toolgate.registry.records.diff import FieldDiff, RecordDiff
 from toolgate.registry.store.contract import Store
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.contract.stores import DEADLINE_S, Clock
+from tests.registry.memory_store import MemoryStore
 from tests.registry.server_files import body, save
 from toolgate.model.revisions import ChangeBatch
 from toolgate.registry.files.reload import DirectoryLoader
-from toolgate.registry.memory import MemoryStore
 from toolgate.registry.store.contract import Store
 
 pytestmark = pytest.mark.anyio

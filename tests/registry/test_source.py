@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tests.contract.stores import DEADLINE_S, Clock, delete
+from tests.registry.memory_store import MemoryStore
 from tests.registry.server_files import body
 from toolgate.model.principals import Key
 from toolgate.model.revisions import RecordWrite
 from toolgate.model.tasks import Profile, Task
-from toolgate.registry.memory import MemoryStore
 from toolgate.registry.records.codec import parse_server
 from toolgate.registry.replication.state import PARSED_AT_ONCE, RegistryState, watch_registry
 from toolgate.registry.store.contract import WATCH_BUFFER

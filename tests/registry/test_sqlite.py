@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from toolgate.model.revisions import Write
+from toolgate.model.revisions import RecordWrite
 from toolgate.registry.store.sqlite import open_sqlite_store
 
 async def main():
@@ -36,8 +36,8 @@ async def main():
         print("ready", flush=True)
         while True:
             n = store.revision + 1
-            server = Write(kind="server", id=f"s{n % 7}", body={"n": n})
-            writes = [server, Write(kind="task", id="t", body={"n": n})]
+            server = RecordWrite(kind="server", id=f"s{n % 7}", body={"n": n})
+            writes = [server, RecordWrite(kind="task", id="t", body={"n": n})]
             print(await store.write(writes, actor="writer"), flush=True)
 
 asyncio.run(main())
@@ -387,13 +387,13 @@ FAILING = """
 import asyncio, resource, sys
 from pathlib import Path
 from toolgate.errors import StorageFailed
-from toolgate.model.revisions import Write
+from toolgate.model.revisions import RecordWrite
 from toolgate.registry.store.sqlite import open_sqlite_store
 
 async def attempt(store, n):
     try:
         body = {"n": n, "text": "x" * 5000}
-        return await store.write([Write(kind="server", id="fs", body=body)], actor="ada")
+        return await store.write([RecordWrite(kind="server", id="fs", body=body)], actor="ada")
     except StorageFailed as exc:
         return str(exc).split(":")[0]
 

@@ -29,15 +29,16 @@ SCRIPT = """
 import asyncio, sys
 from pathlib import Path
 from toolgate.errors import StorageFailed
-from toolgate.model.revisions import Write
+from toolgate.model.revisions import RecordWrite
 from toolgate.registry.store.sqlite import open_sqlite_store
 
 async def main(path, writes):
     async with open_sqlite_store(Path(path), lambda: 0) as store:
         for n in range(writes):
-            server = Write(kind="server", id=f"s{n % 7}", body={"n": n})
+            server = RecordWrite(kind="server", id=f"s{n % 7}", body={"n": n})
             try:
-                revision = await store.write([server, Write(kind="task", id="t", body={"n": n})], actor="w")
+                task = RecordWrite(kind="task", id="t", body={"n": n})
+                revision = await store.write([server, task], actor="w")
                 print(revision, flush=True)
             except StorageFailed:
                 print("failed", flush=True)
@@ -180,11 +181,11 @@ FULL = """
 import asyncio, os, sys
 from pathlib import Path
 from toolgate.errors import StorageFailed
-from toolgate.model.revisions import Write
+from toolgate.model.revisions import RecordWrite
 from toolgate.registry.store.sqlite import open_sqlite_store
 
 def big(n):
-    return [Write(kind="server", id=f"s{n}", body={"text": os.urandom(10_000).hex()})]
+    return [RecordWrite(kind="server", id=f"s{n}", body={"text": os.urandom(10_000).hex()})]
 
 async def main(directory):
     ballast = directory / "ballast"

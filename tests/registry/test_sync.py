@@ -8,12 +8,11 @@ import pytest
 
 from tests.registry.control_play import MemoryControl
 from tests.registry.following import delete, following, listed, server, write
+from tests.registry.memory_store import MemoryStore
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.errors import Unauthenticated
-from toolgate.model.revisions import ChangeBatch, RecordWrite, StoredRecord
+from toolgate.model.revisions import ChangeBatch, RecordWrite
 from toolgate.model.snapshot import Pin
-from toolgate.registry.memory import MemoryStore
-from toolgate.registry.records.transaction import RecordKey
 from toolgate.registry.replication.sync import DEFAULT_LIMITS, Backoff, SyncStatus
 
 pytestmark = pytest.mark.anyio
@@ -342,14 +341,13 @@ async def test_rep_6_unknown_kinds_and_records_that_cannot_be_read_do_not_stop_t
     store: MemoryStore, control: MemoryControl
 ) -> None:
     newer: Any = "weather"
-    strange = StoredRecord(kind=newer, id="x", body={"is": "new"}, revision=1, updated_at_ms=0)
-    store._records[RecordKey(newer, "x")] = strange
+    strange = RecordWrite(kind=newer, id="x", body={"is": "new"})
     wrong = RecordWrite(kind="server", id="bad", body={"server_id": "bad"})
     open_pin = RecordWrite(kind="pin", id="fs", body={"server_id": "other"})
     open_choice = RecordWrite(
         kind="choice", id="a" * 64, body={"principal": "key:ada", "servers": {"fs": "new"}}
     )
-    await store.write([server("fs", colour="red"), wrong, open_pin, open_choice], actor="ada")
+    await store.write([strange, server("fs", colour="red"), wrong, open_pin, open_choice], actor="ada")
 
     async with following(control) as node:
         await write(store, RecordWrite(kind=newer, id="y", body={"is": "newer"}), server("git"))

@@ -9,9 +9,9 @@ import pytest
 
 from tests.registry.control_play import MemoryControl
 from tests.registry.following import following, listed, server
+from tests.registry.memory_store import MemoryStore
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.model.revisions import ChangeBatch, RecordList
-from toolgate.registry.memory import MemoryStore
 from toolgate.registry.replication.sync import HistoryPosition
 
 pytestmark = pytest.mark.anyio

@@ -8,10 +8,10 @@ import pytest
 
 from tests.registry.control_play import MemoryControl
 from tests.registry.following import following, listed, server, write
+from tests.registry.memory_store import MemoryStore
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.errors import ControlUnavailable
 from toolgate.model.revisions import ChangeBatch
-from toolgate.registry.memory import MemoryStore
 from toolgate.registry.replication.sync import HistoryPosition
 
 pytestmark = pytest.mark.anyio

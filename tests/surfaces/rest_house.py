@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 import httpx2
 from sqlalchemy import Connection
 
+from tests.registry.memory_store import MemoryStore
 from tests.surfaces.memory_http import HandlerTransport
 from tests.upstream.memory_link import MemoryNet, pool_of
 from toolgate.app.components import wall_clock_ms
@@ -39,7 +40,6 @@ from toolgate.packages.objects import open_object_store
 from toolgate.packages.uploads import UploadStore
 from toolgate.policy.scope import ScopeLimits
 from toolgate.registry.files.reload import DirectoryLoader
-from toolgate.registry.memory import MemoryStore
 from toolgate.registry.records.codec import ID_FIELDS
 from toolgate.registry.replication.state import watch_registry
 from toolgate.registry.store.contract import Store

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.registry.memory_store import MemoryQuotaLedger
 from tests.surfaces.mcp.house import House, key, open_house, task
 from tests.surfaces.mcp.test_door_approvals import ONE as APPROVED_ONE
 from tests.surfaces.mcp.test_door_approvals import with_approvals
@@ -23,7 +24,6 @@ from toolgate.gateway.auth.identity import hash_key
 from toolgate.gateway.call.quota import QuotaLeases
 from toolgate.gateway.gateway import Gateway
 from toolgate.model.quotas import Quotas
-from toolgate.registry.memory_spending import MemorySpending
 
 pytestmark = pytest.mark.anyio
 
@@ -36,9 +36,9 @@ USAGE: Final = {"prompt_tokens": 600, "completion_tokens": 500, "total_tokens": 
 ECHO: Final = {"name": "one.echo", "arguments": {}}
 
 
-def with_bank(gateway: Gateway) -> MemorySpending:
+def with_bank(gateway: Gateway) -> MemoryQuotaLedger:
     """It is noon, and stays so."""
-    bank = MemorySpending(lambda: NOON_MS)
+    bank = MemoryQuotaLedger(lambda: NOON_MS)
     gateway.sending.spending = QuotaLeases(bank, metrics=gateway.metrics, clock_s=lambda: 0.0)
     return bank
 
@@ -47,7 +47,7 @@ def ada(**budgets: int) -> Any:
     return key("ada", ADA, budgets=Quotas(**budgets))
 
 
-async def used(bank: MemorySpending) -> dict[str, int]:
+async def used(bank: MemoryQuotaLedger) -> dict[str, int]:
     return {f"{one.holder}: {one.budget}": one.used for one in await bank.usage()}
 
 

@@ -5,9 +5,9 @@ from typing import Any, Final
 import pytest
 
 from tests.package_kit import pack, upload
+from tests.registry.memory_store import MemoryStore
 from tests.surfaces.rest_house import RestHouse, open_rest, secret_of, stdio
 from tests.upstream.memory_link import MemoryNet, definition
-from toolgate.registry.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
 

@@ -9,9 +9,9 @@ import httpx2
 import pytest
 
 from tests.contract.approval_samples import ASKED, question
+from tests.registry.memory_store import MemoryStore
 from tests.surfaces.rest_house import NOW_MS, RestHouse, error_of, open_rest, secret_of, webhook_of
 from toolgate.govern.approvals import SIGNATURE, BodySigner
-from toolgate.registry.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
 

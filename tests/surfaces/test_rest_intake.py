@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.registry.memory_store import MemoryStore
 from tests.surfaces.rest_house import (
     BASE_URL,
     KEYS,
@@ -16,7 +17,6 @@ from tests.surfaces.rest_house import (
     secret_of,
 )
 from toolgate.model.revisions import Kind, RecordList
-from toolgate.registry.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
 

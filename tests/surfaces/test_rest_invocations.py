@@ -20,7 +20,7 @@ from toolgate.model.invocations import (
     LogLine,
     RunUsage,
 )
-from toolgate.registry.invocations.contract import MAX_QUEUED
+from toolgate.registry.invocations.contract import DEFAULT_QUEUE_LIMITS
 
 pytestmark = pytest.mark.anyio
 
@@ -193,7 +193,7 @@ async def test_a_full_queue_takes_no_more() -> None:
     async with open_house() as house:
         first = await house.store.invocations.get(await begin(house))
         assert first is not None
-        for n in range(MAX_QUEUED - 1):
+        for n in range(DEFAULT_QUEUE_LIMITS.max_queued - 1):
             await house.store.invocations.create(replace(first, invocation_id=f"{n}"))
         refused = await house.ask("POST", SUM, {"mode": "async"}, key=AGENT)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final
@@ -11,13 +11,13 @@ import pytest
 
 from tests.eventually import eventually_async
 from tests.package_kit import tool
+from tests.registry.memory_store import MemoryStore
 from tests.surfaces.rest_house import PINS, SERVERS, RestHouse, error_of, open_rest, stdio
 from tests.surfaces.test_rest_packages import installed
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
 from toolgate.govern.pins import follow_pins, read_pin
 from toolgate.model.revisions import StoredRecord
 from toolgate.model.snapshot import Pin
-from toolgate.registry.memory import MemoryStore
 from toolgate.registry.store.contract import Store
 
 pytestmark = pytest.mark.anyio
@@ -43,7 +43,7 @@ async def approve(house: RestHouse) -> dict[str, str]:
     digests = await listed(house)
     await house.put(GIT, {"tools": digests})
     await house.served()
-    await eventually_async(lambda: house.store.pinned._kept.keys() >= set(digests.values()))  # type: ignore[attr-defined]
+    await until_pinned(house, lambda kept: kept >= set(digests.values()))
     return digests
 
 
@@ -58,6 +58,13 @@ async def becomes(house: RestHouse, *tools: bytes) -> None:
     await house.post(f"{SERVERS}/git/refresh")
     await eventually_async(lambda: not house.control.gateway.drift.unrecorded)
     await house.served()
+
+
+async def until_pinned(house: RestHouse, condition: Callable[[frozenset[str]], bool]) -> None:
+    """Wait until the store keeps these definitions."""
+    async with asyncio.timeout(60):
+        while not condition(await house.store.pinned.digests()):
+            await asyncio.sleep(0.005)
 
 
 async def offered(house: RestHouse) -> list[str]:
@@ -103,7 +110,7 @@ async def test_what_changed_is_shown_line_by_line_also_when_it_has_changed_back(
         await becomes(house, OTHER_LOG, PUSH)
         changed = (await listed(house))["log"]
         away = await differences(house)
-        await eventually_async(lambda: changed in house.store.pinned._kept)  # type: ignore[attr-defined]
+        await until_pinned(house, lambda kept: changed in kept)
         await becomes(house, LOG, PUSH)
         back = await differences(house)
 
@@ -225,10 +232,10 @@ async def test_definitions_are_kept_as_long_as_a_pin_names_them() -> None:
         digests = await approve(house)
         await house.put(GIT, {"tools": {"push": digests["push"]}})
         await house.served()
-        await eventually_async(lambda: set(house.store.pinned._kept) == {digests["push"]})  # type: ignore[attr-defined]
+        await until_pinned(house, lambda kept: kept == {digests["push"]})
         await house.ask("DELETE", GIT)
         await house.served()
-        await eventually_async(lambda: not house.store.pinned._kept)  # type: ignore[attr-defined]
+        await until_pinned(house, lambda kept: not kept)
 
 
 async def test_ups_9_a_package_is_held_to_what_its_manifest_declares() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.registry.memory_store import MemoryStore
 from tests.surfaces.rest_house import (
     BASE_URL,
     SERVERS,
@@ -20,7 +21,6 @@ from tests.surfaces.rest_house import (
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
 from toolgate.policy.scope import ScopeLimits
 from toolgate.registry.files.reload import DirectoryLoader
-from toolgate.registry.memory import MemoryStore
 from toolgate.upstream.connection.contract import StartFailed
 
 pytestmark = pytest.mark.anyio

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.registry.memory_store import MemoryStore
 from tests.surfaces.rest_house import (
     NOW_MS,
     PROFILES,
@@ -24,7 +25,6 @@ from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
 from toolgate.audit.events import AdminRecorded
 from toolgate.govern.changes.checks import MAX_RECORDS
 from toolgate.model.revisions import ChangeBatch, Kind, RecordList, RecordWrite
-from toolgate.registry.memory import MemoryStore
 from toolgate.registry.store.sqlite import open_sqlite_store
 from toolgate.upstream.connection.contract import RpcResponse, StartFailed
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.contract.stores import delete, put, read_watch
 from tests.contract.watch_guarantees import broken_guarantees, events
+from tests.registry.memory_store import MemoryStore
 from tests.surfaces.rest_events import Event, batch_of, open_events
 from tests.surfaces.rest_house import (
     NOW_MS,
@@ -22,7 +23,6 @@ from tests.surfaces.rest_house import (
 from toolgate.gateway.auth.identity import credential_lapsed
 from toolgate.govern.watches import RegistryWatch, RegistryWatches
 from toolgate.model.revisions import ChangeBatch, RecordWrite
-from toolgate.registry.memory import MemoryStore
 from toolgate.registry.store.contract import WATCH_BUFFER
 
 pytestmark = pytest.mark.anyio

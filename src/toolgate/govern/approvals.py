@@ -199,7 +199,7 @@ class ApprovalWebhook:
             if decision is not None:
                 await self._decide_at_once(approval.approval_id, decision)
             # Last: whoever ends before this is followed by one who tells of it again, while it waits.
-            await self._approvals.noticed(approval.approval_id)
+            await self._approvals.mark_notified(approval.approval_id)
             self._is_failing = False
         except (FetchFailed, ToolgateError) as exc:
             self._note_failure(exc)

@@ -31,8 +31,8 @@ from toolgate.model.tools import ServerTools
 from toolgate.packages.artifacts import ArtifactStore
 from toolgate.packages.manifest import parse_manifest
 from toolgate.registry.records.codec import parse_record
-from toolgate.registry.store.catalog import keep_times
 from toolgate.registry.store.contract import Store
+from toolgate.registry.store.side_tables import keep_times
 
 _FORMAT: Final = "1"
 """Of rows: with another one, all are made anew."""

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from tests.contract.invocation_samples import SUCCESS, claim_ids, found, invocation, line, make
 from tests.contract.stores import Clock, open_postgres
+from tests.registry.memory_store import MemoryInvocations, MemoryStore
 from tests.surfaces.grpc.grpc_house import GrpcHouse, open_house, refusal_of
 from tests.surfaces.rest_house import secret_of
 from toolgate.errors import ControlUnavailable, InvalidRequest, Unauthenticated
@@ -33,8 +34,6 @@ from toolgate.model.revisions import RecordWrite
 from toolgate.model.tasks import MAX_OUTPUT_BYTES
 from toolgate.proto import node_pb2
 from toolgate.registry.invocations.contract import keep_newest_lines
-from toolgate.registry.memory import MemoryStore
-from toolgate.registry.memory_invocations import MemoryInvocations
 from toolgate.registry.replication.connection import ControlAddress, open_control_connection
 from toolgate.registry.replication.remote import RemoteInvocations, encode_ending
 from toolgate.surfaces.grpc.invocations import MAX_CLAIMED, parse_ending, parse_line

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.catalog.definition_samples import tool
+from tests.registry.memory_store import MemoryStore
 from tests.surfaces.grpc.grpc_house import GrpcHouse, batch_of, open_house, refusal_of
 from tests.surfaces.rest_house import open_rest, secret_of, stdio, task
 from toolgate.audit.events import DefinitionChanged
@@ -22,7 +23,6 @@ from toolgate.model.principals import Principal
 from toolgate.model.reports import LOST_AFTER_MS, Definitions, NodeReport, ServerReport
 from toolgate.model.revisions import RecordWrite
 from toolgate.proto import node_pb2
-from toolgate.registry.memory import MemoryStore
 from toolgate.surfaces.grpc.node_records import MAX_BATCH_BYTES, PART_BYTES, watch_records
 from toolgate.surfaces.grpc.reports import (
     MAX_DEFINITIONS_BYTES,

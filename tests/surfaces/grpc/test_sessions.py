@@ -6,12 +6,11 @@ from typing import Final
 import grpc.aio
 import pytest
 
+from tests.registry.memory_store import MemoryEndedSessions, MemoryStore
 from tests.surfaces.grpc.grpc_house import GrpcHouse, open_house, refusal_of
 from tests.surfaces.rest_house import NOW_MS, secret_of
 from toolgate.model.reports import EndedSession
 from toolgate.proto import node_pb2
-from toolgate.registry.memory import MemoryStore
-from toolgate.registry.store.contract import MemoryEndedSessions
 from toolgate.surfaces.grpc.coordination import MAX_ENDED_AT_ONCE, OVERLAP_MS
 
 pytestmark = pytest.mark.anyio

@@ -10,6 +10,7 @@ import grpc.aio
 import pytest
 
 from tests.contract.watch_guarantees import broken_guarantees, events
+from tests.registry.memory_store import MemoryStore
 from tests.surfaces.grpc.grpc_house import SERVERS, GrpcHouse, batch_of, open_house, refusal_of
 from tests.surfaces.rest_house import secret_of, stdio, task
 from toolgate.errors import StorageUnavailable
@@ -17,7 +18,6 @@ from toolgate.govern.watches import filter_batch
 from toolgate.model.revisions import ChangeBatch, Kind, RecordWrite
 from toolgate.proto import mcp_registry_pb2 as sms
 from toolgate.proto import node_pb2
-from toolgate.registry.memory import MemoryStore
 from toolgate.registry.replication.sync import DEFAULT_LIMITS, HistoryPosition
 from toolgate.registry.store.contract import WATCH_BUFFER
 from toolgate.surfaces.grpc.collection import BOOKMARK_S, watch_batches

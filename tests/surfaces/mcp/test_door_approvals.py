@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.registry.memory_store import MemoryApprovals
 from tests.surfaces.mcp.house import House, Response, key, open_house, task
 from tests.surfaces.mcp.test_rounds import ACCEPT, CALL, again, call, legacy_net, modern_net
 from tests.upstream.memory_link import MemoryNet, definition, record
@@ -17,7 +18,6 @@ from toolgate.gateway.call.approval import ApprovalStage
 from toolgate.model.approvals import ApprovalRequest
 from toolgate.model.servers import ApprovalPolicy
 from toolgate.registry.approvals.contract import ApprovalVerdict
-from toolgate.registry.memory_approvals import MemoryApprovals
 
 pytestmark = pytest.mark.anyio
 

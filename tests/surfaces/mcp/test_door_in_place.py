@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.registry.memory_store import MemoryApprovals
 from tests.surfaces.mcp.house import House, LegacyClient, Response, key, open_house, task
 from tests.surfaces.mcp.test_door_approvals import (
     ADA,
@@ -23,7 +24,6 @@ from tests.surfaces.mcp.test_rounds import CALL, again, begin, call, legacy_net,
 from tests.upstream.memory_link import MemoryNet, definition, record
 from toolgate.audit.events import ApprovalRecorded
 from toolgate.gateway.call.approval import ApprovalStage
-from toolgate.registry.memory_approvals import MemoryApprovals
 
 pytestmark = pytest.mark.anyio
 

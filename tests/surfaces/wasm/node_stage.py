@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tests.registry.memory_store import MemoryInvocations
 from tests.surfaces.mcp.house import House, key, open_house, task
 from tests.upstream.memory_link import MemoryNet
 from tests.wasm.wat import compiled
@@ -17,7 +18,6 @@ from toolgate.gateway.auth.identity import principal_of
 from toolgate.model.invocations import ENDED, Invocation, InvocationResult, LogLine
 from toolgate.model.tasks import Task, Workload
 from toolgate.registry.invocations.contract import LeaseVerdict
-from toolgate.registry.memory_invocations import MemoryInvocations
 from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
 from toolgate.surfaces.wasm.invocation import GuestServices, LeaseTiming
 from toolgate.surfaces.wasm.invoker import Invoker

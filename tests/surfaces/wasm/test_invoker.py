@@ -334,9 +334,7 @@ async def test_what_was_given_to_another_is_ended_and_not_reported(tmp_path: Pat
     async with open_node(tmp_path) as node, node.invoker() as invoker:
         invocation_id = await node.begin("wait")
         await node.waits(invocation_id)
-        log = node.queue._kept[invocation_id]
-        other = replace(log.entry.invocation, attempt=2, node_id="other")
-        log.entry = replace(log.entry, invocation=other)
+        await node.queue.reassign(invocation_id, node_id="other")
         async with asyncio.timeout(60):
             while len(invoker):
                 await asyncio.sleep(0.01)

@@ -5,6 +5,7 @@ import os
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -21,8 +22,6 @@ from toolgate.cli.render.up import render_ready
 from toolgate.cli.setting_options import SettingOptions
 from toolgate.lazy_modules import load_lazily
 from toolgate.registry.files.reload import DirectoryLoader, ReloadReport
-from toolgate.registry.memory import MemoryStore
-from toolgate.registry.store.contract import Store
 from toolgate.registry.store.sqlite import open_sqlite_store
 from toolgate.settings import Settings
 
@@ -102,10 +101,11 @@ def _show_difference(settings: Settings, output: CommandOutput) -> None:
 
 async def _preview(settings: Settings, directory: Path) -> ReloadReport:
     async with AsyncExitStack() as stack:
-        store: Store = MemoryStore(_zero_clock)
-        # A look must not make a registry where there is none.
-        if (file := settings.registry_file).exists():
-            store = await stack.enter_async_context(open_sqlite_store(file, _zero_clock))
+        file = settings.registry_file
+        if not file.exists():
+            # A preview must not create a registry: it compares with an empty one.
+            file = Path(stack.enter_context(TemporaryDirectory())) / file.name
+        store = await stack.enter_async_context(open_sqlite_store(file, _zero_clock))
         loader = DirectoryLoader(
             store, directory, strict=settings.strict, recursive=settings.registry_recursive
         )

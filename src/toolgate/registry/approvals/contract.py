@@ -1,164 +1,158 @@
-"""The contract of approvals: kept beside the records, without revisions.
+"""The contract of approvals, and the rules by which one changes its state.
 
-Any number of nodes ask, through any number of replicas of control on one database, and each approval is used
-once by one of them. One suite in `tests/contract/` runs against each implementation.
-
-What becomes of an approval, decided without a store: one in, the one after it out.
-
-Every store keeps exactly what these say, so they cannot differ in meaning.
+Approvals are stored next to the records, without revisions. Any number of nodes request them, through any
+number of control plane replicas on one database, and exactly one call uses each. The rules are pure: an
+approval in, the one after it out.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple, Protocol
 
 from toolgate.errors import Conflict, NotFound
 from toolgate.model.approvals import ApprovalRequest, ApprovalState, CallApproval
 
 EXPIRES_MS: Final = 15 * 60 * 1000
-"""How long a question waits for a decision, and an approval for its call."""
+"""How long a request waits for a decision, and an approval for its call: about as long as an agent's session
+idles."""
 ROUND_MS: Final = 10 * 60 * 1000
-"""How long a call that was made may be gone on with."""
-MAX_PENDING_EACH: Final = 50
-"""Of one principal."""
-MAX_PENDING: Final = 1_000
-"""Replicas that take one in at the same moment may go past either by one each."""
-KEEP_CLOSED: Final = 10_000
+"""How long after its first round an approved call may send the next one."""
 KEEP_CLOSED_MS: Final = 30 * 24 * 3600 * 1000
 
 NOTICE_MS: Final = 15_000
-"""After so long a question is told of again that nobody has taken note of; then after twice as long."""
+"""An unacknowledged notice is sent again after this, then after twice as long, up to `NOTICE_MS_MOST`."""
 NOTICE_MS_MOST: Final = 240_000
 
+AGREED: Final = "agreed to in place"
+DECLINED: Final = "declined in place"
+"""The reasons of elicited decisions."""
+
 ApprovalOutcome = Literal["granted", "asked", "waiting", "denied", "full"]
-"""`granted`: the call may be made, now and once. `asked`: a new question waits; `waiting`: one that is known.
-`full`: nothing is asked, since too much waits already."""
+"""`granted`: the call may be sent, now and once. `asked`: a new request waits. `waiting`: a known request
+waits. `full`: no request was made, since too many wait already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalLimits:
+    """How many approvals are kept."""
+
+    max_pending_each: int = 50
+    """For each principal: more than its approvers read in one sitting."""
+    max_pending: int = 1_000
+    """Replicas that add one at the same moment may exceed either limit by one each."""
+    keep_closed: int = 10_000
+
+
+DEFAULT_APPROVAL_LIMITS: Final = ApprovalLimits()
 
 
 class ApprovalVerdict(NamedTuple):
-    """What comes of a question."""
+    """The result of a request for approval."""
 
     outcome: ApprovalOutcome
     approval_id: str = ""
     expires_ms: int = 0
     reason: str = ""
-    """Of a denial."""
+    """Why it was denied."""
     in_place: bool = False
-    """Who asked has decided itself, with this very answer."""
+    """The caller's own user made this decision, by elicitation."""
     console_url: str = ""
-    """Where people reach the console of who keeps approvals; empty: not known here."""
+    """The console where approvers decide. Empty: not known here."""
 
 
 class ElicitedDecision(NamedTuple):
-    """What the person says who is at the client that calls."""
+    """What the user at the calling client decided."""
 
     approval_id: str
     is_approved: bool
 
 
 class ApprovalService(Protocol):
-    """Approvals as a node sees them."""
+    """Approvals as a node uses them."""
 
-    async def ask(self, question: ApprovalRequest, *, new_id: str) -> ApprovalVerdict:
-        """Use the approval there is for this call, or ask for one.
+    async def ask(self, request: ApprovalRequest, /, *, new_id: str) -> ApprovalVerdict:
+        """Use the approval of this call if there is one, or request it.
 
-        An approval is used up by the one who is told `granted`, before anything is sent. The same question
-        while one waits is that one. A denial is told once; whoever asks after that asks anew. A round of a
-        call that was made goes on under its approval, each round once and in its turn.
+        `granted` uses the approval up before anything is sent. A repeated request joins the one that waits. A
+        denial is returned once; the next request is a new one. The rounds of an approved call are granted
+        once each, in order.
         """
 
     async def settle(
-        self, question: ApprovalRequest, said: ElicitedDecision, *, new_id: str
+        self, request: ApprovalRequest, decision: ElicitedDecision, /, *, new_id: str
     ) -> ApprovalVerdict:
-        """As `ask`, after the one who asks this question was asked about it in place.
+        """As `ask`, after the client elicited a decision from its user.
 
-        What was said counts for the approval it was said of, while that waits for this very question: it is
-        decided and used, or decided and told, in one step. Whoever said no gets no `granted`, whatever
-        others have decided meanwhile.
+        The decision counts for the approval it names, if that waits for this very request: it is decided and
+        used in one step. A user who declined gets no `granted`, whatever an approver decided meanwhile.
         """
 
 
 class Approvals(ApprovalService, Protocol):
-    """All there are."""
+    """All approvals, as the control plane manages them."""
 
     async def decide(self, approval_id: str, *, is_approved: bool, by: str, reason: str) -> CallApproval:
-        """Decide on one that is pending. Raises NotFound, and Conflict where that is over.
+        """Decide a pending approval. Raises NotFound, and Conflict if it is no longer pending.
 
-        What is approved may be used for as long as a question waits, from now on.
+        An approval may be used for `EXPIRES_MS` from now on.
         """
 
     async def get(self, approval_id: str) -> CallApproval | None:
-        """One of them."""
+        """Return one approval, or None."""
 
     async def list(
         self, *, state: ApprovalState | None = None, before: str | None = None, limit: int = 50
     ) -> Sequence[CallApproval]:
-        """The newest first; `before` is the id of the last one seen."""
+        """Return approvals, newest first. `before`: the id of the last one seen."""
 
     async def pending(self) -> int:
-        """How many wait for a decision."""
+        """Count the pending approvals."""
 
     async def expire(self) -> Sequence[CallApproval]:
-        """Those whose time is over since this was last asked; each is told of once."""
+        """Close the approvals that expired since the last call. Returns each once."""
 
     async def claim_notices(self, *, limit: int) -> Sequence[CallApproval]:
-        """Questions that wait and that others are still to be told of, the oldest first.
+        """Claim pending approvals whose notice is due, oldest first.
 
-        Each is given to one who asks, and again after a while, longer each time, until it was `noticed`.
+        Each is returned to one caller, and again after a growing delay, until `mark_notified`.
         """
 
-    async def noticed(self, approval_id: str) -> None:
-        """It was told of: nobody is given it again."""
+    async def mark_notified(self, approval_id: str) -> None:
+        """Record that the notice was delivered, so that no one sends it again."""
 
     async def forget(self) -> None:
-        """Drop what was closed long ago, and what there is too much of."""
-
-
-AGREED: Final = "agreed to in place"
-DECLINED: Final = "declined in place"
-"""Why, where who asked was asked itself."""
+        """Delete approvals that were closed long ago, and the oldest of too many."""
 
 
 class ApprovalEntry(NamedTuple):
-    """An approval with what its store alone knows of it."""
+    """An approval with what only its store knows."""
 
     approval: CallApproval
     is_open: bool = True
-    """Whoever asks the same is led to it. Of those with one binding, at most one is."""
+    """A repeated request joins it. At most one approval with the same binding is open."""
     notices: int = 0
-    """How often somebody was given it to tell others of it."""
+    """How often its notice was claimed."""
     notice_ms: int = 0
-    """From then on it may be given to somebody again."""
+    """When the notice may be claimed again."""
     notified_ms: int | None = None
-    """When others were told of it."""
+    """When the notice was delivered."""
 
 
 class ApprovalTransition(NamedTuple):
-    """What a question comes to. `verdict` None: it is to be asked anew."""
+    """The effect of a request on an open approval. `verdict` None: make a new request."""
 
     entry: ApprovalEntry
     verdict: ApprovalVerdict | None
 
 
-def is_expired(approval: CallApproval, now_ms: int) -> bool:
-    """Whether its time has come, and its state does not say so yet."""
-    return approval.state in {"pending", "approved"} and approval.expires_ms <= now_ms
-
-
 def as_of(approval: CallApproval, now_ms: int) -> CallApproval:
-    """As it is to be shown."""
-    return replace(approval, state="expired") if is_expired(approval, now_ms) else approval
-
-
-def open_entry(question: ApprovalRequest, *, new_id: str, now_ms: int) -> ApprovalEntry:
-    """A new one."""
-    return ApprovalEntry(
-        CallApproval(approval_id=new_id, question=question, created_ms=now_ms, expires_ms=now_ms + EXPIRES_MS)
-    )
+    """Return the approval in its state at `now_ms`: expired, if its time is over."""
+    is_expired = approval.state in {"pending", "approved"} and approval.expires_ms <= now_ms
+    return replace(approval, state="expired") if is_expired else approval
 
 
 def answer_again(entry: ApprovalEntry, now_ms: int) -> ApprovalTransition:
-    """One that is open, when its question is asked again."""
+    """Apply a repeated request to an open approval."""
     known = as_of(entry.approval, now_ms)
     if known.state == "pending":
         return ApprovalTransition(entry, make_verdict(known, "waiting"))
@@ -166,65 +160,56 @@ def answer_again(entry: ApprovalEntry, now_ms: int) -> ApprovalTransition:
         used = replace(known, state="used", used_ms=now_ms)
         return ApprovalTransition(entry._replace(approval=used, is_open=False), make_verdict(used, "granted"))
     is_denied = known.state == "denied" and now_ms < known.expires_ms
-    told = make_verdict(known, "denied") if is_denied else None
-    return ApprovalTransition(entry._replace(approval=known, is_open=False), told)
+    verdict = make_verdict(known, "denied") if is_denied else None
+    return ApprovalTransition(entry._replace(approval=known, is_open=False), verdict)
 
 
-def apply_elicited(entry: ApprovalEntry, said: ElicitedDecision, now_ms: int) -> ApprovalTransition:
-    """One that is open, when the one who asks its question has said something to it."""
+def apply_elicited(entry: ApprovalEntry, decision: ElicitedDecision, now_ms: int) -> ApprovalTransition:
+    """Apply the decision of the caller's own user to an open approval."""
     state = as_of(entry.approval, now_ms).state
-    is_taken_back = state == "approved" and not said.is_approved
-    if state == "pending" or is_taken_back:
-        after = _record_decision(
-            entry,
-            is_approved=said.is_approved,
-            by=entry.approval.question.principal,
-            reason=AGREED if said.is_approved else DECLINED,
-            now_ms=now_ms,
-        )
-        told = answer_again(after, now_ms)
-        assert told.verdict is not None  # its time is not over
-        return told._replace(verdict=told.verdict._replace(in_place=True))
-    told = answer_again(entry, now_ms)
-    return told if told.verdict or said.is_approved else told._replace(verdict=declined_verdict(said))
+    is_withdrawn = state == "approved" and not decision.is_approved
+    if state != "pending" and not is_withdrawn:
+        known = answer_again(entry, now_ms)
+        is_decided = known.verdict is not None or decision.is_approved
+        return known if is_decided else known._replace(verdict=decline(decision))
+    after = _record_decision(
+        entry,
+        is_approved=decision.is_approved,
+        by=entry.approval.question.principal,
+        reason=AGREED if decision.is_approved else DECLINED,
+        now_ms=now_ms,
+    )
+    settled = answer_again(after, now_ms)
+    assert settled.verdict is not None  # it has not expired
+    return settled._replace(verdict=settled.verdict._replace(in_place=True))
 
 
-def declined_verdict(said: ElicitedDecision) -> ApprovalVerdict:
-    """What who has said no is told, where that decides nothing any more."""
-    return ApprovalVerdict("denied", said.approval_id, reason=DECLINED)
+def decline(decision: ElicitedDecision) -> ApprovalVerdict:
+    """Return the verdict for a user who declined an approval that is no longer open."""
+    return ApprovalVerdict("denied", decision.approval_id, reason=DECLINED)
 
 
-def continues_call(used: CallApproval, question: ApprovalRequest, now_ms: int) -> bool:
-    """Whether `question` is the next round of the call that `used` was used for."""
+def continues_call(used: CallApproval, request: ApprovalRequest, now_ms: int) -> bool:
+    """Whether `request` is the next round of the call that used the approval."""
     is_recent = used.used_ms is not None and now_ms - used.used_ms < ROUND_MS
-    return is_recent and used.rounds + 1 == question.round
-
-
-def count_round(used: CallApproval) -> CallApproval:
-    """A call that was made, after it went on."""
-    return replace(used, rounds=used.rounds + 1)
+    return is_recent and used.rounds + 1 == request.round
 
 
 def make_verdict(approval: CallApproval, outcome: ApprovalOutcome) -> ApprovalVerdict:
-    """What whoever asks is told of it."""
+    """Return `outcome` with what the caller may know of the approval."""
     reason = approval.reason if outcome == "denied" else ""
     return ApprovalVerdict(outcome, approval.approval_id, approval.expires_ms, reason)
-
-
-def has_room(*, own: int, all_pending: int) -> bool:
-    """Whether one more may wait."""
-    return own < MAX_PENDING_EACH and all_pending < MAX_PENDING
 
 
 def decide_entry(
     entry: ApprovalEntry, *, is_approved: bool, by: str, reason: str, now_ms: int
 ) -> ApprovalEntry:
-    """One that somebody decided on. Raises Conflict."""
+    """Apply an approver's decision. Raises Conflict."""
     known = as_of(entry.approval, now_ms)
     if known.state != "pending":
         raise Conflict(
             f"the approval `{known.approval_id}` is {known.state} already",
-            hint="whoever repeats the call asks for a new one",
+            hint="repeat the call to request a new one",
         )
     return _record_decision(entry, is_approved=is_approved, by=by, reason=reason, now_ms=now_ms)
 
@@ -237,36 +222,18 @@ def _record_decision(
         state="approved" if is_approved else "denied",
         decided_by=by,
         decided_ms=now_ms,
-        reason=reason.replace("\0", "\ufffd"),  # PostgreSQL keeps no NUL in a text
+        reason=reason.replace("\0", "\ufffd"),  # PostgreSQL stores no NUL in a text
         expires_ms=now_ms + EXPIRES_MS if is_approved else entry.approval.expires_ms,
     )
     return entry._replace(approval=after)
 
 
-def needs_notice(entry: ApprovalEntry, now_ms: int) -> bool:
-    """Whether somebody may be given it to tell others of it."""
-    is_due = entry.notified_ms is None and entry.notice_ms <= now_ms
-    return is_due and as_of(entry.approval, now_ms).state == "pending"
-
-
 def schedule_notice(entry: ApprovalEntry, now_ms: int) -> ApprovalEntry:
-    """One that somebody was given, to tell others of it."""
+    """Count a claimed notice and set when it may be claimed again."""
     wait_ms = min(NOTICE_MS << min(entry.notices, 10), NOTICE_MS_MOST)
     return entry._replace(notices=entry.notices + 1, notice_ms=now_ms + wait_ms)
 
 
 def approval_not_found(approval_id: str) -> NotFound:
-    """There is no such approval."""
-    return NotFound(
-        f"no approval `{approval_id[:40]}`", hint="`toolgate approvals list` shows those there are"
-    )
-
-
-def duplicate_approval(approval_id: str) -> Conflict:
-    """There is such an approval already."""
-    return Conflict(f"there is an approval `{approval_id}` already")
-
-
-def retention_cutoff_ms(now_ms: int) -> int:
-    """What was asked for before this, and is closed, is forgotten."""
-    return now_ms - KEEP_CLOSED_MS
+    """Return the error for an unknown id."""
+    return NotFound(f"no approval `{approval_id[:40]}`", hint="list them: `toolgate approvals list`")

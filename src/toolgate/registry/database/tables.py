@@ -6,8 +6,9 @@ checksum, so that damage is found and named rather than read as some other polic
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any, Final, cast
 
 from sqlalchemy import (
@@ -32,6 +33,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    TextClause,
     UniqueConstraint,
     Uuid,
     func,
@@ -281,6 +283,31 @@ _MIGRATED: Final = Table(
 )
 
 
+def insert_new(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> int:
+    """Insert `rows`. A row whose key is taken is left as it is. Returns how many were inserted."""
+    return connection.execute(_insert_statement(table, tuple(rows[0]), "DO NOTHING"), list(rows)).rowcount
+
+
+def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert `rows`, each in place of the row that has its primary key."""
+    if rows:
+        keys = [column.name for column in table.primary_key]
+        values = ", ".join(f"{name} = excluded.{name}" for name in rows[0] if name not in keys)
+        action = f"({', '.join(keys)}) DO UPDATE SET {values}"
+        connection.execute(_insert_statement(table, tuple(rows[0]), action), list(rows))
+
+
+@cache
+def _insert_statement(table: Table, names: tuple[str, ...], on_conflict: str) -> TextClause:
+    # As text: both engines know this statement, and SQLAlchemy has one for each, which would load that
+    # engine.
+    values = ", ".join(f":{name}" for name in names)
+    return text(
+        f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({values}) "  # noqa: S608 (names of columns)
+        f"ON CONFLICT {on_conflict}"
+    )
+
+
 class DamagedRow(Exception):
     """A row that is not as it was written."""
 
@@ -332,11 +359,6 @@ def digest_at(revision: ColumnElement[int] | int) -> ScalarSelect[str]:
     return select(DIGESTS.c.digest).where(DIGESTS.c.revision == revision).scalar_subquery()
 
 
-# One that is there already is of a history that was taken back, by who did not know this table.
-_STORE_DIGEST: Final = text(
-    "INSERT INTO digests (revision, digest) VALUES (:revision, :digest) "
-    "ON CONFLICT (revision) DO UPDATE SET digest = excluded.digest"
-)
 HEAD_QUERY: Final = select(HEAD, digest_at(HEAD.c.revision).label("digest"))
 
 
@@ -376,7 +398,9 @@ def read_digest(connection: Connection, revision: int) -> str:
 
 def store_digest(connection: Connection, revision: int, digest: str) -> None:
     """Keep the digest of the log up to `revision`."""
-    connection.execute(_STORE_DIGEST, {"revision": revision, "digest": digest})
+    # An upsert: a digest may remain from a history that an older program took back, which did not know this
+    # table.
+    upsert(connection, DIGESTS, [{"revision": revision, "digest": digest}])
 
 
 def record_row(stored: StoredRecord) -> dict[str, Any]:

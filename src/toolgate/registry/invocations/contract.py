@@ -1,24 +1,19 @@
-"""The contract of the queue of invocations: kept beside the records, without revisions.
+"""The contract of the queue of invocations, and the rules by which one changes its state.
 
-Any number of nodes take from one queue, through any number of replicas of control on one database; each
-invocation is at any time with one of them. One suite in `tests/contract/` runs against each implementation.
-
-What becomes of an invocation, decided without a store: an entry of the queue in, the entry after it out.
-
-Every store keeps exactly what these say, so they cannot differ in meaning.
+Invocations are stored next to the records, without revisions. Any number of nodes take from one queue,
+through any number of control plane replicas on one database, and each invocation is with one node at a time.
+The rules are pure: an entry in, the one after it out.
 """
 
-import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Final, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from toolgate.errors import Conflict, NotFound, QueueFull
+from toolgate.errors import NotFound
 from toolgate.model.invocations import (
     ENDED,
     MAX_LOG_BYTES,
@@ -29,30 +24,46 @@ from toolgate.model.invocations import (
     InvocationState,
     LogLine,
 )
-from toolgate.registry.database.change_count import ChangeCounter
+
+T = TypeVar("T")
 
 LEASE_MS: Final = 15_000
-"""How long a node may be silent about what it runs."""
+"""How long a node may be silent about what it runs: seven heartbeats, so that a restart of control loses no
+run."""
 HEARTBEAT_S: Final = 2.0
-MAX_QUEUED: Final = 1_000
-"""Replicas that take one in at the same moment may go past it by one each."""
-KEEP_ENDED: Final = 1_000
-"""Of one task; older ones are forgotten."""
 KEEP_ENDED_MS: Final = 7 * 24 * 3600 * 1000
 
+_NODE_DECISIONS: Final[frozenset[EndedBy]] = frozenset({"cancelled", "revoked", "node_stopped", "node_lost"})
+"""Endings that the node chose. Others are the guest's own or a limit's, and would have come anyway."""
+
 LeaseVerdict = Literal["go_on", "cancel", "lost"]
-"""What a node hears of what it runs. `lost`: it is not its any more."""
+"""The response to a report. `lost`: the node no longer has the lease."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueLimits:
+    """How much the queue holds, and how often a waiting claimer polls."""
+
+    max_queued: int = 1_000
+    """Replicas that add one at the same moment may exceed it by one each."""
+    keep_ended: int = 1_000
+    """For each task. Older ones are deleted."""
+    poll_s: float = 3.0
+    """How late a waiting claimer sees an expired lease, or an invocation whose notification was lost."""
+
+
+DEFAULT_QUEUE_LIMITS: Final = QueueLimits()
 
 
 class InvocationCreation(NamedTuple):
-    """What became of a new invocation. `is_new` False: the key of an earlier one was given again."""
+    """The result of `create`. `is_new` False: the idempotency key is that of an earlier invocation."""
 
     invocation: Invocation
     is_new: bool
 
 
 class InvocationProgress(NamedTuple):
-    """How far an invocation has come: whoever follows it knows by that whether there is something new."""
+    """How far an invocation has come. It differs when there is something new to read."""
 
     state: InvocationState
     attempt: int
@@ -61,18 +72,18 @@ class InvocationProgress(NamedTuple):
 
 
 class InvocationQueue(Protocol):
-    """The queue as a node sees it."""
+    """The queue as a node uses it."""
 
     async def claim(self, node_id: str, *, limit: int, wait_s: float = 0.0) -> Sequence[Invocation]:
-        """Take up to `limit` that are queued; each now runs on `node_id`, under a lease.
+        """Lease up to `limit` queued invocations to `node_id`. Waits up to `wait_s` if there is none.
 
-        Tasks that have the least running come first, then the oldest. Where there is none, it waits so long
-        for one. Those whose lease is over are seen to before: back to the queue where a retry is left, else
-        they have crashed; where a cancellation was asked for, they are cancelled. No lease is over before
-        its node had that long to be heard by this process, which may just have come back. With a limit of 0
-        that is all.
-        An attempt begins with its first report, and nothing is run before that was heard. So what is taken
-        and never begun goes back to the queue without a retry: the answer may not have reached its node.
+        Tasks with the least running come first, then the oldest. Expired leases are ended before: a cancelled
+        invocation is cancelled, one with a retry left is queued again, any other has crashed. A lease expires
+        only after this process has been up for its whole length. A limit of 0 only ends leases.
+
+        An attempt begins with its first report, and a node runs nothing before it sent that. So an invocation
+        that was leased and never begun is queued again without using a retry: the response may have been
+        lost.
         """
 
     async def report(
@@ -83,31 +94,31 @@ class InvocationQueue(Protocol):
         lines: Sequence[LogLine] = (),
         ending: InvocationResult | None = None,
     ) -> LeaseVerdict:
-        """What an attempt wrote since, and how it ended, if it did. Renews its lease.
+        """Append new lines, record the end if there is one, and renew the lease.
 
-        What is not of the newest attempt, or of one that has ended, changes nothing, and is `lost`. Lines
-        are numbered by their attempt, rising; one that was heard before is passed over, so that a report may
-        be repeated. They are kept under numbers that go on over all attempts.
-        An ending that the node chose (`cancelled`, `revoked`, `node_stopped`) is a cancellation where one
-        was asked for. Otherwise one of state `crashed` is treated as the loss of its node, retries included.
+        A report of an older attempt, or of one that has ended, changes nothing and returns `lost`. The
+        attempt numbers its lines in rising order; known ones are skipped, so a report may be repeated. They
+        are stored under numbers that continue over all attempts. If a cancellation was requested, an ending
+        that the node chose (`cancelled`, `revoked`, `node_stopped`) is that cancellation. Otherwise `crashed`
+        counts as the loss of the node, retries included.
         """
 
 
 class Invocations(InvocationQueue, Protocol):
-    """The queue, and the history of what came out of it."""
+    """The queue and its history, as the control plane manages them."""
 
     async def create(self, invocation: Invocation) -> InvocationCreation:
-        """Put a new one at the end. Raises QueueFull, and Conflict.
+        """Queue a new invocation. Raises QueueFull, and Conflict for a known id.
 
-        An id is given once. A key counts for one principal and one task, as long as the invocation is
-        remembered: with the same input it means the earlier one, with other input it is a conflict.
+        An idempotency key holds for one principal and one task while the invocation is kept: the same input
+        returns the earlier invocation, another input is a Conflict.
         """
 
     async def cancel(self, invocation_id: str) -> Invocation:
-        """End one that is queued, have one that runs ended, leave one that has ended. Raises NotFound."""
+        """End a queued invocation, request the end of a running one. Raises NotFound."""
 
     async def get(self, invocation_id: str) -> Invocation | None:
-        """One of them."""
+        """Return one invocation, or None."""
 
     async def list(
         self,
@@ -117,48 +128,40 @@ class Invocations(InvocationQueue, Protocol):
         before: str | None = None,
         limit: int = 50,
     ) -> Sequence[Invocation]:
-        """The newest first, without inputs and outputs; `before` is the id of the last one seen."""
+        """Return invocations, newest first, without inputs and outputs. `before`: the id of the last one
+        seen."""
 
     async def marks(self, ids: Collection[str]) -> Mapping[str, InvocationProgress]:
-        """How far these have come, at one look; those that are not there are left out."""
+        """Return the progress of those that exist, in one query."""
 
     async def waiting(self) -> int:
-        """How many are queued."""
+        """Count the queued invocations."""
 
     async def lines(
         self, invocation_id: str, *, after: int = 0, limit: int = MAX_LOG_LINES
     ) -> Sequence[LogLine]:
-        """Its log after the line `after`, oldest first; of a long one, the newest are kept: `MAX_LOG_LINES`,
-        and not more than `MAX_LOG_BYTES` of them.
+        """Return the log after the line `after`, oldest first.
+
+        Only its newest `MAX_LOG_LINES` lines, and at most `MAX_LOG_BYTES` of them, are kept.
         """
 
     async def forget(self, *, now_ms: int) -> None:
-        """Drop what ended long ago, and what a task has too many of."""
+        """Delete invocations that ended long ago, and the oldest of too many of a task."""
 
     async def changed(self, seen: int) -> int:
-        """Wait until something was made, taken or reported, here or by another replica; the new count.
+        """Wait until the count of changes, by any replica, exceeds `seen`. Returns the new count.
 
-        Counts start at 0 and rise; one change may be told of twice, none is missed. A lease that is merely
-        renewed is none.
+        Counts start at 0. One change may count twice, none is missed. Renewing a lease is no change.
         """
-
-
-T = TypeVar("T")
-
-CLAIM_POLL_S: Final = 3.0
-"""How late a lease that is over is seen by who waits, and what came without a word."""
-
-_CHOSEN: Final[frozenset[EndedBy]] = frozenset({"cancelled", "revoked", "node_stopped", "node_lost"})
-"""Ends that are the node's choice: others are the guest's own, or a limit's, and would have come anyway."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvocationEntry:
-    """An invocation with what the queue alone knows of it."""
+    """An invocation with what only the queue knows."""
 
     invocation: Invocation
     losses: int = 0
-    """Attempts that had begun when their node was lost."""
+    """Attempts that had begun and lost their node."""
     heard: int = -1
     """The newest line of this attempt, by the attempt's own number."""
     lines: int = 0
@@ -166,7 +169,7 @@ class InvocationEntry:
 
 
 class ReportEffect(NamedTuple):
-    """What a report comes to. `entry` None: nothing changes."""
+    """The effect of a report. `entry` None: it changes nothing."""
 
     verdict: LeaseVerdict
     entry: InvocationEntry | None
@@ -174,21 +177,18 @@ class ReportEffect(NamedTuple):
 
 
 LOST_REPORT: Final = ReportEffect("lost", None, ())
-
-
 encode_line: Final = msgspec.msgpack.Encoder().encode
-"""A line as it is stored."""
 
 
 def keep_newest_lines(lines: Sequence[LogLine]) -> Sequence[LogLine]:
-    """Those of a log that are kept: the last, as many and as much as may be."""
+    """Return the last lines of a log that fit its limits."""
     last = lines[-MAX_LOG_LINES:]
     sizes = accumulate(len(encode_line(line)) for line in reversed(last))
     return last[len(last) - sum(size <= MAX_LOG_BYTES for size in sizes) :]
 
 
 def order_fairly(queued: Iterable[tuple[str, T]], running: Mapping[str, int]) -> list[T]:
-    """Whose turn comes when: each of `queued`, by its task, after what that has running and queued before."""
+    """Order `queued` so that tasks with fewer running and earlier queued invocations come first."""
     turns = Counter(running)
     ranked = []
     for task_id, one in queued:
@@ -198,7 +198,7 @@ def order_fairly(queued: Iterable[tuple[str, T]], running: Mapping[str, int]) ->
 
 
 def lease_entry(entry: InvocationEntry, *, node_id: str, now_ms: int) -> InvocationEntry:
-    """A queued one, with a node."""
+    """Begin the next attempt of a queued invocation."""
     invocation = replace(
         entry.invocation,
         state="running",
@@ -209,15 +209,10 @@ def lease_entry(entry: InvocationEntry, *, node_id: str, now_ms: int) -> Invocat
     return replace(entry, invocation=invocation, heard=-1)
 
 
-def is_lease_expired(invocation: Invocation, now_ms: int) -> bool:
-    """Whether its node is taken for lost."""
-    return invocation.state == "running" and (invocation.lease_until_ms or 0) < now_ms
-
-
 def expire_lease(entry: InvocationEntry, now_ms: int) -> InvocationEntry:
-    """One whose node was lost."""
+    """End the attempt of a node that no longer reports."""
     node_id = entry.invocation.node_id
-    message = f"its node `{node_id}` was not heard of any more: how far it came is not known"
+    message = f"its node `{node_id}` no longer reports: how far the run came is not known"
     return _crash_or_requeue(
         entry, InvocationResult(state="crashed", ended_by="node_lost", message=message), now_ms
     )
@@ -231,7 +226,7 @@ def apply_report(
     ending: InvocationResult | None,
     now_ms: int,
 ) -> ReportEffect:
-    """One that runs, after a report of `attempt`."""
+    """Apply a report of `attempt` to a running invocation."""
     known = entry.invocation
     if known.state != "running" or known.attempt != attempt:
         return LOST_REPORT
@@ -251,22 +246,20 @@ def apply_report(
     if ending is None:
         return ReportEffect("cancel" if known.is_cancel_asked else "go_on", entry, numbered)
     after = _crash_or_requeue if ending.state == "crashed" else _end
-    if known.is_cancel_asked and ending.ended_by in _CHOSEN:
+    if known.is_cancel_asked and ending.ended_by in _NODE_DECISIONS:
         ending, after = replace(ending, state="cancelled", ended_by="cancelled"), _end
     return ReportEffect("go_on", after(entry, ending, now_ms), numbered)
 
 
 def cancel_entry(entry: InvocationEntry, now_ms: int) -> InvocationEntry:
-    """One that is not wanted any more: ended where it waits, marked where it runs, else as it was."""
+    """Cancel: a queued invocation ends, a running one is marked, an ended one stays."""
     state = entry.invocation.state
     if state in ENDED:
         return entry
-    asked = replace(entry, invocation=replace(entry.invocation, is_cancel_asked=True))
-    return (
-        _end(asked, _cancelled_ending("it was cancelled before it began"), now_ms)
-        if state == "queued"
-        else asked
-    )
+    marked = replace(entry, invocation=replace(entry.invocation, is_cancel_asked=True))
+    if state == "queued":
+        return _end(marked, _cancelled_ending("it was cancelled before it began"), now_ms)
+    return marked
 
 
 def _crash_or_requeue(entry: InvocationEntry, ending: InvocationResult, now_ms: int) -> InvocationEntry:
@@ -281,7 +274,7 @@ def _crash_or_requeue(entry: InvocationEntry, ending: InvocationResult, now_ms: 
 
 
 def _requeue(entry: InvocationEntry) -> InvocationEntry:
-    # Its attempt stays: what that reports is not heard any more.
+    # Its attempt number stays, so that reports of that attempt are refused.
     queued = replace(entry.invocation, state="queued", node_id="", started_ms=None, lease_until_ms=None)
     return replace(entry, invocation=queued)
 
@@ -295,48 +288,6 @@ def _end(entry: InvocationEntry, ending: InvocationResult, now_ms: int) -> Invoc
     return replace(entry, invocation=ended)
 
 
-def check_same_input(earlier: Invocation, *, is_same_input: bool) -> None:
-    """Raises Conflict where a key is given again for something else."""
-    if not is_same_input:
-        raise Conflict(
-            f"the key `{earlier.idempotency_key}` was given with another input before",
-            hint="give each call a key of its own, and repeat a call with the same input",
-        )
-
-
-def check_room(queued: int) -> None:
-    """Raises QueueFull."""
-    if queued >= MAX_QUEUED:
-        raise QueueFull(f"{queued} invocations wait already")
-
-
-def duplicate_invocation(invocation_id: str) -> Conflict:
-    """There is such an invocation already."""
-    return Conflict(f"there is an invocation `{invocation_id}` already")
-
-
 def invocation_not_found(invocation_id: str) -> NotFound:
-    """There is no such invocation."""
-    return NotFound(f"there is no invocation `{invocation_id}`")
-
-
-def retention_cutoff_ms(now_ms: int) -> int:
-    """What ended before this is forgotten."""
-    return now_ms - KEEP_ENDED_MS
-
-
-async def claim_or_wait(
-    wait_s: float, claim: Callable[[], Awaitable[Sequence[Invocation]]], queued: ChangeCounter
-) -> Sequence[Invocation]:
-    """What `claim` gives once that is something, or nothing after `wait_s`."""
-    now_s = asyncio.get_running_loop().time
-    until_s = now_s() + wait_s
-    while True:
-        seen = await queued.changed(-1)  # first: what comes while we look is not missed
-        claimed = await claim()
-        left_s = until_s - now_s()
-        if claimed or left_s <= 0:
-            return claimed
-        with suppress(TimeoutError):
-            async with asyncio.timeout(min(left_s, CLAIM_POLL_S)):
-                await queued.changed(seen)
+    """Return the error for an unknown id."""
+    return NotFound(f"no invocation `{invocation_id}`")

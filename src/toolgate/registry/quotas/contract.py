@@ -1,8 +1,7 @@
-"""The contract of what is used over time: counted beside the records, without revisions.
+"""The contract of quotas: what keys and tasks used, counted next to the records, without revisions.
 
-Any number of nodes draw on the same budgets, through any number of replicas of control on one database, and
-are never granted more than the limit together. One suite in `tests/contract/` runs against each
-implementation.
+Any number of nodes lease from the same quotas, through any number of control plane replicas on one database.
+Together they are never granted more than the limit: a grant is counted before a node gets it.
 """
 
 from collections.abc import Sequence
@@ -11,21 +10,25 @@ from typing import Final, Protocol
 from toolgate.model.quotas import HolderUsage, LeaseGrant, LeaseRequest
 
 KEEP_MS: Final = 2 * 24 * 3600 * 1000
-"""How long the count of a window is kept that nobody draws on any more."""
+"""How long the count of a past window is kept. The longest window is a day, and clocks of nodes may differ by
+hours."""
 
 
 class QuotaSource(Protocol):
-    """Budgets as a node sees them."""
+    """Quotas as a node uses them."""
 
-    async def draw(self, draws: Sequence[LeaseRequest]) -> Sequence[LeaseGrant]:
-        """What each draw is given, in their order. What is granted is counted before anybody hears of it."""
+    async def draw(self, requests: Sequence[LeaseRequest], /) -> Sequence[LeaseGrant]:
+        """Return a grant for each request, in their order. It is counted before it is returned.
+
+        A request also reports what the node spent of earlier grants, and returns what it will not spend.
+        """
 
 
 class QuotaLedger(QuotaSource, Protocol):
-    """All that is counted."""
+    """All counts, as the control plane manages them."""
 
     async def usage(self) -> Sequence[HolderUsage]:
-        """What is used in windows that are not over, sorted by holder and budget."""
+        """Return what is used in the current windows, sorted by holder and quota."""
 
     async def forget(self) -> None:
-        """Drop what was counted long ago."""
+        """Delete the counts of windows that ended long ago."""

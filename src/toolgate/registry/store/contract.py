@@ -25,16 +25,17 @@ An acknowledged write is durable. A watcher's batches are ordered, unique, atomi
 resumable and bookmarked; a watcher that cannot keep that promise is ended with an error that says so.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
 from toolgate.model.packages import CatalogRow
 from toolgate.model.reports import MAX_ENDED, Definitions, EndedSession, NodeReport
 from toolgate.model.revisions import ChangeBatch, Kind, RecordChange, RecordList, RecordWrite, StoredRecord
-from toolgate.registry.approvals.contract import Approvals
-from toolgate.registry.invocations.contract import Invocations
+from toolgate.registry.approvals.contract import DEFAULT_APPROVAL_LIMITS, ApprovalLimits, Approvals
+from toolgate.registry.invocations.contract import DEFAULT_QUEUE_LIMITS, Invocations, QueueLimits
 from toolgate.registry.quotas.contract import QuotaLedger
 from toolgate.registry.store.export import ExportSummary
 
@@ -113,31 +114,6 @@ class PinnedDefinitions(Protocol):
         """Keep these no longer."""
 
 
-class MemoryPinned:
-    """Definitions in a dict."""
-
-    def __init__(self) -> None:
-        self._kept: dict[str, bytes] = {}
-
-    async def save(self, definitions: Mapping[str, bytes]) -> None:
-        self._kept = {**drop_too_large(definitions), **self._kept}
-
-    async def read(self, digests: Collection[str]) -> Mapping[str, bytes]:
-        return {digest: self._kept[digest] for digest in digests if digest in self._kept}
-
-    async def digests(self) -> frozenset[str]:
-        return frozenset(self._kept)
-
-    async def forget(self, digests: Collection[str]) -> None:
-        for digest in digests:
-            self._kept.pop(digest, None)
-
-
-def drop_too_large(definitions: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Those that are not too large."""
-    return {digest: raw for digest, raw in definitions.items() if len(raw) <= MAX_KEPT_BYTES}
-
-
 class EndedSessions(Protocol):
     """Those that are remembered."""
 
@@ -151,31 +127,34 @@ class EndedSessions(Protocol):
         """Drop those that have expired, and the oldest of too many."""
 
 
-class MemoryEndedSessions:
-    """In a dict: for tests, and for trying things out."""
-
-    def __init__(self, clock_ms: Callable[[], int]) -> None:
-        self._clock_ms = clock_ms
-        self._ended: dict[str, EndedSession] = {}
-
-    async def add(self, ended: Sequence[EndedSession]) -> None:
-        for one in ended:
-            self._ended.setdefault(one.nonce, one._replace(at_ms=self._clock_ms()))
-
-    async def list(self, *, after_ms: int = 0) -> Sequence[EndedSession]:
-        now_ms = self._clock_ms()
-        return [one for one in self._ended.values() if one.at_ms >= after_ms and one.until_ms > now_ms]
-
-    async def forget(self) -> None:
-        kept = [one for one in self._ended.values() if one.until_ms > self._clock_ms()][-MAX_ENDED:]
-        self._ended = {one.nonce: one for one in kept}
-
-
 KEEP_LOG_REVISIONS: Final = 10_000
 KEEP_LOG_MS: Final = 10 * 60 * 1000
-"""Compaction keeps at least this many revisions and at least this long a history."""
+"""Compaction keeps at least this many revisions and at least this much history: enough for a node that
+restarts."""
+
+
 WATCH_BUFFER: Final = 1_024
-"""Batches a watcher may fall behind; one more and it is ended with WatchLagged."""
+"""Batches a watcher may fall behind. One more ends it with WatchLagged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreLimits:
+    """How much a store keeps. Tests pass smaller limits."""
+
+    approvals: ApprovalLimits = DEFAULT_APPROVAL_LIMITS
+    queue: QueueLimits = DEFAULT_QUEUE_LIMITS
+    max_ended_sessions: int = MAX_ENDED
+    watch_buffer: int = WATCH_BUFFER
+    timeout_s: float = 20.0
+    """How long a caller waits for PostgreSQL. It ends a statement after 10 s; a transaction has few of them.
+    """
+    close_s: float = 3.0
+    """How long a store that is closed waits for the transactions under way."""
+    poll_s: float = 3.0
+    """How late a replica sees a change whose notification was lost: some connection poolers drop them."""
+
+
+DEFAULT_STORE_LIMITS: Final = StoreLimits()
 
 
 class Store(Protocol):

@@ -26,18 +26,13 @@ from toolgate.registry.database.statements import LogUpdate, read_batches, read_
 from toolgate.registry.database.tables import StoreHead, read_digest, read_head
 from toolgate.registry.database.transactions import Transactions
 from toolgate.registry.records.transaction import chain_digest
-from toolgate.registry.store.catalog import read_catalog_mark
-from toolgate.registry.store.side_tables import read_reports_mark
+from toolgate.registry.store.contract import DEFAULT_STORE_LIMITS, StoreLimits
+from toolgate.registry.store.side_tables import read_catalog_mark, read_reports_mark
 from toolgate.registry.store.sql_store import SqlStore, log_start_at
 from toolgate.registry.store.watch import PAGE
 
-_POLL_S: Final = 3.0
-"""How late a change is seen when notifications do not arrive; some connection poolers drop them."""
-_CURRENT_S: Final = 3 * _POLL_S
-"""What was read longer ago may be old: since then another process may have committed, and nobody was told."""
-_WITHIN_S: Final = 20.0
-"""The database ends a statement after 10 s by itself, and a transaction has few. One that hangs does not."""
-_CLOSE_S: Final = 3.0
+_CURRENT_POLLS: Final = 3
+"""What was read more polls ago may be old: another process may have committed since, unnoticed."""
 _FIRST_DELAY_S: Final = 0.1
 _LONGEST_DELAY_S: Final = 5.0
 _TELL_EVERY_S: Final = 60.0
@@ -50,7 +45,11 @@ _log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def open_postgres_store(
-    url: str, clock_ms: Callable[[], int], *, waits: bool = False
+    url: str,
+    clock_ms: Callable[[], int],
+    *,
+    waits: bool = False,
+    limits: StoreLimits = DEFAULT_STORE_LIMITS,
 ) -> AsyncIterator["PostgresStore"]:
     """The store in the database at `url`, its tables made if they are missing. Raises StartRefused.
 
@@ -64,8 +63,8 @@ async def open_postgres_store(
     try:
         prepare = partial(loop.run_in_executor, writer, database.prepare)
         head = await (_prepare_when_reachable(database, prepare) if waits else prepare())
-        transactions = Transactions(database, reader=reader, writer=writer, within_s=_WITHIN_S)
-        store = PostgresStore(transactions, head, clock_ms=clock_ms)
+        transactions = Transactions(database, reader=reader, writer=writer, within_s=limits.timeout_s)
+        store = PostgresStore(transactions, head, clock_ms=clock_ms, limits=limits)
         following = asyncio.create_task(store.follow(database.parameters))
         try:
             yield store
@@ -74,7 +73,7 @@ async def open_postgres_store(
             await asyncio.wait([following])
             await store.aclose()
     finally:
-        await asyncio.shield(asyncio.to_thread(_close_within, database, reader, writer))
+        await asyncio.shield(asyncio.to_thread(_close_within, limits.close_s, database, reader, writer))
 
 
 async def _prepare_when_reachable(
@@ -95,9 +94,9 @@ async def _prepare_when_reachable(
         delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
 
 
-def _close_within(database: PostgresDatabase, *executors: ThreadPoolExecutor) -> None:
+def _close_within(close_s: float, database: PostgresDatabase, *executors: ThreadPoolExecutor) -> None:
     """What is under way may end in time. A database that hangs is left."""
-    impatience = Timer(_CLOSE_S, database.sever)
+    impatience = Timer(close_s, database.sever)
     impatience.start()
     for executor in executors:
         executor.shutdown()
@@ -108,8 +107,16 @@ def _close_within(database: PostgresDatabase, *executors: ThreadPoolExecutor) ->
 class PostgresStore(SqlStore):
     """The store over a prepared database. Made by `open_postgres_store`."""
 
-    def __init__(self, transactions: Transactions, head: StoreHead, *, clock_ms: Callable[[], int]) -> None:
-        super().__init__(transactions, head, clock_ms=clock_ms)
+    def __init__(
+        self,
+        transactions: Transactions,
+        head: StoreHead,
+        *,
+        clock_ms: Callable[[], int],
+        limits: StoreLimits = DEFAULT_STORE_LIMITS,
+    ) -> None:
+        super().__init__(transactions, head, clock_ms=clock_ms, limits=limits)
+        self._poll_s = limits.poll_s
         self._turn = asyncio.Lock()
         self._current_s = _now_s()
         self._reports_mark: Sequence[object] = ()
@@ -117,7 +124,7 @@ class PostgresStore(SqlStore):
 
     @property
     def is_current(self) -> bool:
-        return _now_s() - self._current_s <= _CURRENT_S
+        return _now_s() - self._current_s <= _CURRENT_POLLS * self._poll_s
 
     async def commit(
         self, writes: Sequence[RecordWrite], *, actor: str, if_store_revision: int | None = None
@@ -147,7 +154,7 @@ class PostgresStore(SqlStore):
                     await self._catch_up()
                     self.reports.count.increment()
                     self.catalog.count.increment()
-                    self.invocations.on_news(is_queued=True)
+                    self.invocations.on_change(is_queued=True)
                     delay_s = _FIRST_DELAY_S
                     await self._listen(listener)
             except (psycopg.Error, ToolgateError) as exc:
@@ -160,14 +167,16 @@ class PostgresStore(SqlStore):
 
     async def _listen(self, listener: psycopg.AsyncConnection[Any]) -> None:
         while True:
-            topics = {notice.payload async for notice in listener.notifies(timeout=_POLL_S, stop_after=1)}
+            topics = {
+                notice.payload async for notice in listener.notifies(timeout=self._poll_s, stop_after=1)
+            }
             await self._catch_up()
             if "reports" in topics:
                 self.reports.count.increment()
             if "catalog" in topics:
                 self.catalog.count.increment()
             if topics & {"queue", "runs"}:
-                self.invocations.on_news(is_queued="queue" in topics)
+                self.invocations.on_change(is_queued="queue" in topics)
             if not topics:
                 await self._poll_marks()
 
@@ -223,7 +232,7 @@ class PostgresStore(SqlStore):
         if before != self._catalog_mark:
             self.catalog.count.increment()
         # Those change all the time while something runs, and claimers look again by themselves.
-        self.invocations.on_news(is_queued=False)
+        self.invocations.on_change(is_queued=False)
 
     def _read_clock_ms(self, connection: Connection) -> int:
         """The database's: the clocks of replicas may be minutes apart, and a lease is only seconds."""

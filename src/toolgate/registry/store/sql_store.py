@@ -1,17 +1,14 @@
 """The store over SQL tables, whatever the engine: work goes to threads, its news come back in order."""
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 
 from sqlalchemy import Connection
 
-from toolgate.model.packages import CatalogRow
-from toolgate.model.reports import Definitions, NodeReport
 from toolgate.model.revisions import ChangeBatch, Kind, RecordChange, RecordList, RecordWrite, StoredRecord
 from toolgate.registry.approvals.sql import SqlApprovals
-from toolgate.registry.database.change_count import ChangeCounter
 from toolgate.registry.database.statements import (
     commit_writes,
     compact_log,
@@ -26,47 +23,43 @@ from toolgate.registry.database.transactions import Transactions
 from toolgate.registry.invocations.sql import SqlInvocations
 from toolgate.registry.quotas.sql import SqlQuotaLedger
 from toolgate.registry.records.transaction import RecordKey
-from toolgate.registry.store.catalog import (
-    RowSource,
-    check_rows,
-    read_made_from,
-    read_rows,
-    remove_rows,
-    replace_rows,
+from toolgate.registry.store.contract import (
+    DEFAULT_STORE_LIMITS,
+    KEEP_LOG_MS,
+    KEEP_LOG_REVISIONS,
+    StoreLimits,
 )
-from toolgate.registry.store.contract import KEEP_LOG_MS, KEEP_LOG_REVISIONS, drop_too_large
 from toolgate.registry.store.export import ExportContents, ExportProgress, ExportSummary, write_export
-from toolgate.registry.store.side_tables import (
-    SqlEndedSessions,
-    forget_pinned,
-    forget_reports,
-    read_definition_times,
-    read_definitions,
-    read_pinned,
-    read_pinned_digests,
-    read_reports,
-    store_definitions,
-    store_pinned,
-    store_report,
-)
+from toolgate.registry.store.side_tables import SqlCatalog, SqlEndedSessions, SqlPinned, SqlReports
 from toolgate.registry.store.watch import LogStart, WatchHub
 
 
 class SqlStore:
     """A store over `transactions`, which stands at `head` now."""
 
-    def __init__(self, transactions: Transactions, head: StoreHead, *, clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        transactions: Transactions,
+        head: StoreHead,
+        *,
+        clock_ms: Callable[[], int],
+        limits: StoreLimits = DEFAULT_STORE_LIMITS,
+    ) -> None:
         self._transactions = transactions
         self._clock_ms = clock_ms
         self._epoch = head.epoch
-        self._hub = WatchHub(self._read_log, self._read_digest, start=log_start_at(head))
+        self._hub = WatchHub(
+            self._read_log, self._read_digest, start=log_start_at(head), buffer=limits.watch_buffer
+        )
         self.reports = SqlReports(transactions)
         self.catalog = SqlCatalog(transactions, clock_ms)
         self.pinned = SqlPinned(transactions)
-        self.invocations = SqlInvocations(transactions, self._read_clock_ms)
-        self.approvals = SqlApprovals(transactions, self._read_clock_ms)
+        self.invocations = SqlInvocations(transactions, self._read_clock_ms, limits.queue)
+        self.approvals = SqlApprovals(transactions, self._read_clock_ms, limits.approvals)
         self.spending = SqlQuotaLedger(transactions, self._read_clock_ms)
-        self.ended_sessions = SqlEndedSessions(transactions, self._read_clock_ms)
+        self.ended_sessions = SqlEndedSessions(
+            transactions, self._read_clock_ms, max_ended=limits.max_ended_sessions
+        )
 
     @property
     def epoch(self) -> str:
@@ -150,99 +143,6 @@ class SqlStore:
 def log_start_at(head: StoreHead) -> LogStart:
     """Where watchers of a store at `head` begin."""
     return LogStart(revision=head.revision, compacted=head.compacted, digest=head.digest)
-
-
-class SqlReports:
-    """Reports in the tables beside the records."""
-
-    def __init__(self, transactions: Transactions) -> None:
-        self._transactions = transactions
-        self.count = ChangeCounter()
-
-    async def save_report(self, report: NodeReport) -> None:
-        await self._change(partial(store_report, report=report))
-
-    async def save_definitions(self, *definitions: Definitions) -> None:
-        await self._change(partial(store_definitions, definitions=definitions))
-
-    async def list_reports(self) -> Sequence[NodeReport]:
-        return await self._transactions.read(read_reports, is_single=True)
-
-    async def list_definitions(self, server_ids: Collection[str] | None = None) -> Sequence[Definitions]:
-        return await self._transactions.read(partial(read_definitions, server_ids=server_ids))
-
-    async def definition_times(self) -> Mapping[str, int]:
-        return await self._transactions.read(read_definition_times)
-
-    async def forget(self, *, before_ms: int) -> None:
-        await self._change(partial(forget_reports, before_ms=before_ms))
-
-    async def changed(self, seen: int) -> int:
-        return await self.count.changed(seen)
-
-    async def _change(self, work: Callable[[Connection], bool]) -> None:
-        await self._transactions.change(work, then=self._on_committed, topic="reports")
-
-    def _on_committed(self, is_news: bool) -> None:  # noqa: FBT001 (a callback)
-        if is_news:
-            self.count.increment()
-
-
-class SqlCatalog:
-    """The catalog in the tables beside the records."""
-
-    def __init__(self, transactions: Transactions, clock_ms: Callable[[], int]) -> None:
-        self._transactions = transactions
-        self._clock_ms = clock_ms
-        self.count = ChangeCounter()
-
-    async def replace(self, package_id: str, rows: Sequence[CatalogRow], *, made_from: str) -> bool:
-        check_rows(package_id, rows)
-        source = RowSource(package_id=package_id, made_from=made_from, at_ms=self._clock_ms())
-        return await self._change(partial(replace_rows, source=source, rows=rows))
-
-    async def remove(self, package_id: str) -> bool:
-        return await self._change(partial(remove_rows, package_id=package_id))
-
-    async def rows(self, package_id: str | None = None) -> Sequence[CatalogRow]:
-        return await self._transactions.read(partial(read_rows, package_id=package_id))
-
-    async def made_from(self) -> dict[str, str]:
-        return await self._transactions.read(read_made_from)
-
-    async def changed(self, seen: int) -> int:
-        return await self.count.changed(seen)
-
-    async def _change(self, work: Callable[[Connection], bool]) -> bool:
-        return await self._transactions.change(work, then=self._on_committed, topic="catalog")
-
-    def _on_committed(self, is_news: bool) -> None:  # noqa: FBT001 (a callback)
-        if is_news:
-            self.count.increment()
-
-
-class SqlPinned:
-    """The definitions that pins name, in a table of their own."""
-
-    def __init__(self, transactions: Transactions) -> None:
-        self._transactions = transactions
-
-    async def save(self, definitions: Mapping[str, bytes]) -> None:
-        if kept := drop_too_large(definitions):
-            await self._change(partial(store_pinned, definitions=kept))
-
-    async def read(self, digests: Collection[str]) -> Mapping[str, bytes]:
-        return await self._transactions.read(partial(read_pinned, digests=digests))
-
-    async def digests(self) -> frozenset[str]:
-        return await self._transactions.read(read_pinned_digests)
-
-    async def forget(self, digests: Collection[str]) -> None:
-        if digests:
-            await self._change(partial(forget_pinned, digests=digests))
-
-    async def _change(self, work: Callable[[Connection], None]) -> None:
-        await self._transactions.change(work)
 
 
 def export_tables(

@@ -15,6 +15,7 @@ from toolgate.errors import StartRefused, StorageFailed
 from toolgate.registry.database.sqlite import RegistryFile
 from toolgate.registry.database.tables import DamagedRow
 from toolgate.registry.database.transactions import Topic, Transactions
+from toolgate.registry.store.contract import DEFAULT_STORE_LIMITS, StoreLimits
 from toolgate.registry.store.sql_store import SqlStore
 
 T = TypeVar("T")
@@ -23,7 +24,9 @@ _PASSING: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY})
 
 
 @asynccontextmanager
-async def open_sqlite_store(path: Path, clock_ms: Callable[[], int]) -> AsyncIterator["SqliteStore"]:
+async def open_sqlite_store(
+    path: Path, clock_ms: Callable[[], int], limits: StoreLimits = DEFAULT_STORE_LIMITS
+) -> AsyncIterator["SqliteStore"]:
     """The store in the file `path`, made if it is missing. Raises StartRefused; see `SqliteFile`."""
     worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="registry")
     opening = worker.submit(_try_open, path)
@@ -32,7 +35,7 @@ async def open_sqlite_store(path: Path, clock_ms: Callable[[], int]) -> AsyncIte
         opened = await asyncio.shield(asyncio.wrap_future(opening))
         if isinstance(opened, StartRefused):
             raise opened
-        store = SqliteStore(opened, worker, clock_ms)
+        store = SqliteStore(opened, worker, clock_ms, limits)
         try:
             yield store
         finally:
@@ -59,9 +62,11 @@ def _close_opened(opening: Future[RegistryFile | StartRefused]) -> None:
 class SqliteStore(SqlStore):
     """The store over an open file. Made by `open_sqlite_store`."""
 
-    def __init__(self, file: RegistryFile, worker: ThreadPoolExecutor, clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, file: RegistryFile, worker: ThreadPoolExecutor, clock_ms: Callable[[], int], limits: StoreLimits
+    ) -> None:
         transactions = Transactions(SqliteDatabase(file), reader=worker, writer=worker)
-        super().__init__(transactions, file.head, clock_ms=clock_ms)
+        super().__init__(transactions, file.head, clock_ms=clock_ms, limits=limits)
         self._file = file
         self._worker = worker
 
