@@ -10,13 +10,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
+import typer
 from rich.console import RenderableType
 from typer import Option
 
 from toolgate.catalog.clients import KEY_VARIABLE
 from toolgate.cli.client.rest import RestClient, open_client
 from toolgate.cli.failure import UsageError
-from toolgate.cli.option_groups import drop_unset
+from toolgate.cli.option_groups import command, drop_unset, spread_options
 from toolgate.cli.output import CommandOutput
 from toolgate.cli.render.up import DEFAULT_URL
 
@@ -148,3 +149,19 @@ def parse_time(text: str, *, now_ms: int | None = None) -> int:
             hint="write `7d`, `12h`, `30m`, a day: `2026-11-01`, or unix milliseconds",
         )
     return at_ms
+
+
+def add_list_commands(
+    group: typer.Typer, summary: str, path: str, member: str, render: Callable[[Any], RenderableType]
+) -> None:
+    """`list`, which the group does by itself, too."""
+
+    @group.callback(invoke_without_command=True)
+    @spread_options
+    def list_by_default(context: typer.Context, connection: GatewayConnection) -> None:
+        if context.invoked_subcommand is None:
+            connection.print_list(path, member, render)
+
+    @command(group, "list", summary)
+    def list_all(connection: GatewayConnection) -> None:
+        connection.print_list(path, member, render)

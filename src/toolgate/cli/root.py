@@ -30,7 +30,9 @@ COMMANDS: Final[Mapping[str, str]] = {
     "profiles": "Profiles: selections of servers and tools that tasks share.",
     "pins": "Pins: a pinned server offers its tools only as they were approved.",
     "approvals": "Calls that wait for a person: which there are, and the decision.",
-    "chat-upstreams": "Chat upstreams: the OpenAI-compatible endpoints whose models the chat door asks.",
+    "chat-upstreams": (
+        "Chat upstreams: the OpenAI-compatible endpoints whose models the chat endpoint prompts."
+    ),
     "keys": "Keys: who may call, and how far each key reaches.",
     "integrations": "Integrations: the servers you switch on and off for yourself, within your key.",
     "init": "Make a package with one tool that runs at once. Nothing that is there is touched.",

@@ -94,9 +94,9 @@ class RestClient:
         body: Any = None,
         query: Mapping[str, str] | None = None,
         *,
-        terms: WriteConditions = UNCONDITIONAL,
+        conditions: WriteConditions = UNCONDITIONAL,
     ) -> Any:
-        return self._send("POST", path, body=body, query=query, headers=terms.headers)
+        return self._send("POST", path, body=body, query=query, headers=conditions.headers)
 
     def test_server(self, server_id: str, body: Mapping[str, Any] | None) -> Any:
         """Have the gateway connect to a server once, which may download it first."""
@@ -127,14 +127,19 @@ class RestClient:
         return found
 
     def put(
-        self, kind: Kind, record_id: str, body: Mapping[str, Any], *, terms: WriteConditions = UNCONDITIONAL
+        self,
+        kind: Kind,
+        record_id: str,
+        body: Mapping[str, Any],
+        *,
+        conditions: WriteConditions = UNCONDITIONAL,
     ) -> Any:
-        """Create or replace a record, on these terms."""
-        return self._send("PUT", build_record_path(kind, record_id), body=body, headers=terms.headers)
+        """Create or replace a record."""
+        return self._send("PUT", build_record_path(kind, record_id), body=body, headers=conditions.headers)
 
-    def delete(self, kind: Kind, record_id: str, *, terms: WriteConditions = UNCONDITIONAL) -> Any:
-        """Remove a record, on these terms."""
-        return self._send("DELETE", build_record_path(kind, record_id), headers=terms.headers)
+    def delete(self, kind: Kind, record_id: str, *, conditions: WriteConditions = UNCONDITIONAL) -> Any:
+        """Remove a record."""
+        return self._send("DELETE", build_record_path(kind, record_id), headers=conditions.headers)
 
     def put_bytes(self, path: str, content: bytes) -> Any:
         """Send what is not JSON."""
@@ -146,17 +151,21 @@ class RestClient:
         return self._send("PUT", path, body=body)
 
     def delete_path(
-        self, path: str, query: Mapping[str, str] | None = None, *, terms: WriteConditions = UNCONDITIONAL
+        self,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        conditions: WriteConditions = UNCONDITIONAL,
     ) -> Any:
-        """Remove what is no record, on these terms."""
-        return self._send("DELETE", path, query=query, headers=terms.headers)
+        """Remove what is no record."""
+        return self._send("DELETE", path, query=query, headers=conditions.headers)
 
     def roll_back(
-        self, kind: Kind, record_id: str, *, to: int, terms: WriteConditions = UNCONDITIONAL
+        self, kind: Kind, record_id: str, *, to: int, conditions: WriteConditions = UNCONDITIONAL
     ) -> Any:
-        """Make a record what it was at a revision, on these terms."""
+        """Make a record what it was at a revision."""
         path = f"{build_record_path(kind, record_id)}/rollback"
-        return self.post(path, {"revision": to}, terms=terms)
+        return self.post(path, {"revision": to}, conditions=conditions)
 
     def invoke(self, task_id: str, body: Mapping[str, Any], *, idempotency_key: str | None = None) -> Any:
         """Have a task run."""

@@ -1,13 +1,10 @@
-"""`toolgate keys`: who may call, and how far each key reaches.
-
-`toolgate integrations`: which servers a caller has switched on for itself, with the caller's own key.
-"""
+"""`toolgate keys` and `toolgate integrations`: who may call, and which servers callers switch on."""
 
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 from urllib.parse import quote
@@ -15,20 +12,18 @@ from urllib.parse import quote
 import typer
 from rich.console import RenderableType
 from rich.text import Text
-from typer import Argument, Context, Option
+from typer import Argument, Option
 
-from toolgate.cli.client.rest import COLLECTIONS, UNCONDITIONAL, build_record_path
+from toolgate.cli.client.rest import COLLECTIONS, build_record_path
 from toolgate.cli.failure import UsageError
-from toolgate.cli.option_groups import add_group, command, group_command
-from toolgate.cli.options import GatewayConnection
-from toolgate.cli.record_commands import IdArgument, add_history_command, delete_record
+from toolgate.cli.option_groups import add_group, command, drop_unset
+from toolgate.cli.options import GatewayConnection, add_list_commands
+from toolgate.cli.record_commands import IdArgument, RecordGroup
 from toolgate.cli.render.layout import DIM, OK, bold, cell, done, grid, stack_parts
 from toolgate.cli.render.records import render_key_budgets, render_keys, render_new_key
 from toolgate.model.principals import IntegrationState, Role
 
 app = typer.Typer(add_completion=False)
-keys_app = add_group(app, "keys", "Keys: who may call, and how far each key reaches.")
-
 _DAY_S = 86_400
 
 
@@ -43,8 +38,7 @@ class CeilingOptions:
 
     @property
     def body(self) -> dict[str, list[str]]:
-        given = {"tasks": self.tasks, "servers": self.servers, "allow": self.allow, "deny": self.deny}
-        return {name: _split_list(text) for name, text in given.items() if text is not None}
+        return {name: _split_list(text) for name, text in drop_unset(asdict(self)).items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +59,7 @@ class BudgetOptions:
     @property
     def budgets(self) -> dict[str, int]:
         names = ("calls_per_minute", "calls_per_day", "tokens_per_day")
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
+        return drop_unset({name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,25 +81,24 @@ class UsageOptions(BudgetOptions):
     )
 
     def body(self, now_s: float) -> dict[str, Any]:
-        given = {
+        body = {
             "default_task": self.default_task,
             "expires_at_s": int(now_s) + self.expires_in_days * _DAY_S if self.expires_in_days else None,
             "budgets": self.budgets or None,
             "integrations": self.integrations,
         }
-        return {name: value for name, value in given.items() if value is not None}
+        return drop_unset(body)
 
 
-@command(keys_app, "list")
-def list_command(connection: GatewayConnection) -> None:
-    """List the keys: roles, reach and expiry. Neither keys nor their hashes are shown."""
-    with connection.open() as client:
-        keys = client.records("key")
-    connection.output.show(keys, render_keys(keys, time.time()))
+keys = RecordGroup(app, "keys", "key", "Keys: who may call, and how far each key reaches.")
+keys.add_list(
+    "List the keys: roles, reach and expiry. Neither keys nor their hashes are shown.",
+    lambda found: render_keys(found, time.time()),
+)
 
 
-@command(keys_app, "add")
-def add_command(
+@command(keys.app, "add")
+def add_key(
     key_id: Annotated[str, Argument(help="Name of the caller, as audit shows it.", show_default=False)],
     ceiling: CeilingOptions,
     usage: UsageOptions,
@@ -131,8 +124,8 @@ def add_command(
     connection.output.show(shown, render_new_key(key, out))
 
 
-@command(keys_app, "budgets")
-def budgets_command(
+@command(keys.app, "budgets")
+def set_key_budgets(
     key_id: IdArgument,
     budgets: BudgetOptions,
     connection: GatewayConnection,
@@ -155,18 +148,13 @@ def budgets_command(
     connection.output.show(key, render_key_budgets(key))
 
 
-@command(keys_app, "revoke")
-def revoke_command(key_id: IdArgument, connection: GatewayConnection) -> None:
-    """Take a key back. It is refused from now on, also in open sessions."""
-    delete_record("key", key_id, connection, UNCONDITIONAL)
-
-
-add_history_command(keys_app, "key")
+keys.add_plain_delete("revoke", "Revoke a key. It is refused from now on, also in open sessions.")
+keys.add_past("history")
 
 
 @contextmanager
 def _key_file(path: Path | None) -> Iterator[Callable[[str], object]]:
-    """What writes the key. The file is made before the key is, so that no key is made and lost."""
+    """A writer of the key. The file is created before the key, so that no key is created and lost."""
     if path is None:
         yield lambda _: None
         return
@@ -188,13 +176,6 @@ def _split_list(text: str) -> list[str]:
     return [item.strip() for item in text.split(",") if item.strip()]
 
 
-integrations_app = add_group(
-    app,
-    "integrations",
-    "Integrations: the servers you switch on and off for yourself, within your key.",
-    is_command=True,
-)
-
 _PATH: Final = "/api/v1/me/integrations"
 _WORDS: Final = {"on": "on", "read_only": "read-only", "off": "off"}
 _STYLES: Final = {"on": OK, "read_only": OK, "off": DIM}
@@ -205,27 +186,42 @@ ServerArgument = Annotated[
 ]
 
 
-@group_command(integrations_app)
-def integrations_command(context: Context, connection: GatewayConnection) -> None:
-    """Integrations: the servers you switch on and off for yourself, within your key.
+def _render_integrations(found: Sequence[Mapping[str, Any]]) -> RenderableType:
+    if not found:
+        return Text("your key reaches no server: ask an administrator")
+    table = grid(
+        *("SERVER", "STATE", "BY", ">READ-ONLY", ">WRITING", "NAME*"),
+        rows=(
+            (
+                bold(one["server_id"]),
+                cell(_WORDS.get(one["state"], one["state"]), _STYLES.get(one["state"], "")),
+                cell("you" if one["chosen"] else "default", DIM),
+                *(one["read_only_tools"], one["writing_tools"], one["display_name"]),
+            )
+            for one in found
+        ),
+    )
+    note = "Tools are counted as your key reaches them, switched on or not."
+    return stack_parts(table, Text(note, style=DIM))
 
-    \b
-    toolgate integrations
-    toolgate integrations on files
-    toolgate integrations on files --all
-    """
-    if context.invoked_subcommand is None:
-        _list(connection)
+
+integrations = add_group(
+    app,
+    "integrations",
+    "Integrations: the servers you switch on and off for yourself, within your key.",
+    is_command=True,
+)
+add_list_commands(
+    integrations,
+    "List every server that your key reaches, and how much of it you have switched on.",
+    _PATH,
+    "integrations",
+    _render_integrations,
+)
 
 
-@command(integrations_app, "list")
-def list_integrations_command(connection: GatewayConnection) -> None:
-    """List every server that your key reaches, and how much of it you have switched on."""
-    _list(connection)
-
-
-@command(integrations_app, "on")
-def on_command(
+@command(integrations, "on")
+def switch_on(
     server_id: ServerArgument,
     connection: GatewayConnection,
     *,
@@ -237,24 +233,18 @@ def on_command(
     _switch(connection, server_id, "on" if is_all else "read_only")
 
 
-@command(integrations_app, "off")
-def off_command(server_id: ServerArgument, connection: GatewayConnection) -> None:
+@command(integrations, "off")
+def switch_off(server_id: ServerArgument, connection: GatewayConnection) -> None:
     """Switch a server off for yourself: its tools, prompts and resources."""
     _switch(connection, server_id, "off")
 
 
-@command(integrations_app, "reset")
-def reset_command(server_id: ServerArgument, connection: GatewayConnection) -> None:
-    """Have of a server what your key gives before you choose."""
+@command(integrations, "reset")
+def reset(server_id: ServerArgument, connection: GatewayConnection) -> None:
+    """Undo your choice for a server: have what your key gives by default."""
     with connection.open() as client:
         answer = client.delete_path(_path(server_id))
     connection.output.show(answer, done(bold(server_id), " is as your key has it by default"))
-
-
-def _list(connection: GatewayConnection) -> None:
-    with connection.open() as client:
-        found = client.pages(_PATH, "integrations")
-    connection.output.show(found, _render_integrations(found))
 
 
 def _switch(connection: GatewayConnection, server_id: str, state: str) -> None:
@@ -265,26 +255,6 @@ def _switch(connection: GatewayConnection, server_id: str, state: str) -> None:
 
 def _path(server_id: str) -> str:
     return f"{_PATH}/{quote(server_id, safe='')}"
-
-
-def _render_integrations(found: Sequence[Mapping[str, Any]]) -> RenderableType:
-    if not found:
-        return Text("your key reaches no server: ask an administrator")
-    table = grid("SERVER", "STATE", "BY", "READ-ONLY", "WRITING", "NAME*")
-    for column in table.columns[3:5]:
-        column.justify = "right"
-    for one in found:
-        table.add_row(
-            bold(one["server_id"]),
-            cell(_WORDS.get(one["state"], one["state"]), _STYLES.get(one["state"], "")),
-            cell("you" if one["chosen"] else "default", DIM),
-            cell(one["read_only_tools"]),
-            cell(one["writing_tools"]),
-            cell(one["display_name"]),
-        )
-    return stack_parts(
-        table, Text("Tools are counted as your key reaches them, switched on or not.", style=DIM)
-    )
 
 
 def _render_switched(one: Mapping[str, Any]) -> RenderableType:

@@ -64,7 +64,7 @@ class InstallOptions:
         return [*allowed, "--no-pin"] if self.is_unpinned else allowed
 
     @property
-    def terms(self) -> WriteConditions:
+    def conditions(self) -> WriteConditions:
         return WriteConditions(plan_id=self.plan_id)
 
 
@@ -113,10 +113,10 @@ def check_version(client: RestClient, package_id: str, version: str, sha256: str
 
 
 def install_package(
-    client: RestClient, package_id: str, body: JsonObject, terms: WriteConditions
+    client: RestClient, package_id: str, body: JsonObject, conditions: WriteConditions
 ) -> JsonObject:
     """Install, or with a dry run ask what that would do."""
-    answer: JsonObject = client.post(f"{build_package_path(package_id)}/install", body, terms=terms)
+    answer: JsonObject = client.post(f"{build_package_path(package_id)}/install", body, conditions=conditions)
     return answer
 
 
@@ -180,7 +180,7 @@ def _list(connection: GatewayConnection) -> None:
 def uninstall_command(
     package_id: IdArgument,
     connection: GatewayConnection,
-    on: ConditionOptions,
+    conditions: ConditionOptions,
     *,
     is_purged: Annotated[bool, Option("--purge", help="Also remove every archive of it.")] = False,
     is_dry_run: DryRunOption = False,
@@ -190,7 +190,7 @@ def uninstall_command(
     if is_dry_run:
         query["dry_run"] = "true"
     with connection.open() as client:
-        answer = client.delete_path(build_package_path(package_id), query, terms=on.terms)
+        answer = client.delete_path(build_package_path(package_id), query, conditions=conditions.conditions)
     command = ["uninstall", package_id, *(["--purge"] if is_purged else [])]
     shown = render_records(answer["plan"], command) if is_dry_run else render_uninstalled(answer)
     connection.output.show(answer, shown)

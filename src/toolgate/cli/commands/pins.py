@@ -8,31 +8,20 @@ from typer import Option
 
 from toolgate.cli.client.rest import UNCONDITIONAL, RestClient, WriteConditions, build_record_path
 from toolgate.cli.failure import CommandError, UsageError
-from toolgate.cli.option_groups import add_group, command
+from toolgate.cli.option_groups import command
 from toolgate.cli.options import GatewayConnection
-from toolgate.cli.record_commands import (
-    IdArgument,
-    add_history_command,
-    add_rollback_command,
-    delete_record,
-    show_record_diff,
-)
+from toolgate.cli.record_commands import IdArgument, RecordGroup
 from toolgate.cli.render.pins import render_differences, render_pinned, render_pins
 
 app = typer.Typer(add_completion=False)
-pins_app = add_group(app, "pins", "Pins: a pinned server offers its tools only as they were approved.")
+pins = RecordGroup(app, "pins", "pin", "Pins: a pinned server offers its tools only as they were approved.")
+pins.add_list(
+    "List the pinned servers with their approved tools, and those that wait for approval.", render_pins
+)
 
 
-@command(pins_app, "list")
-def list_command(connection: GatewayConnection) -> None:
-    """List the pinned servers with their approved tools, and those that wait for approval."""
-    with connection.open() as client:
-        pins = client.records("pin")
-    connection.output.show(pins, render_pins(pins))
-
-
-@command(pins_app, "diff")
-def diff_command(
+@command(pins.app, "diff")
+def diff_pin(
     server_id: IdArgument,
     connection: GatewayConnection,
     *,
@@ -44,7 +33,7 @@ def diff_command(
 ) -> None:
     """Show line by line how what a server lists differs from what was approved."""
     if since is not None:
-        show_record_diff("pin", server_id, connection, since=since, upto=upto)
+        pins.print_diff(server_id, connection, since=since, upto=upto)
         return
     if upto is not None:
         raise UsageError("--upto goes with --since")
@@ -53,8 +42,8 @@ def diff_command(
     connection.output.show(tools, render_differences(server_id, tools))
 
 
-@command(pins_app, "set")
-def set_command(
+@command(pins.app, "set")
+def set_pin(
     server_id: IdArgument,
     connection: GatewayConnection,
     *,
@@ -75,27 +64,21 @@ def set_command(
         differences = _list_differences(client, server_id) if before else []
         settled = {name: None for name in before.get("changed") or () if name in approved}
         body = {"server_id": server_id, "tools": tools} | ({"changed": settled} if settled else {})
-        # Others' approvals must not be lost where only some tools are spoken of.
-        terms = WriteConditions(revision=before.get("revision")) if chosen else UNCONDITIONAL
-        answer = client.put("pin", server_id, body, terms=terms)
-    # What is shown is what was approved: a server may have changed once more in between.
+        # With --tool, approvals that others make at the same time must not be lost.
+        conditions = WriteConditions(revision=before.get("revision")) if chosen else UNCONDITIONAL
+        answer = client.put("pin", server_id, body, conditions=conditions)
+    # Only what was approved is shown: a server may have changed again in between.
     shown = [one for one in differences if approved.get(one["tool"], "") == one["listed"]]
     after = {"before": before.get("tools", {}), "after": tools, "differences": shown}
     connection.output.show({**answer, "differences": shown}, render_pinned(server_id, answer, **after))
 
 
-@command(pins_app, "delete")
-def delete_command(server_id: IdArgument, connection: GatewayConnection) -> None:
-    """Take the pin off a server: its tools are offered as they come."""
-    delete_record("pin", server_id, connection, UNCONDITIONAL)
-
-
-add_history_command(pins_app, "pin")
-add_rollback_command(pins_app, "pin")
+pins.add_plain_delete("delete", "Take the pin off a server: its tools are offered as they come.")
+pins.add_past("history", "rollback")
 
 
 def _list_digests(client: RestClient, server_id: str) -> dict[str, str]:
-    """Digests of the tools that may be offered. What only a pin holds back is up for approval too."""
+    """Digests of the tools that may be offered. Quarantined tools can be approved, too."""
     shown = client.get(f"{build_record_path('server', server_id)}/tools")["tools"]
     tools = {
         one["tool"]: one["digest"]
@@ -121,16 +104,10 @@ def _check_chosen(server_id: str, chosen: Sequence[str] | None, listed: Mapping[
     return chosen or list(listed)
 
 
-def _list_differences(
-    client: RestClient, server_id: str, query: Mapping[str, str] | None = None
-) -> list[Any]:
-    found: list[Any] = client.get(f"{build_record_path('pin', server_id)}/diff", query)["tools"]
-    return found
+def _list_differences(client: RestClient, server_id: str, query: Mapping[str, str] | None = None) -> Any:
+    return client.get(f"{build_record_path('pin', server_id)}/diff", query)["tools"]
 
 
 def _find_pin(client: RestClient, server_id: str) -> Mapping[str, Any]:
-    """The pin as it is; empty: there is none."""
-    found: Mapping[str, Any] = next(
-        (one for one in client.records("pin") if one["server_id"] == server_id), {}
-    )
-    return found
+    """The pin as it is; empty if there is none."""
+    return next((one for one in client.records("pin") if one["server_id"] == server_id), {})

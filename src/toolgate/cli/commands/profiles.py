@@ -11,23 +11,13 @@ from typer import Option
 from toolgate.cli.client.rest import RestClient, build_record_path
 from toolgate.cli.failure import UsageError
 from toolgate.cli.files.records import load_object
-from toolgate.cli.option_groups import add_group, command
+from toolgate.cli.option_groups import command
 from toolgate.cli.options import GatewayConnection, SinceOption, parse_time
-from toolgate.cli.record_commands import (
-    ConditionOptions,
-    FilesOption,
-    IdArgument,
-    add_diff_command,
-    add_history_command,
-    apply_files,
-    delete_record,
-)
+from toolgate.cli.record_commands import ConditionOptions, IdArgument, RecordGroup
 from toolgate.cli.render.changes import render_applied, render_plan, render_rolled_back
 from toolgate.cli.render.records import render_profiles, render_versions
 
 app = typer.Typer(add_completion=False)
-profiles_app = add_group(app, "profiles", "Profiles: selections of servers and tools that tasks share.")
-
 Body = Mapping[str, Any]
 _LISTS: Final = ("servers", "tags", "allow", "deny")
 _SELECTION: Final = (*_LISTS, "environments")
@@ -35,24 +25,12 @@ _HISTORY: Final = {"limit": "500"}
 _PLAN: Final = "/admin/api/plan"
 
 
-@command(profiles_app, "list")
-def list_command(connection: GatewayConnection) -> None:
-    """List the profiles with what they select."""
-    with connection.open() as client:
-        profiles = client.records("profile")
-    connection.output.show(profiles, render_profiles(profiles))
-
-
-@command(profiles_app, "apply")
-def apply_command(files: FilesOption, connection: GatewayConnection, on: ConditionOptions) -> None:
-    """Create or replace profiles from files."""
-    apply_files("profile", files, connection, on.terms)
-
-
-@command(profiles_app, "delete")
-def delete_command(profile_id: IdArgument, connection: GatewayConnection, on: ConditionOptions) -> None:
-    """Remove a profile. Tasks that name it then see no tools."""
-    delete_record("profile", profile_id, connection, on.terms)
+profiles = RecordGroup(
+    app, "profiles", "profile", "Profiles: selections of servers and tools that tasks share."
+)
+profiles.add_list("List the profiles with what they select.", render_profiles)
+profiles.add_apply("Create or replace profiles from files.")
+profiles.add_delete("Remove a profile. Tasks that name it then see no tools.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,11 +76,11 @@ class CandidateOptions:
 DryRunOption = Annotated[bool, Option("--dry-run", help="Show what would change; change nothing.")]
 
 
-@command(profiles_app, "rollout")
+@command(profiles.app, "rollout")
 def rollout_command(
     profile_id: IdArgument,
     connection: GatewayConnection,
-    on: ConditionOptions,
+    conditions: ConditionOptions,
     candidate: CandidateOptions,
     *,
     share: Annotated[
@@ -122,14 +100,14 @@ def rollout_command(
         rollout = _next_rollout(client, profile, candidate.selection(profile))
         body = {**profile, "rollout": {**rollout, "share": share, **candidate.divided}}
         words = ["rollout", profile_id, *candidate.words, "--share", str(share)]
-        _write_profile(client, body, connection, on, words=words if is_dry_run else None)
+        _write_profile(client, body, connection, conditions, words=words if is_dry_run else None)
 
 
-@command(profiles_app, "promote")
+@command(profiles.app, "promote")
 def promote_command(
     profile_id: IdArgument,
     connection: GatewayConnection,
-    on: ConditionOptions,
+    conditions: ConditionOptions,
     *,
     is_dry_run: DryRunOption = False,
 ) -> None:
@@ -140,14 +118,16 @@ def promote_command(
         selection = {name: rollout[name] for name in _SELECTION if name in rollout}
         body = {"profile_id": profile_id, "revision": profile["revision"], "version": rollout["version"]}
         words = ["promote", profile_id]
-        _write_profile(client, {**body, **selection}, connection, on, words=words if is_dry_run else None)
+        _write_profile(
+            client, {**body, **selection}, connection, conditions, words=words if is_dry_run else None
+        )
 
 
-@command(profiles_app, "rollback")
+@command(profiles.app, "rollback")
 def rollback_command(
     profile_id: IdArgument,
     connection: GatewayConnection,
-    on: ConditionOptions,
+    conditions: ConditionOptions,
     *,
     to: Annotated[
         int | None, Option("--to", min=0, help="Also of a finished one: the revision to go back to.")
@@ -160,16 +140,18 @@ def rollback_command(
     """
     with connection.open() as client:
         if to is not None:
-            answer = client.roll_back("profile", profile_id, to=to, terms=on.terms)
+            answer = client.roll_back("profile", profile_id, to=to, conditions=conditions.conditions)
             connection.output.show(answer, render_rolled_back("profile", profile_id, to, answer))
             return
         profile = client.record("profile", profile_id)
         _require_rollout(profile)
         body = {name: value for name, value in profile.items() if name != "rollout"}
-        _write_profile(client, body, connection, on, words=["rollback", profile_id] if is_dry_run else None)
+        _write_profile(
+            client, body, connection, conditions, words=["rollback", profile_id] if is_dry_run else None
+        )
 
 
-@command(profiles_app, "compare")
+@command(profiles.app, "compare")
 def compare_command(
     profile_id: IdArgument, connection: GatewayConnection, *, since: SinceOption = "24h"
 ) -> None:
@@ -210,7 +192,7 @@ def _write_profile(
     client: RestClient,
     body: Body,
     connection: GatewayConnection,
-    on: ConditionOptions,
+    conditions: ConditionOptions,
     *,
     words: list[str] | None,
 ) -> None:
@@ -221,10 +203,13 @@ def _write_profile(
         answer = client.post(_PLAN, {"kind": "profile", "id": profile_id, "body": sent})
         connection.output.show(answer, render_plan(answer, ["profiles", *words]))
         return
-    terms = on.terms if on.revision is not None else replace(on.terms, revision=body["revision"])
-    answer = client.put("profile", profile_id, sent, terms=terms)
+    terms = (
+        conditions.conditions
+        if conditions.revision is not None
+        else replace(conditions.conditions, revision=body["revision"])
+    )
+    answer = client.put("profile", profile_id, sent, conditions=terms)
     connection.output.show(answer, render_applied("profile", profile_id, answer))
 
 
-add_history_command(profiles_app, "profile")
-add_diff_command(profiles_app, "profile")
+profiles.add_past("history", "diff")

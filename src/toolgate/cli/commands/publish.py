@@ -196,7 +196,7 @@ def install_command(
             package_id, body = _upload_file(client, Path(package), progress, is_dry_run=is_dry_run)
         with progress.step("asking" if is_dry_run else "installing"):
             answer = install_package(
-                client, package_id, {**how.body, **body, "dry_run": is_dry_run}, how.terms
+                client, package_id, {**how.body, **body, "dry_run": is_dry_run}, how.conditions
             )
         if is_dry_run:
             connection.output.show(answer, render_install_plan(answer, ["install", package, *how.words]))
@@ -274,7 +274,7 @@ def publish_command(
             packed = package.pack(content, archive)
         if is_dry_run:
             offered = {"manifest": content.decode(), "sha256": packed.sha256, "dry_run": True}
-            answer = install_package(client, manifest.id, {**how.body, **offered}, how.terms)
+            answer = install_package(client, manifest.id, {**how.body, **offered}, how.conditions)
             raised = [] if bump is None else ["--bump", bump]
             command = ["publish", str(directory), *raised, *how.words]
             connection.output.show(answer, render_install_plan(answer, command))
@@ -308,7 +308,7 @@ def _install(
 ) -> dict[str, object]:
     manifest = package.manifest
     with progress.step("installing"):
-        done = install_package(client, manifest.id, {**how.body, "version": manifest.version}, how.terms)
+        done = install_package(client, manifest.id, {**how.body, "version": manifest.version}, how.conditions)
     with progress.step("starting it at the gateway"):
         return {"install": done, "server": refresh_server(client, manifest.id)}
 

@@ -1,7 +1,4 @@
-"""`toolgate tasks`: the named policy holders, and what they run.
-
-`toolgate modules`: the programs of tasks with workloads.
-"""
+"""`toolgate tasks` and `toolgate modules`: policy by kind of work, and the programs that tasks run."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,104 +9,64 @@ from typer import Argument
 from toolgate.cli.files.modules import MODULES, build_module_path, find_module, load_module, send_module
 from toolgate.cli.option_groups import add_group, command
 from toolgate.cli.options import GatewayConnection
-from toolgate.cli.record_commands import (
-    ConditionOptions,
-    FilesOption,
-    IdArgument,
-    add_past_commands,
-    apply_files,
-    delete_record,
-)
-from toolgate.cli.render.records import (
-    render_module,
-    render_modules,
-    render_removed,
-    render_task,
-    render_tasks,
-    render_uploaded,
-)
-
-app = typer.Typer(add_completion=False)
-tasks_app = add_group(
-    app, "tasks", "Tasks: which servers and tools each kind of work may use, and what it runs."
-)
-
-
-@command(tasks_app, "list")
-def list_command(connection: GatewayConnection) -> None:
-    """List the tasks with their servers."""
-    with connection.open() as client:
-        tasks = client.records("task")
-    connection.output.show(tasks, render_tasks(tasks))
-
-
-@command(tasks_app, "get")
-def get_command(task_id: IdArgument, connection: GatewayConnection) -> None:
-    """Show one task with its config and its workload."""
-    with connection.open() as client:
-        task = client.record("task", task_id)
-    connection.output.show(task, render_task(task))
-
-
-@command(tasks_app, "apply")
-def apply_command(files: FilesOption, connection: GatewayConnection, on: ConditionOptions) -> None:
-    """Create or replace tasks from files.
-
-    Values in `config` may be written as they are (`true`, `["git"]`) or as JSON text. A module that
-    `[workload]` names as a file, from the directory of the task's own, is uploaded before.
-    """
-    apply_files("task", files, connection, on.terms)
-
-
-@command(tasks_app, "delete")
-def delete_command(task_id: IdArgument, connection: GatewayConnection, on: ConditionOptions) -> None:
-    """Remove a task. Its URL then shows no tools."""
-    delete_record("task", task_id, connection, on.terms)
-
-
-add_past_commands(tasks_app, "task")
-
-
-modules_app = add_group(app, "modules", "Modules: the WebAssembly programs that tasks run.")
+from toolgate.cli.record_commands import RecordGroup
+from toolgate.cli.render import records as render
 
 HashArgument = Annotated[
     str, Argument(metavar="SHA256", help="Its hash, or the beginning of it.", show_default=False)
 ]
 
+app = typer.Typer(add_completion=False)
 
-@command(modules_app, "list")
-def list_modules_command(connection: GatewayConnection) -> None:
+tasks = RecordGroup(
+    app, "tasks", "task", "Tasks: which servers and tools each kind of work may use, and what it runs."
+)
+tasks.add_list("List the tasks with their servers.", render.render_tasks)
+tasks.add_show("get", "Show one task with its config and its workload.", render.render_task)
+tasks.add_apply(
+    "Create or replace tasks from files.\n\n"
+    'Values in `config` may be written as they are (`true`, `["git"]`) or as JSON text. A module that '
+    "`[workload]` names as a file, from the directory of the task's file, is uploaded before."
+)
+tasks.add_delete("Remove a task. Its URL then shows no tools.")
+tasks.add_past("history", "diff", "rollback")
+
+modules = add_group(app, "modules", "Modules: the WebAssembly programs that tasks run.")
+
+
+@command(modules, "list")
+def list_modules(connection: GatewayConnection) -> None:
     """List the modules, newest first, with the tasks that run them."""
     with connection.open() as client:
-        modules = client.get(MODULES)["modules"]
-    connection.output.show(modules, render_modules(modules))
+        found = client.get(MODULES)["modules"]
+    connection.output.show(found, render.render_modules(found))
 
 
-@command(modules_app, "show")
-def show_module_command(sha256: HashArgument, connection: GatewayConnection) -> None:
+@command(modules, "show")
+def show_module(sha256: HashArgument, connection: GatewayConnection) -> None:
     """Show one module: its size, its age, the tasks that run it."""
     with connection.open() as client:
         module = client.get(build_module_path(find_module(client, sha256)))
-    connection.output.show(module, render_module(module))
+    connection.output.show(module, render.render_module(module))
 
 
-@command(modules_app, "upload")
-def upload_module_command(
+@command(modules, "upload")
+def upload_module(
     file: Annotated[Path, Argument(help="A `.wasm` file.", show_default=False)], connection: GatewayConnection
 ) -> None:
-    """Upload a module. It is compiled once, and refused if it calls what is not there.
+    """Upload a module. It is compiled once, and refused if it calls host functions that do not exist.
 
     `toolgate tasks apply` does this by itself for a task whose `[workload]` names a file.
     """
     module = load_module(file)
     with connection.open() as client:
         answer = send_module(client, module, as_json=connection.as_json)
-    connection.output.show(answer, render_uploaded(answer))
+    connection.output.show(answer, render.render_uploaded(answer))
 
 
-@command(modules_app, "delete")
-def delete_module_command(sha256: HashArgument, connection: GatewayConnection) -> None:
+@command(modules, "delete")
+def delete_module(sha256: HashArgument, connection: GatewayConnection) -> None:
     """Remove a module that no task runs."""
     with connection.open() as client:
         answer = client.delete_path(build_module_path(find_module(client, sha256)))
-    connection.output.show(answer, render_removed(answer))
+    connection.output.show(answer, render.render_removed(answer))

@@ -200,9 +200,9 @@ def render_history(entries: Sequence[JsonObject]) -> RenderableType:
     return table
 
 
-def render_field_diff(fields: Sequence[JsonObject]) -> RenderableType:
+def render_field_diff(answer: JsonObject) -> RenderableType:
     """Fields before and after."""
-    return render_fields(fields) if fields else Text("no difference")
+    return render_fields(answer["fields"]) if answer["fields"] else Text("no difference")
 
 
 def _render_touched(entry: JsonObject) -> Text:
