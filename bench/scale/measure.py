@@ -131,11 +131,11 @@ async def measure_find(gateway: Gateway) -> None:
     async with measuring("view of everything"):
         view = gateway.view(caller)
     async with measuring("first search"):
-        await gateway.finding.search(view, gateway.snapshot, SearchArguments(query="send an invoice to a customer"))
+        await gateway.tool_search.search(view, gateway.snapshot, SearchArguments(query="send an invoice to a customer"))
     async with measuring("the rest of the index"):
-        await gateway.finding.settled()
+        await gateway.tool_search.settled()
     async with measuring("second search"):
-        await gateway.finding.search(view, gateway.snapshot, SearchArguments(query="send an invoice to a customer"))
+        await gateway.tool_search.search(view, gateway.snapshot, SearchArguments(query="send an invoice to a customer"))
 
 
 async def measure_reports(snapshot: Snapshot) -> None:

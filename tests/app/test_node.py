@@ -37,7 +37,7 @@ async def node(tmp_path: Path, control: str, **settings: Any) -> AsyncIterator[S
         "control_key_file": key_file,
         "data_dir": tmp_path,
     }
-    async with open_node(Settings(**own | settings), {}) as app:
+    async with open_node(Settings(**own | settings), {}, "http://127.0.0.1:8123") as app:
         yield app
 
 
@@ -104,9 +104,8 @@ async def test_a_node_reports_where_it_can_be_called(
     async with (
         asyncio.timeout(DEADLINE_S),
         serving(service) as control,
-        node(tmp_path, control, **settings) as app,
+        node(tmp_path, control, **settings),
     ):
-        app.on_listening("http://127.0.0.1:8123")
         while not service.reports:
             await asyncio.sleep(0.005)
 

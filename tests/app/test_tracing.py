@@ -27,7 +27,7 @@ from toolgate.settings import load_settings
 async def serve():
     settings = load_settings(None, {}, {"data_dir": sys.argv[1], "listen": "127.0.0.1:0"})
     async with open_up(settings, {}) as app:
-        assert app.gateway.tracing is None
+        assert app.gateway.tracer is None
     print([name for name in sys.modules if name.startswith("opentelemetry")])
 
 asyncio.run(serve())
@@ -54,7 +54,7 @@ async def test_what_a_process_writes_down_is_sent_as_log_records_over_restarts(t
     with open_collector() as collector:
         for number in range(2):
             async with open_up(settings(collector.url), {}) as app:
-                assert app.gateway.tracing is None
+                assert app.gateway.tracer is None
                 app.gateway.audit.record(CredentialRefused(1, "127.0.0.1", f"code_{number}"))
     found = [json.loads(record.body.string_value) for record in collector.logs]
     numbers = [one["seq"] for one in found]

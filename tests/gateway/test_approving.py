@@ -1,7 +1,5 @@
 """The gate in front of calls that a person must agree to: what passes, and what callers are told."""
 
-from typing import Any
-
 import msgspec
 import pytest
 
@@ -20,12 +18,17 @@ from toolgate.errors import (
     ToolgateError,
 )
 from toolgate.gateway.call.approval import ApprovalStage
+from toolgate.gateway.call.context import CallContext, Denial
 from toolgate.gateway.scope.caller import Caller, Trace
 from toolgate.gateway.scope.routes import Route
+from toolgate.gateway.scope.view import View, ViewSettings
 from toolgate.model.approvals import ApprovalRequest
+from toolgate.model.names import ToolRef
 from toolgate.model.principals import Principal
-from toolgate.policy.scope import ApprovalRequirement
+from toolgate.model.snapshot import Snapshot
+from toolgate.policy.scope import ApprovalRequirement, Decision, Scope
 from toolgate.registry.approvals.contract import EXPIRES_MS, ApprovalLimits, ApprovalService, ApprovalVerdict
+from toolgate.upstream.connection.contract import Params
 
 pytestmark = pytest.mark.anyio
 
@@ -42,6 +45,15 @@ ROUTE = Route(
 )
 
 
+def a_call(params: Params, caller: Caller = ADA) -> CallContext:
+    def decide(_ref: ToolRef) -> Decision:
+        raise AssertionError
+
+    settings = ViewSettings(page_size=10, decide=decide, on_growth=lambda _view, _bytes: None)
+    view = View(caller, Scope(), Snapshot(), settings)
+    return CallContext(view, ROUTE, "tools/call", params, Trace("mcp", "s1", "7"))
+
+
 class Gate:
     """A gate over approvals in memory, and what it wrote down."""
 
@@ -50,11 +62,12 @@ class Gate:
         self._audit = AuditLog(self.sink)
         self.clock = Clock()
         self.approvals = MemoryApprovals(self.clock)
-        self._approving = ApprovalStage(self._audit, desk or self.approvals, console_url=console_url)
+        self._stage = ApprovalStage(self._audit, desk or self.approvals, console_url=console_url)
 
     async def call(self, arguments: bytes = b'{"path":"/tmp/x"}', *, caller: Caller = ADA) -> None:
-        params = {"arguments": msgspec.Raw(arguments)}
-        await self._approving.admit(caller, ROUTE, params, trace=Trace("mcp", "s1", "7"))
+        admitted = await self._stage.admit(a_call({"arguments": msgspec.Raw(arguments)}, caller))
+        if isinstance(admitted, Denial):
+            raise admitted.error
 
     async def refused(self, arguments: bytes = b'{"path":"/tmp/x"}') -> ToolgateError:
         with pytest.raises(ToolgateError) as refused:
@@ -69,7 +82,7 @@ class Gate:
 
 
 async def test_a_caller_is_told_what_waits_where_and_until_when() -> None:
-    gate = Gate(console_url="https://gate.example/")
+    gate = Gate(console_url="https://gate.example")
     refused = await gate.refused()
     (waiting,) = await gate.approvals.list()
     url = f"https://gate.example/console/approvals/{waiting.approval_id}"
@@ -165,10 +178,8 @@ async def test_where_nobody_can_be_asked_nothing_passes(failure: ToolgateError) 
 
 
 async def test_a_process_without_a_desk_lets_nothing_pass() -> None:
-    params: dict[str, Any] = {}
-
     with pytest.raises(ServerUnavailable):
-        await ApprovalStage(AuditLog(MemorySink())).admit(ADA, ROUTE, params, trace=Trace("mcp"))
+        await ApprovalStage(AuditLog(MemorySink()), None).admit(a_call({}))
 
 
 async def test_nobody_is_asked_about_arguments_that_are_none() -> None:

@@ -15,7 +15,7 @@ from toolgate.catalog.search.find_tools import MAX_DESCRIPTION_CHARS, SearchArgu
 from toolgate.catalog.search.index import SearchEntry
 from toolgate.errors import CallTimedOut, ServerBusy
 from toolgate.gateway.scope.caller import Caller
-from toolgate.gateway.scope.view import View
+from toolgate.gateway.scope.view import View, ViewSettings
 from toolgate.gateway.search import tool_search
 from toolgate.gateway.search.index import HybridIndex
 from toolgate.gateway.search.tool_search import MAX_WAITING, MAX_WAITING_EACH, ToolSearch
@@ -51,7 +51,12 @@ def snapshot(*offers: ServerTools, serial: int = 1) -> Snapshot:
 def view(platform: Snapshot, principal: Principal = ADMIN) -> View:
     caller = Caller(principal, mode="find")
     scope = compose(platform, principal.ceiling, task=None, request=SessionRequest())
-    return View(caller, scope, platform, page_size=10, decide=unasked, on_growth=lambda _view, _grown: None)
+    return View(
+        caller,
+        scope,
+        platform,
+        ViewSettings(page_size=10, decide=unasked, on_growth=lambda _view, _grown: None),
+    )
 
 
 def unasked(*_: object) -> NoReturn:
@@ -321,9 +326,8 @@ async def test_lod_1_a_view_that_is_searched_weighs_more() -> None:
     platform, grown = snapshot(ONE, TWO), list[int]()
     caller = Caller(ADMIN, mode="find")
     scope = compose(platform, ADMIN.ceiling, task=None, request=SessionRequest())
-    large = View(
-        caller, scope, platform, page_size=10, decide=unasked, on_growth=lambda _, size: grown.append(size)
-    )
+    settings = ViewSettings(page_size=10, decide=unasked, on_growth=lambda _, size: grown.append(size))
+    large = View(caller, scope, platform, settings)
     before = large.size
     for _ in range(2):
         await ToolSearch(HybridIndex()).search(large, platform, SearchArguments(query="page"))

@@ -47,8 +47,9 @@ class Node:
         self.control = control
         self.net = net
         self.gateway = gateway
-        self.identities = Identities(admin_key=None, trusts_local=False, clock_s=lambda: 0.0)
-        self.identities.wait_for_keys()
+        self.identities = Identities(
+            admin_key=None, trusts_local=False, clock_s=lambda: 0.0, awaits_keys=True
+        )
         self.freshness = StalenessGuard(gateway, max_staleness_s=staleness_s)
         self.sync = NodeSync(
             control, apply=self._apply, on_contact=self.freshness.on_contact, jitter=lambda: 0.5
@@ -177,7 +178,7 @@ async def test_rep_3_before_the_first_word_nothing_is_served_and_no_key_is_calle
     async with following(control) as node:
         early = node.refusal()
         with pytest.raises(NotReady):
-            await node.identities.admit(f"Bearer {SECRET}")
+            await node.identities.authenticate(f"Bearer {SECRET}")
         with pytest.raises(NotReady):
             node.gateway.scope(caller())
         control.come_back()
@@ -185,9 +186,9 @@ async def test_rep_3_before_the_first_word_nothing_is_served_and_no_key_is_calle
 
         assert early is NotReady
         assert node.refusal() is None
-        assert (await node.identities.admit(f"Bearer {SECRET}")).id == "key:ada"
+        assert (await node.identities.authenticate(f"Bearer {SECRET}")).id == "key:ada"
         with pytest.raises(Unauthenticated):
-            await node.identities.admit("Bearer wrong")
+            await node.identities.authenticate("Bearer wrong")
 
 
 async def test_rep_3_stale_policy_is_refused_where_that_is_set_and_served_at_the_next_word(

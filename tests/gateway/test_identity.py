@@ -43,7 +43,7 @@ class Verifier:
         self.verified: list[str] = []
         self.forgets: list[Callable[[], None]] = []
 
-    def on_withdrawal(self, forget: Callable[[], None]) -> None:
+    def on_key_withdrawn(self, forget: Callable[[], None]) -> None:
         self.forgets.append(forget)
 
     async def verify(self, token: str) -> Proof:
@@ -58,20 +58,20 @@ def identities(*, now: float = 50, clock: Clock | None = None, **fields: Any) ->
 
 
 async def test_a_stored_key_is_its_principal_with_its_ceiling() -> None:
-    principal = await identities().admit(BEARER)
+    principal = await identities().authenticate(BEARER)
 
     assert principal == Principal(id="key:ada", role="agent", ceiling=CEILING, expires_at_s=100)
     assert identities().known(BEARER) == principal
 
 
 async def test_the_admin_key_is_an_administrator() -> None:
-    assert await identities(admin_key="a" * 32).admit("bearer " + "a" * 32) == KEYED_ADMIN
+    assert await identities(admin_key="a" * 32).authenticate("bearer " + "a" * 32) == KEYED_ADMIN
 
 
 async def test_without_a_key_only_a_trusted_loopback_is_the_local_administrator() -> None:
-    assert await identities(trusts_local=True).admit(None) == LOCAL_ADMIN
+    assert await identities(trusts_local=True).authenticate(None) == LOCAL_ADMIN
     with pytest.raises(Unauthenticated):
-        await identities().admit(None)
+        await identities().authenticate(None)
 
 
 @pytest.mark.parametrize(
@@ -86,14 +86,14 @@ async def test_adm_7_a_wrong_credential_is_never_anonymous(header: str) -> None:
 
     assert found.known(header) is None
     with pytest.raises(Unauthenticated):
-        await found.admit(header)
+        await found.authenticate(header)
     with pytest.raises(Unauthenticated), found.hold_credential(header, lambda: None):
         pass
 
 
 async def test_an_expired_key_proves_nothing() -> None:
     with pytest.raises(Unauthenticated):
-        await identities(now=100).admit(BEARER)
+        await identities(now=100).authenticate(BEARER)
 
 
 async def test_a_revoked_key_proves_nothing() -> None:
@@ -101,14 +101,14 @@ async def test_a_revoked_key_proves_nothing() -> None:
     found.apply({})
 
     with pytest.raises(Unauthenticated):
-        await found.admit(BEARER)
+        await found.authenticate(BEARER)
 
 
 async def test_nobody_takes_the_place_of_the_admin_key_by_storing_its_hash() -> None:
     found = identities(admin_key="a" * 32)
     found.apply({"eve": replace(ADA, key_id="eve", sha256=hash_key("a" * 32))})
 
-    assert await found.admit("Bearer " + "a" * 32) == KEYED_ADMIN
+    assert await found.authenticate("Bearer " + "a" * 32) == KEYED_ADMIN
 
 
 # Tokens
@@ -119,8 +119,8 @@ async def test_a_token_is_verified_once_and_then_known_until_it_expires() -> Non
     found = identities(clock=clock, verifier=verifier)
 
     assert found.known(TOKEN) is None
-    assert (await found.admit(TOKEN)).id == "oidc:head.claims.signature"
-    assert found.known(TOKEN) == await found.admit(TOKEN)
+    assert (await found.authenticate(TOKEN)).id == "oidc:head.claims.signature"
+    assert found.known(TOKEN) == await found.authenticate(TOKEN)
     assert len(verifier.verified) == 1
     clock.now = 100
     assert found.known(TOKEN) is None
@@ -131,7 +131,7 @@ async def test_tokens_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
     found = identities(verifier=Verifier())
 
     for name in "abc":
-        await found.admit(f"Bearer {name}.{name}.{name}")
+        await found.authenticate(f"Bearer {name}.{name}.{name}")
 
     assert [found.known(f"Bearer {name}.{name}.{name}") is None for name in "abc"] == [True, False, False]
 
@@ -140,7 +140,7 @@ async def test_what_cannot_be_a_token_is_not_shown_to_the_issuer() -> None:
     verifier = Verifier()
 
     with pytest.raises(Unauthenticated):
-        await identities(verifier=verifier).admit("Bearer tg_wrong")
+        await identities(verifier=verifier).authenticate("Bearer tg_wrong")
     assert verifier.verified == []
 
 
@@ -190,9 +190,9 @@ async def test_a_token_outlives_changes_of_the_registry_and_its_place_in_the_mem
 ) -> None:
     monkeypatch.setattr(identity_module, "MAX_TOKENS", 1)
     found, told = identities(verifier=Verifier()), []
-    await found.admit(TOKEN)
+    await found.authenticate(TOKEN)
     with found.hold_credential(TOKEN, lambda: told.append(1)):
-        await found.admit("Bearer a.b.c")
+        await found.authenticate("Bearer a.b.c")
         found.apply({})
 
     assert told == []
@@ -203,7 +203,7 @@ async def test_when_an_issuer_withdraws_a_key_its_tokens_are_verified_anew_and_w
 ):
     verifier, told = Verifier(), []
     found = identities(verifier=verifier)
-    await found.admit(TOKEN)
+    await found.authenticate(TOKEN)
     with (
         found.hold_credential(TOKEN, lambda: told.append("token")),
         found.hold_credential(BEARER, lambda: told.append("key")),
@@ -213,14 +213,14 @@ async def test_when_an_issuer_withdraws_a_key_its_tokens_are_verified_anew_and_w
 
     assert told == ["token"]
     assert found.known(TOKEN) is None
-    await found.admit(TOKEN)
+    await found.authenticate(TOKEN)
     assert len(verifier.verified) == 2
 
 
 async def test_what_rests_on_a_credential_that_expires_is_told() -> None:
     clock, lapsed = Clock(50), asyncio.Event()
     found = identities(clock=clock, verifier=Verifier(expires_at_s=50.01))
-    await found.admit(TOKEN)
+    await found.authenticate(TOKEN)
 
     def lapse() -> None:
         lapsed.set()
@@ -248,21 +248,21 @@ async def test_adm_10_after_twenty_wrong_credentials_a_peer_has_to_wait_and_a_ri
     attempts: list[tuple[str, str]],
 ) -> None:
     clock = Clock(0)
-    found = identities(refusals=FailedAttempts(clock_s=clock))
+    found = identities(failed_attempts=FailedAttempts(clock_s=clock))
     for credential, place in attempts[:-1]:
         with pytest.raises(Unauthenticated):
-            await found.admit(credential, peer="192.0.2.1", place=place)
+            await found.authenticate(credential, peer="192.0.2.1", path=place)
 
     clock.now = 20
     with pytest.raises(TooManyAttempts) as refused:
-        await found.admit(attempts[-1][0], peer="192.0.2.1", place=attempts[-1][1])
+        await found.authenticate(attempts[-1][0], peer="192.0.2.1", path=attempts[-1][1])
     assert refused.value.data == {"retry_after_s": WINDOW_S - 20}
-    assert (await found.admit(BEARER, peer="192.0.2.1")).id == "key:ada"
+    assert (await found.authenticate(BEARER, peer="192.0.2.1")).id == "key:ada"
     with pytest.raises(Unauthenticated):
-        await found.admit("Bearer wrong", peer="192.0.2.2")
+        await found.authenticate("Bearer wrong", peer="192.0.2.2")
     clock.now = WINDOW_S
     with pytest.raises(Unauthenticated):
-        await found.admit("Bearer wrong", peer="192.0.2.1")
+        await found.authenticate("Bearer wrong", peer="192.0.2.1")
 
 
 async def test_adm_7_one_wrong_credential_is_told_so_wherever_it_is_shown() -> None:
@@ -270,7 +270,7 @@ async def test_adm_7_one_wrong_credential_is_told_so_wherever_it_is_shown() -> N
 
     for number in range(1_000):
         with pytest.raises(Unauthenticated):
-            await found.admit("Bearer wrong", peer="192.0.2.1", place=f"/{number}")
+            await found.authenticate("Bearer wrong", peer="192.0.2.1", path=f"/{number}")
 
 
 async def test_adm_10_no_credential_at_all_is_not_a_wrong_one() -> None:
@@ -278,36 +278,36 @@ async def test_adm_10_no_credential_at_all_is_not_a_wrong_one() -> None:
 
     for _ in range(MAX_ATTEMPTS * 2):
         with pytest.raises(Unauthenticated):
-            await found.admit(None, peer="192.0.2.1")
+            await found.authenticate(None, peer="192.0.2.1")
 
 
 async def test_adm_10_a_host_does_not_start_anew_with_each_of_its_addresses() -> None:
-    refusals = FailedAttempts(clock_s=Clock(0))
+    attempts = FailedAttempts(clock_s=Clock(0))
     for number in range(MAX_ATTEMPTS):
-        refusals.note(f"2001:db8::{number:x}", "Bearer wrong", place="/")
+        attempts.record_attempt(f"2001:db8::{number:x}", "Bearer wrong", path="/")
 
     with pytest.raises(TooManyAttempts):
-        refusals.note("2001:db8::ffff:ffff:ffff:ffff", "Bearer wrong", place="/")
-    refusals.note("2001:db8:0:1::1", "Bearer wrong", place="/")
+        attempts.record_attempt("2001:db8::ffff:ffff:ffff:ffff", "Bearer wrong", path="/")
+    attempts.record_attempt("2001:db8:0:1::1", "Bearer wrong", path="/")
 
 
 def test_adm_10_peers_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refusals_module, "MAX_PEERS", 10)
-    refusals = FailedAttempts(clock_s=Clock(0))
+    attempts = FailedAttempts(clock_s=Clock(0))
 
     for number in range(1_000):
-        refusals.note(f"peer {number}", "Bearer wrong", place="/")
+        attempts.record_attempt(f"peer {number}", "Bearer wrong", path="/")
 
-    assert len(refusals) == 10
+    assert len(attempts) == 10
 
 
 async def test_wrong_credentials_are_audited_without_filling_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     sink, clock = MemorySink(), Clock(0)
     audit = AuditLog(sink)
-    found = identities(refusals=FailedAttempts(audit, clock_s=clock))
+    found = identities(failed_attempts=FailedAttempts(audit, clock_s=clock))
     for place in ("/a", "/a", "/b", *("/c",) * MAX_ATTEMPTS * 3):
         with pytest.raises((Unauthenticated, TooManyAttempts)):
-            await found.admit("Bearer secret-canary", peer="192.0.2.1", place=place)
+            await found.authenticate("Bearer secret-canary", peer="192.0.2.1", path=place)
     audit.flush()
 
     events = [event for _, event in sink.events if isinstance(event, CredentialRefused)]
@@ -317,7 +317,7 @@ async def test_wrong_credentials_are_audited_without_filling_the_log(monkeypatch
     clock.now = WINDOW_S
     for number in range(10):
         with pytest.raises(Unauthenticated):
-            await found.admit("Bearer wrong", peer=f"192.0.3.{number}")
+            await found.authenticate("Bearer wrong", peer=f"192.0.3.{number}")
     audit.flush()
     assert len(sink.events) == MAX_ATTEMPTS + 1
 

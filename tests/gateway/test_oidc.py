@@ -339,7 +339,7 @@ async def test_a_new_key_is_found_and_strangers_do_not_have_the_issuer_asked_ove
 
 async def test_a_key_that_the_issuer_withdrew_is_forgotten(issuer: Issuer, clock: Clock) -> None:
     found, told = verifier(issuer, clock), []
-    found.on_withdrawal(lambda: told.append(len(issuer.keys)))
+    found.on_key_withdrawn(lambda: told.append(len(issuer.keys)))
     old = token(issuer)
     await found.verify(old)
     issuer.keys["second"] = rsa_key(number=1)

@@ -16,7 +16,7 @@ from toolgate.gateway.auth.identity import LOCAL_ADMIN
 from toolgate.gateway.call.targets import find_target
 from toolgate.gateway.scope.caller import Caller
 from toolgate.gateway.scope.resources import alias_of
-from toolgate.gateway.scope.view import View, ViewCache
+from toolgate.gateway.scope.view import View, ViewCache, ViewSettings
 from toolgate.model.names import ToolRef
 from toolgate.model.servers import ServerRecord
 from toolgate.model.snapshot import Snapshot
@@ -65,7 +65,9 @@ def view_of(
         return decide_one(platform, ceiling, task=None, request=caller.request, ref=ref)
 
     scope = compose(platform, ceiling, task=None, request=caller.request)
-    return View(caller, scope, platform, page_size=2, decide=decide, on_growth=ViewCache().on_growth)
+    return View(
+        caller, scope, platform, ViewSettings(page_size=2, decide=decide, on_growth=ViewCache().on_growth)
+    )
 
 
 def found(view: View, uri: str) -> str | None:

@@ -3,12 +3,12 @@
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from tests.registry.memory_store import MemoryQuotaLedger
 from toolgate.errors import BudgetExceeded, ControlUnavailable, ServerBusy, ServerUnavailable
-from toolgate.gateway.call import quota as spending_module
 from toolgate.gateway.call.quota import ExceededQuota, QuotaLeases, QuotaReservation
 from toolgate.model.quotas import HolderQuotas, LeaseGrant, LeaseRequest, QuotaHolder, Quotas
 from toolgate.telemetry import Metrics
@@ -69,13 +69,13 @@ def bank(clock: Clock) -> CountingBank:
     return CountingBank(clock)
 
 
-def a_node(bank: CountingBank | None, clock: Clock) -> QuotaLeases:
-    return QuotaLeases(bank, metrics=Metrics(), clock_s=clock)
+def a_node(bank: CountingBank | None, clock: Clock, **options: Any) -> QuotaLeases:
+    return QuotaLeases(bank, metrics=Metrics(), clock_s=clock, **options)
 
 
 async def admitted(node: QuotaLeases, allowances: Sequence[HolderQuotas], *, tries: int) -> int:
     """How many of so many calls pass."""
-    return sum([isinstance(await node.admit(allowances), QuotaReservation) for _ in range(tries)])
+    return sum([isinstance(await node.reserve(allowances), QuotaReservation) for _ in range(tries)])
 
 
 async def test_all_nodes_together_pass_exactly_what_the_budget_allows(
@@ -93,7 +93,7 @@ async def test_all_nodes_together_pass_exactly_what_the_budget_allows(
 async def test_those_who_come_at_once_ask_once(bank: CountingBank, clock: Clock) -> None:
     node = a_node(bank, clock)
     allowances = (HolderQuotas(ADA, Quotas(calls_per_day=1_000)),)
-    passed = await asyncio.gather(*(node.admit(allowances) for _ in range(50)))
+    passed = await asyncio.gather(*(node.reserve(allowances) for _ in range(50)))
 
     assert Counter(map(type, passed)) == {QuotaReservation: 50}
     assert len(bank.lease_requests) == 1
@@ -106,7 +106,7 @@ async def test_what_is_used_up_is_told_with_when_it_opens_again_and_opens_then(
     clock.now_s = 20.5
     assert await admitted(node, PER_MINUTE, tries=31) == 30
 
-    refused = await node.admit(PER_MINUTE)
+    refused = await node.reserve(PER_MINUTE)
     assert refused == ExceededQuota(ADA, "calls_per_minute", 30, retry_after_s=40)
     error = refused.error()
     assert isinstance(error, ServerBusy)
@@ -126,9 +126,9 @@ async def test_a_day_that_is_used_up_is_an_error_of_its_own(bank: CountingBank, 
     clock.now_s = 59.0
     assert await admitted(node, allowances, tries=1) == 1
 
-    refused = await node.admit(allowances)
+    refused = await node.reserve(allowances)
     assert isinstance(refused, ExceededQuota)
-    assert (refused.budget, refused.rule) == ("calls_per_day", "mcp.budgets: calls_per_day = 1")
+    assert (refused.quota, refused.rule) == ("calls_per_day", "mcp.budgets: calls_per_day = 1")
     error = refused.error()
     assert isinstance(error, BudgetExceeded)
     assert error.retry_after_s == 86_400 - 59
@@ -144,7 +144,7 @@ async def test_refusals_are_counted_and_a_flood_of_them_does_not_reach_the_bank(
     assert await admitted(node, PER_MINUTE, tries=100) == 0
     asked = len(bank.lease_requests)
     clock.now_s += 1.0
-    await node.admit(PER_MINUTE)
+    await node.reserve(PER_MINUTE)
 
     assert (asked, len(bank.lease_requests)) == (1, 2)
     assert metrics.budget_refusals == {"calls_per_minute": 101}
@@ -165,7 +165,7 @@ async def test_a_budget_that_is_lowered_holds_at_once(bank: CountingBank, clock:
     assert await admitted(node, large, tries=1) == 1
     assert await admitted(node, small, tries=5) == 0
 
-    node.spent(large, 100)
+    node.record_tokens(large, 100)
     fewer_tokens = (HolderQuotas(ADA, Quotas(tokens_per_day=100)),)
     assert await admitted(node, fewer_tokens, tries=5) == 0
 
@@ -179,7 +179,7 @@ async def test_a_call_takes_of_the_key_and_of_the_task_or_of_neither(
         HolderQuotas(TEAM, Quotas(calls_per_minute=2)),
     )
     assert await admitted(node, both, tries=5) == 2
-    refused = await node.admit(both)
+    refused = await node.reserve(both)
     assert isinstance(refused, ExceededQuota)
     assert refused.holder == TEAM
 
@@ -189,10 +189,10 @@ async def test_a_call_takes_of_the_key_and_of_the_task_or_of_neither(
 
 async def test_a_call_that_is_not_made_is_given_back_once(bank: CountingBank, clock: Clock) -> None:
     node = a_node(bank, clock)
-    ticket = await node.admit(PER_MINUTE)
+    ticket = await node.reserve(PER_MINUTE)
     assert isinstance(ticket, QuotaReservation)
-    ticket.give_back()
-    ticket.give_back()
+    ticket.release()
+    ticket.release()
 
     assert await admitted(node, PER_MINUTE, tries=60) == 30
 
@@ -201,11 +201,11 @@ async def test_a_call_of_an_older_window_is_not_given_back_to_a_newer(
     bank: CountingBank, clock: Clock
 ) -> None:
     node = a_node(bank, clock)
-    ticket = await node.admit(PER_MINUTE)
+    ticket = await node.reserve(PER_MINUTE)
     assert isinstance(ticket, QuotaReservation)
     clock.now_s = 60.0
     assert await admitted(node, PER_MINUTE, tries=1) == 1
-    ticket.give_back()
+    ticket.release()
 
     assert await admitted(node, PER_MINUTE, tries=60) == 29
 
@@ -213,7 +213,7 @@ async def test_a_call_of_an_older_window_is_not_given_back_to_a_newer(
 async def test_a_grant_is_worth_nothing_after_its_window(bank: CountingBank, clock: Clock) -> None:
     """Another node may have used all of the next one up."""
     node, other = a_node(bank, clock), a_node(bank, clock)
-    await node.admit(PER_MINUTE)
+    await node.reserve(PER_MINUTE)
     clock.now_s = 60.0
     assert await admitted(other, PER_MINUTE, tries=40) == 30
 
@@ -231,21 +231,21 @@ async def test_a_window_that_ends_while_it_is_asked_for_is_asked_for_again(
     bank.lag_s = 61.0
     clock.now_s = 120.0
     with pytest.raises(ServerUnavailable):
-        await node.admit(PER_MINUTE)
+        await node.reserve(PER_MINUTE)
 
 
 async def test_where_nobody_can_be_asked_only_what_was_granted_passes(
     bank: CountingBank, clock: Clock
 ) -> None:
     node = a_node(bank, clock)
-    await node.admit(PER_MINUTE)
+    await node.reserve(PER_MINUTE)
     bank.is_reached = False
     assert await admitted(node, PER_MINUTE, tries=2) == 2
 
     bank.lease_requests.clear()
     for _ in range(5):
         with pytest.raises(ServerUnavailable):
-            await node.admit(PER_MINUTE)
+            await node.reserve(PER_MINUTE)
     assert len(bank.lease_requests) == 1
     bank.is_reached = True
     clock.now_s += 1.0
@@ -254,7 +254,7 @@ async def test_where_nobody_can_be_asked_only_what_was_granted_passes(
 
 async def test_without_a_bank_budgets_let_nothing_pass(clock: Clock) -> None:
     with pytest.raises(ServerUnavailable):
-        await a_node(None, clock).admit(PER_MINUTE)
+        await a_node(None, clock).reserve(PER_MINUTE)
 
 
 async def test_a_call_that_is_cancelled_while_it_asks_gives_back_what_it_had(
@@ -262,8 +262,8 @@ async def test_a_call_that_is_cancelled_while_it_asks_gives_back_what_it_had(
 ) -> None:
     node = a_node(bank, clock)
     both = (PER_MINUTE[0], HolderQuotas(TEAM, Quotas(calls_per_day=100)))
-    await node.admit(PER_MINUTE)
-    asking = asyncio.create_task(node.admit(both))
+    await node.reserve(PER_MINUTE)
+    asking = asyncio.create_task(node.reserve(both))
     await asyncio.sleep(0)
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
@@ -277,13 +277,13 @@ async def test_tokens_are_stopped_at_everywhere_once_they_are_used_up(
     node, other = a_node(bank, clock), a_node(bank, clock)
     assert await admitted(other, TOKENS, tries=3) == 3
     assert await admitted(node, TOKENS, tries=1) == 1
-    node.spent(TOKENS, 1_200)
-    assert isinstance(await node.admit(TOKENS), ExceededQuota)
+    node.record_tokens(TOKENS, 1_200)
+    assert isinstance(await node.reserve(TOKENS), ExceededQuota)
     clock.now_s += 1.0
 
-    refused = await other.admit(TOKENS)
+    refused = await other.reserve(TOKENS)
     assert isinstance(refused, ExceededQuota)
-    assert refused.budget == "tokens_per_day"
+    assert refused.quota == "tokens_per_day"
     with pytest.raises(BudgetExceeded) as told:
         await other.check_tokens(TOKENS)
     assert told.value.retry_after_s == 86_399
@@ -293,13 +293,13 @@ async def test_tokens_are_stopped_at_everywhere_once_they_are_used_up(
 
 async def test_tokens_are_reported_once_also_when_the_bank_was_away(bank: CountingBank, clock: Clock) -> None:
     node = a_node(bank, clock)
-    node.spent(TOKENS, 0)
-    node.spent(PER_MINUTE, 70)
-    node.spent(TOKENS, 70)
+    node.record_tokens(TOKENS, 0)
+    node.record_tokens(PER_MINUTE, 70)
+    node.record_tokens(TOKENS, 70)
     bank.is_reached = False
     with pytest.raises(ServerUnavailable):
         await node.report()
-    node.spent(TOKENS, 5)
+    node.record_tokens(TOKENS, 5)
     bank.is_reached = True
     clock.now_s += 1.0
     await node.report()
@@ -311,9 +311,9 @@ async def test_tokens_are_reported_once_also_when_the_bank_was_away(bank: Counti
 async def test_a_node_that_ends_reports_and_hands_back_what_it_has(bank: CountingBank, clock: Clock) -> None:
     node = a_node(bank, clock)
     allowances = (HolderQuotas(ADA, Quotas(100, 1_000, 500)),)
-    async with node.running():
+    async with node.reporting():
         assert await admitted(node, allowances, tries=4) == 4
-        node.spent(allowances, 9)
+        node.record_tokens(allowances, 9)
         assert await bank.used() == {
             "key:calls_per_day": 50,
             "key:calls_per_minute": 10,
@@ -331,21 +331,20 @@ async def test_a_node_that_cannot_hand_anything_back_ends_all_the_same(
     bank: CountingBank, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     node = a_node(bank, clock)
-    async with node.running():
-        await node.admit(PER_MINUTE)
+    async with node.reporting():
+        await node.reserve(PER_MINUTE)
         bank.is_reached = False
 
-    assert "could not be handed back" in caplog.text
+    assert "could not be returned" in caplog.text
 
 
 async def test_tokens_are_reported_while_a_node_runs_also_after_a_failure(
-    bank: CountingBank, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    bank: CountingBank, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(spending_module, "REPORT_EVERY_S", 0.0)
-    node = a_node(bank, clock)
+    node = a_node(bank, clock, report_every_s=0.0)
     bank.is_reached = False
-    async with asyncio.timeout(60), node.running():
-        node.spent(TOKENS, 7)
+    async with asyncio.timeout(60), node.reporting():
+        node.record_tokens(TOKENS, 7)
         while not caplog.text:
             await asyncio.sleep(0)
         bank.is_reached = True
@@ -357,12 +356,11 @@ async def test_tokens_are_reported_while_a_node_runs_also_after_a_failure(
 
 
 async def test_holders_that_are_idle_are_forgotten_when_there_are_many(
-    bank: CountingBank, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    bank: CountingBank, clock: Clock
 ) -> None:
-    monkeypatch.setattr(spending_module, "_MAX_ACCOUNTS", 3)
-    node = a_node(bank, clock)
+    node = a_node(bank, clock, max_accounts=3)
     for number in range(20):
-        await node.admit((HolderQuotas(QuotaHolder("key", f"k{number}"), Quotas(calls_per_minute=9)),))
+        await node.reserve((HolderQuotas(QuotaHolder("key", f"k{number}"), Quotas(calls_per_minute=9)),))
         clock.now_s += 31.0
 
-    assert len(node._accounts) <= 3
+    assert len(node) <= 3

@@ -9,7 +9,7 @@ import pytest
 from toolgate.errors import NotFound, SessionLimit
 from toolgate.gateway.auth.identity import LOCAL_ADMIN
 from toolgate.gateway.scope.caller import Caller
-from toolgate.gateway.scope.view import View, ViewCache
+from toolgate.gateway.scope.view import View, ViewCache, ViewSettings
 from toolgate.gateway.subscriptions import listeners as subscriptions_module
 from toolgate.gateway.subscriptions.listeners import ListenerUpdate, Subscriptions
 from toolgate.gateway.subscriptions.resources import MAX_NOTIFIED, ResourceWatch
@@ -29,7 +29,12 @@ def empty_view(caller: Caller) -> View:
     def decide(_ref: ToolRef) -> Decision:
         raise AssertionError
 
-    return View(caller, Scope(), Snapshot(), page_size=10, decide=decide, on_growth=ViewCache().on_growth)
+    return View(
+        caller,
+        Scope(),
+        Snapshot(),
+        ViewSettings(page_size=10, decide=decide, on_growth=ViewCache().on_growth),
+    )
 
 
 async def test_lod_1_the_loop_has_its_turn_while_thousands_of_views_are_compiled() -> None:

@@ -5,7 +5,7 @@ import weakref
 
 from toolgate.gateway.auth.identity import LOCAL_ADMIN
 from toolgate.gateway.scope.caller import Caller
-from toolgate.gateway.scope.view import View, ViewCache
+from toolgate.gateway.scope.view import View, ViewCache, ViewSettings
 from toolgate.model.names import ToolRef
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.layers import SessionRequest
@@ -24,7 +24,9 @@ def no_decision(ref: ToolRef) -> Decision:
 
 def add(views: ViewCache, caller: Caller) -> View:
     scope = Scope()
-    view = View(caller, scope, Snapshot(), page_size=10, decide=no_decision, on_growth=views.on_growth)
+    view = View(
+        caller, scope, Snapshot(), ViewSettings(page_size=10, decide=no_decision, on_growth=views.on_growth)
+    )
     views.add(view)
     return view
 

@@ -146,7 +146,9 @@ async def test_one_client_and_all_together_have_limits(monkeypatch: pytest.Monke
     for number in range(8):
         watches.add(ada, f"x:{number}", server_id="one", uri=f"x:{number}")
 
-    with pytest.raises(SessionLimit, match="you hold 8 watched resources, and what is left is for others"):
+    with pytest.raises(
+        SessionLimit, match="you hold 8 watched resources, and the remaining ones are for others"
+    ):
         watches.add(again, "x:9", server_id="one", uri="x:9")
     watches.add(bob, "x:9", server_id="one", uri="x:9")
     monkeypatch.setattr(watches_module, "MAX_WATCHED_EACH", 1)

@@ -25,7 +25,7 @@ from toolgate.audit.index.tables import prepare_tables
 from toolgate.audit.log.writer import AuditLog, MemorySink
 from toolgate.catalog.rows import CatalogQuality
 from toolgate.gateway.auth.identity import Identities, hash_key
-from toolgate.gateway.gateway import Gateway
+from toolgate.gateway.gateway import Gateway, GatewayServices
 from toolgate.gateway.search.index import HybridIndex
 from toolgate.govern.approvals import ApprovalWebhook, BodySigner
 from toolgate.govern.catalog_projection import CatalogProjection
@@ -208,7 +208,17 @@ async def open_rest(
 
     async with pool_of(net, on_change=changed) as pool, control_parts() as defaults:
         gateway = Gateway(
-            pool, AuditLog(sink), metrics=Metrics(), limits=ScopeLimits(max_tools=8), snapshot=Snapshot()
+            pool,
+            AuditLog(sink),
+            metrics=Metrics(),
+            limits=ScopeLimits(max_tools=8),
+            snapshot=Snapshot(),
+            services=GatewayServices(
+                approvals=parts.pop("approvals", store.approvals),
+                console_url=parts.pop("console_url", ""),
+                quotas=parts.pop("quotas", store.spending),
+                clock_s=lambda: 0.0,
+            ),
         )
         identities = Identities(admin_key=None, trusts_local=trusts_local, clock_s=lambda: NOW_MS / 1000)
         parts = defaults | parts

@@ -21,7 +21,6 @@ from tests.surfaces.wasm.task_house import TASK, PlayedGuest, TaskHouse
 from tests.upstream.memory_link import MemoryNet, definition, record
 from tests.upstream.scripted_model import Ask, Reply, ScriptedModel, calls, scripted_model, text
 from toolgate.gateway.auth.identity import LOCAL_ADMIN
-from toolgate.gateway.call.approval import ApprovalStage
 from toolgate.gateway.scope.caller import Caller
 from toolgate.model.approvals import ApprovalRequest
 from toolgate.model.servers import ApprovalPolicy
@@ -217,8 +216,10 @@ async def open_endpoints(seed: int) -> AsyncIterator[Endpoints]:
     job = task(TASK, default_server_ids=["s", "bank"])
     async with (
         scripted_model(script) as model,
-        open_chat_house(spies(), *servers, upstreams=(upstream(model.url),), tasks=(job,)) as chat,
-        open_rest(spies()) as rest,
+        open_chat_house(
+            spies(), *servers, upstreams=(upstream(model.url),), tasks=(job,), approvals=desk
+        ) as chat,
+        open_rest(spies(), approvals=desk) as rest,
     ):
         await rest.seed(
             server=[
@@ -226,8 +227,6 @@ async def open_endpoints(seed: int) -> AsyncIterator[Endpoints]:
                 stdio("bank", allowed_tools=["pay"], approval_policy={"default": "always"}),
             ]
         )
-        for gateway in (chat.house.gateway, rest.control.gateway):
-            gateway.sending.approving = ApprovalStage(gateway.audit, desk)
         await chat.house.gateway.wait_for_view(Caller(LOCAL_ADMIN))
         session = await chat.house.session("/api/mcp")
         batches = await chat.house.session("/api/mcp", protocolVersion="2025-03-26")

@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 
 from tests.registry.memory_store import MemoryQuotaLedger
-from tests.surfaces.mcp.house import House, key, open_house, task
+from tests.surfaces.mcp.house import DAY_MS, NOON_MS, House, key, open_house, task
 from tests.surfaces.mcp.test_door_approvals import ONE as APPROVED_ONE
 from tests.surfaces.mcp.test_door_approvals import with_approvals
 from tests.surfaces.mcp.test_door_offers import docs, offering
@@ -21,26 +21,15 @@ from tests.upstream.memory_link import MemoryNet
 from tests.upstream.responses_model import ResponsesScript, say
 from tests.upstream.scripted_model import calls, hang, scripted_model, text
 from toolgate.gateway.auth.identity import hash_key
-from toolgate.gateway.call.quota import QuotaLeases
-from toolgate.gateway.gateway import Gateway
 from toolgate.model.quotas import Quotas
 
 pytestmark = pytest.mark.anyio
 
-DAY_MS: Final = 86_400_000
-NOON_MS: Final = 20_000 * DAY_MS + DAY_MS // 2
 EAGAIN: Final = -11
 ADA: Final = "tg_ada" * 8
 BEARER: Final = f"Bearer {ADA}"
 USAGE: Final = {"prompt_tokens": 600, "completion_tokens": 500, "total_tokens": 1_100}
 ECHO: Final = {"name": "one.echo", "arguments": {}}
-
-
-def with_bank(gateway: Gateway) -> MemoryQuotaLedger:
-    """It is noon, and stays so."""
-    bank = MemoryQuotaLedger(lambda: NOON_MS)
-    gateway.sending.spending = QuotaLeases(bank, metrics=gateway.metrics, clock_s=lambda: 0.0)
-    return bank
 
 
 def ada(**budgets: int) -> Any:
@@ -57,7 +46,6 @@ def outcomes(house: House) -> list[tuple[str, str, str, str]]:
 
 async def test_a_minute_that_is_used_up_is_busy_with_when_to_come_back_at_both_eras() -> None:
     async with open_house(MemoryNet(), keys=(ada(calls_per_minute=2),)) as house:
-        with_bank(house.gateway)
         modern = [await house.modern("/api/mcp", "tools/call", ECHO, key=ADA) for _ in range(3)]
         session = await house.session("/api/mcp", key=ADA)
         legacy = await session.call("one.echo")
@@ -80,7 +68,7 @@ async def test_a_minute_that_is_used_up_is_busy_with_when_to_come_back_at_both_e
 async def test_a_task_s_day_is_shared_by_all_who_call_under_it() -> None:
     night = task("night", default_server_ids=["one"], budgets={"calls_per_day": 3})
     async with open_house(MemoryNet(), tasks=(night,), keys=(key("a", "tg_a"), key("b", "tg_b"))) as house:
-        bank = with_bank(house.gateway)
+        bank = house.bank
         answers = [
             await house.modern("/api/mcp/t/night", "tools/call", ECHO, key=secret)
             for secret in ("tg_a", "tg_b", "tg_a", "tg_b")
@@ -96,7 +84,6 @@ async def test_a_task_s_day_is_shared_by_all_who_call_under_it() -> None:
 
 async def test_a_call_that_waits_for_a_person_takes_nothing() -> None:
     async with open_house(MemoryNet(), APPROVED_ONE, keys=(ada(calls_per_day=1),)) as house:
-        with_bank(house.gateway)
         approvals = with_approvals(house)
         waits = [await house.modern("/api/mcp", "tools/call", ECHO, key=ADA) for _ in range(3)]
         (waiting,) = await approvals.list()
@@ -111,7 +98,7 @@ async def test_a_call_that_waits_for_a_person_takes_nothing() -> None:
 
 async def test_results_count_as_tokens_and_a_day_s_tokens_end() -> None:
     async with open_house(MemoryNet(), keys=(ada(tokens_per_day=10),)) as house:
-        bank = with_bank(house.gateway)
+        bank = house.bank
         long = {"name": "one.echo", "arguments": {"text": "word " * 50}}
         first = await house.modern("/api/mcp", "tools/call", long, key=ADA)
         refused = await house.modern("/api/mcp", "tools/call", ECHO, key=ADA)
@@ -125,7 +112,6 @@ async def test_results_count_as_tokens_and_a_day_s_tokens_end() -> None:
 async def test_prompts_take_from_budgets_too_and_are_refused_by_an_error() -> None:
     net = MemoryNet(docs=offering("modern"))
     async with open_house(net, docs(), keys=(ada(calls_per_day=1),)) as house:
-        with_bank(house.gateway)
         await house.gateway.servers.settled(["docs"])
         greet = {"name": "docs.greet"}
         answers = [await house.modern("/api/mcp", "prompts/get", greet, key=ADA) for _ in range(2)]
@@ -136,7 +122,7 @@ async def test_prompts_take_from_budgets_too_and_are_refused_by_an_error() -> No
 
 
 async def test_where_nobody_can_be_asked_a_call_with_a_budget_is_not_made() -> None:
-    async with open_house(MemoryNet(), keys=(ada(calls_per_day=9),)) as house:
+    async with open_house(MemoryNet(), keys=(ada(calls_per_day=9),), has_quotas=False) as house:
         refused = await house.modern("/api/mcp", "tools/call", ECHO, key=ADA)
 
         assert refused.json["result"]["_meta"]["toolgate/error"]["code"] == "mcp_unavailable"
@@ -145,8 +131,7 @@ async def test_where_nobody_can_be_asked_a_call_with_a_budget_is_not_made() -> N
 
 
 async def test_rest_says_when_to_come_back_in_its_header_too() -> None:
-    async with open_rest(MemoryNet()) as house:
-        with_bank(house.control.gateway)
+    async with open_rest(MemoryNet(), quotas=MemoryQuotaLedger(lambda: NOON_MS)) as house:
         budgets = {"calls_per_minute": 2, "calls_per_day": 1}
         await house.seed(
             server=[stdio("one")],
@@ -168,7 +153,6 @@ async def test_a_model_is_told_of_a_budget_that_is_used_up_as_the_result_of_its_
             MemoryNet(), upstreams=(upstream(model.url),), keys=(ada(calls_per_minute=1),)
         ) as house,
     ):
-        with_bank(house.house.gateway)
         answer = await house.post(asking(), authorization=BEARER)
 
         assert answer.status == 200
@@ -179,7 +163,7 @@ async def test_a_model_is_told_of_a_budget_that_is_used_up_as_the_result_of_its_
 
 async def ask_twice(house: ChatHouse, body: Any, url: str) -> tuple[dict[str, int], Any]:
     """What the first took, and how the second was refused."""
-    bank = with_bank(house.house.gateway)
+    bank = house.house.bank
     first = await house.post(body, url=url, authorization=BEARER)
     assert first.status == 200, first.body
     second = await house.post(body, url=url, authorization=BEARER)
@@ -217,9 +201,9 @@ async def test_nobody_gets_out_of_being_counted_by_not_asking_for_it(mode: str) 
             MemoryNet(), upstreams=(upstream(model.url, mode=mode),), keys=(ada(tokens_per_day=1_000),)
         ) as house,
     ):
-        bank = with_bank(house.house.gateway)
+        bank = house.house.bank
         answer = await house.post(body, authorization=BEARER)
-        await house.house.gateway.sending.spending.report()
+        await house.house.gateway.quotas.report()
 
         assert model.requests[0].body["stream_options"] == {"include_usage": True}
         assert await used(bank) == {"key `ada`: tokens_per_day": 1_100}
@@ -237,11 +221,11 @@ async def test_nobody_gets_out_of_being_counted_by_leaving_before_the_end(mode: 
             MemoryNet(), upstreams=(upstream(model.url, mode=mode),), keys=(ada(tokens_per_day=1_000),)
         ) as house,
     ):
-        bank = with_bank(house.house.gateway)
+        bank = house.house.bank
         stream = house.open(asking(stream=True), authorization=BEARER)
         await stream.event()
         await stream.leave()
-        await house.house.gateway.sending.spending.report()
+        await house.house.gateway.quotas.report()
 
         (taken,) = (await used(bank)).values()
         assert 10 < taken < 200
@@ -272,7 +256,6 @@ async def test_a_guest_gets_a_number_and_the_reason() -> None:
 
     job = task("job", default_server_ids=["one"], budgets={"calls_per_day": 1})
     async with open_task_house(MemoryNet()) as house:
-        with_bank(house.house.gateway)
         house.house.apply(tasks={"job": job})
         code, told = await house.play(FUNCTIONS, ask)
 

@@ -10,7 +10,6 @@ from tests.surfaces.rest_house import NOW_MS, RestHouse, error_of, open_rest, se
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
 from toolgate.audit.events import ApprovalRecorded
 from toolgate.gateway.auth.identity import hash_key
-from toolgate.gateway.call.approval import ApprovalStage
 from toolgate.model.approvals import MAX_REASON
 from toolgate.redaction.shapes import MASK
 from toolgate.registry.approvals.contract import EXPIRES_MS
@@ -28,8 +27,6 @@ async def governed() -> AsyncIterator[RestHouse]:
     """A server whose every call waits, and a second publisher."""
     files = MemoryServer(tools=[definition("delete")])
     async with open_rest(MemoryNet(files=files, plain=MemoryServer(tools=[definition("read")]))) as house:
-        gateway = house.control.gateway
-        gateway.sending.approving = ApprovalStage(gateway.audit, house.store.approvals)
         await house.seed(
             server=[stdio("files", approval_policy={"default": "always"})],
             key=[{"key_id": "bob", "role": "publisher", "sha256": hash_key(BOB)}],

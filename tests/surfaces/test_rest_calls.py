@@ -10,7 +10,6 @@ from tests.surfaces.rest_house import RestHouse, error_of, listening, open_rest,
 from tests.upstream.memory_link import Handler, Json, MemoryNet, MemoryServer, definition, text_result
 from toolgate.audit.events import CallRecorded
 from toolgate.gateway.auth.identity import hash_key
-from toolgate.gateway.call.approval import ApprovalStage
 from toolgate.model.tools import Revision
 from toolgate.upstream.connection.contract import RpcResponse
 
@@ -210,8 +209,7 @@ async def test_what_becomes_of_a_call_is_said_in_our_own_shape(
 
 async def test_a_call_that_a_person_must_agree_to_waits_for_that() -> None:
     async with open_rest(net()) as house:
-        gateway, body = house.control.gateway, {"name": "git.echo", "arguments": {"path": "a"}}
-        gateway.sending.approving = ApprovalStage(gateway.audit, house.store.approvals)
+        body = {"name": "git.echo", "arguments": {"path": "a"}}
         await furnish(house, approval_policy={"default": "always"})
         asked = await house.ask("POST", CALL, body, key=NARROW)
         approval_id = asked.json()["error"]["data"]["approval_id"]

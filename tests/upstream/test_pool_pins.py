@@ -43,7 +43,7 @@ class Watched:
         self.pool.apply({"one": applied})
         await self.pool.settled(["one"])
         tools = self.pool.tools()["one"].tools
-        self.drift.follow(
+        self.drift.apply_pins(
             {"one": Pin(server_id="one", tools={name: tool.digest for name, tool in tools.items()})}
         )
         self.pool.hold_back(self.drift.pins)

@@ -96,13 +96,13 @@ async def test_what_an_earlier_version_listed_is_not_held_against_the_pin_of_the
     async with pool_of(net) as pool:
         pool.apply({"notes": version(1)})
         await pool.settled(["notes"])
-        drift.look(pool.tools())
+        drift.check_servers(pool.tools())
         net.servers["notes"].tools = (definition("echo", description="Another."),)
-        drift.follow({"notes": Pin(server_id="notes", tools={"echo": "0" * 64})})
+        drift.apply_pins({"notes": Pin(server_id="notes", tools={"echo": "0" * 64})})
         pool.apply({"notes": version(2)})
-        early = drift.look(pool.tools())
+        early = drift.check_servers(pool.tools())
         await pool.settled(["notes"])
-        listed = drift.look(pool.tools())
+        listed = drift.check_servers(pool.tools())
 
         assert early == []
         assert [one.tool for one in listed] == ["echo"]

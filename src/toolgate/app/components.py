@@ -8,7 +8,7 @@ import logging
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -124,7 +124,7 @@ def build_model_trial(settings: Settings, environ: Mapping[str, str]) -> TryMode
 
 @asynccontextmanager
 async def open_identities(
-    settings: Settings, admin_key: str | None, audit: AuditLog
+    settings: Settings, admin_key: str | None, audit: AuditLog, *, awaits_keys: bool = False
 ) -> AsyncIterator[Identities]:
     """Who callers are. Raises StartRefused where tokens would be taken that prove nothing."""
     async with AsyncExitStack() as stack:
@@ -139,7 +139,8 @@ async def open_identities(
             trusts_local=settings.trust_loopback and settings.is_loopback,
             clock_s=time.time,
             verifier=verifier,
-            refusals=FailedAttempts(audit),
+            failed_attempts=FailedAttempts(audit),
+            awaits_keys=awaits_keys,
         )
 
 
@@ -223,14 +224,9 @@ def list_own_hosts(settings: Settings) -> set[str]:
     return {settings.address[0], *LOOPBACK_NAMES, *settings.allowed_hosts}
 
 
-def build_console_url_callback(settings: Settings, gateway: Gateway) -> Callable[[str], None]:
-    """Takes the base URL this process listens on: people are sent there, unless they have a public one."""
-
-    def on_listening(url: str) -> None:
-        if not settings.is_everywhere:
-            gateway.sending.approving.reached_at(url)
-
-    return on_listening
+def find_console_url(settings: Settings, base_url: str) -> str:
+    """Where people reach the console of this process; empty if that is not known."""
+    return (settings.public_url or "").rstrip("/") or ("" if settings.is_everywhere else base_url)
 
 
 def build_console_endpoint(beyond: HttpHandler) -> ConsoleEndpoint:

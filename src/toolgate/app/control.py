@@ -3,7 +3,7 @@
 On SQLite it is one process; on PostgreSQL any number of replicas serve the same registry.
 """
 
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Final
@@ -11,7 +11,6 @@ from typing import Final
 from toolgate.app.audit_index import open_index
 from toolgate.app.components import (
     build_console_endpoint,
-    build_console_url_callback,
     build_discovery,
     build_limits,
     build_model_trial,
@@ -19,6 +18,7 @@ from toolgate.app.components import (
     build_operator_policy,
     describe_gateway,
     empty_snapshot,
+    find_console_url,
     follow_registry,
     list_own_hosts,
     load_directory,
@@ -40,9 +40,9 @@ from toolgate.app.observability import describe_journal, open_exported_journal, 
 from toolgate.app.process import ServingApp
 from toolgate.audit.log.writer import AuditLog
 from toolgate.errors import StartRefused, StorageUnavailable
-from toolgate.gateway.call.approval import ApprovalStage
 from toolgate.gateway.cluster.reported_servers import ReportedServers
-from toolgate.gateway.gateway import Gateway
+from toolgate.gateway.cluster.servers import Servers
+from toolgate.gateway.gateway import Gateway, GatewayServices
 from toolgate.govern.control import Control
 from toolgate.govern.process import Readiness, ReadinessCondition
 from toolgate.model.http import is_loopback, parse_address
@@ -62,7 +62,9 @@ _ELSEWHERE: Final = (
 
 
 @asynccontextmanager
-async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncIterator[ServingApp]:
+async def open_control(
+    settings: Settings, environ: Mapping[str, str], base_url: str = ""
+) -> AsyncIterator[ServingApp]:
     """Open the registry, follow what nodes report, serve REST and gRPC."""
     admin_key = read_key_file(settings.admin_key_file, "admin_key_file")
     tls = _read_tls(settings.grpc)
@@ -79,8 +81,15 @@ async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncI
         describe_journal(metrics, journal)
         stack.enter_context(open_loop_lag(metrics))
         archives = await stack.enter_async_context(open_archives(settings, environ))
+        make_gateway = partial(
+            Gateway,
+            metrics=metrics,
+            limits=build_limits(settings),
+            snapshot=empty_snapshot(settings),
+            services=GatewayServices(console_url=find_console_url(settings, base_url)),
+        )
         gateway, servers = await stack.enter_async_context(
-            _open_gateway(settings, environ, store, audit, metrics=metrics, fetch=archives.fetch)
+            _open_gateway(settings, environ, store, audit, make_gateway=make_gateway, fetch=archives.fetch)
         )
         identities = await stack.enter_async_context(open_identities(settings, admin_key, audit))
         loader = await load_directory(settings, store, audit)
@@ -122,7 +131,6 @@ async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncI
             console=rest.path,
             loader=loader,
             close_streams=control.watches.close,
-            on_listening=build_console_url_callback(settings, gateway),
             details={"grpc": grpc_address},
         )
 
@@ -134,7 +142,7 @@ async def _open_gateway(
     store: Store,
     audit: AuditLog,
     *,
-    metrics: Metrics,
+    make_gateway: Callable[[Servers, AuditLog], Gateway],
     fetch: FetchArchive,
 ) -> AsyncIterator[tuple[Gateway, ReportedServers]]:
     """The pipeline over what nodes report: it answers every question, and calls nothing."""
@@ -151,14 +159,7 @@ async def _open_gateway(
         servers = ReportedServers(
             store.reports, transports.openers, on_change=changed, clock_ms=wall_clock_ms
         )
-        gateway = Gateway(
-            servers,
-            audit,
-            metrics=metrics,
-            limits=build_limits(settings),
-            snapshot=empty_snapshot(settings),
-        )
-        gateway.sending.approving = ApprovalStage(audit, console_url=settings.public_url or "")
+        gateway = make_gateway(servers, audit)
         async with servers:
             yield gateway, servers
 

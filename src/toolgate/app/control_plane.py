@@ -130,7 +130,7 @@ async def open_webhook(
         approvals=store.approvals,
         audit=gateway.audit,
         fetcher=Fetcher(egress),
-        own_url=lambda: gateway.sending.approving.console_url,
+        own_url=lambda: gateway.console_url,
     )
     async with run_in_background(webhook.run()):
         yield webhook

@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
@@ -25,7 +25,7 @@ from toolgate.audit.log.writer import AuditLog
 from toolgate.gateway.auth.identity import Identities
 from toolgate.gateway.auth.signing import Signer
 from toolgate.gateway.cluster.servers import process_spawned
-from toolgate.gateway.gateway import Gateway
+from toolgate.gateway.gateway import Gateway, GatewayServices
 from toolgate.lazy_modules import load_lazily
 from toolgate.model.invocations import InvocationResult
 from toolgate.model.servers import ServerRecord, Transport
@@ -150,10 +150,6 @@ DEFINITIONS_DIR: Final = "definitions"
 """Under the data directory: what servers offered when they were last listed."""
 
 
-def _ignore_change() -> None:
-    """For a process that tells nobody."""
-
-
 class EndpointRouter:
     """One listener, three doors: the hot one first."""
 
@@ -247,9 +243,9 @@ async def open_gateway(
     metrics: Metrics,
     *,
     supplies: ConnectorDependencies,
-    on_change: Callable[[], None] = _ignore_change,
+    services: GatewayServices,
 ) -> AsyncIterator[Gateway]:
-    """The pipeline over a pool of its own. `on_change` is told that the tools of a server have changed."""
+    """A gateway over its own pool of servers."""
     async with AsyncExitStack() as stack:
         stack.enter_context(open_loop_lag(metrics))
         tracing = await stack.enter_async_context(open_traces(settings, environ))
@@ -263,7 +259,7 @@ async def open_gateway(
 
         def changed(server_id: str) -> None:
             gateway.on_tools_changed(server_id)
-            on_change()
+            services.on_tools_changed()
 
         def updated(server_id: str, uri: str) -> None:
             gateway.on_updated(server_id, uri)
@@ -272,7 +268,7 @@ async def open_gateway(
             offer = pool.offer(server_id)
             if offer is not None and gateway.drift.confirm(offer):
                 gateway.on_tools_changed(server_id)
-            on_change()
+            services.on_tools_changed()
 
         known = await stack.enter_async_context(KeptDefinitions(settings.data_dir / DEFINITIONS_DIR))
         limits = PoolLimits(max_calls=settings.max_calls)
@@ -284,17 +280,18 @@ async def open_gateway(
             on_verified=verified,
             max_children=transports.max_children,
         )
+        if tracing is not None:
+            pool.tracing = tracing
         gateway = Gateway(
             pool,
             audit,
             metrics=metrics,
             limits=build_limits(settings),
             snapshot=empty_snapshot(settings),
+            services=replace(services, tracer=tracing),
         )
         await stack.enter_async_context(open_token_audit(gateway))
-        if tracing is not None:
-            pool.tracing = tracing
-            gateway.trace(tracing)
+        await stack.enter_async_context(gateway.quotas.reporting())
         await stack.enter_async_context(pool)
         yield gateway
 
@@ -357,6 +354,6 @@ async def open_model_endpoints(
         Models(Secrets(environ, settings.secrets_dir), build_egress(settings)) as models,
         open_invoker(settings, gateway, models, work) as invoker,
     ):
-        models.tracing = gateway.tracing
+        models.tracing = gateway.tracer
         services = ChatServices(gateway=gateway, models=models, signer=signer, wall_s=time.time)
         yield ChatEndpoint(identities, services, metadata=build_discovery(settings)), invoker

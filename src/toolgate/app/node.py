@@ -44,12 +44,9 @@ from toolgate.audit.log.follower import follow_log
 from toolgate.audit.log.journal import Journal
 from toolgate.errors import ControlUnavailable, StartRefused
 from toolgate.gateway.auth.identity import Identities
-from toolgate.gateway.call.approval import ApprovalStage
-from toolgate.gateway.call.quota import QuotaLeases
 from toolgate.gateway.cluster.node import NodeReporter, StalenessGuard
-from toolgate.gateway.gateway import Gateway
+from toolgate.gateway.gateway import Gateway, GatewayServices
 from toolgate.gateway.search.index import HybridIndex
-from toolgate.gateway.search.tool_search import ToolSearch
 from toolgate.govern.process import GatewayProcess, Readiness, ReadinessCondition
 from toolgate.model.http import parse_address
 from toolgate.model.reports import NodeReport
@@ -96,7 +93,9 @@ _log: Final = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def open_node(settings: Settings, environ: Mapping[str, str]) -> AsyncIterator[ServingApp]:
+async def open_node(
+    settings: Settings, environ: Mapping[str, str], base_url: str = ""
+) -> AsyncIterator[ServingApp]:
     """Serve what control governs. It is ready once it has heard from control, and goes on without."""
     address = _build_control_address(settings)
     admin_key = read_key_file(settings.admin_key_file, "admin_key_file")
@@ -121,18 +120,28 @@ async def open_node(settings: Settings, environ: Mapping[str, str]) -> AsyncIter
                 supplies=ConnectorDependencies(
                     authorizer=build_authorizer(settings, environ), fetch=link.read_artifact
                 ),
-                on_change=tools_changed,
+                services=GatewayServices(
+                    approvals=RemoteApprovals(link),
+                    quotas=RemoteQuotas(link),
+                    tool_index=HybridIndex(meaning),
+                    on_tools_changed=tools_changed,
+                ),
             )
         )
-        gateway.finding = ToolSearch(HybridIndex(meaning))
-        gateway.sending.approving = ApprovalStage(audit, RemoteApprovals(link))
-        gateway.sending.spending = QuotaLeases(RemoteQuotas(link), metrics=metrics)
-        await stack.enter_async_context(gateway.sending.spending.running())
-        identities = await stack.enter_async_context(open_identities(settings, admin_key, audit))
+        identities = await stack.enter_async_context(
+            open_identities(settings, admin_key, audit, awaits_keys=True)
+        )
         sessions = ClientSessions(
             secrets.token_bytes(SESSION_KEY_BYTES), clock_s=time.monotonic, wall_s=time.time
         )
-        following = ControlFollower(settings, link, gateway=gateway, identities=identities, sessions=sessions)
+        following = ControlFollower(
+            settings,
+            link,
+            gateway=gateway,
+            identities=identities,
+            sessions=sessions,
+            url=find_node_url(settings, base_url),
+        )
         await stack.enter_async_context(following.running())
         serving = GatewayProcess(
             gateway=gateway,
@@ -170,8 +179,14 @@ async def open_node(settings: Settings, environ: Mapping[str, str]) -> AsyncIter
                 EndpointRouter(mcp, chat, rest), list_own_hosts(settings), settings.allowed_origins
             ),
             close_streams=end_streams,
-            on_listening=following.on_listening,
         )
+
+
+def find_node_url(settings: Settings, base_url: str) -> str:
+    """The URL that a node reports: its public one, or where it listens."""
+    if settings.public_url or not base_url or not settings.is_everywhere:
+        return settings.public_url or base_url
+    return f"http://{socket.gethostname()}:{urlsplit(base_url).port}"
 
 
 class ControlFollower:
@@ -185,18 +200,17 @@ class ControlFollower:
         gateway: Gateway,
         identities: Identities,
         sessions: ClientSessions,
+        url: str,
     ) -> None:
-        self._settings = settings
         self._gateway = gateway
         self._identities = identities
         self._sessions = sessions
         self._endings = EndedSessionExchange(sessions, link.sync_sessions)
         self._freshness = StalenessGuard(gateway, max_staleness_s=settings.max_policy_staleness_s)
-        identities.wait_for_keys()
         self._sync = NodeSync(link, apply=self._apply, on_contact=self._freshness.on_contact)
         itself = NodeReport(
             node_id=choose_node_id(settings),
-            url=settings.public_url or "",
+            url=url,
             version=__version__,
         )
         self.reporter = NodeReporter(
@@ -236,14 +250,6 @@ class ControlFollower:
         if status.is_degraded:
             troubles.append(ReadinessCondition(code=status.code, hint=ControlUnavailable.default_hint))
         return Readiness(tuple(troubles))
-
-    def on_listening(self, url: str) -> None:
-        """The node is reported under `url`, unless it has a public one."""
-        if not self._settings.public_url:
-            port = urlsplit(url).port
-            self.reporter.url = (
-                f"http://{socket.gethostname()}:{port}" if self._settings.is_everywhere else url
-            )
 
     def describe(self, metrics: Metrics) -> None:
         """The gauges of a process that follows."""

@@ -31,10 +31,6 @@ _M_MMAP_THRESHOLD: Final = -3
 _log = logging.getLogger(__name__)
 
 
-def _ignore_url(_url: str) -> None:
-    """For a process that need not know where it listens."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingApp:
     """A running process without its HTTP listener."""
@@ -48,8 +44,6 @@ class ServingApp:
     console: str | None = None
     """The path of the console. None: there is none."""
     loader: DirectoryLoader | None = None
-    on_listening: Callable[[str], None] = _ignore_url
-    """Gets the base URL once it listens."""
     details: Mapping[str, str] = field(default_factory=dict)
     """For whoever started it: what else it listens on."""
 
@@ -58,7 +52,8 @@ class ServingApp:
         return None if self.console is None else url + self.console
 
 
-OpenApp = Callable[[Settings, Mapping[str, str]], AbstractAsyncContextManager[ServingApp]]
+OpenApp = Callable[[Settings, Mapping[str, str], str], AbstractAsyncContextManager[ServingApp]]
+"""Gets the settings, the environment and the base URL that the process listens on."""
 OnReady = Callable[[ServingApp, str], Awaitable[None]]
 """Gets the application and its base URL once it listens."""
 
@@ -101,7 +96,8 @@ async def serve(
     """Run until SIGINT or SIGTERM."""
     stopping, started = asyncio.Event(), asyncio.Event()
     with _listen(settings) as listener, _handle_signals(_stop_signals(stopping, started)):
-        async with open_app(settings, environ) as app, asyncio.TaskGroup() as tasks:
+        base_url = _base_url(listener)
+        async with open_app(settings, environ, base_url) as app, asyncio.TaskGroup() as tasks:
             started.set()
 
             async def stopped() -> None:
@@ -115,9 +111,8 @@ async def serve(
             with _handle_signals({signal.SIGHUP: reload}):
                 server = HttpServer(app.front)
                 serving = tasks.create_task(server.serve(listener, stopped, drain_s=settings.drain_s))
-                app.on_listening(_base_url(listener))
                 if on_ready is not None:
-                    await on_ready(app, _base_url(listener))
+                    await on_ready(app, base_url)
                 await serving
 
 

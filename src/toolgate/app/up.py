@@ -9,11 +9,11 @@ from typing import Final
 from toolgate.app.audit_index import open_index
 from toolgate.app.components import (
     build_console_endpoint,
-    build_console_url_callback,
     build_discovery,
     build_model_trial,
     build_oidc_login,
     build_operator_policy,
+    find_console_url,
     follow_registry,
     list_own_hosts,
     load_directory,
@@ -39,10 +39,8 @@ from toolgate.app.observability import describe_journal, open_exported_journal
 from toolgate.app.process import ServingApp
 from toolgate.app.sessions import EndedSessionExchange, build_store_sync, open_session_upkeep
 from toolgate.errors import StartRefused
-from toolgate.gateway.call.approval import ApprovalStage
-from toolgate.gateway.call.quota import QuotaLeases
+from toolgate.gateway.gateway import GatewayServices
 from toolgate.gateway.search.index import HybridIndex
-from toolgate.gateway.search.tool_search import ToolSearch
 from toolgate.govern.control import Control
 from toolgate.registry.store.sqlite import open_sqlite_store
 from toolgate.settings import Settings
@@ -60,7 +58,9 @@ _ALONE_S: Final = 3600.0
 
 
 @asynccontextmanager
-async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterator[ServingApp]:
+async def open_up(
+    settings: Settings, environ: Mapping[str, str], base_url: str = ""
+) -> AsyncIterator[ServingApp]:
     """Build all parts on the data directory, load the registry, and keep everything running."""
     _refuse_database(settings)
     admin_key = read_key_file(settings.admin_key_file, "admin_key_file")
@@ -82,14 +82,20 @@ async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterat
         archives = await stack.enter_async_context(open_archives(settings, environ))
         supplies = ConnectorDependencies(authorizer=authorizer, fetch=archives.fetch)
         gateway = await stack.enter_async_context(
-            open_gateway(settings, environ, audit, metrics, supplies=supplies)
+            open_gateway(
+                settings,
+                environ,
+                audit,
+                metrics,
+                supplies=supplies,
+                services=GatewayServices(
+                    approvals=store.approvals,
+                    console_url=find_console_url(settings, base_url),
+                    quotas=store.spending,
+                    tool_index=HybridIndex(meaning),
+                ),
+            )
         )
-        gateway.finding = ToolSearch(HybridIndex(meaning))
-        gateway.sending.approving = ApprovalStage(
-            audit, store.approvals, console_url=settings.public_url or ""
-        )
-        gateway.sending.spending = QuotaLeases(store.spending, metrics=metrics)
-        await stack.enter_async_context(gateway.sending.spending.running())
         identities = await stack.enter_async_context(open_identities(settings, admin_key, audit))
         loader = await load_directory(settings, store, audit)
         logins = Logins(authorizer, grants, clock_s=time.time)
@@ -157,7 +163,6 @@ async def _open_app(
             ),
             console=rest.path,
             close_streams=end_streams,
-            on_listening=build_console_url_callback(settings, gateway),
         )
 
 

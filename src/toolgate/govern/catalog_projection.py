@@ -249,7 +249,7 @@ class CatalogProjection:
         """A package was installed, upgraded or removed: returns when the catalog shows it so."""
         try:
             async with asyncio.timeout(SERVED_S):
-                await self._gateway.reached(self._store.revision)
+                await self._gateway.wait_for_revision(self._store.revision)
         except TimeoutError:
             _log.warning("the catalog shows `%s` as it was: its change is not served yet", package_id)
         await self.make(package_id)

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from toolgate.errors import Conflict, InvalidRecord, NotFound
-from toolgate.gateway.scope.explain import can_show_server
+from toolgate.gateway.scope.compose import can_show_server
 from toolgate.govern.changes.checks import MAX_RECORDS
 from toolgate.govern.changes.commit import MAX_COMMIT_ATTEMPTS, audit_change
 from toolgate.govern.changes.permissions import check_unbounded

@@ -87,8 +87,7 @@ async def test_what_was_said_in_place_at_a_node_is_decided_at_control_and_used()
 
 
 async def test_a_node_is_told_where_people_reach_the_console() -> None:
-    async with open_house() as house:
-        house.rest.control.gateway.sending.approving.reached_at("https://control.example")
+    async with open_house(console_url="https://control.example") as house:
         verdict = await RemoteApprovals(Line(house)).ask(ASKED, new_id=NEW)
 
         assert verdict.console_url == "https://control.example"

@@ -8,12 +8,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.registry.memory_store import MemoryApprovals, MemoryQuotaLedger
 from tests.upstream.memory_link import MemoryNet, pool_of, record
 from toolgate.audit.events import CallRecorded
 from toolgate.audit.log.writer import AuditLog, MemorySink
 from toolgate.gateway.auth.identity import Identities, hash_key
 from toolgate.gateway.auth.issuer import KEYS_ONLY
-from toolgate.gateway.gateway import Gateway
+from toolgate.gateway.gateway import Gateway, GatewayServices
 from toolgate.model.principals import Ceiling, Key, Role
 from toolgate.model.servers import ServerRecord
 from toolgate.model.snapshot import Snapshot
@@ -28,6 +29,8 @@ from toolgate.surfaces.mcp.session import ClientSessions
 from toolgate.telemetry import Metrics
 
 MODERN = "2026-07-28"
+DAY_MS = 86_400_000
+NOON_MS = 20_000 * DAY_MS + DAY_MS // 2
 META = {
     "io.modelcontextprotocol/protocolVersion": MODERN,
     "io.modelcontextprotocol/clientCapabilities": {},
@@ -138,6 +141,9 @@ class House:
     sink: MemorySink
     state: RegistryState
     sessions: ClientSessions
+    approvals: MemoryApprovals
+    bank: MemoryQuotaLedger
+    """Where it is noon, and stays so."""
     records: dict[str, ServerRecord] = field(default_factory=dict)
 
     def apply(self, **changes: Any) -> None:
@@ -270,11 +276,18 @@ async def open_house(
     """A house with these servers behind its door; without `servers`, one called `one` that echoes."""
     sink = MemorySink()
     limits = options.pop("limits", ScopeLimits())
-    page_size = options.pop("page_size", 500)
+    approvals = options.pop("approvals", None) or MemoryApprovals(lambda: 0)
+    bank = MemoryQuotaLedger(lambda: NOON_MS)
     trusts_local = options.pop("trusts_local", True)
     discovery = options.pop("discovery", KEYS_ONLY)
     origins = options.pop("origins", ())
-    tracing = options.pop("tracing", None)
+    services = GatewayServices(
+        approvals=approvals,
+        quotas=bank if options.pop("has_quotas", True) else None,
+        clock_s=lambda: 0.0,
+        tracer=options.pop("tracing", None),
+        page_size=options.pop("page_size", 500),
+    )
     verifier = options.pop("verifier", None)
 
     def changed(server_id: str) -> None:
@@ -290,11 +303,10 @@ async def open_house(
             metrics=Metrics(),
             limits=limits,
             snapshot=Snapshot(),
-            page_size=page_size,
+            services=services,
         )
-        if tracing is not None:
-            pool.tracing = tracing
-            gateway.trace(tracing)
+        if services.tracer is not None:
+            pool.tracing = services.tracer
         identities = Identities(
             admin_key=None, trusts_local=trusts_local, clock_s=lambda: 0.0, verifier=verifier
         )
@@ -303,7 +315,7 @@ async def open_house(
         door = McpEndpoint(gateway, identities, sessions=sessions, discovery=discovery)
         guard = OriginGuard(door, {"127.0.0.1", "localhost"}, origins)
         state = RegistryState(revision=0, epoch="test")
-        house = House(net, gateway, door, guard, identities, sink, state, sessions)
+        house = House(net, gateway, door, guard, identities, sink, state, sessions, approvals, bank)
         house.apply(
             servers={one.server_id: one for one in servers or (record("one", allowed_tools=("*",)),)},
             tasks={one.task_id: one for one in tasks},

@@ -14,7 +14,6 @@ from tests.surfaces.mcp.house import House, Response, key, open_house, task
 from tests.surfaces.mcp.test_rounds import ACCEPT, CALL, again, call, legacy_net, modern_net
 from tests.upstream.memory_link import MemoryNet, definition, record
 from toolgate.errors import ControlUnavailable
-from toolgate.gateway.call.approval import ApprovalStage
 from toolgate.model.approvals import ApprovalRequest
 from toolgate.model.servers import ApprovalPolicy
 from toolgate.registry.approvals.contract import ApprovalVerdict
@@ -33,9 +32,7 @@ SENT: Final = {"name": "one.echo", "arguments": {"path": "/tmp/x"}}
 
 def with_approvals(house: House) -> MemoryApprovals:
     """Approvals in memory that the house asks about."""
-    approvals = MemoryApprovals(lambda: 0)
-    house.gateway.sending.approving = ApprovalStage(house.gateway.audit, approvals)
-    return approvals
+    return house.approvals
 
 
 @asynccontextmanager
@@ -169,8 +166,7 @@ async def test_where_control_does_not_answer_nothing_passes() -> None:
         async def ask(self, question: ApprovalRequest, *, new_id: str) -> ApprovalVerdict:
             raise ControlUnavailable("no line")
 
-    async with open_house(MemoryNet(), ONE, keys=KEYS) as house:
-        house.gateway.sending.approving = ApprovalStage(house.gateway.audit, Gone(lambda: 0))
+    async with open_house(MemoryNet(), ONE, keys=KEYS, approvals=Gone(lambda: 0)) as house:
         told = detail(await house.modern("/mcp", "tools/call", SENT, key=ADA))
 
         assert (told["code"], told["retryable"]) == ("mcp_unavailable", True)
@@ -187,8 +183,7 @@ async def test_who_goes_away_while_its_approval_is_asked_for_is_on_record() -> N
             await asyncio.Event().wait()
             return await super().ask(question, new_id=new_id)
 
-    async with open_house(MemoryNet(), ONE, keys=KEYS) as house:
-        house.gateway.sending.approving = ApprovalStage(house.gateway.audit, Slow(lambda: 0))
+    async with open_house(MemoryNet(), ONE, keys=KEYS, approvals=Slow(lambda: 0)) as house:
         calling = asyncio.create_task(house.modern("/mcp", "tools/call", SENT, key=ADA))
         async with asyncio.timeout(60):
             await asked.wait()

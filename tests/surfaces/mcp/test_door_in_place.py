@@ -23,7 +23,6 @@ from tests.surfaces.mcp.test_door_approvals import (
 from tests.surfaces.mcp.test_rounds import CALL, again, begin, call, legacy_net, modern_net
 from tests.upstream.memory_link import MemoryNet, definition, record
 from toolgate.audit.events import ApprovalRecorded
-from toolgate.gateway.call.approval import ApprovalStage
 
 pytestmark = pytest.mark.anyio
 
@@ -75,12 +74,11 @@ async def test_a_session_is_asked_on_its_stream_and_goes_on() -> None:
 
 
 async def test_a_stateless_client_is_asked_by_its_answer_and_goes_on_at_another_node() -> None:
+    approvals = MemoryApprovals(lambda: 0)
     async with (
-        open_house(MemoryNet(), ONE, keys=KEYS) as here,
-        open_house(MemoryNet(), ONE, keys=KEYS) as there,
+        open_house(MemoryNet(), ONE, keys=KEYS, approvals=approvals) as here,
+        open_house(MemoryNet(), ONE, keys=KEYS, approvals=approvals) as there,
     ):
-        approvals = with_approvals(here)
-        there.gateway.sending.approving = ApprovalStage(there.gateway.audit, approvals)
         first = await call(here, SENT, secret=ADA)
         waiting = await approvals.list(state="pending")
         last = await call(there, again(SENT, first, ACCEPT), secret=ADA)

@@ -237,11 +237,11 @@ async def test_an_event_about_a_large_scope_is_bounded_and_counts_everything() -
 
 async def test_a_caller_that_asks_for_ever_more_subsets_fills_a_bounded_memory() -> None:
     async with open_house(net_of_two(), *records()) as house:
-        house.gateway.offers.most = 3
+        house.gateway.scope_audit.most = 3
         for n in range(5):
             await house.modern(f"/api/mcp?tools=one.echo,two.t{n}", "tools/list")
         await house.modern("/api/mcp?tools=one.echo,two.t4", "tools/list")
-        audited, kept = len(scopes(house)), len(house.gateway.offers)
+        audited, kept = len(scopes(house)), len(house.gateway.scope_audit)
 
     assert (audited, kept) == (5, 3)
 

@@ -40,7 +40,7 @@ class Issuer:
             raise Unauthenticated("unknown")
         return Proof(PRINCIPALS[token], 1e9)
 
-    def on_withdrawal(self, forget: Callable[[], None]) -> None:
+    def on_key_withdrawn(self, forget: Callable[[], None]) -> None:
         """It never withdraws any."""
 
 

@@ -1,7 +1,7 @@
-"""Wrong credentials: counted by the address they come from, audited, and slowed down when they do not stop.
+"""Wrong credentials: counted by the address they come from, audited, and slowed down if they keep coming.
 
-Somebody who guesses shows ever new credentials, a broken client the same one at the same place: each has its
-limit. Who shows a right one is never kept out, so that nobody suffers for a neighbour behind the same proxy.
+An attacker sends ever new credentials, a broken client the same one to the same path: each has its limit. A
+valid credential is never refused, so that no one suffers for a neighbour behind the same proxy.
 """
 
 import ipaddress
@@ -15,68 +15,66 @@ from toolgate.audit.log.writer import AuditLog
 from toolgate.errors import TooManyAttempts, Unauthenticated
 
 MAX_ATTEMPTS: Final = 20
-"""Wrong credentials of one peer within `WINDOW_S` that differ, and those at one place. Then it must wait."""
+"""Different wrong credentials of a peer in `WINDOW_S`, and wrong ones at one path. Then it must wait."""
 WINDOW_S: Final = 60.0
 MAX_PEERS: Final = 2_000
-"""Peers remembered. Past it the one whose window began first is forgotten."""
+"""Peers counted, about 40 MB at worst. Past it, the oldest window is dropped."""
 MAX_PATHS: Final = 128
-"""Places counted for one peer."""
+"""Paths counted per peer."""
 MAX_AUDITED: Final = 1_000
-"""Records in `WINDOW_S`, however many peers try: nobody can fill the disk from outside."""
+"""Audit records in `WINDOW_S` for all peers together, so that no one outside can fill the disk."""
 
 
 class _AttemptWindow:
-    """What came from one peer within one span of time. Hashes are kept, which say nothing to anybody else."""
+    """What came from one peer within `WINDOW_S`. Only hashes are kept, which are useless to anyone else."""
 
-    __slots__ = ("_credentials", "_places", "began_s", "recorded")
+    __slots__ = ("_credentials", "_paths", "attempts", "began_s")
 
     def __init__(self, began_s: float) -> None:
         self.began_s = began_s
-        self.recorded = 0
+        self.attempts = 0
         self._credentials: set[int] = set()
-        self._places: Counter[int] = Counter()
+        self._paths: Counter[int] = Counter()
 
-    def is_too_much(self, credential: str, place: str) -> bool:
-        """Count one more; whether it is one too many."""
+    def add(self, credential: str, path: str) -> bool:
+        """Count one attempt; whether it is one too many."""
+        self.attempts += 1
         if len(self._credentials) <= MAX_ATTEMPTS:
             self._credentials.add(hash(credential))
-        number = hash(place)
-        if number in self._places or len(self._places) < MAX_PATHS:
-            self._places[number] += 1
-        return len(self._credentials) > MAX_ATTEMPTS or self._places[number] > MAX_ATTEMPTS
+        number = hash(path)
+        if number in self._paths or len(self._paths) < MAX_PATHS:
+            self._paths[number] += 1
+        return len(self._credentials) > MAX_ATTEMPTS or self._paths[number] > MAX_ATTEMPTS
 
 
 class FailedAttempts:
-    """Takes note of every wrong credential. `clock_s` is monotonic."""
+    """Counts wrong credentials. `clock_s` is monotonic."""
 
     def __init__(
         self, audit: AuditLog | None = None, *, clock_s: Callable[[], float] = time.monotonic
     ) -> None:
         self._audit = audit
         self._clock_s = clock_s
-        # In the order in which their windows began, so that the oldest stands first.
-        self._peers: OrderedDict[str, _AttemptWindow] = OrderedDict()
+        self._peers: OrderedDict[str, _AttemptWindow] = OrderedDict()  # oldest window first
         self._audited_since_s = clock_s()
         self._audited = 0
 
     def __len__(self) -> int:
         return len(self._peers)
 
-    def note(self, peer: str, credential: str, *, place: str) -> None:
-        """A wrong credential came from `peer` to `place`. Raises TooManyAttempts where that goes too far."""
+    def record_attempt(self, peer: str, credential: str, *, path: str) -> None:
+        """A wrong credential came from `peer` to `path`. Raises TooManyAttempts past the limits."""
         window = self._window(_network_of(peer))
-        is_too_much = window.is_too_much(credential, place)
-        window.recorded += 1
-        if window.recorded <= MAX_ATTEMPTS:
-            self._record(peer, TooManyAttempts.code if is_too_much else Unauthenticated.code)
-        if not is_too_much:
-            return
-        wait_s = max(1, round(window.began_s + WINDOW_S - self._clock_s()))
-        raise TooManyAttempts(
-            "too many wrong credentials came from this address",
-            hint=f"wait {wait_s} s, or send a right one",
-            data={"retry_after_s": wait_s},
-        )
+        is_too_many = window.add(credential, path)
+        if window.attempts <= MAX_ATTEMPTS:
+            self._record(peer, TooManyAttempts.code if is_too_many else Unauthenticated.code)
+        if is_too_many:
+            wait_s = max(1, round(window.began_s + WINDOW_S - self._clock_s()))
+            raise TooManyAttempts(
+                "too many wrong credentials came from this address",
+                hint=f"wait {wait_s} s, or send a valid one",
+                data={"retry_after_s": wait_s},
+            )
 
     def _window(self, peer: str) -> _AttemptWindow:
         now = self._clock_s()
@@ -99,7 +97,7 @@ class FailedAttempts:
 
 
 def _network_of(peer: str) -> str:
-    """Whose attempts are counted together: an IPv6 host has a whole /64 to call from."""
+    """The network whose attempts count together: an IPv6 host can call from a whole /64."""
     try:
         address = ipaddress.ip_address(peer.partition("%")[0])
     except ValueError:

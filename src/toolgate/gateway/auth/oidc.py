@@ -322,7 +322,7 @@ class OidcVerifier:
         expires_at_s = self._check_times(claims)
         return Proof(principal_of_claims(claims, self._config), expires_at_s)
 
-    def on_withdrawal(self, forget: Callable[[], None]) -> None:
+    def on_key_withdrawn(self, forget: Callable[[], None]) -> None:
         """Have `forget` called when the issuer withdraws a key."""
         self._keys.on_withdrawal = forget
 

@@ -1,20 +1,15 @@
-"""The arguments of a call that a person is to agree to: told apart exactly, and shown without their secrets.
+"""The approval stage: calls that a person must approve first.
 
-A server gets the bytes that its caller sent. So what could be read in two ways is refused: a name that stands
-there twice, or that a server may take for another one, would let one call be approved and another be made.
-
-The one gate in front of calls that a person must agree to. Every door's calls come by here.
-
-Nothing passes that was not approved: where nobody can be asked whether it was, the call is refused. An
-approval is used up before the call is sent, wherever it is made. Who decides is others, or the person at the
-client that calls, where policy lets it and the client can ask it.
+Nothing passes unapproved: if no one can be asked whether a call is approved, it is refused. An approval is
+used up before the call is sent, so it never counts twice (ADR 38). Approvers decide, or the person at the
+calling client if policy allows that and the client can ask its user (ADR 43).
 """
 
 import hashlib
 import secrets
 import time
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -28,6 +23,7 @@ from toolgate.errors import (
     ServerUnavailable,
     ToolgateError,
 )
+from toolgate.gateway.call.context import ADMITTED, Admission, CallContext, Denial
 from toolgate.gateway.call.elicitation import (
     ApprovalElicitation,
     ElicitedAnswer,
@@ -36,7 +32,7 @@ from toolgate.gateway.call.elicitation import (
     encode_elicitation,
 )
 from toolgate.gateway.call.parked_calls import ParkableCall
-from toolgate.gateway.scope.caller import Caller, Trace
+from toolgate.gateway.scope.caller import Caller
 from toolgate.gateway.scope.routes import Route
 from toolgate.model.approvals import ApprovalRequest
 from toolgate.model.json_text import describe_ambiguity, find_clash
@@ -48,28 +44,35 @@ from toolgate.registry.approvals.contract import (
     ApprovalVerdict,
     ElicitedDecision,
 )
-from toolgate.upstream.connection.contract import ClientChannel, Params
+from toolgate.upstream.connection.contract import ClientChannel
+
+APPROVALS_PAGE: Final = "/console/approvals/"
+_MAX_SESSION: Final = 200
+"""Characters of a session id in an approval request: ours are shorter, clients may invent longer ones."""
 
 _encode_canonical: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 class ApprovalArguments(NamedTuple):
-    """What is kept of a call's arguments."""
+    """The arguments of a call that needs approval."""
 
     digest: str
-    """Equal exactly where members and values are, spelled numbers included."""
+    """Equal exactly if members and values are equal, spelling of numbers included."""
     shown: bytes
-    """One JSON object, for people."""
+    """One JSON object for people, without secrets."""
 
 
 def parse_approval_arguments(
     raw: msgspec.Raw | None, redaction: Redaction = DEFAULT_REDACTION
 ) -> ApprovalArguments:
-    """Raises InvalidArguments."""
+    """Parse strictly: the server gets the caller's bytes, so they must have one reading only.
+
+    With a duplicate name, one call could be approved and another executed. Raises InvalidArguments.
+    """
     try:
         members = parse_members(b"{}" if raw is None else bytes(raw), _unambiguous_members)
         canonical = _encode_canonical(members)
-        # What can be read may still be nested too deep to be shown.
+        # Readable JSON may still be nested too deep to be shown.
         shown = redaction.redact_for_approver(members, len(canonical))
         return ApprovalArguments(hashlib.sha256(canonical).hexdigest(), shown)
     except (ValueError, RecursionError) as exc:
@@ -86,49 +89,43 @@ def _unambiguous_members(pairs: list[tuple[str, Any]]) -> Members:
     return members
 
 
-APPROVALS_PAGE: Final = "/console/approvals/"
-_MAX_SESSION: Final = 200
-
-
 class ApprovalStage:
-    """Asks a desk about each call that needs an approval. None: nobody can be asked here."""
+    """Admits calls that are approved. Without a `service`, it admits none that needs approval."""
+
+    name = "approval"
 
     def __init__(
-        self, audit: AuditLog, desk: ApprovalService | None = None, *, console_url: str = ""
-    ) -> None:
-        """`console_url` is where people reach the console; empty: see `reached_at`, or at control."""
-        self._audit = audit
-        self._desk = desk
-        self._console_url = console_url.rstrip("/")
-
-    def reached_at(self, url: str) -> None:
-        """Where people reach the console of this process, unless that was said before."""
-        self._console_url = self._console_url or url
-
-    @property
-    def console_url(self) -> str:
-        """Where people reach the console; empty: not known here."""
-        return self._console_url
-
-    async def admit(
         self,
-        caller: Caller,
-        route: Route,
-        params: Params,
+        audit: AuditLog,
+        service: ApprovalService | None,
         *,
-        trace: Trace,
-        client: ClientChannel | None = None,
-        recheck: Callable[[], bool] = lambda: True,
+        console_url: str = "",
+        recheck: Callable[[Caller, Route], bool] = lambda _caller, _route: True,
     ) -> None:
-        """Returns where the call may be made, now and once. The person at `client` is asked where it may be.
+        """`console_url` is the base URL of the console; empty: the service knows it.
 
-        A person takes time, in which much may change: `recheck` then says whether the tool is still what it
-        was, and raises what the call is refused with by now.
-        Raises ApprovalRequired, ApprovalDenied, InvalidArguments, ServerBusy where too much waits, and
-        ServerUnavailable where nobody can be asked.
+        `recheck` says whether a route is still what it was, after a person took time to decide, and raises
+        what the caller is refused with by now.
         """
-        arguments = parse_approval_arguments(params.get("arguments"), route.redaction)
-        question = ApprovalRequest(
+        self._audit = audit
+        self._service = service
+        self._console_url = console_url
+        self._recheck = recheck
+
+    def applies_to(self, call: CallContext) -> bool:
+        """See `CallStage`."""
+        return call.route.approval is not None
+
+    async def admit(self, call: CallContext) -> Admission | Denial:
+        """Admit an approved call, once; ask the person at the client if policy allows that.
+
+        Raises InvalidArguments, ServerBusy if too many calls wait, and ServerUnavailable.
+        """
+        route, trace, caller = call.route, call.trace, call.view.caller
+        required = route.approval
+        assert required is not None  # see `applies_to`
+        arguments = parse_approval_arguments(call.params.get("arguments"), route.redaction)
+        request = ApprovalRequest(
             principal=caller.principal.id,
             task_id=caller.effective_task_id or "",
             server_id=route.server_id,
@@ -136,79 +133,81 @@ class ApprovalStage:
             arguments_digest=arguments.digest,
             definition=route.digest,
             arguments=arguments.shown,
-            why="" if route.approval is None else route.approval.rule,
+            why=required.rule,
             session=trace.session[:_MAX_SESSION],
             door=trace.door,
             round=trace.round,
         )
-        # A round of a call that was made has its server's answers with it, and no room for ours.
-        is_in_place = route.approval is not None and route.approval.in_place and not question.round
-        verdict = await self._find_verdict(question, client if is_in_place else None, recheck)
+        # A later round carries the answers to its server's questions and has no room for ours.
+        may_elicit = required.in_place and not trace.round
+        verdict = await self._find_verdict(call, request, call.client if may_elicit else None)
         if verdict.outcome == "granted":
-            self._record(question, verdict, "used")
-            return
-        self._refuse(question, verdict)
-
-    async def _find_verdict(
-        self, question: ApprovalRequest, client: ClientChannel | None, recheck: Callable[[], bool]
-    ) -> ApprovalVerdict:
-        """What comes of a question. `client`: whose person may decide; None: only others do."""
-        if isinstance(client, ParkableCall) and client.elicited is not None:
-            return await self._settle(question, client.elicited)
-        verdict = await self._ask(question)
-        if client is None or verdict.outcome not in {"asked", "waiting"} or not can_elicit(client):
-            return verdict
-        asking = ApprovalElicitation(encode_elicitation(question, verdict.approval_id), verdict)
-        if isinstance(client, ParkableCall):
-            client.asking = asking
-            return verdict
-        action = await elicit_approval(client, asking.elicitation)
-        if action == "accept" and not recheck():
-            return verdict
-        return await self._settle(question, ElicitedAnswer(verdict, action))
-
-    async def _settle(self, question: ApprovalRequest, agreement: ElicitedAnswer) -> ApprovalVerdict:
-        """Do what the person at the client said. Nothing: it waits for others."""
-        if agreement.action == "cancel":
-            return agreement.verdict
-        said = ElicitedDecision(agreement.verdict.approval_id, agreement.action == "accept")
-        verdict = await self._ask(question, said)
-        if verdict.in_place:
-            step: ApprovalStep = "approved" if said.is_approved else "denied"
-            reason = AGREED if said.is_approved else DECLINED
-            self._record(question, verdict, step, decided_by=question.principal, reason=reason)
-        return verdict
-
-    async def _ask(self, question: ApprovalRequest, said: ElicitedDecision | None = None) -> ApprovalVerdict:
-        if self._desk is None:
-            raise _approvals_unavailable()
-        new_id = secrets.token_hex(8)
-        try:
-            if said is None:
-                verdict = await self._desk.ask(question, new_id=new_id)
-            else:
-                verdict = await self._desk.settle(question, said, new_id=new_id)
-        except ToolgateError as exc:
-            raise _approvals_unavailable() from exc
-        if verdict.outcome == "asked":
-            self._record(question, verdict, "asked")
-        return verdict
-
-    def _refuse(self, question: ApprovalRequest, verdict: ApprovalVerdict) -> NoReturn:
-        approval_id, named = verdict.approval_id, f"`{question.server_id}.{question.tool}`"
+            self._record(request, verdict, "used")
+            return ADMITTED
         if verdict.outcome == "full":
             raise ServerBusy(
                 "too many calls wait for an approval already",
                 hint="have those decided on first: `toolgate approvals list` shows them",
             )
+        return Denial(self._denial_error(request, verdict), required.layer, required.rule)
+
+    async def _find_verdict(
+        self, call: CallContext, request: ApprovalRequest, client: ClientChannel | None
+    ) -> ApprovalVerdict:
+        """The verdict on a request. `client`: the one whose user may decide; None: only approvers do."""
+        if isinstance(client, ParkableCall) and client.elicited is not None:
+            return await self._settle(request, client.elicited)
+        verdict = await self._query(request)
+        if client is None or verdict.outcome not in {"asked", "waiting"} or not can_elicit(client):
+            return verdict
+        elicitation = encode_elicitation(request, verdict.approval_id)
+        if isinstance(client, ParkableCall):
+            client.elicitation_due = ApprovalElicitation(elicitation, verdict)
+            return verdict
+        action = await elicit_approval(client, elicitation)
+        if action == "accept" and not self._recheck(call.view.caller, call.route):
+            return verdict
+        return await self._settle(request, ElicitedAnswer(verdict, action))
+
+    async def _settle(self, request: ApprovalRequest, answer: ElicitedAnswer) -> ApprovalVerdict:
+        """Apply the answer of the client's user. A cancelled dialog leaves the decision to approvers."""
+        if answer.action == "cancel":
+            return answer.verdict
+        is_approved = answer.action == "accept"
+        verdict = await self._query(request, ElicitedDecision(answer.verdict.approval_id, is_approved))
+        if verdict.in_place:
+            step: ApprovalStep = "approved" if is_approved else "denied"
+            reason = AGREED if is_approved else DECLINED
+            self._record(request, verdict, step, decided_by=request.principal, reason=reason)
+        return verdict
+
+    async def _query(
+        self, request: ApprovalRequest, decision: ElicitedDecision | None = None
+    ) -> ApprovalVerdict:
+        if self._service is None:
+            raise _approvals_unavailable()
+        new_id = secrets.token_hex(8)
+        try:
+            if decision is None:
+                verdict = await self._service.ask(request, new_id=new_id)
+            else:
+                verdict = await self._service.settle(request, decision, new_id=new_id)
+        except ToolgateError as exc:
+            raise _approvals_unavailable() from exc
+        if verdict.outcome == "asked":
+            self._record(request, verdict, "asked")
+        return verdict
+
+    def _denial_error(self, request: ApprovalRequest, verdict: ApprovalVerdict) -> ToolgateError:
+        approval_id, tool = verdict.approval_id, f"`{request.server_id}.{request.tool}`"
         if verdict.outcome == "denied":
-            raise ApprovalDenied(
-                f"a person denied this call of {named}: {verdict.reason or 'no reason was given'}",
+            return ApprovalDenied(
+                f"a person denied this call of {tool}: {verdict.reason or 'no reason given'}",
                 data={"approval_id": approval_id, "reason": verdict.reason},
             )
         url = f"{self._console_url or verdict.console_url}{APPROVALS_PAGE}{approval_id}"
-        raise ApprovalRequired(
-            f"a person must agree to this call of {named} first: it waits for approval `{approval_id}`",
+        return ApprovalRequired(
+            f"a person must approve this call of {tool} first: it waits for approval `{approval_id}`",
             hint=f"have it approved by `toolgate approvals approve {approval_id}` or at `{url}`, then repeat "
             "the same call",
             data={"approval_id": approval_id, "expires_at_ms": verdict.expires_ms, "url": url},
@@ -216,7 +215,7 @@ class ApprovalStage:
 
     def _record(
         self,
-        question: ApprovalRequest,
+        request: ApprovalRequest,
         verdict: ApprovalVerdict,
         step: ApprovalStep,
         *,
@@ -228,10 +227,10 @@ class ApprovalStage:
                 at_ms=int(time.time() * 1e3),
                 approval_id=verdict.approval_id,
                 state=step,
-                principal=question.principal,
-                task_id=question.task_id,
-                server_id=question.server_id,
-                tool=question.tool,
+                principal=request.principal,
+                task_id=request.task_id,
+                server_id=request.server_id,
+                tool=request.tool,
                 decided_by=decided_by,
                 reason=reason,
             )
@@ -240,6 +239,6 @@ class ApprovalStage:
 
 def _approvals_unavailable() -> ServerUnavailable:
     return ServerUnavailable(
-        "this call needs an approval, and whether it has one cannot be asked at the moment",
+        "this call needs an approval, and the control plane cannot be asked for one at the moment",
         hint="try again when the control plane can be reached",
     )

@@ -1,19 +1,32 @@
-"""What is written down and counted of calls: one record for each, and one for each that was denied."""
+"""What the audit log and the metrics hold of each call. The only module that writes audit records of calls.
+
+A call that is sent has two records: a start, written before the first byte leaves, and an end. A call that
+is not sent has one. A name that leads nowhere is recorded after the response, so that the time it takes does
+not tell a denied tool from a missing one.
+"""
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
-from msgspec.structs import replace
 
-from toolgate.audit.events import CallEnded, CallRecorded, CallStarted, Outcome
+from toolgate.audit.events import (
+    CallEnded,
+    CallRecorded,
+    CallStarted,
+    Outcome,
+    SessionEnded,
+)
 from toolgate.audit.log.lines import encode_call_fields
 from toolgate.audit.log.writer import AuditLog
-from toolgate.errors import PolicyDenied, ServerUnavailable, ToolgateError
+from toolgate.errors import CallTimedOut, PolicyDenied, ServerUnavailable, ToolgateError
+from toolgate.gateway.call.context import CallContext
 from toolgate.gateway.scope.caller import Caller, Trace
 from toolgate.gateway.scope.routes import Route, guess_ref
+from toolgate.gateway.scope.token_counts import estimate_result
 from toolgate.gateway.scope.view import View
 from toolgate.model.json_text import NO_ARGUMENTS
 from toolgate.model.names import MAX_AUDITED_NAME, ToolRef
@@ -22,32 +35,69 @@ from toolgate.model.snapshot import Snapshot
 from toolgate.policy.scope import Decision
 from toolgate.redaction.arguments import DEFAULT_REDACTION
 from toolgate.telemetry import Metrics
+from toolgate.upstream.connection.messages import is_tool_error
+from toolgate.upstream.pool.pool import ServerResponse
 
 MAX_REASON: Final = 160
-"""Characters of the reason for which a request was refused."""
+"""Characters of the reason a request was refused for: a sentence."""
 MAX_NAME: Final = 2_048
-"""Of what is unknown, so much is looked at."""
+"""Characters of an unknown name that are redacted and audited. Callers choose its length."""
+_TIMER_SLACK_S: Final = 0.01
+"""Timers of the event loop may fire this early."""
+LIMITS: Final = frozenset(
+    {
+        "budget_exceeded",
+        "mcp_busy",
+        "mcp_output_too_large",
+        "mcp_timeout",
+        "node_busy",
+        "tool_call_limit",
+        "call_limit",
+        "repeated_calls",
+        "round_limit",
+        "time_limit",
+        "model_busy",
+        "model_timeout",
+    }
+)
+"""What a session counts as a limit hit: codes of calls, reasons a chat ends for, and limits of models."""
 
 _encode = msgspec.json.Encoder().encode
 
 
-class CallEnd(msgspec.Struct, frozen=True, gc=False):
-    """What came of a call."""
+class CallOutcome(msgspec.Struct, frozen=True, gc=False):
+    """How a call ended."""
 
     outcome: Outcome
-    code: str
-    took_s: float
-    argument_bytes: int
-    result_bytes: int
-    start: int = 0
-    """The number under which its beginning is on record; 0 where nothing was sent."""
-    arguments: msgspec.Raw = NO_ARGUMENTS
-    """Redacted."""
+    code: str = ""
+    result_bytes: int = 0
     result_tokens: int = 0
 
 
-class _CallOwnFields(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """What a start says of its call alone, by the names of CallStarted."""
+FAILED: Final = CallOutcome("error", "internal")
+"""The outcome of a call that a bug of the gateway ended."""
+
+
+def outcome_of_response(response: ServerResponse, *, is_tool: bool) -> CallOutcome:
+    """What a server's response says of its call."""
+    reply = response.reply
+    if reply.members is None:
+        return CallOutcome("error", "server_error", reply.size, estimate_result(reply))
+    is_failure = is_tool and is_tool_error(reply.members)
+    return CallOutcome("tool_error" if is_failure else "ok", "", reply.size, estimate_result(reply))
+
+
+def outcome_of_error(exc: BaseException, trace: Trace) -> CallOutcome:
+    """How a call ended that raised `exc`: a cancellation at its deadline is a timeout."""
+    if isinstance(exc, ToolgateError):
+        return CallOutcome("error", exc.code)
+    if asyncio.get_running_loop().time() >= trace.deadline_s - _TIMER_SLACK_S:
+        return CallOutcome("error", CallTimedOut.code)
+    return CallOutcome("cancelled", "cancelled")
+
+
+class _StartFields(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """The fields of CallStarted that differ from call to call."""
 
     argument_bytes: int = 0
     session: str = ""
@@ -57,7 +107,7 @@ class _CallOwnFields(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class AuditTrail:
-    """Takes note of calls. `decide` says why a caller does not have what it called."""
+    """Records and counts calls. `decide` says why a caller may not use what it called."""
 
     def __init__(
         self, audit: AuditLog, metrics: Metrics, *, decide: Callable[[Caller, ToolRef], Decision]
@@ -66,115 +116,86 @@ class AuditTrail:
         self._metrics = metrics
         self._decide = decide
 
-    def began(
-        self, view: View, route: Route, trace: Trace, arguments: msgspec.Raw, argument_bytes: int, /
-    ) -> int:
-        """A call is about to be sent: on record, whatever becomes of this process, when this returns.
+    def record_start(self, call: CallContext) -> int:
+        """Write that a call is about to be sent; durable when this returns. The number of the record.
 
-        Gives the number of the record. Raises ServerUnavailable: what cannot be recorded is not sent.
+        Raises ServerUnavailable: what cannot be recorded is not sent.
         """
-        own = _encode(
-            _CallOwnFields(argument_bytes, trace.session, trace.request_id, arguments, trace.trace_id)
-        )
-        said = view.start_records.get((trace.door, route.server_id, route.name))
-        if said is None:
-            said = _start_record_of(view, route, trace.door)
-        said = said + own[1:] if len(own) > len(b"{}") else said[:-1] + b"}"
+        route, trace, arguments = call.route, call.trace, call.arguments
+        size = 0 if arguments is None else memoryview(arguments).nbytes
+        shown = route.redaction.redact_for_audit(arguments)
+        own = _encode(_StartFields(size, trace.session, trace.request_id, shown, trace.trace_id))
+        shared = call.view.start_records.get((trace.door, route.server_id, route.name))
+        if shared is None:
+            shared = _encode_shared_fields(call)
+        line = shared + own[1:] if len(own) > len(b"{}") else shared[:-1] + b"}"
         try:
-            return self._audit.begin(int(time.time() * 1e3), said)
+            return self._audit.begin(int(time.time() * 1e3), line)
         except ServerUnavailable as exc:
             self._metrics.tool(route.server_id, route.label).refuse(exc.code)
             raise
 
-    def record_response(self, view: View, route: Route, end: CallEnded, /) -> None:
-        """A call that was sent has ended, well or not."""
-        self._audit.end(end)
-        metrics, code = self._metrics, end.code
-        stats = metrics.calls.get((route.server_id, route.label))
-        if stats is None:
-            stats = metrics.tool(route.server_id, route.label)
-        if code:
-            stats.add(end.duration_us / 1e3, end.result_bytes, code)
-        else:
-            stats.add(end.duration_us / 1e3, end.result_bytes, "" if end.outcome == "ok" else end.outcome)
-            view.tokens.record_result(end.result_tokens)
-        if route.shadow:
-            metrics.shadow_denials[route.server_id, route.shadow_reason] += 1
-        for arm in view.arms:
-            arm.add(end.duration_us / 1e3, 0, code or ("" if end.outcome == "ok" else end.outcome))
+    def record_end(self, call: CallContext, start: int, took_s: float, outcome: CallOutcome) -> None:
+        """Write how a call ended that has the start record `start`."""
+        at_ms, took_us = int(time.time() * 1e3), int(took_s * 1e6)
+        size, tokens = outcome.result_bytes, outcome.result_tokens
+        self._audit.end(CallEnded(at_ms, outcome.outcome, start, outcome.code, took_us, size, tokens))
+        self._count(call, took_s, outcome)
 
-    def ended(self, view: View, route: Route, trace: Trace, ending: CallEnd, /) -> None:
-        """A call that came to its tool has ended, well or not."""
-        for stats in (self._metrics.tool(route.server_id, route.label), *view.arms):
-            if ending.outcome == "denied":
-                stats.refuse(ending.code)
-            else:
-                code = "tool_error" if ending.outcome == "tool_error" else ending.code
-                stats.add(ending.took_s * 1e3, ending.result_bytes, code)
-        if route.shadow:
-            self._metrics.shadow_denials[route.server_id, route.shadow_reason] += 1
-        if not ending.code:
-            view.tokens.record_result(ending.result_tokens)
-        at_ms, took_us = int(time.time() * 1e3), int(ending.took_s * 1e6)
-        if ending.start:
-            self._audit.end(
-                CallEnded(
-                    at_ms,
-                    ending.outcome,
-                    ending.start,
-                    ending.code,
-                    took_us,
-                    ending.result_bytes,
-                    ending.result_tokens,
-                )
-            )
-            return
-        caller = view.caller
-        self._audit.record(
-            CallRecorded(
-                at_ms=at_ms,
-                door=trace.door,
-                principal=caller.principal.id,
-                tool=_audited_name(route),
-                outcome=ending.outcome,
-                server_id=route.server_id,
-                task_id=caller.effective_task_id or "",
-                session=trace.session,
-                request_id=trace.request_id,
-                code=ending.code,
-                layer=route.layer,
-                rule=route.rule,
-                revision=view.revision,
-                definition=route.digest,
-                duration_us=took_us,
-                argument_bytes=ending.argument_bytes,
-                result_bytes=ending.result_bytes,
-                arguments=ending.arguments,
-                result_tokens=ending.result_tokens,
-                shadow=route.shadow,
-                trace_id=trace.trace_id,
-                profile=view.profiles,
-            )
+    def record_unsent(
+        self,
+        call: CallContext,
+        took_s: float,
+        outcome: CallOutcome,
+        *,
+        rule: tuple[str, str] | None = None,
+        shows_arguments: bool = True,
+    ) -> None:
+        """Write how a call ended that no server got. `rule`: layer and rule, if not those of its route."""
+        route, arguments = call.route, call.params.get("arguments")
+        layer, rule_text = (route.layer, route.rule) if rule is None else rule
+        if outcome.outcome == "denied":
+            for stats in (self._metrics.tool(route.server_id, route.label), *call.view.arms):
+                stats.refuse(outcome.code)
+            self._count_shadow(route)
+        else:
+            self._count(call, took_s, outcome)
+        self._record(
+            call.view,
+            call.trace,
+            tool=_audited_name(route),
+            outcome=outcome.outcome,
+            server_id=route.server_id,
+            code=outcome.code,
+            layer=layer,
+            rule=rule_text,
+            definition=route.digest,
+            duration_us=int(took_s * 1e6),
+            argument_bytes=0 if arguments is None else memoryview(arguments).nbytes,
+            result_bytes=outcome.result_bytes,
+            arguments=route.redaction.redact_for_audit(arguments) if shows_arguments else NO_ARGUMENTS,
+            result_tokens=outcome.result_tokens,
+            shadow=route.shadow,
         )
 
     def record_unmade(self, view: View, route: Route, trace: Trace, *, code: str) -> None:
-        """A call of what the caller has was turned away before it was made, and by no rule."""
-        self.ended(view, replace(route, layer="", rule=""), trace, CallEnd("denied", code, 0.0, 0, 0))
+        """Write that a call the caller may make was turned away for `code`, and by no rule."""
+        denied = CallOutcome("denied", code)
+        self.record_unsent(CallContext(view, route, "", {}, trace), 0.0, denied, rule=("", ""))
 
-    def refused(
+    def record_refused(
         self,
         principal: Principal,
-        why: ToolgateError | str,
+        reason: ToolgateError | str,
         trace: Trace,
-        /,
         *,
         task_id: str,
         snapshot: Snapshot,
     ) -> None:
-        """A request was refused, with an error or a code, before it came to a call."""
-        code = why if isinstance(why, str) else why.code
-        asked = why.servers if isinstance(why, PolicyDenied) else ()
-        registered = [server_id for server_id in asked if server_id in snapshot.servers]
+        """Write that a request was refused, with an error or a code, before it led to a call."""
+        code = reason if isinstance(reason, str) else reason.code
+        servers = reason.servers if isinstance(reason, PolicyDenied) else ()
+        registered = [server_id for server_id in servers if server_id in snapshot.servers]
         self._metrics.denials.update((server_id, code) for server_id in registered or [""])
         self._audit.record(
             CallRecorded(
@@ -183,68 +204,86 @@ class AuditTrail:
                 principal=principal.id,
                 tool="",
                 outcome="denied",
-                server_id=asked[0] if len(asked) == 1 else "",
+                server_id=servers[0] if len(servers) == 1 else "",
                 task_id=task_id,
                 session=trace.session,
                 request_id=trace.request_id,
                 code=code,
-                layer="task" if asked else "",
-                rule="" if isinstance(why, str) else str(why)[:MAX_REASON],
+                layer="task" if servers else "",
+                rule="" if isinstance(reason, str) else str(reason)[:MAX_REASON],
                 revision=snapshot.revision,
                 trace_id=trace.trace_id,
             )
         )
 
-    def unknown(self, view: View, name: str, trace: Trace, *, code: str) -> None:
-        """A caller called what it does not have."""
+    def record_unknown(self, view: View, name: str, trace: Trace, *, code: str) -> None:
+        """Write that a caller named something that is not in its view."""
         for stats in (self._metrics.tool("", ""), *view.arms):
             stats.refuse(code)
-        # After the answer: how long it takes must not tell what is denied from what does not exist.
+        # After the response: the time it takes must not tell what is denied from what does not exist.
         asyncio.get_running_loop().call_soon(
-            self._denied, view, name[:MAX_NAME], trace, code, int(time.time() * 1e3)
+            self._record_denied, view, name[:MAX_NAME], trace, code, int(time.time() * 1e3)
         )
 
-    def _denied(self, view: View, name: str, trace: Trace, code: str, at_ms: int, /) -> None:
+    def _record_denied(self, view: View, name: str, trace: Trace, code: str, at_ms: int, /) -> None:
         layer, rule = self._find_denial(view.caller, name)
+        tool = DEFAULT_REDACTION.redact_name(name, MAX_AUDITED_NAME)
+        self._record(view, trace, at_ms=at_ms, tool=tool, outcome="denied", code=code, layer=layer, rule=rule)
+
+    def _record(self, view: View, trace: Trace, *, at_ms: int = 0, **fields: Any) -> None:
         self._audit.record(
             CallRecorded(
-                at_ms=at_ms,
+                at_ms=at_ms or int(time.time() * 1e3),
                 door=trace.door,
                 principal=view.caller.principal.id,
-                tool=DEFAULT_REDACTION.redact_name(name, MAX_AUDITED_NAME),
-                outcome="denied",
                 task_id=view.caller.effective_task_id or "",
                 session=trace.session,
                 request_id=trace.request_id,
-                code=code,
-                layer=layer,
-                rule=rule,
                 revision=view.revision,
                 trace_id=trace.trace_id,
                 profile=view.profiles,
+                **fields,
             )
         )
 
+    def _count(self, call: CallContext, took_s: float, outcome: CallOutcome) -> None:
+        metrics, route, view, took_ms = self._metrics, call.route, call.view, took_s * 1e3
+        code = outcome.code or ("" if outcome.outcome == "ok" else outcome.outcome)
+        stats = metrics.calls.get((route.server_id, route.label))
+        if stats is None:
+            stats = metrics.tool(route.server_id, route.label)
+        stats.add(took_ms, outcome.result_bytes, code)
+        for arm in view.arms:
+            arm.add(took_ms, 0, code)
+        if not outcome.code:
+            view.tokens.record_result(outcome.result_tokens)
+        if route.shadow:
+            self._count_shadow(route)
+
+    def _count_shadow(self, route: Route) -> None:
+        if route.shadow:
+            self._metrics.shadow_denials[route.server_id, route.shadow_reason] += 1
+
     def _find_denial(self, caller: Caller, name: str) -> tuple[str, str]:
-        """The layer and rule that keep from a caller what it called `name`; empty where nothing does."""
+        """The layer and rule that keep `name` from a caller; empty if no rule does."""
         ref = guess_ref(caller, name)
         try:
             decision = None if ref is None else self._decide(caller, ref)
-        except ToolgateError:  # its task is gone
+        except ToolgateError:  # the caller's task was removed
             decision = None
         return ("", "") if decision is None or decision.allowed else (decision.layer, decision.rule)
 
 
-def _start_record_of(view: View, route: Route, door: str) -> bytes:
-    """What the starts of all calls by this way say. Encoded once: that is most of what a record costs."""
-    caller = view.caller
+def _encode_shared_fields(call: CallContext) -> bytes:
+    """The start fields that all calls of a route have in common, encoded once: most of a record's cost."""
+    view, route = call.view, call.route
     start = CallStarted(
         at_ms=0,
-        door=door,
-        principal=caller.principal.id,
+        door=call.trace.door,
+        principal=view.caller.principal.id,
         tool=route.name if route.tool is not None else _audited_name(route),
         server_id=route.server_id,
-        task_id=caller.effective_task_id or "",
+        task_id=view.caller.effective_task_id or "",
         layer=route.layer,
         rule=route.rule,
         revision=view.revision,
@@ -252,12 +291,58 @@ def _start_record_of(view: View, route: Route, door: str) -> bytes:
         shadow=route.shadow,
         profile=view.profiles,
     )
-    said = encode_call_fields(start)[:-1] + b","
-    if route.tool is not None:  # of others there may be as many as callers can think of
-        view.start_records[door, route.server_id, route.name] = said
-    return said
+    encoded = encode_call_fields(start)[:-1] + b","
+    if route.tool is not None:  # callers can invent any number of resource URIs
+        view.start_records[call.trace.door, route.server_id, route.name] = encoded
+    return encoded
 
 
 def _audited_name(route: Route) -> str:
-    """What the audit calls it: a URI may hold a password, and it may be long."""
+    """The route's name for the audit, redacted and cut: a URI may hold a password."""
     return route.redaction.redact_name(route.name, MAX_AUDITED_NAME)
+
+
+class SessionTotals:
+    """Calls, rounds and limit hits of one session, counted while it lasts and recorded once at its end.
+
+    A session is an MCP session (`Mcp-Session-Id`, on this node) or one chat whose tools the gateway runs.
+    Requests of the stateless MCP revision have none. No metric has a session as its label.
+    """
+
+    __slots__ = ("_began_s", "calls", "limits", "rounds")
+
+    def __init__(self) -> None:
+        self._began_s = time.monotonic()
+        self.calls = 0
+        """Tool calls, failed ones included."""
+        self.rounds = 0
+        """Of a chat: rounds in which tools ran. Of an MCP session: requests of servers to its client."""
+        self.limits: Counter[str] = Counter()
+        """How often each limit was hit."""
+
+    def count_limit_hit(self, metrics: Metrics, door: str, code: str) -> None:
+        """Count a limit hit if `code` is that of a limit."""
+        if code in LIMITS:
+            self.limits[code] += 1
+            metrics.limit_hits[door, code] += 1
+
+    def record_end(
+        self, audit: AuditLog, metrics: Metrics, caller: Caller, trace: Trace, *, ended_by: str
+    ) -> None:
+        """Write the totals to the metrics and the audit, once."""
+        metrics.end_session(trace.door, calls=self.calls, rounds=self.rounds)
+        audit.record(
+            SessionEnded(
+                at_ms=int(time.time() * 1e3),
+                door=trace.door,
+                principal=caller.principal.id,
+                ended_by=ended_by,
+                session=trace.session,
+                request_id=trace.request_id,
+                task_id=caller.effective_task_id or "",
+                duration_ms=int((time.monotonic() - self._began_s) * 1e3),
+                tool_calls=self.calls,
+                rounds=self.rounds,
+                limits=dict(self.limits),
+            )
+        )

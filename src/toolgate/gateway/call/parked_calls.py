@@ -74,7 +74,7 @@ class ParkableCall:
         self.size = size
         self.elicited = agreement
         """What its client says to what it was asked the time before: whether the call may be made."""
-        self.asking: ApprovalElicitation | None = None
+        self.elicitation_due: ApprovalElicitation | None = None
         """What the client is to be asked before the call is made: it was refused for now."""
         self.principal_id = principal_id
         self.credential = principal_id

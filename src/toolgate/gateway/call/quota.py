@@ -1,9 +1,8 @@
-"""What a node has of budgets over time, by what it was told last. Nothing is asked here.
+"""The quota stage: calls and chats of keys and tasks with quotas over time.
 
-The one gate in front of calls and chats of those who have budgets over time.
-
-A node spends what it was granted before, and asks for more when that is used up. Nothing passes beyond it:
-where budgets are set and nobody can be asked, a call is refused unless something granted is left.
+A node spends the leases it was granted and requests more when they are used up. Nothing passes beyond them:
+if quotas are set and the quota source cannot be reached, a call is refused unless a lease has something
+left. So all nodes together never exceed a quota (ADR 42).
 """
 
 import asyncio
@@ -12,9 +11,11 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final, NamedTuple
 
 from toolgate.errors import BudgetExceeded, ServerBusy, ServerUnavailable, ToolgateError
+from toolgate.gateway.call.context import Admission, CallContext, Denial
 from toolgate.model.quotas import (
     MAX_LEASE_REQUESTS,
     HolderQuotas,
@@ -28,20 +29,30 @@ from toolgate.registry.quotas.contract import QuotaSource
 from toolgate.telemetry import Metrics
 
 CACHED_S: Final = 1.0
-"""How long it holds that a budget is used up, and how many tokens are left: others use and return them."""
+"""How long a node relies on "used up" and on a count of tokens: other nodes use and return them meanwhile."""
+REPORT_EVERY_S: Final = 1.0
+"""How far the source may lag behind the tokens that were used."""
+CLOSE_WITHIN_S: Final = 2.0
+"""A shutdown waits this long to return unused calls; it must not hang on a control plane that is gone."""
+MAX_ACCOUNTS: Final = 4_096
+"""Accounts kept before idle ones are dropped: about 4 MB."""
+_MAX_LEASE_ATTEMPTS: Final = 3
+"""A window may end while a lease of it is requested."""
 _TOKENS: Final = "tokens_per_day"
-_BUDGET_TEXTS: Final[Mapping[QuotaName, str]] = {
+_QUOTA_TEXTS: Final[Mapping[QuotaName, str]] = {
     "calls_per_minute": "{} calls per minute",
     "calls_per_day": "{} calls per day",
     "tokens_per_day": "{} tokens per day",
 }
 
+_log = logging.getLogger(__name__)
+
 
 class ExceededQuota(NamedTuple):
-    """A budget that is used up."""
+    """A quota that is used up."""
 
     holder: QuotaHolder
-    budget: QuotaName
+    quota: QuotaName
     limit: int
     retry_after_s: int
 
@@ -49,17 +60,17 @@ class ExceededQuota(NamedTuple):
     def rule(self) -> str:
         """As it is written in the record of its holder."""
         field = "budgets" if self.holder.kind == "key" else "mcp.budgets"
-        return f"{field}: {self.budget} = {self.limit}"
+        return f"{field}: {self.quota} = {self.limit}"
 
     def error(self) -> ToolgateError:
-        """What the caller is told: a minute is waited for, a day is not."""
-        kind = ServerBusy if self.budget == "calls_per_minute" else BudgetExceeded
+        """What the caller gets. A client can wait for the next minute, but not for the next day."""
+        kind = ServerBusy if self.quota == "calls_per_minute" else BudgetExceeded
         return kind(
-            f"{self.holder} has used up its {_BUDGET_TEXTS[self.budget].format(self.limit)}: try again in "
+            f"{self.holder} has used up its {_QUOTA_TEXTS[self.quota].format(self.limit)}: try again in "
             f"{self.retry_after_s} s",
             hint=f"try again after {self.retry_after_s} s, or ask an operator for a larger budget",
             data={
-                "budget": self.budget,
+                "budget": self.quota,
                 "limit": self.limit,
                 "holder": {"kind": self.holder.kind, "id": self.holder.id},
                 "retry_after_s": self.retry_after_s,
@@ -68,9 +79,9 @@ class ExceededQuota(NamedTuple):
 
 
 class QuotaLease:
-    """What is left of one budget. All times are of the node's own clock, which never goes back."""
+    """What a node has left of one quota. All times are of the node's monotonic clock."""
 
-    __slots__ = ("ends_s", "left", "limit", "open_until_s", "shut_until_s", "window_ms")
+    __slots__ = ("closed_until_s", "ends_s", "left", "limit", "open_until_s", "window_ms")
 
     def __init__(self) -> None:
         self.left = 0
@@ -78,55 +89,60 @@ class QuotaLease:
         self.window_ms = -1
         self.ends_s = 0.0
         self.open_until_s = 0.0
-        self.shut_until_s = 0.0
+        self.closed_until_s = 0.0
 
-    def fill(self, wanted: LeaseRequest, drawn: LeaseGrant, *, asked_s: float, heard_s: float) -> None:
-        """Take what was given."""
-        # From when it was asked for: the window never ends later than that.
-        self.ends_s = asked_s + drawn.left_ms / 1e3
-        remembered_s = min(self.ends_s, heard_s + CACHED_S)
-        if wanted.budget == _TOKENS:
-            self.left, self.open_until_s = drawn.amount, remembered_s
+    def fill(self, request: LeaseRequest, grant: LeaseGrant, *, requested_s: float, now_s: float) -> None:
+        """Add a grant."""
+        # Counted from the request: the window never ends later than that.
+        self.ends_s = requested_s + grant.left_ms / 1e3
+        cached_until_s = min(self.ends_s, now_s + CACHED_S)
+        if request.budget == _TOKENS:
+            self.left, self.open_until_s = grant.amount, cached_until_s
         else:
-            # Some may have been given back meanwhile. What is left of a larger budget is worth nothing.
-            is_same = drawn.window_ms == self.window_ms and wanted.limit >= self.limit
-            self.left = drawn.amount + (self.left if is_same else 0)
+            # Calls may have been released meanwhile. What is left of a larger limit is void.
+            is_same = grant.window_ms == self.window_ms and request.limit >= self.limit
+            self.left = grant.amount + (self.left if is_same else 0)
             self.open_until_s = self.ends_s
-        self.shut_until_s = remembered_s if drawn.amount <= 0 else 0.0
-        self.window_ms, self.limit = drawn.window_ms, wanted.limit
+        self.closed_until_s = cached_until_s if grant.amount <= 0 else 0.0
+        self.window_ms, self.limit = grant.window_ms, request.limit
 
     def is_open(self, limit: int, now_s: float) -> bool:
-        """Whether something may be taken: it was granted of this limit, or of a smaller one."""
+        """Whether something is left that was granted under this limit or a smaller one."""
         return self.left > 0 and now_s < self.open_until_s and limit >= self.limit
 
-    def is_shut(self, limit: int, now_s: float) -> bool:
-        """Whether nothing can be had, as was said a moment ago of the same limit."""
-        return now_s < self.shut_until_s and limit == self.limit
+    def is_closed(self, limit: int, now_s: float) -> bool:
+        """Whether the source said a moment ago that this limit is used up."""
+        return now_s < self.closed_until_s and limit == self.limit
 
 
-class QuotaReservation:
-    """One call that was taken out of each budget it comes under."""
+class QuotaReservation(Admission):
+    """One call, taken out of each lease it comes under."""
 
-    __slots__ = ("_taken",)
+    __slots__ = ("_record_tokens", "_taken")
 
-    def __init__(self) -> None:
+    def __init__(self, record_tokens: Callable[[int], None]) -> None:
+        self._record_tokens = record_tokens
         self._taken: list[tuple[QuotaLease, int]] = []
 
-    def add(self, purse: QuotaLease) -> None:
-        """Take one out of it."""
-        purse.left -= 1
-        self._taken.append((purse, purse.window_ms))
+    def take(self, lease: QuotaLease) -> None:
+        """Take one call out of a lease."""
+        lease.left -= 1
+        self._taken.append((lease, lease.window_ms))
 
-    def give_back(self) -> None:
-        """The call is not made. In a window that has begun since, it is worth nothing."""
-        for purse, window_ms in self._taken:
-            if purse.window_ms == window_ms:
-                purse.left += 1
+    def release(self) -> None:
+        """Put the call back: it is not made. Calls of an earlier window are void."""
+        for lease, window_ms in self._taken:
+            if lease.window_ms == window_ms:
+                lease.left += 1
         self._taken.clear()
+
+    def settle(self, tokens: int) -> None:
+        """Count the tokens of the call's result."""
+        self._record_tokens(tokens)
 
 
 class QuotaAccount:
-    """The purses of one holder."""
+    """The leases of one holder."""
 
     __slots__ = ("holder", "leases", "lock", "token_limit", "unreported")
 
@@ -134,226 +150,242 @@ class QuotaAccount:
         self.holder = holder
         self.leases: dict[QuotaName, QuotaLease] = {}
         self.lock = asyncio.Lock()
-        """Held by whoever asks for more: of those who come at once, one does."""
+        """Held while more is requested, so that concurrent calls request once."""
         self.unreported = 0
-        """Tokens that were used, and that nobody was told of."""
+        """Tokens that were used and not reported yet."""
         self.token_limit = 0
 
     def find_empty(self, limits: Mapping[QuotaName, int], now_s: float) -> Mapping[QuotaName, int]:
-        """The budgets of which there is nothing left here."""
+        """The quotas of which nothing is left here."""
         return {
-            budget: limit
-            for budget, limit in limits.items()
-            if (purse := self.leases.get(budget)) is None or not purse.is_open(limit, now_s)
+            quota: limit
+            for quota, limit in limits.items()
+            if (lease := self.leases.get(quota)) is None or not lease.is_open(limit, now_s)
         }
 
     def find_exceeded(self, limits: Mapping[QuotaName, int], now_s: float) -> ExceededQuota | None:
-        """Of the budgets that are known to be used up, the one that opens last."""
-        found = [
-            ExceededQuota(self.holder, budget, limit, max(1, math.ceil(purse.ends_s - now_s)))
-            for budget, limit in limits.items()
-            if (purse := self.leases.get(budget)) is not None and purse.is_shut(limit, now_s)
+        """Of the quotas known to be used up, the one that resets last."""
+        exceeded = [
+            ExceededQuota(self.holder, quota, limit, max(1, math.ceil(lease.ends_s - now_s)))
+            for quota, limit in limits.items()
+            if (lease := self.leases.get(quota)) is not None and lease.is_closed(limit, now_s)
         ]
-        return max(found, key=lambda one: one.retry_after_s, default=None)
+        return max(exceeded, key=lambda one: one.retry_after_s, default=None)
 
-    def take(self, limits: Iterable[QuotaName], ticket: QuotaReservation) -> None:
-        """Take one call out of each of them; none of them is lacking."""
-        for budget in limits:
-            if budget != _TOKENS:
-                ticket.add(self.leases[budget])
+    def take(self, limits: Iterable[QuotaName], reservation: QuotaReservation) -> None:
+        """Take one call out of each of these quotas; none of them is empty."""
+        for quota in limits:
+            if quota != _TOKENS:
+                reservation.take(self.leases[quota])
 
-    def lease_requests(self, limits: Mapping[QuotaName, int]) -> list[LeaseRequest]:
-        """What to ask for. Tokens that were used are said along, and taken for said."""
-        spent, self.unreported = (self.unreported, 0) if _TOKENS in limits else (0, self.unreported)
+    def request_leases(self, limits: Mapping[QuotaName, int]) -> list[LeaseRequest]:
+        """What to request. Reports consumed tokens with it, and marks them reported."""
+        spent = 0
+        if _TOKENS in limits:
+            spent, self.unreported = self.unreported, 0
         return [
-            LeaseRequest(self.holder, budget, limit, spent=spent if budget == _TOKENS else 0)
-            for budget, limit in limits.items()
+            LeaseRequest(self.holder, quota, limit, spent=spent if quota == _TOKENS else 0)
+            for quota, limit in limits.items()
         ]
 
-    def fill(self, wanted: LeaseRequest, drawn: LeaseGrant, *, asked_s: float, heard_s: float) -> None:
-        """Take what was given."""
-        purse = self.leases.setdefault(wanted.budget, QuotaLease())
-        purse.fill(wanted, drawn, asked_s=asked_s, heard_s=heard_s)
-        if wanted.budget == _TOKENS:
-            purse.left -= self.unreported
+    def fill(self, request: LeaseRequest, grant: LeaseGrant, *, requested_s: float, now_s: float) -> None:
+        """Add a grant."""
+        lease = self.leases.setdefault(request.budget, QuotaLease())
+        lease.fill(request, grant, requested_s=requested_s, now_s=now_s)
+        if request.budget == _TOKENS:
+            lease.left -= self.unreported
 
     def record_tokens(self, tokens: int, limit: int) -> None:
-        """Tokens were used."""
+        """Count tokens that were used."""
         self.unreported += tokens
         self.token_limit = limit
-        if (purse := self.leases.get(_TOKENS)) is not None:
-            purse.left -= tokens
+        if (lease := self.leases.get(_TOKENS)) is not None:
+            lease.left -= tokens
 
-    def returned(self, now_s: float) -> list[LeaseRequest]:
-        """All calls that are left, to be handed back."""
+    def return_unused(self, now_s: float) -> list[LeaseRequest]:
+        """Requests that return all calls that are left."""
         return [
-            LeaseRequest(self.holder, budget, purse.limit, returned=purse.left, window_ms=purse.window_ms)
-            for budget, purse in self.leases.items()
-            if budget != _TOKENS and purse.is_open(purse.limit, now_s)
+            LeaseRequest(self.holder, quota, lease.limit, returned=lease.left, window_ms=lease.window_ms)
+            for quota, lease in self.leases.items()
+            if quota != _TOKENS and lease.is_open(lease.limit, now_s)
         ]
 
     def is_idle(self, now_s: float) -> bool:
-        """Whether nothing is lost with it."""
-        is_over = all(now_s >= max(one.open_until_s, one.shut_until_s) for one in self.leases.values())
+        """Whether it can be dropped without losing anything."""
+        is_over = all(now_s >= max(one.open_until_s, one.closed_until_s) for one in self.leases.values())
         return is_over and not self.unreported and not self.lock.locked()
 
 
-REPORT_EVERY_S: Final = 1.0
-"""How long the bank may not know of tokens that were used."""
-CLOSE_WITHIN_S: Final = 2.0
-_MAX_LEASE_ATTEMPTS: Final = 3
-"""A window may end while it is asked for."""
-_MAX_ACCOUNTS: Final = 4_096
-
-_log = logging.getLogger(__name__)
-
-
 class QuotaLeases:
-    """Takes calls and tokens out of budgets. `bank` None: nobody can be asked here."""
+    """The leases of a node, and the stage that admits calls by them. Without a `source` it admits none."""
+
+    name = "budget"
 
     def __init__(
         self,
-        bank: QuotaSource | None = None,
+        source: QuotaSource | None,
         *,
         metrics: Metrics,
         clock_s: Callable[[], float] = time.monotonic,
+        report_every_s: float = REPORT_EVERY_S,
+        max_accounts: int = MAX_ACCOUNTS,
     ) -> None:
-        self._bank = bank
+        self._source = source
         self._metrics = metrics
         self._clock_s = clock_s
+        self._report_every_s = report_every_s
+        self._max_accounts = max_accounts
+        self._sweep_at = max_accounts
         self._accounts: dict[QuotaHolder, QuotaAccount] = {}
-        self._many = _MAX_ACCOUNTS
         self._failed_until_s = 0.0
-        self._used = asyncio.Event()
-        """There are tokens to tell the bank of."""
+        self._has_unreported = asyncio.Event()
 
-    async def admit(self, allowances: Sequence[HolderQuotas]) -> QuotaReservation | ExceededQuota:
-        """Take one call out of all of them, or of none where one is used up.
+    def __len__(self) -> int:
+        return len(self._accounts)
 
-        Raises ServerUnavailable where nobody can be asked.
+    def applies_to(self, call: CallContext) -> bool:
+        """See `CallStage`."""
+        return bool(call.view.quotas)
+
+    async def admit(self, call: CallContext) -> Admission | Denial:
+        """Take the call out of its caller's quotas. Raises ServerUnavailable."""
+        reserved = await self.reserve(call.view.quotas)
+        if isinstance(reserved, ExceededQuota):
+            return Denial(reserved.error(), reserved.holder.kind, reserved.rule)
+        return reserved
+
+    async def reserve(self, quotas: Sequence[HolderQuotas]) -> QuotaReservation | ExceededQuota:
+        """Take one call out of all quotas, or out of none if one is used up.
+
+        Raises ServerUnavailable if the source cannot be reached.
         """
-        ticket = QuotaReservation()
+        reservation = QuotaReservation(partial(self.record_tokens, quotas))
         try:
-            for allowance in allowances:
-                limits = list_limits(allowance.budgets)
-                overdraft = await self._take(self._account(allowance.holder), limits, ticket)
-                if overdraft is not None:
-                    ticket.give_back()
-                    return overdraft
+            for one in quotas:
+                limits = list_limits(one.budgets)
+                exceeded = await self._take(self._account(one.holder), limits, reservation)
+                if exceeded is not None:
+                    reservation.release()
+                    return exceeded
         except (ToolgateError, asyncio.CancelledError):
-            ticket.give_back()
+            reservation.release()
             raise
-        return ticket
+        return reservation
 
-    async def check_tokens(self, allowances: Sequence[HolderQuotas]) -> None:
-        """Raises BudgetExceeded where the tokens of one are used up, and as `admit`."""
-        for allowance in allowances:
-            limit = allowance.budgets.tokens_per_day
+    async def check_tokens(self, quotas: Sequence[HolderQuotas]) -> None:
+        """Raises BudgetExceeded if the tokens of one are used up, and as `reserve`."""
+        for one in quotas:
+            limit = one.budgets.tokens_per_day
             if limit is not None:
-                account = self._account(allowance.holder)
-                overdraft = await self._take(account, {_TOKENS: limit}, QuotaReservation())
-                if overdraft is not None:
-                    raise overdraft.error()
+                account = self._account(one.holder)
+                exceeded = await self._take(account, {_TOKENS: limit})
+                if exceeded is not None:
+                    raise exceeded.error()
 
-    def spent(self, allowances: Sequence[HolderQuotas], tokens: int) -> None:
-        """Tokens were used by a call or a chat that has ended."""
-        for allowance in allowances:
-            limit = allowance.budgets.tokens_per_day
+    def record_tokens(self, quotas: Sequence[HolderQuotas], tokens: int) -> None:
+        """Count tokens that a call or a chat has used."""
+        for one in quotas:
+            limit = one.budgets.tokens_per_day
             if limit is not None and tokens > 0:
-                self._account(allowance.holder).record_tokens(tokens, limit)
-                self._used.set()
+                self._account(one.holder).record_tokens(tokens, limit)
+                self._has_unreported.set()
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Tell the bank of tokens while the block runs, and hand back in the end what was not used."""
-        reporting = asyncio.create_task(self._keep_reporting())
+    async def reporting(self) -> AsyncIterator[None]:
+        """Report used tokens while the block runs, and return unused calls when it ends."""
+        task = asyncio.create_task(self._keep_reporting())
         try:
             yield
         finally:
-            reporting.cancel()
-            await asyncio.gather(reporting, return_exceptions=True)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
             await self._close()
 
     async def report(self) -> None:
-        """Tell the bank of the tokens that were used since it last heard. What it does not hear is kept."""
-        self._used.clear()
-        draws = [
-            draw
-            for account in list(self._accounts.values())
-            if account.unreported
-            for draw in account.lease_requests({_TOKENS: account.token_limit})
-        ]
-        for start in range(0, len(draws), MAX_LEASE_REQUESTS):
-            await self._draw(draws[start : start + MAX_LEASE_REQUESTS])
+        """Report the tokens used since the last report. What cannot be reported is kept."""
+        self._has_unreported.clear()
+        await self._request(
+            [
+                request
+                for account in list(self._accounts.values())
+                if account.unreported
+                for request in account.request_leases({_TOKENS: account.token_limit})
+            ]
+        )
 
     async def _keep_reporting(self) -> None:
         while True:
-            await self._used.wait()
-            await asyncio.sleep(REPORT_EVERY_S)
+            await self._has_unreported.wait()
+            await asyncio.sleep(self._report_every_s)
             try:
                 await self.report()
             except ToolgateError as exc:
-                _log.warning("cannot tell of the tokens that were used: %s", exc)
+                _log.warning("cannot report the tokens that were used: %s", exc)
 
     async def _close(self) -> None:
         now_s = self._clock_s()
-        left = [draw for account in self._accounts.values() for draw in account.returned(now_s)]
+        unused = [request for account in self._accounts.values() for request in account.return_unused(now_s)]
         try:
             async with asyncio.timeout(CLOSE_WITHIN_S):
                 await self.report()
-                for start in range(0, len(left), MAX_LEASE_REQUESTS):
-                    await self._draw(left[start : start + MAX_LEASE_REQUESTS])
+                await self._request(unused)
         except (ToolgateError, TimeoutError) as exc:
-            _log.warning("what was not used of budgets could not be handed back: %s", exc)
+            _log.warning("unused calls of quotas could not be returned: %s", exc)
 
     async def _take(
-        self, account: QuotaAccount, limits: Mapping[QuotaName, int], ticket: QuotaReservation
+        self,
+        account: QuotaAccount,
+        limits: Mapping[QuotaName, int],
+        reservation: QuotaReservation | None = None,
     ) -> ExceededQuota | None:
         if account.find_empty(limits, self._clock_s()):
             async with account.lock:
-                overdraft = await self._open(account, limits)
-                if overdraft is not None:
-                    self._metrics.budget_refusals[overdraft.budget] += 1
-                    return overdraft
-                account.take(limits, ticket)  # before anybody else can
-                return None
-        account.take(limits, ticket)
+                exceeded = await self._lease(account, limits)
+                if exceeded is not None:
+                    self._metrics.budget_refusals[exceeded.quota] += 1
+                    return exceeded
+        if reservation is not None:  # nothing is awaited between the check and this
+            account.take(limits, reservation)
         return None
 
-    async def _open(self, account: QuotaAccount, limits: Mapping[QuotaName, int]) -> ExceededQuota | None:
-        """Returns once something of each budget is here; or which of them is used up."""
+    async def _lease(self, account: QuotaAccount, limits: Mapping[QuotaName, int]) -> ExceededQuota | None:
+        """Returns once there is a lease of each quota, or the quota that is used up."""
         for _ in range(_MAX_LEASE_ATTEMPTS):
             now_s = self._clock_s()
-            lacking = account.find_empty(limits, now_s)
-            if not lacking:
+            empty = account.find_empty(limits, now_s)
+            if not empty:
                 return None
-            overdraft = account.find_exceeded(lacking, now_s)
-            if overdraft is not None:
-                return overdraft
-            await self._draw(account.lease_requests(lacking))
+            exceeded = account.find_exceeded(empty, now_s)
+            if exceeded is not None:
+                return exceeded
+            await self._request(account.request_leases(empty))
         raise _quota_unavailable()
 
-    async def _draw(self, draws: Sequence[LeaseRequest]) -> None:
-        """Ask the bank, and put what it gives into the purses."""
-        asked_s = self._clock_s()
-        try:
-            drawn = await self._ask(draws, asked_s)
-        except BaseException:
-            for one in draws:  # rather said twice than not at all
-                self._account(one.holder).unreported += one.spent
-                self._used.set()
-            raise
-        heard_s = self._clock_s()
-        for wanted, given in zip(draws, drawn, strict=True):
-            if not wanted.returned:
-                self._account(wanted.holder).fill(wanted, given, asked_s=asked_s, heard_s=heard_s)
+    async def _request(self, requests: Sequence[LeaseRequest]) -> None:
+        for start in range(0, len(requests), MAX_LEASE_REQUESTS):
+            await self._request_batch(requests[start : start + MAX_LEASE_REQUESTS])
 
-    async def _ask(self, draws: Sequence[LeaseRequest], now_s: float) -> Sequence[LeaseGrant]:
-        # One that does not answer is not asked by every call in turn.
-        if self._bank is None or now_s < self._failed_until_s:
+    async def _request_batch(self, requests: Sequence[LeaseRequest]) -> None:
+        """Send requests to the source and add what it grants."""
+        requested_s = self._clock_s()
+        try:
+            grants = await self._draw(requests, requested_s)
+        except BaseException:
+            for one in requests:  # rather reported twice than not at all
+                self._account(one.holder).unreported += one.spent
+                self._has_unreported.set()
+            raise
+        now_s = self._clock_s()
+        for request, grant in zip(requests, grants, strict=True):
+            if not request.returned:
+                self._account(request.holder).fill(request, grant, requested_s=requested_s, now_s=now_s)
+
+    async def _draw(self, requests: Sequence[LeaseRequest], now_s: float) -> Sequence[LeaseGrant]:
+        # A source that failed is left alone for a moment, and not asked by every call in turn.
+        if self._source is None or now_s < self._failed_until_s:
             raise _quota_unavailable()
         try:
-            return await self._bank.draw(draws)
+            return await self._source.draw(requests)
         except ToolgateError as exc:
             self._failed_until_s = self._clock_s() + CACHED_S
             raise _quota_unavailable() from exc
@@ -361,16 +393,16 @@ class QuotaLeases:
     def _account(self, holder: QuotaHolder) -> QuotaAccount:
         account = self._accounts.get(holder)
         if account is None:
-            if len(self._accounts) >= self._many:
+            if len(self._accounts) >= self._sweep_at:
                 now_s = self._clock_s()
                 self._accounts = {k: one for k, one in self._accounts.items() if not one.is_idle(now_s)}
-                self._many = max(_MAX_ACCOUNTS, 2 * len(self._accounts))
+                self._sweep_at = max(self._max_accounts, 2 * len(self._accounts))
             account = self._accounts[holder] = QuotaAccount(holder)
         return account
 
 
 def _quota_unavailable() -> ServerUnavailable:
     return ServerUnavailable(
-        "this caller has a budget, and how much of it is left cannot be asked at the moment",
+        "this caller has a quota, and the control plane cannot be asked how much of it is left",
         hint="try again when the control plane can be reached",
     )

@@ -1,15 +1,10 @@
-"""The arguments of a call or a prompt: one JSON object, however a client writes that there are none.
+"""Which route a request leads to, and whether it still leads there after the request has waited.
 
-What requests ask for: tools, prompts, resources, and completions for the last two.
-
-Each is found by the caller's name for it and goes on under its server's own.
-
-Deciding on a request again that was allowed, and then waited: for room at its server, or for a connection.
-
-Policy, keys and definitions may change meanwhile. What would not be let through now must not be sent.
+A request names a tool, prompt or resource as its caller knows it, and is sent on under the server's own name.
+While it waits for a slot or a connection, policy, keys and definitions may change: what would not be admitted
+now must not be sent.
 """
 
-from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -19,96 +14,59 @@ from toolgate.errors import (
     InvalidArguments,
     InvalidParams,
     MethodNotFound,
-    NotFound,
-    PolicyDenied,
     ServerUnavailable,
     ToolgateError,
-    TooManyTools,
     UnknownPrompt,
     UnknownResource,
     UnknownTool,
 )
-from toolgate.gateway.auth.identity import credential_lapsed, principal_of
 from toolgate.gateway.scope.resources import alias_of
 from toolgate.gateway.scope.routes import FIND_ROUTES, Route, caller_name
 from toolgate.gateway.scope.view import View
 from toolgate.model.json_text import UNREADABLE, decode_members, describe_ambiguity, find_clash
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of
-from toolgate.model.principals import Key, Principal
-from toolgate.model.tools import ToolDefinition
-from toolgate.policy.scope import Refusal
 from toolgate.upstream.connection.contract import Params
 
+NOT_AN_OBJECT: Final = "`arguments` must be an object"
 _EMPTY: Final = frozenset({b'""', b"null"})
 """What some clients and models send for a tool without arguments."""
-_NOTHING: Final = msgspec.Raw(b"{}")
+
+_decode_text = msgspec.json.Decoder(str).decode
 
 
-class _RequiredSchema(msgspec.Struct):
-    required: list[Any] | msgspec.UnsetType = msgspec.UNSET
+class _Schema(msgspec.Struct):
+    properties: Any = None
+    required: Any = ()
 
 
-class _ToolArguments(msgspec.Struct, rename="camel"):
-    input_schema: _RequiredSchema
+class _Tool(msgspec.Struct, rename="camel"):
+    input_schema: _Schema
 
 
 class _PromptArgument(msgspec.Struct):
     required: bool = False
 
 
-class _PromptArguments(msgspec.Struct):
+class _Prompt(msgspec.Struct):
     arguments: list[_PromptArgument] = []
 
 
-def fill_empty_arguments(params: Params, route: Route | None) -> bool:
-    """Make an empty text or `null` an empty object, if what `route` leads to requires nothing."""
-    if bytes(params["arguments"]) not in _EMPTY or route is None or _requires_any(route):
-        return False
-    params["arguments"] = _NOTHING
-    return True
-
-
-def _requires_any(route: Route) -> bool:
-    """Read only for a call that is wrong otherwise, so that others pay nothing for it."""
-    try:
-        if route.tool is not None:
-            return bool(msgspec.json.decode(route.tool.raw, type=_ToolArguments).input_schema.required or ())
-        if route.listing is not None:
-            prompt = msgspec.json.decode(route.listing.raw, type=_PromptArguments)
-            return any(one.required for one in prompt.arguments)
-    except msgspec.DecodeError:
-        pass
-    return True
-
-
-NO_ARGUMENTS: Final = "`arguments` must be an object"
-
-_decode_text = msgspec.json.Decoder(str).decode
-
-
-class _Schema(msgspec.Struct):
-    properties: dict[str, msgspec.Raw] = {}
-
-
-class _DeclaredTool(msgspec.Struct, rename="camel"):
-    input_schema: _Schema = msgspec.field(default_factory=_Schema)
-
-
-_decode_declared = msgspec.json.Decoder(_DeclaredTool).decode
+_decode_tool = msgspec.json.Decoder(_Tool).decode
+_decode_prompt = msgspec.json.Decoder(_Prompt).decode
 
 
 class RequestTarget(NamedTuple):
-    """What one request asks for."""
+    """What one request names."""
 
     name: str
     """For the audit, as the caller wrote it."""
     route: Route | None
     unknown: ToolgateError
-    """What the caller is told where there is no such thing for it."""
+    """What the caller gets if it has no such thing."""
 
 
 def find_target(view: View, method: str, params: Params) -> RequestTarget:
-    """What the request is for; `params` then say it in the server's words. Raises InvalidParams."""
+    """The target of a request; `params` then name it in the server's words. Raises InvalidParams."""
     if method == "tools/call":
         return _find_tool(view, params)
     if method == "prompts/get":
@@ -124,65 +82,26 @@ def find_target(view: View, method: str, params: Params) -> RequestTarget:
     kind = _required_text(ref, "type")
     if kind not in {"ref/prompt", "ref/resource"}:
         raise InvalidParams("`ref.type` must be `ref/prompt` or `ref/resource`")
-    wanted = _find_prompt(view, ref) if kind == "ref/prompt" else _find_resource(view, ref)
-    ref.pop("uri" if kind == "ref/prompt" else "name", None)  # only one of them was decided on
+    target = _find_prompt(view, ref) if kind == "ref/prompt" else _find_resource(view, ref)
+    ref.pop("uri" if kind == "ref/prompt" else "name", None)  # policy decided on one of them only
     params["ref"] = msgspec.Raw(msgspec.json.encode(ref))
-    if not are_members(params.get("argument")):
+    if not _is_object(params.get("argument")):
         raise InvalidParams("`argument` must be an object")
-    return wanted
-
-
-def find_argument_fault(params: Params, route: Route | None) -> str:
-    """What is wrong with `arguments`: not an object, or one can be read as another. Empty: nothing.
-
-    An empty text or `null` becomes `{}` where `route` leads to what requires nothing.
-    """
-    raw = params.get("arguments")
-    if not are_members(raw):
-        return "" if fill_empty_arguments(params, route) else NO_ARGUMENTS
-    tool = None if route is None else route.tool
-    names = () if raw is None else decode_members(raw).keys()
-    clash = find_clash(names)
-    if clash is None or (tool is not None and find_clash(names, declared=_declared_parameters(tool)) is None):
-        return ""
-    return describe_ambiguity(clash, "`arguments`")
-
-
-def check_arguments(params: Params, route: Route | None) -> None:
-    """Raises InvalidArguments for what `find_argument_fault` finds."""
-    if fault := find_argument_fault(params, route):
-        raise InvalidArguments(fault)
-
-
-def _declared_parameters(tool: ToolDefinition) -> frozenset[str]:
-    """The parameters of a tool, as its schema names them."""
-    try:
-        return frozenset(_decode_declared(tool.raw).input_schema.properties)
-    except UNREADABLE:
-        return frozenset()
-
-
-def are_members(raw: msgspec.Raw | None) -> bool:
-    """Whether it is an object, or there is none."""
-    return raw is None or memoryview(raw)[0] == ord("{")
+    return target
 
 
 def _find_tool(view: View, members: Params) -> RequestTarget:
     name = _required_text(members, "name")
-    if view.found is not None and name in FIND_ROUTES:
-        return _find_via_find_tool(view, name, members)
-    route = view.routes.get(name)
-    if route is not None:
-        members["name"] = route.upstream_name
+    if view.found is None or name not in FIND_ROUTES:
+        route = view.routes.get(name)
+        if route is not None:
+            members["name"] = route.upstream_name
+    elif name == CALL_TOOL:
+        name, _ = parse_target(CALL_TOOL, members)
+        route = view.tools.get(name)
+    else:  # the gateway answers these itself
+        route = FIND_ROUTES[name]
     return RequestTarget(name, route, UnknownTool(f"Unknown tool: {name}"))
-
-
-def _find_via_find_tool(view: View, tool: str, members: Params) -> RequestTarget:
-    """Only a call leads to a server; what the other find tools say, the gateway says itself."""
-    if tool != CALL_TOOL:
-        return RequestTarget(tool, FIND_ROUTES[tool], UnknownTool(f"Unknown tool: {tool}"))
-    name, _ = parse_target(tool, members)
-    return RequestTarget(name, view.tools.get(name), UnknownTool(f"Unknown tool: {name}"))
 
 
 def _find_prompt(view: View, members: Params) -> RequestTarget:
@@ -211,14 +130,60 @@ def _required_text(members: Params, key: str) -> str:
     return text
 
 
-_REFUSALS: Final = {"mcp_policy_denied": PolicyDenied, "too_many_tools": TooManyTools, "not_found": NotFound}
+def find_argument_fault(params: Params, route: Route | None) -> str:
+    """What is wrong with `arguments`: not an object, or ambiguous. Empty: nothing.
+
+    Empty text or `null` becomes `{}` if nothing is required.
+    """
+    raw = params.get("arguments")
+    if raw is None:
+        return ""
+    if not _is_object(raw):
+        if bytes(raw) not in _EMPTY or route is None or _requires_arguments(route):
+            return NOT_AN_OBJECT
+        params["arguments"] = msgspec.Raw(b"{}")
+        return ""
+    names = decode_members(raw).keys()
+    clash = find_clash(names)
+    if clash is None or find_clash(names, declared=_declared_parameters(route)) is None:
+        return ""
+    return describe_ambiguity(clash, "`arguments`")
 
 
-def check_key(keys: Mapping[str, Key], principal: Principal) -> None:
-    """Raises what the principal of a key is refused with that is gone or changed."""
-    key = keys.get(principal.id.removeprefix("key:"))
-    if principal.id.startswith("key:") and (key is None or principal_of(key) != principal):
-        raise credential_lapsed()
+def check_arguments(params: Params, route: Route | None) -> None:
+    """Raises InvalidArguments for what `find_argument_fault` finds."""
+    if fault := find_argument_fault(params, route):
+        raise InvalidArguments(fault)
+
+
+def _is_object(raw: msgspec.Raw | None) -> bool:
+    return raw is None or memoryview(raw)[0] == ord("{")
+
+
+# Both read a definition only for arguments that are wrong otherwise, so other calls pay nothing for it.
+
+
+def _declared_parameters(route: Route | None) -> frozenset[str]:
+    """The parameters of a tool, as its schema names them."""
+    if route is None or route.tool is None:
+        return frozenset()
+    try:
+        properties = _decode_tool(route.tool.raw).input_schema.properties
+    except UNREADABLE:
+        return frozenset()
+    return frozenset(properties) if isinstance(properties, dict) else frozenset()
+
+
+def _requires_arguments(route: Route) -> bool:
+    try:
+        if route.tool is not None:
+            required = _decode_tool(route.tool.raw).input_schema.required
+            return not isinstance(required, list | tuple) or bool(required)
+        if route.listing is not None:
+            return any(one.required for one in _decode_prompt(route.listing.raw).arguments)
+    except UNREADABLE:
+        pass
+    return True
 
 
 def recheck_route(view: View, route: Route) -> None:
@@ -231,35 +196,20 @@ def recheck_route(view: View, route: Route) -> None:
 
 
 def find_current_route(view: View, route: Route) -> Route:
-    """The same way as `view` has it. Raises what the request is refused with where it has none."""
-    current = _find_current(view, route)
-    if current is None:
-        raise _unknown_error(view, route)
-    return current
-
-
-def _find_current(view: View, route: Route) -> Route | None:
+    """The same route in `view`. Raises what the request is refused with if there is none."""
     kind = kind_of(route.name)
+    unknown: ToolgateError
     if kind == RESOURCE:
-        return view.find_resource(alias_of(route.server_id, route.upstream_uri))
-    if kind == PROMPT:
+        current = view.find_resource(alias_of(route.server_id, route.upstream_uri))
+        unknown = UnknownResource("resource not found")
+    elif kind == PROMPT:
         same = (one for one in view.prompts.values() if one.name == route.name)
-        return next((one for one in same if one.server_id == route.server_id), None)
-    return view.tools.get(caller_name(view.caller, ToolRef(route.server_id, route.name)))
-
-
-def _unknown_error(view: View, route: Route) -> ToolgateError:
-    kind = kind_of(route.name)
-    if kind == RESOURCE:
-        return UnknownResource("resource not found")
-    if kind == PROMPT:
-        return UnknownPrompt(f"Unknown prompt: {route.name[len(kind) :]}")
-    return UnknownTool(f"Unknown tool: {caller_name(view.caller, ToolRef(route.server_id, route.name))}")
-
-
-def refusal_error(refusal: Refusal) -> ToolgateError:
-    """What a scope that is refused as a whole is refused with."""
-    exc = _REFUSALS[refusal.code](refusal.message, hint=refusal.hint)
-    if isinstance(exc, PolicyDenied):
-        exc.servers = refusal.servers
-    return exc
+        current = next((one for one in same if one.server_id == route.server_id), None)
+        unknown = UnknownPrompt(f"Unknown prompt: {route.name[len(kind) :]}")
+    else:
+        name = caller_name(view.caller, ToolRef(route.server_id, route.name))
+        current = view.tools.get(name)
+        unknown = UnknownTool(f"Unknown tool: {name}")
+    if current is None:
+        raise unknown
+    return current

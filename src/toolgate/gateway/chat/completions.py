@@ -172,7 +172,7 @@ async def offer_tools(
 ) -> tuple[View, InjectedTools]:
     """Resolve the caller's view and the tools to offer of it. Raises InvalidChat, and as `gateway.view`."""
     view = await gateway.wait_for_view(scope.caller)
-    gateway.listed(view, door)
+    gateway.record_listing(view, door)
     tools = inject_tools(
         tool_table(view, gateway.snapshot, scope.upstream.name_profile), request.declared.own
     )

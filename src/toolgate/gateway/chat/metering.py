@@ -16,8 +16,8 @@ from toolgate.upstream.models.streams import ModelEvent
 
 def meter_models(gateway: Gateway, models: PromptableModels, caller: Caller) -> PromptableModels:
     """Return `models`, charged to the caller's daily token quotas if it has any."""
-    allowances = [one for one in gateway.allowances(caller) if one.budgets.tokens_per_day is not None]
-    return MeteredModels(models, gateway.sending.spending, allowances) if allowances else models
+    allowances = [one for one in gateway.quotas_of(caller) if one.budgets.tokens_per_day is not None]
+    return MeteredModels(models, gateway.quotas, allowances) if allowances else models
 
 
 class MeteredModels:
@@ -39,7 +39,7 @@ class MeteredModels:
         """
         await self._spending.check_tokens(self._allowances)
         response = await self._models.ask(upstream, path, body, deadline_s=deadline_s, may_retry=may_retry)
-        self._spending.spent(self._allowances, reported_tokens(response.body))
+        self._spending.record_tokens(self._allowances, reported_tokens(response.body))
         return response
 
     @asynccontextmanager
@@ -76,4 +76,4 @@ class MeteredModels:
                 tokens = tokens or len(body) * TOKENS // PER_BYTES + events
                 raise
             finally:
-                self._spending.spent(self._allowances, tokens)
+                self._spending.record_tokens(self._allowances, tokens)

@@ -99,8 +99,8 @@ def count_chat(gateway: Gateway, scope: ChatScope) -> Iterator[list[str]]:
         raise
     finally:
         gateway.metrics.chats[scope.upstream.upstream_id, outcome] += 1
-        if gateway.tracing is not None:
-            span = gateway.tracing.current
+        if gateway.tracer is not None:
+            span = gateway.tracer.current
             span.note("gen_ai.request.model", scope.model[:MAX_SPAN_NAME_CHARS])
             span.note("toolgate.outcome", outcome)
             if outcome in WIRE:  # a stream that has begun breaks off without an exception

@@ -35,7 +35,7 @@ from toolgate.errors import (
     ModelUnavailable,
     ToolgateError,
 )
-from toolgate.gateway.call.session_totals import SessionTotals
+from toolgate.gateway.call.audit_trail import SessionTotals
 from toolgate.gateway.chat.metering import meter_models
 from toolgate.gateway.chat.scope import ChatScope, guess_tool_name
 from toolgate.gateway.gateway import Gateway
@@ -169,8 +169,14 @@ class ChatSession(ABC):
             raise
         finally:
             totals.calls, totals.rounds = self.loop.calls_made, self.loop.rounds
-            totals.count_limit_hit(context.gateway, context.trace.door, ended_by)
-            totals.record_end(context.gateway, context.scope.caller, context.trace, ended_by)
+            totals.count_limit_hit(context.gateway.metrics, context.trace.door, ended_by)
+            totals.record_end(
+                context.gateway.audit,
+                context.gateway.metrics,
+                context.scope.caller,
+                context.trace,
+                ended_by=ended_by,
+            )
         context.gateway.metrics.chat_rounds.add(self.loop.rounds)
         return outcome
 
@@ -231,7 +237,7 @@ class ChatSession(ABC):
         context, clock = self.context, asyncio.get_running_loop().time
         began_s = clock()
         content, code = await self._call_tool(step)
-        self._totals.count_limit_hit(context.gateway, context.trace.door, code)
+        self._totals.count_limit_hit(context.gateway.metrics, context.trace.door, code)
         took_ms = round((clock() - began_s) * 1e3)
         await self.on_tool_event(
             ToolEvent("tool_finished", step.call.call_id, step.name, not code, took_ms, code)
@@ -264,7 +270,7 @@ class ChatSession(ABC):
         try:
             async with asyncio.timeout_at(until_s):
                 # Resolved for each call: the caller's permissions can change during the chat.
-                view = context.gateway.calling_view(context.scope.caller)
+                view = context.gateway.view_for_call(context.scope.caller)
                 params = {"arguments": msgspec.Raw(step.arguments)}
                 return await context.gateway.call(view, step.name, params, trace=trace)
         except TimeoutError as exc:
@@ -274,7 +280,7 @@ class ChatSession(ABC):
         """Audit a call that the loop refuses: a denial like any other."""
         context = self.context
         try:
-            view = context.gateway.calling_view(context.scope.caller)
+            view = context.gateway.view_for_call(context.scope.caller)
         except ToolgateError:  # a caller without a scope has no tool, either
             return
         name = guess_tool_name(context.gateway.snapshot, step.call.name)

@@ -45,7 +45,7 @@ class DriftDetector:
         """What was found and stands in no record yet."""
         return tuple(one for found in self._found.values() for one in found.values())
 
-    def follow(self, pins: Mapping[str, Pin]) -> None:
+    def apply_pins(self, pins: Mapping[str, Pin]) -> None:
         """Take over the pins as they are recorded now."""
         if pins is self._recorded:
             return
@@ -59,7 +59,9 @@ class DriftDetector:
                 self._found[server_id] = left
         self._merge()
 
-    def look(self, offers: Mapping[str, ServerTools], unverified: Container[str] = ()) -> list[DriftedTool]:
+    def check_servers(
+        self, offers: Mapping[str, ServerTools], unverified: Container[str] = ()
+    ) -> list[DriftedTool]:
         """What is new in the lists of all servers, sorted. None of the `unverified` listed anything yet."""
         news = [
             one

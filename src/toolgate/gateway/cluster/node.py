@@ -13,13 +13,12 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from operator import is_
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from toolgate.catalog.listings import ServerLists, digest_lists, read_lists
 from toolgate.errors import NotReady, PolicyStale, ToolgateError
 from toolgate.gateway.cluster.drift import DriftedTool
 from toolgate.gateway.cluster.servers import Servers
-from toolgate.gateway.gateway import Gateway
 from toolgate.model.reports import Definitions, NodeReport, ServerReport
 from toolgate.model.tools import ServerTools
 from toolgate.policy.rules import is_unlisted
@@ -61,8 +60,6 @@ class NodeReporter:
         self._link = link
         self._servers = servers
         self._itself = itself
-        self.url = itself.url
-        """Where the node is called; it may not know before it listens."""
         self._status = status
         self._drifted = drifted
         self._changed = asyncio.Event()
@@ -122,7 +119,6 @@ class NodeReporter:
             changed[one.server_id][one.tool] = one.found
         return replace(
             self._itself,
-            url=self.url,
             epoch=status.epoch,
             revision=status.revision,
             is_degraded=status.is_degraded,
@@ -193,10 +189,20 @@ def _server_report(server_id: str, health: ServerHealth, known: _ReportedLists) 
     )
 
 
+class Suspendable(Protocol):
+    """What can stop serving and start again: a gateway."""
+
+    def suspend(self, make_error: Callable[[], ToolgateError], /) -> None:
+        """Refuse every list and every call."""
+
+    def resume(self) -> None:
+        """Serve again."""
+
+
 class StalenessGuard:
     """Suspends a gateway that may have fallen behind. Close it when done."""
 
-    def __init__(self, gateway: Gateway, *, max_staleness_s: float | None) -> None:
+    def __init__(self, gateway: Suspendable, *, max_staleness_s: float | None) -> None:
         """Nothing is served before the first word; and for ever after it where no limit is set."""
         self._gateway = gateway
         self._max_staleness_s = max_staleness_s

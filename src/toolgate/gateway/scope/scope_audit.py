@@ -43,7 +43,7 @@ class ScopeAudit:
     def __len__(self) -> int:
         return len(self._last)
 
-    def offered(self, view: View, door: str) -> None:
+    def record_offer(self, view: View, door: str) -> None:
         """A view was shown at `door`, in a list or to a model."""
         if view.is_audited:
             return

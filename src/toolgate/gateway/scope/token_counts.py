@@ -80,7 +80,7 @@ class TaskTokens:
         self.calls = 0
         self.results = 0
 
-    def listed(self, tokens: int, full: int) -> None:
+    def record_list(self, tokens: int, full: int) -> None:
         """A list was shown that costs `tokens`, where all tools cost `full`."""
         self.lists += 1
         self.definitions += tokens

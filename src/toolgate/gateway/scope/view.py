@@ -1,8 +1,7 @@
-"""A compiled scope made ready to serve: names to what servers have, and lists as bytes encoded once.
+"""A compiled scope ready to serve: the caller's names to routes, and lists as bytes encoded once.
 
-Listed or found ⇔ callable by construction: the same table answers both.
-
-The compiled views of a node. Callers make up what they ask for, so what is kept for them is bounded.
+Listed or found ⇔ callable: the same table answers both. Callers choose what they ask for, so the cache of
+views is bounded.
 """
 
 import base64
@@ -12,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -39,23 +38,40 @@ from toolgate.model.tools import ListKind, Revision, ServerTools
 from toolgate.policy.explain import summarize_exclusions
 from toolgate.policy.rules import RegistryTotals, compile_stored
 from toolgate.policy.scope import UNREACHED, Reason, Scope
-from toolgate.telemetry import CallStats
+from toolgate.telemetry import CallStats, Metrics
 
 WARNINGS_KEY: Final = "toolgate/warnings"
 PRICE_KEY: Final = "toolgate/price"
-"""What the tools of a list cost a model, and, to those who may know, what all there are would."""
+"""What the listed tools cost a model, and for viewers, what all registered tools would."""
 FIND_PRICE: Final = {
     "tools": len(FIND_TOOLS),
     "tokens": sum(tool.tokens for tool in FIND_TOOLS.values()),
 }
 TTL_MS: Final = 30_000
-"""How long a client may keep a list. `list_changed` tells those who listen sooner."""
+"""How long a client may keep a list. Listeners get `list_changed` sooner."""
 _ROUTE_BYTES: Final = 512
 _ENTRY_BYTES: Final = 64
 _POINTER_BYTES: Final = 8
-"""What a route, and an entry in a caller's request, weigh. Rather too much than too little."""
+"""Bytes of a route and of an entry in a caller's request, estimated generously."""
 _NEEDS_PATTERN: Final = {"prompts": PROMPT, "resources": RESOURCE}
-"""What a server shows only where its record speaks of that kind."""
+"""Kinds that a server shows only if its record has a pattern for them."""
+
+
+class ViewSettings(NamedTuple):
+    """What a view is made with beyond its scope."""
+
+    page_size: int
+    decide: Decide
+    """Asked about resources that no server lists."""
+    on_growth: Callable[["View", int], None]
+    quotas: tuple[HolderQuotas, ...] = ()
+    """What each call is taken out of; empty for most callers."""
+    tokens: TaskTokens | None = None
+    """Where the cost of lists and results is counted."""
+    arms: tuple[CallStats, ...] = ()
+    """Where calls are counted by version, of each profile in a rollout; empty for most callers."""
+    registered: RegistryTotals | None = None
+    """The totals of all servers; None if the caller may not know them."""
 
 
 class View:
@@ -66,12 +82,13 @@ class View:
         "_instructing",
         "_names_by_key",
         "_on_growth",
+        "_page_size",
         "_pages",
+        "_registered",
         "_resources",
         "_signatures",
         "_tables",
-        "allowances",  # what each call takes from; empty for most
-        "arms",  # where calls are counted by version, of each profile in a rollout; empty for most
+        "arms",
         "caller",
         "excluded",
         "features",
@@ -79,9 +96,8 @@ class View:
         "injections",
         "is_audited",
         "is_partial",
-        "page_size",
         "prompts",
-        "registered",
+        "quotas",
         "revision",
         "routes",
         "scope",
@@ -91,41 +107,30 @@ class View:
         "tokens",
     )
 
-    def __init__(
-        self,
-        caller: Caller,
-        scope: Scope,
-        snapshot: Snapshot,
-        *,
-        page_size: int,
-        decide: Decide,
-        on_growth: Callable[["View", int], None],
-    ) -> None:
-        """`decide` is asked about resources that no server lists."""
+    def __init__(self, caller: Caller, scope: Scope, snapshot: Snapshot, settings: ViewSettings) -> None:
         self.caller = caller
-        self.allowances: tuple[HolderQuotas, ...] = ()
-        self.tokens = TaskTokens()
-        """Where it is counted what lists and results cost: that of its task, once it serves."""
-        self.arms: tuple[CallStats, ...] = ()
+        self.quotas = settings.quotas
+        self.tokens = TaskTokens() if settings.tokens is None else settings.tokens
+        self.arms = settings.arms
+        self._registered = settings.registered
+        self._page_size = settings.page_size
+        self._on_growth = settings.on_growth
         self.is_audited = False
-        """Whether what it offers is audited, or was before."""
-        # Without its decisions, one for each tool there is: who wants to know why composes it again.
+        """Whether this offer is in the audit log."""
+        # Without its decisions, one for each tool there is: an explanation composes them again.
         self.scope = replace(scope, decisions=())
         self.excluded = summarize_exclusions(scope.decisions)
         self.revision = snapshot.revision
-        self.page_size = page_size
         admitted = allowed_decisions(scope)
         routes = tool_routes(caller, scope, snapshot, admitted)
         is_finding = caller.mode_of(scope) == "find"
         self.routes: Mapping[str, Route] = _without_find_tools(routes) if is_finding else routes
-        """The tools that are called by their own names, listed or not: a client may know them from before."""
+        """The tools that are callable by their own names, listed or not: a client may remember them."""
         self.found = routes if is_finding else None
-        """The tools that the find tools find. None: they are listed."""
+        """The tools that the find tools search. None: tools are listed."""
         self._names_by_key: Mapping[str, str] | None = None
-        self.registered: RegistryTotals | None = None
-        """What all servers have together. Left out where the caller is not to know."""
         self.prompts = prompt_routes(caller, scope, snapshot, admitted)
-        self._resources = ResourceRoutes(scope, snapshot, admitted, decide)
+        self._resources = ResourceRoutes(scope, snapshot, admitted, settings.decide)
         self._tables: Mapping[ListKind, Mapping[str, Route]] = {
             "tools": FIND_ROUTES if is_finding else routes,
             "prompts": self.prompts,
@@ -139,33 +144,32 @@ class View:
             if offer.instructions
         )
         self.is_partial = any(offer.state == "pending" for offer in servers)
-        # What came of each server in question when its tools are listed: for metrics.
+        # Server id and status of each server when the tools are listed: for metrics.
         self.injections = () if is_finding else tuple(_injections(scope, servers))
         self.features = frozenset(feature for offer in servers for feature in _shown_features(offer))
-        """What the servers of the view can do, as far as the caller can have it."""
+        """What the servers of the view can do and the caller may use."""
         self.session_key = _session_key(caller)
-        """Whose state a server with one per session is to use for a caller that has no session."""
+        """The session that a caller without one has at servers that keep state per session."""
         self.size = self._estimate_size()
-        """In bytes, by estimate; grows with the lists that are encoded, and when it is searched."""
+        """In bytes, by estimate; grows as lists are encoded, and with the first search."""
         self.start_records: dict[tuple[str, str, str], bytes] = {}
-        """What the audit says of all calls of a tool at a door alike, as it is written down."""
-        self._on_growth = on_growth
+        """The encoded audit fields that all calls of a tool share, by surface, server and tool."""
         self._pages: dict[tuple[ListKind, Revision], bytes] = {}
         self._signatures: Mapping[ListKind, bytes] | None = None
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the caller should know. Nothing while servers are still to be listed: it may not hold."""
+        """Warnings for the caller. None while servers are unlisted: they may turn out wrong."""
         return () if self.is_partial else self.scope.warnings
 
     @property
     def profiles(self) -> str:
-        """The versions of profiles that decided, as the audit has them."""
+        """The versions of profiles that decided, as the audit writes them."""
         return " ".join(map(str, self.scope.profiles))
 
     @property
     def instructions(self) -> str:
-        """What a client is told before anything else; empty if there is nothing to tell."""
+        """The `instructions` of the initialize result; may be empty."""
         notes = self.warnings if self.found is None else (FIND_INSTRUCTIONS, *self.warnings)
         if not self._instructing:
             return " ".join(notes)
@@ -176,17 +180,17 @@ class View:
 
     @property
     def tools(self) -> Mapping[str, Route]:
-        """All tools of the scope by the caller's names for them, listed or to be found."""
+        """All tools of the scope by the caller's names, listed or searchable."""
         return self.routes if self.found is None else self.found
 
     @property
     def mode(self) -> Mode:
-        """Whether its tools are listed, or to be found."""
+        """Whether its tools are listed or searched."""
         return "list" if self.found is None else "find"
 
     @property
     def resources(self) -> Mapping[str, Route]:
-        """The resources that are listed, by the caller's URIs for them."""
+        """The listed resources, by the caller's URIs."""
         return self._resources.listed
 
     @property
@@ -195,12 +199,12 @@ class View:
 
     @property
     def list_tokens(self) -> int:
-        """What its list of tools costs a model."""
+        """How many tokens its list of tools costs a model."""
         return self.scope.tokens if self.found is None else FIND_PRICE["tokens"]
 
     @property
     def names_by_key(self) -> Mapping[str, str]:
-        """The caller's names for its tools by those that all callers have in common."""
+        """The caller's names for its tools, by the names that all callers share."""
         if self._names_by_key is None:
             self._names_by_key = {
                 join_tool_name(ToolRef(route.server_id, route.name)): name
@@ -210,26 +214,25 @@ class View:
         return self._names_by_key
 
     def is_settled(self, kind: ListKind) -> bool:
-        """Whether there is nothing to wait for before that list is shown: the find tools are always there."""
+        """Whether that list is complete. The find tools always are."""
         return not self.is_partial or (kind == "tools" and self.found is not None)
 
     @property
     def signatures(self) -> Mapping[ListKind, bytes]:
-        """Each changes exactly when that list does, and is as short for a long one."""
+        """A digest of each list."""
         if self._signatures is None:
             self._signatures = {kind: _signature(table) for kind, table in self._tables.items()}
         return self._signatures
 
     def find_resource(self, uri: str) -> Route | None:
-        """The way to the resource the caller knows as `uri`, listed or not. Templates are found by theirs."""
+        """The route of the resource that the caller knows as `uri`, listed or not. Also finds templates."""
         return self._resources.find(uri)
 
     def page(self, kind: ListKind, era: Revision, cursor: str | None, server_info: bytes) -> bytes:
         """One page of a list, as the result of its method.
 
-        A cursor names the last entry of the page before it, so a page never shows what this view
-        does not hold, however the scope changed meanwhile. Only first pages are kept: callers make up
-        cursors, and each would be another page.
+        A cursor names the last entry of the page before it, so a page only shows what this view holds,
+        even if the scope changed in between. Only first pages are kept: callers can invent cursors.
         """
         if cursor is not None:
             return self._encode(kind, era, _parse_cursor(cursor), server_info)
@@ -251,7 +254,7 @@ class View:
     def _encode(self, kind: ListKind, era: Revision, after: str | None, server_info: bytes) -> bytes:
         table = self._tables[kind]
         names = [name for name in table if after is None or name > after]
-        shown = names[: self.page_size]
+        shown = names[: self._page_size]
         more = len(names) > len(shown)
         return encode_page(
             kind,
@@ -265,14 +268,28 @@ class View:
     def _meta(self, kind: ListKind, era: Revision, server_info: bytes) -> dict[str, Any]:
         meta: dict[str, Any] = {SERVER_INFO_KEY: msgspec.Raw(server_info)} if era == "modern" else {}
         if kind == "tools":
-            if self.found is not None:  # the same whatever becomes of the scope
+            if self.found is not None:  # the same for every scope
                 return meta | {PRICE_KEY: FIND_PRICE}
-            meta[PRICE_KEY] = _price(self.scope, self.registered)
+            meta[PRICE_KEY] = _price(self.scope, self._registered)
         return meta | {WARNINGS_KEY: self.warnings} if self.warnings else meta
 
 
+def count_scope(metrics: Metrics, caller: Caller, scope: Scope, snapshot: Snapshot) -> None:
+    """Count a scope that was compiled."""
+    # The registry bounds the ids in records; a request can name any number of others.
+    invented = caller.request.named_servers - snapshot.servers.keys()
+    for decision in scope.decisions:
+        if decision.reason:
+            known = "" if decision.server_id in invented else decision.server_id
+            metrics.denials[known, decision.reason] += 1
+    metrics.effective_servers[caller.effective_task_id or ""] = len(scope.servers)
+    metrics.empty_scopes += not scope.tools
+    metrics.scope_tools.add(len(scope.tools))
+    metrics.scope_tokens.add(scope.tokens)
+
+
 def _without_find_tools(routes: Mapping[str, Route]) -> Mapping[str, Route]:
-    """Where the find tools are listed, a server's own tools of these names are called through them."""
+    """If find tools are listed, a server's own tools of the same names are called through them."""
     if routes.keys().isdisjoint(FIND_ROUTES):
         return routes
     return {name: route for name, route in routes.items() if name not in FIND_ROUTES}
@@ -281,7 +298,7 @@ def _without_find_tools(routes: Mapping[str, Route]) -> Mapping[str, Route]:
 def _encode_entry(kind: ListKind, name: str, route: Route, era: Revision) -> bytes:
     if route.tool is not None:
         return encode_definition(route.tool, name, era=era)
-    assert route.listing is not None  # what is listed has one or the other
+    assert route.listing is not None  # listed entries have one or the other
     return encode_listing(route.listing, name, kind=kind)
 
 
@@ -296,14 +313,14 @@ def _signature(table: Mapping[str, Route]) -> bytes:
 
 
 def _shown_features(offer: ServerTools) -> frozenset[str]:
-    """What a server announces, without the kinds its record shows nobody: they might not be there at all."""
+    """The features of a server, without the kinds that its record hides from everyone."""
     patterns = compile_stored(offer.record.allowed_tools)
     hidden = {feature for feature, kind in _NEEDS_PATTERN.items() if not patterns.speaks_of(kind)}
     return offer.features - hidden
 
 
 def _injections(scope: Scope, servers: Sequence[ServerTools]) -> Iterator[tuple[str, str]]:
-    """The servers of a scope with what comes of each in its list. What nobody registered has no name."""
+    """The servers of a scope, each with its status. Unregistered servers have no name."""
     for offer in servers:
         is_listed = offer.state != "pending" or offer.tools
         status = "success" if is_listed else "failed"
@@ -316,7 +333,7 @@ def _injections(scope: Scope, servers: Sequence[ServerTools]) -> Iterator[tuple[
 
 @lru_cache(maxsize=65_536)
 def _injection(server_id: str, status: str) -> tuple[str, str]:
-    """One for all views: thousands of servers may be left out of each."""
+    """Shared by all views: each may leave out thousands of servers."""
     return server_id, status
 
 
@@ -338,15 +355,15 @@ def _parse_cursor(cursor: str) -> str:
     try:
         return base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError) as exc:
-        raise InvalidParams("the cursor is not one of this gateway's") from exc
+        raise InvalidParams("invalid cursor") from exc
 
 
 MAX_CACHE_BYTES: Final = 32 * 1024 * 1024
-"""What all views may weigh together, by estimate. A caller whose view was dropped costs one compilation."""
+"""All views together, by estimate. A dropped view costs its caller one compilation (about 1 ms)."""
 
 
 class ViewCache:
-    """Views by their callers; the oldest go when they weigh too much together."""
+    """Views by caller; drops the oldest if all together are too large."""
 
     def __init__(self, *, max_bytes: int = MAX_CACHE_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -365,7 +382,7 @@ class ViewCache:
         self._grow(view.size)
 
     def on_growth(self, view: View, grown: int) -> None:
-        """A view holds more than when it was added. One that was dropped meanwhile is nobody's concern."""
+        """A view has grown. Ignored if the view was dropped meanwhile."""
         if self._views.get(view.caller) is view:
             self._grow(grown)
 

@@ -183,7 +183,7 @@ def _encode_verdict(control: Control, verdict: ApprovalVerdict) -> node_pb2.AskA
         expires_ms=verdict.expires_ms,
         reason=verdict.reason,
         in_place=verdict.in_place,
-        console_url=control.gateway.sending.approving.console_url,
+        console_url=control.gateway.console_url,
     )
 
 

@@ -141,7 +141,7 @@ class RpcDispatcher(grpc.GenericRpcHandler):
         authorization = _authorization(context)
         if authorization is None and not self._is_local:
             raise Unauthenticated("this gateway needs a key")
-        return await self._control.identities.admit(authorization, peer=_peer(context), place=path)
+        return await self._control.identities.authenticate(authorization, peer=_peer(context), path=path)
 
     @asynccontextmanager
     async def _open_stream(self, context: Context) -> AsyncIterator["OpenStream"]:

@@ -114,7 +114,7 @@ class CallerBinding:
         """As `view`, for a call: where a scope is refused for its size, its tools can still be called."""
         known = self._known  # as in `_current`, without the call: every call of a tool comes by here
         view = None if known is None or self._serial != gateway.snapshot.serial else known()
-        return self._look_up(gateway, gateway.calling_view) if view is None else view
+        return self._look_up(gateway, gateway.view_for_call) if view is None else view
 
     def initial_view(self, gateway: Gateway) -> tuple[View, str]:
         """The view a client is greeted with, and the instructions it gets.

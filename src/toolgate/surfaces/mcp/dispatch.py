@@ -14,7 +14,6 @@ from toolgate.errors import InvalidParams, ToolgateError
 from toolgate.gateway.call.tracing import note_response, span_attributes
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.scope.caller import Trace
-from toolgate.gateway.scope.explain import check_server_started
 from toolgate.gateway.scope.view import View
 from toolgate.model.json_text import UNREADABLE
 from toolgate.model.protocol import LIST_METHODS
@@ -65,9 +64,9 @@ class RequestDispatcher:
 
     def _note(self, view: View, kind: ListKind) -> None:
         if kind == "tools":
-            self._gateway.listed(view, SURFACE)
+            self._gateway.record_listing(view, SURFACE)
         else:
-            self._gateway.offers.offered(view, SURFACE)
+            self._gateway.scope_audit.record_offer(view, SURFACE)
 
     def ask(
         self, message: McpMessage, binding: CallerBinding, *, client: ClientChannel | None, session: str = ""
@@ -86,9 +85,8 @@ class RequestDispatcher:
     ) -> ServerResponse:
         view = await self._gateway.wait_for_view(binding.caller, for_call=True)
         if view.is_partial and message.method == "tools/call":
-            check_server_started(
-                self._gateway, view, message.text("name") or "", self.trace(message, session)
-            )
+            name = message.text("name") or ""
+            self._gateway.check_started(view, name, trace=self.trace(message, session))
         return await self._ask(view, message, client=client, session=session)
 
     def _ask(
@@ -185,7 +183,7 @@ def trace_request(tracing: Tracer, message: McpMessage, principal_id: str) -> Ab
 def make_dispatcher(gateway: Gateway) -> RequestDispatcher:
     """What answers for both eras; where requests are traced, one that says what came of them."""
     return (
-        RequestDispatcher(gateway) if gateway.tracing is None else _TracedDispatcher(gateway, gateway.tracing)
+        RequestDispatcher(gateway) if gateway.tracer is None else _TracedDispatcher(gateway, gateway.tracer)
     )
 
 

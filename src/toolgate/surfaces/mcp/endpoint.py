@@ -55,10 +55,10 @@ class McpEndpoint:
         self._parking = ParkedCalls()
         rounds = RoundTrips(self._parking, StateSealer(sessions.signer, sessions.wall_s))
         self._modern = StatelessHandler(gateway, streams=self._streams, rounds=rounds)
-        self._sse = SseTransport(self._legacy, sessions, tracing=gateway.tracing)
-        self._batches = BatchHandler(self._legacy, tracing=gateway.tracing)
+        self._sse = SseTransport(self._legacy, sessions, tracing=gateway.tracer)
+        self._batches = BatchHandler(self._legacy, tracing=gateway.tracer)
         self._bindings: dict[tuple[int, str, bytes], CallerBinding] = {}
-        self._take = self._post if gateway.tracing is None else partial(self._post_traced, gateway.tracing)
+        self._take = self._post if gateway.tracer is None else partial(self._post_traced, gateway.tracer)
 
     def close(self) -> None:
         """End the open streams, each with its proper last word, and the calls that wait for input."""
@@ -74,8 +74,8 @@ class McpEndpoint:
             # Whoever is known is not waited for: this is every call of a busy client.
             is_page = request.is_from_elsewhere
             known = None if is_page else self._identities.known(authorization)
-            principal = known or await self._identities.admit(
-                authorization, peer=request.peer, place=request.path, trusts_local=not is_page
+            principal = known or await self._identities.authenticate(
+                authorization, peer=request.peer, path=request.path, trusts_local=not is_page
             )
             if not reaches(principal.role, "agent"):
                 raise Forbidden(f"a credential of role `{principal.role}` calls no tools")

@@ -251,9 +251,9 @@ class RoundTrips:
         try:
             return await self._parking.run(call, request.ask(call), client.notify)
         except ApprovalRequired:
-            if call.asking is None:
+            if call.elicitation_due is None:
                 raise
-            return call.asking
+            return call.elicitation_due
 
     async def _go_on(
         self, request: StatelessRequest, state: SealedState

@@ -23,7 +23,7 @@ import msgspec
 from toolgate.errors import InvalidParams, InvalidRequest, SessionLimit, UnknownSession
 from toolgate.gateway.auth.identity import fingerprint_of
 from toolgate.gateway.auth.signing import Signer
-from toolgate.gateway.call.session_totals import SessionTotals
+from toolgate.gateway.call.audit_trail import SessionTotals
 from toolgate.gateway.scope.caller import Caller, Mode
 from toolgate.gateway.subscriptions.listeners import Subscription
 from toolgate.gateway.subscriptions.resources import ResourceWatch

@@ -221,7 +221,7 @@ class StatefulHandler:
         """Wait, once, until this node knows what the session was opened with on another."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CATCH_UP_S):
-                await self._gateway.reached(session.revision)
+                await self._gateway.wait_for_revision(session.revision)
         session.revision = 0  # a registry that was put back may never come that far
 
     async def _ask(self, message: McpMessage, client: SessionClient) -> None:
@@ -242,7 +242,7 @@ class StatefulHandler:
             except InputRequired as needed:
                 await self._run_rounds(message, client, needed)
         except ToolgateError as exc:
-            session.totals.count_limit_hit(self._gateway, SURFACE, exc.code)
+            session.totals.count_limit_hit(self._gateway.metrics, SURFACE, exc.code)
             if not send_failure(responder, message, exc, era="legacy"):
                 raise
         except asyncio.CancelledError:
@@ -313,7 +313,11 @@ class StatefulHandler:
     def _record_end(self, session: ClientSession) -> None:
         """A session is over here: record what it used, and keep nothing for it."""
         session.totals.record_end(
-            self._gateway, session.caller, Trace(SURFACE, session.nonce), session.ended_by
+            self._gateway.audit,
+            self._gateway.metrics,
+            session.caller,
+            Trace(SURFACE, session.nonce),
+            ended_by=session.ended_by,
         )
         self._let_go(session)
 

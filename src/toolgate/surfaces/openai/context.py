@@ -16,7 +16,7 @@ from toolgate.gateway.auth.signing import Signer
 from toolgate.gateway.chat.scope import ChatScope, resolve_chat_scope
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.scope.caller import Caller, Trace
-from toolgate.gateway.scope.explain import explain_for, visible_servers
+from toolgate.gateway.scope.compose import explain_for, visible_servers
 from toolgate.model.json_text import Members
 from toolgate.model.names import parse_task_id
 from toolgate.model.principals import Principal
@@ -130,7 +130,7 @@ class ChatExchange:
 
     def trace(self, door: str) -> Trace:
         """Where this request came in, for the audit log."""
-        tracing = self.services.gateway.tracing
+        tracing = self.services.gateway.tracer
         return Trace(door, request_id=self.request_id, trace_id=read_trace_id(tracing))
 
     def resolve_scope(self, request: ScopedRequest) -> ChatScope:
@@ -151,7 +151,7 @@ class ChatExchange:
     def explain(self, caller: Caller, scope: Scope) -> dict[str, Any]:
         """Explain the decisions on `scope`, which is the caller's, as far as this principal may see them."""
         gateway = self.services.gateway
-        explained = explain_for(gateway, self.principal, caller)
+        explained = explain_for(self.principal, caller, gateway.snapshot, gateway.limits)
         return {
             "servers": visible_servers(gateway.snapshot, self.principal, scope),
             "tokens": scope.tokens,

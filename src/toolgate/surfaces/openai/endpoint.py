@@ -105,7 +105,7 @@ class ChatEndpoint:
             )
 
     def _trace(self, exchange: ChatExchange) -> AbstractContextManager[None]:
-        tracing = self._services.gateway.tracing
+        tracing = self._services.gateway.tracer
         if tracing is None:
             return nullcontext()
         resource, task_id = exchange.target.resource, exchange.target.task_id
@@ -140,10 +140,10 @@ class ChatEndpoint:
             self._services.models.apply(upstreams)
 
     async def _authenticate(self, request: HttpRequest) -> Principal:
-        principal = await self._identities.admit(
+        principal = await self._identities.authenticate(
             read_authorization(request),
             peer=request.peer,
-            place=request.path,
+            path=request.path,
             trusts_local=not request.is_from_elsewhere,
         )
         if not reaches(principal.role, "agent"):

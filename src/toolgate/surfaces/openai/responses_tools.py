@@ -55,7 +55,7 @@ async def offer_scope(gateway: Gateway, scope: ChatScope, request: ResponsesRequ
     is_narrow = len(asked) > 1 or asked[0].allowed != ALL_TOOLS
     if view.found is not None and is_narrow:
         return await _select_named_tools(gateway, scope, view, asked)
-    gateway.listed(view, RESPONSES_DOOR)
+    gateway.record_listing(view, RESPONSES_DOOR)
     table = tool_table(view, gateway.snapshot, scope.upstream.name_profile)
     if view.found is None:
         return OfferedScope(scope.caller, view, select_offers(table, asked))
@@ -84,7 +84,7 @@ async def _resolve_view(gateway: Gateway, caller: Caller, request: ResponsesRequ
 
 
 def _record_refused(gateway: Gateway, caller: Caller, why: ToolgateError | str) -> None:
-    trace = Trace(RESPONSES_DOOR, trace_id=read_trace_id(gateway.tracing))
+    trace = Trace(RESPONSES_DOOR, trace_id=read_trace_id(gateway.tracer))
     gateway.record_refused(caller.principal, why, trace=trace, task_id=caller.effective_task_id)
 
 
@@ -102,7 +102,7 @@ async def _select_named_tools(
             "the tools that the request allows are too many to list",
             hint="allow fewer, or have one `mcp` tool without `allowed_tools`: it finds them",
         )
-    gateway.listed(selected, RESPONSES_DOOR)
+    gateway.record_listing(selected, RESPONSES_DOOR)
     table = tool_table(selected, gateway.snapshot, scope.upstream.name_profile)
     return OfferedScope(caller, selected, select_offers(table, asked))
 

@@ -137,7 +137,7 @@ class InvocationRun:
     async def _do(self) -> InvocationResult:
         try:
             async with asyncio.timeout(REVISION_S):
-                await self._means.gateway.reached(self._claimed.revision)
+                await self._means.gateway.wait_for_revision(self._claimed.revision)
             found = self._find()
             await self._check_servers()
             path = await self._means.modules.open(found.module)
@@ -165,7 +165,7 @@ class InvocationRun:
             "toolgate.invocation_id": self._claimed.invocation_id,
         }
         return open_span(
-            self._means.gateway.tracing, make_span_name("run", self._claimed.task_id), "server", notes
+            self._means.gateway.tracer, make_span_name("run", self._claimed.task_id), "server", notes
         )
 
     def _find(self) -> Workload:
@@ -209,7 +209,7 @@ class InvocationRun:
             calls=self._calls,
             wall_s=time.time,
             deadline_s=deadline_s,
-            trace_id=read_trace_id(self._means.gateway.tracing),
+            trace_id=read_trace_id(self._means.gateway.tracer),
         )
         return GuestJob(
             module=path,

@@ -207,7 +207,7 @@ async def _view(
 
 async def _list(context: TaskContext, session: McpSession) -> View:
     view = await _view(context, session.server_id, session.policy)
-    context.gateway.listed(view, DOOR)
+    context.gateway.record_listing(view, DOOR)
     return view
 
 
@@ -217,7 +217,7 @@ async def _record_unmade(context: TaskContext, session: McpSession, tool: str, c
     if context.calls.denials > MAX_DENIALS_RECORDED:
         return
     try:
-        view = context.gateway.calling_view(_caller(context, session.server_id, session.policy))
+        view = context.gateway.view_for_call(_caller(context, session.server_id, session.policy))
     except ToolgateError:  # whoever may see nothing any more has no tool either
         return
     context.gateway.record_unmade(view, tool, trace=context.trace, code=code)
@@ -226,7 +226,7 @@ async def _record_unmade(context: TaskContext, session: McpSession, tool: str, c
 async def _open(context: TaskContext, server_id: str) -> None:
     with context.record_denials():
         view = await _view(context, server_id)
-    context.gateway.offers.offered(view, DOOR)
+    context.gateway.scope_audit.record_offer(view, DOOR)
     if not view.tools:
         raise NotFound(f"no server `{server_id}`")
 

@@ -143,7 +143,7 @@ async def _resolve_view(gateway: Gateway, call: RestCall[ToolCallBody]) -> View:
 
 
 def _trace(gateway: Gateway, call: RestCall[ToolCallBody]) -> Trace:
-    return Trace(AUDIT_DOOR, request_id=call.request_id, trace_id=read_trace_id(gateway.tracing))
+    return Trace(AUDIT_DOOR, request_id=call.request_id, trace_id=read_trace_id(gateway.tracer))
 
 
 async def _call_gateway(gateway: Gateway, view: View, call: RestCall[ToolCallBody]) -> Answered:
@@ -152,7 +152,7 @@ async def _call_gateway(gateway: Gateway, view: View, call: RestCall[ToolCallBod
         # Listed to whoever asks here, and called by what finds it.
         arguments = encode_raw({"name": name, "arguments": arguments})
         name = CALL_TOOL
-    tracing = gateway.tracing
+    tracing = gateway.tracer
     answered = await gateway.call(view, name, {"arguments": arguments}, trace=_trace(gateway, call))
     if tracing is not None:
         note_response(tracing.current, answered, is_tool=True)

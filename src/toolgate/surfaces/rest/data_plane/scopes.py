@@ -19,7 +19,7 @@ from toolgate.errors import Forbidden, NotFound, PolicyDenied, TooManyTools
 from toolgate.gateway.auth.identity import principal_of, reaches
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.scope.caller import Caller
-from toolgate.gateway.scope.explain import can_show_server, explain_for, visible_decisions, visible_servers
+from toolgate.gateway.scope.compose import can_show_server, explain_for, visible_decisions, visible_servers
 from toolgate.gateway.scope.resources import decide_unlisted
 from toolgate.govern.process import GatewayProcess
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of, parse_server_id, parse_task_id
@@ -215,7 +215,7 @@ async def list_tools(serving: GatewayProcess, call: RestCall[None]) -> RestRespo
     """The tools of a URL, exactly as the MCP door lists them there, or has them found."""
     caller = parse_caller(call.caller, call.query)
     view = await serving.gateway.wait_for_view(caller)
-    serving.gateway.offers.offered(view, "rest")
+    serving.gateway.scope_audit.record_offer(view, "rest")
     scope = view.scope
     full = _unnarrowed_set(serving.gateway, call.caller)
     return RestResponse(
@@ -314,7 +314,7 @@ def _explain(
 ) -> ExplainAnswer:
     snapshot = gateway.snapshot
     revision = snapshot.revision
-    found = explain_for(gateway, asker, caller, side=side)
+    found = explain_for(asker, caller, snapshot, gateway.limits, side=side)
     return ExplainAnswer(
         revision=revision,
         refusal=show_refusal(found.scope.refusal),
@@ -327,7 +327,7 @@ def _explain(
         ],
         budgets=[
             BudgetShown(layer=one.holder.kind, holder_id=one.holder.id, budget=budget, limit=limit)
-            for one in gateway.allowances(caller)
+            for one in gateway.quotas_of(caller)
             for budget, limit in list_limits(one.budgets).items()
         ],
         warnings=list(found.scope.warnings),

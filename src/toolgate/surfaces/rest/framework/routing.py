@@ -209,10 +209,10 @@ class RestApi:
         authorization = request.header("authorization")
         if authorization is None and any(one.role is ANYONE for one in endpoints.values()):
             return None
-        return await self._process.identities.admit(
+        return await self._process.identities.authenticate(
             authorization,
             peer=request.peer,
-            place=request.path,
+            path=request.path,
             trusts_local=not request.is_from_other_origin,
         )
 
@@ -228,7 +228,7 @@ class RestApi:
     def _trace(
         self, endpoint: RestEndpoint[Any], call: RestCall[Any], request: HttpRequest
     ) -> AbstractContextManager[None]:
-        tracing = self._process.gateway.tracing
+        tracing = self._process.gateway.tracer
         if not endpoint.is_traced or tracing is None:
             return nullcontext()
         notes = {"toolgate.door": "rest", "toolgate.principal": call.caller.id}
@@ -258,7 +258,7 @@ class RestApi:
         gateway, revision = self._process.gateway, parse_number(MIN_REVISION, sent[MIN_REVISION])
         try:
             async with asyncio.timeout(self._max_revision_wait_s):
-                await gateway.reached(revision)
+                await gateway.wait_for_revision(revision)
         except TimeoutError:
             raise RevisionNotReached(
                 f"revision {revision} is not served here yet", data={"revision": gateway.snapshot.revision}

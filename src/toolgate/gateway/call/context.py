@@ -1,0 +1,77 @@
+"""One request on its way to a server, and how a stage admits or denies it.
+
+Values only. Nothing here sends, waits or writes a record.
+"""
+
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from toolgate.errors import ToolgateError
+from toolgate.gateway.scope.caller import Trace
+from toolgate.gateway.scope.routes import Route
+from toolgate.gateway.scope.view import View
+from toolgate.upstream.connection.contract import ClientChannel, Params
+
+
+class CallContext(msgspec.Struct, frozen=True):
+    """One request: who sent it, what policy decided, and what to send. Made once, then only passed on."""
+
+    view: View
+    route: Route
+    method: str
+    params: Params
+    trace: Trace
+    client: ClientChannel | None = None
+    """The client behind the request, if the server may ask it something."""
+
+    @property
+    def needs_admission(self) -> bool:
+        """Whether a quota or an approval stands between this call and its server."""
+        return self.route.approval is not None or bool(self.view.quotas)
+
+    @property
+    def arguments(self) -> msgspec.Raw | None:
+        """What the audit shows of the request; a completion has one `argument`."""
+        arguments = self.params.get("arguments")
+        if arguments is None and self.method == "completion/complete":
+            return self.params.get("argument")
+        return arguments
+
+
+class Denial(NamedTuple):
+    """A stage does not let a call through."""
+
+    error: ToolgateError
+    """What the caller gets."""
+    layer: str
+    """The layer and rule that denied it, for the audit."""
+    rule: str
+
+
+class Admission:
+    """A stage let a call through. Stages that hold something for the call override both methods."""
+
+    __slots__ = ()
+
+    def release(self) -> None:
+        """A later stage stopped the call: it is not sent."""
+
+    def settle(self, tokens: int) -> None:
+        """The server responded with a result of `tokens` tokens."""
+
+
+ADMITTED = Admission()
+
+
+class CallStage(Protocol):
+    """One step between a call and its server."""
+
+    name: str
+    """What its span is called."""
+
+    def applies_to(self, call: CallContext) -> bool:
+        """Whether this call has to pass the stage."""
+
+    async def admit(self, call: CallContext) -> Admission | Denial:
+        """Let the call through or deny it. Raises a `ToolgateError` if neither can be decided."""
