@@ -33,11 +33,6 @@ def net_of(**servers: tuple[bytes, ...]) -> MemoryNet:
     return net
 
 
-def keeper_of(house: RestHouse) -> CatalogProjection:
-    assert house.control.catalog is not None
-    return house.control.catalog
-
-
 async def until(keeper: CatalogProjection, shown: dict[str, list[str]]) -> None:
     """Returns when the catalog shows these tools of these packages."""
     async with asyncio.timeout(DEADLINE_S):
@@ -83,7 +78,11 @@ async def rows_of(house: RestHouse, package_id: str) -> list[CatalogRow]:
 async def open_other(house: RestHouse) -> AsyncIterator[CatalogProjection]:
     """A second keeper of the same table, as after a restart or on another replica."""
     other = CatalogProjection(
-        house.store, house.control.gateway, searching=HybridIndex(), clock_ms=lambda: NOW_MS + 5
+        house.store,
+        house.control.gateway,
+        searching=HybridIndex(),
+        clock_ms=lambda: NOW_MS + 5,
+        artifacts=house.control.artifacts,
     )
     async with other:
         yield other
@@ -92,7 +91,7 @@ async def open_other(house: RestHouse) -> AsyncIterator[CatalogProjection]:
 async def test_a_server_that_is_registered_is_in_the_catalog_and_is_found_by_its_words() -> None:
     async with open_rest(net_of(fs=(READ, WRITE))) as house:
         await house.seed(server=[stdio("fs", display_name="Files", category="数据", tags=["disk"])])
-        keeper = keeper_of(house)
+        keeper = house.control.catalog
         await until(keeper, {"fs": ["read", "write"]})
 
         (row, _) = await rows_of(house, "fs")
@@ -110,7 +109,7 @@ async def test_a_server_that_is_registered_is_in_the_catalog_and_is_found_by_its
 async def test_another_list_replaces_the_rows_and_leaves_those_that_stay() -> None:
     async with open_rest(net_of(fs=(READ, WRITE))) as house:
         await house.seed(server=[stdio("fs")])
-        keeper = keeper_of(house)
+        keeper = house.control.catalog
         await until(keeper, {"fs": ["read", "write"]})
         house.net.servers["fs"].announce_tools(READ, definition("move", description="Rename"))
         await until(keeper, {"fs": ["move", "read"]})
@@ -122,7 +121,7 @@ async def test_another_list_replaces_the_rows_and_leaves_those_that_stay() -> No
 async def test_words_about_a_server_are_taken_over_without_a_new_list() -> None:
     async with open_rest(net_of(fs=(READ,))) as house:
         await house.seed(server=[stdio("fs")])
-        await until(keeper_of(house), {"fs": ["read"]})
+        await until(house.control.catalog, {"fs": ["read"]})
         listed = len(house.net.servers["fs"].lists)
         await house.seed(server=[stdio("fs", category="disk", tags=["a"], display_name="The files")])
         await house.cataloged()
@@ -135,7 +134,7 @@ async def test_words_about_a_server_are_taken_over_without_a_new_list() -> None:
 async def test_a_server_that_is_removed_leaves_nothing() -> None:
     async with open_rest(net_of(fs=(READ,), git=(WRITE,))) as house:
         await house.seed(server=[stdio("fs"), stdio("git")])
-        keeper = keeper_of(house)
+        keeper = house.control.catalog
         await until(keeper, {"fs": ["read"], "git": ["write"]})
         assert (await house.ask("DELETE", "/admin/api/mcp/servers/fs")).status_code == 200
         await until(keeper, {"git": ["write"]})
@@ -150,7 +149,7 @@ async def test_of_a_server_that_was_never_listed_a_row_says_that_it_is_there() -
     net.servers["fs"].on_list = _never
     async with open_rest(net) as house:
         await house.store.write([put(stdio("fs", display_name="Files"))], actor="ada")
-        await until(keeper_of(house), {"fs": [ALL_TOOLS]})
+        await until(house.control.catalog, {"fs": [ALL_TOOLS]})
 
         (row,) = await rows_of(house, "fs")
         assert (row.full_name, row.source, row.package_name) == ("fs.*", "legacy", "Files")
@@ -160,14 +159,14 @@ async def test_what_was_listed_in_an_earlier_life_is_shown_until_the_server_is_l
     store = MemoryStore(lambda: NOW_MS)
     async with open_rest(net_of(fs=(READ, WRITE)), store=store) as house:
         await house.seed(server=[stdio("fs")])
-        await until(keeper_of(house), {"fs": ["read", "write"]})
+        await until(house.control.catalog, {"fs": ["read", "write"]})
         before = await rows_of(house, "fs")
     net = net_of(fs=(READ,))
     net.servers["fs"].on_list = _fails
     async with open_rest(net, store=await copied(store)) as house:
-        keeper = keeper_of(house)
+        keeper = house.control.catalog
         async with asyncio.timeout(DEADLINE_S):
-            await keeper.indexed()
+            await keeper.indexed.wait()
             await keeper.make("fs")
         assert keeper.rows["fs"] == tuple(before)
         assert await found(keeper, "write") == ["fs.write"]
@@ -185,20 +184,20 @@ async def test_what_was_listed_in_an_earlier_life_is_shown_until_the_server_is_l
 async def test_a_server_that_became_another_is_not_shown_as_what_it_was() -> None:
     async with open_rest(net_of(fs=(READ,))) as house:
         await house.seed(server=[stdio("fs")])
-        await until(keeper_of(house), {"fs": ["read"]})
+        await until(house.control.catalog, {"fs": ["read"]})
         house.net.servers["fs"].on_list = _never
         await house.store.write([put(stdio("fs", stdio={"command": "other"}))], actor="ada")
 
-        await until(keeper_of(house), {"fs": [ALL_TOOLS]})
+        await until(house.control.catalog, {"fs": [ALL_TOOLS]})
 
 
 async def test_rows_that_are_made_of_the_same_are_not_made_again() -> None:
     async with open_rest(net_of(fs=(READ,))) as house:
         await house.seed(server=[stdio("fs")])
-        await until(keeper_of(house), {"fs": ["read"]})
+        await until(house.control.catalog, {"fs": ["read"]})
         before = await rows_of(house, "fs")
 
-        assert not await keeper_of(house).make("fs")
+        assert not await house.control.catalog.make("fs")
         async with open_other(house) as other:
             assert names(other) == {"fs": ["read"]}  # before anything was looked at
             assert not await other.make("fs")
@@ -231,9 +230,9 @@ async def test_a_package_that_cannot_be_made_keeps_no_other_out(
 
         monkeypatch.setattr(house.store.catalog, "replace", failing)
         await house.store.write([put(stdio(one)) for one in "abc"], actor="ada")
-        await until(keeper_of(house), {"a": ["read"], "c": ["read"]})
+        await until(house.control.catalog, {"a": ["read"], "c": ["read"]})
         broken = False
-        await until(keeper_of(house), {"a": ["read"], "b": ["read"], "c": ["read"]})
+        await until(house.control.catalog, {"a": ["read"], "b": ["read"], "c": ["read"]})
 
     assert "no such luck" in caplog.text
 
@@ -252,7 +251,6 @@ async def publish(
     house: RestHouse, directory: Path, version: str, content: bytes
 ) -> tuple[RecordWrite, RecordWrite]:
     """Keep a version of the package `fs`; the records that install it."""
-    assert house.control.artifacts is not None
     archive = directory / "archive"
     archive.write_bytes(content)
     sha256 = hashlib.sha256(content).hexdigest()
@@ -270,7 +268,7 @@ async def test_an_installed_package_is_in_the_catalog_before_its_server_was_ever
     net = net_of(fs=(READ,))
     net.servers["fs"].on_list = _never
     async with open_rest(net) as house:
-        keeper = keeper_of(house)
+        keeper = house.control.catalog
         await house.store.write(
             await publish(house, tmp_path, "1.0.0", manifest("1.0.0", READ, WRITE, category="disk")),
             actor="ada",
@@ -300,7 +298,7 @@ async def test_what_the_server_lists_counts_before_what_its_manifest_says(tmp_pa
         )
         await house.cataloged()
 
-        assert [(row.tool_name, row.source) for row in keeper_of(house).rows["fs"]] == [
+        assert [(row.tool_name, row.source) for row in house.control.catalog.rows["fs"]] == [
             ("read", "manifest"),
             ("write", "discovered"),
         ]
@@ -317,7 +315,7 @@ async def test_a_server_that_was_taken_back_to_another_version_than_its_package_
         net.servers["fs"].tools = (WRITE,)
         await house.store.write([earlier], actor="ada")
 
-        await until(keeper_of(house), {"fs": ["write"]})
+        await until(house.control.catalog, {"fs": ["write"]})
 
 
 async def test_an_uninstalled_package_leaves_the_catalog_at_once(tmp_path: Path) -> None:
@@ -326,9 +324,9 @@ async def test_an_uninstalled_package_leaves_the_catalog_at_once(tmp_path: Path)
         await house.cataloged()
         removal = [RecordWrite(kind=kind, id="fs", body=None) for kind in ("server", "package")]
         await house.store.write(removal, actor="ada")
-        await keeper_of(house).refresh_package("fs")
+        await house.control.catalog.refresh_package("fs")
 
-        assert names(keeper_of(house)) == {}
+        assert names(house.control.catalog) == {}
         assert await rows_of(house, "fs") == []
 
 
@@ -337,15 +335,14 @@ async def test_a_package_without_its_manifest_is_shown_as_unknown(tmp_path: Path
     net.servers["fs"].on_list = _never
     async with open_rest(net) as house:
         writes = await publish(house, tmp_path, "1.0.0", manifest("1.0.0", READ, toolsSummary=[]))
-        assert house.control.artifacts is not None
         await house.control.artifacts.remove("fs", "1.0.0")
         server, package = writes
         assert package.body is not None
         unknown = RecordWrite(kind="package", id="fs", body={**package.body, "source": "summary"})
         await house.store.write([server, unknown], actor="ada")
-        await keeper_of(house).refresh_package("fs")
+        await house.control.catalog.refresh_package("fs")
 
-        assert names(keeper_of(house)) == {"fs": [ALL_TOOLS]}
+        assert names(house.control.catalog) == {"fs": [ALL_TOOLS]}
 
 
 @pytest.mark.requirement("004-22")
@@ -356,7 +353,7 @@ async def test_backfill_goes_through_all_in_batches_and_makes_nothing_twice() ->
         await house.cataloged()
         for server_id in ("s1", "s3"):
             await house.store.catalog.remove(server_id)
-        keeper = keeper_of(house)
+        keeper = house.control.catalog
         async with asyncio.timeout(DEADLINE_S):
             while len(keeper.rows) > 3:
                 await asyncio.sleep(0)

@@ -78,7 +78,13 @@ async def test_the_catalog_takes_in_and_finds_thousands_of_tools(tmp_path: Path)
         await house.seed(server=[stdio(server_id) for server_id in ids])
         await house.cataloged()
         # All is listed by now, and to be taken into an empty table.
-        keeper = CatalogProjection(store, house.control.gateway, searching=HybridIndex(), clock_ms=lambda: 0)
+        keeper = CatalogProjection(
+            store,
+            house.control.gateway,
+            searching=HybridIndex(),
+            clock_ms=lambda: 0,
+            artifacts=house.control.artifacts,
+        )
         async with measuring(f"{SERVERS * TOOLS} tools taken in"), keeper:
             for server_id in ids:
                 await keeper.make(server_id)

@@ -169,7 +169,6 @@ class RestHouse:
     async def cataloged(self) -> None:
         """Returns when the catalog shows what is served."""
         await self.served()
-        assert self.control.catalog is not None
         for server_id in self.control.catalog.server_ids():
             await self.control.catalog.make(server_id)
 

@@ -141,8 +141,7 @@ async def test_a_search_right_after_a_start_answers_with_what_is_indexed_and_say
         ready = await house.get("/api/catalog/search?q=excel")
         monkeypatch.setattr("toolgate.govern.catalog.INDEXED_S", 0.01)
         keeper = house.control.catalog
-        assert keeper is not None
-        keeper._indexed.clear()  # as before all that the table had is indexed
+        keeper.indexed.clear()  # as before all that the table had is indexed
         early = await house.get("/api/catalog/search?q=excel")
 
     assert (ready["indexed"], early["indexed"]) == (True, False)

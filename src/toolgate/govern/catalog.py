@@ -166,7 +166,7 @@ async def search_catalog(
     keeper = control.catalog
     with suppress(TimeoutError):
         async with asyncio.timeout(INDEXED_S):
-            await keeper.indexed()
+            await keeper.indexed.wait()
     hits = await keeper.searching.search(wanted.query, limit=MAX_FOUND, within=rows)
     return [rows[hit.key] for hit in hits if hit.key in rows]
 

@@ -26,7 +26,6 @@ CANARY: Final = "canary-77d1"
 
 
 async def keep(house: GrpcHouse, directory: Path) -> None:
-    assert house.rest.control.modules is not None
     path = directory / "module"
     path.write_bytes(CONTENT)
     await house.rest.control.modules.put(path, sha256=MODULE)

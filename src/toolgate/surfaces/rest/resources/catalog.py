@@ -289,7 +289,7 @@ async def search_tools(control: Control, call: RestCall[None]) -> RestResponse:
     tools = [
         {**_show_tool(row), "serverId": row.package_id, "serverName": row.package_name} for _, row in cut
     ]
-    is_indexed = control.catalog.is_indexed
+    is_indexed = control.catalog.indexed.is_set()
     return RestResponse(
         {"tools": tools, "total": len(found), "next_cursor": next_cursor, "indexed": is_indexed}
     )
