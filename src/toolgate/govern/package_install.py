@@ -1,7 +1,7 @@
-"""What installing a package makes of the records there are. Nothing here reads or writes anything.
+"""What installing a package makes of the records. Pure: nothing here reads or writes anything.
 
-Installing approves exactly what the manifest declares. What an operator has set since stays: whatever is not
-about running the package is the operator's.
+Installing approves exactly what the manifest declares. What an operator has set since stays: everything that
+is not about running the package is the operator's.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,9 +40,9 @@ OPERATOR_SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "stdio": ("env",),
     "http": ("headers", "auth_ref", "oauth"),
 }
-"""What of running a package an operator sets where it is installed: variables, headers, credentials."""
+"""What an operator sets of how a package runs: variables, headers, credentials."""
 PACKAGE_KINDS: Final[tuple[Kind, ...]] = ("package", "server", "pin")
-"""What an installed package is to the registry, all under its one id."""
+"""The records of an installed package, all under its one id."""
 
 PackageRecords = Mapping[Kind, StoredRecord | None]
 """Those of one package."""
@@ -50,16 +50,16 @@ PackageRecords = Mapping[Kind, StoredRecord | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackageSource:
-    """A package whose archive was not uploaded: to see what installing it would do."""
+    """What a package is installed from."""
 
     manifest: bytes
     sha256: str
-    """Of the archive that it would come in."""
+    """Of its archive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallRequest:
-    """What is to be installed, and how."""
+    """What to install, and how."""
 
     package_id: str
     version: str | None = None
@@ -67,60 +67,74 @@ class InstallRequest:
     allow: Sequence[str] | None = None
     """Patterns of the tools to allow. None: what the manifest declares, or what an operator has chosen."""
     pin: bool | None = None
-    """Whether the tools are offered only as declared. None: yes, unless an operator took the pin off."""
+    """Whether the tools are offered only as declared. None: yes, unless an operator removed the pin."""
     if_revision: int | None = None
     """Only if this is the revision of the package's record."""
-    offered: PackageSource | None = None
-    """In place of what was uploaded. Such a package can be planned, not installed."""
+    source: PackageSource | None = None
+    """A package that was not uploaded. It can be planned, not installed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """An installation as it would be made."""
+    """What installing would do."""
 
     package: Package
     before: Package | None
     """What is installed now."""
     tools: ToolChanges
     """From what is declared now to what would be."""
-    drafts: tuple[PendingChange, ...]
+    changes: tuple[PendingChange, ...]
     visible: tuple[str, ...]
-    """Those of the declared tools that the server may offer."""
+    """The declared tools that the server may offer."""
     hints: tuple[str, ...]
 
 
 def prepare_installation(
-    wanted: InstallRequest, offered: PackageSource, *, stored: PackageRecords, manifest_before: bytes | None
+    request: InstallRequest,
+    source: PackageSource,
+    stored: PackageRecords,
+    *,
+    before: Package | None,
+    manifest_before: bytes | None,
 ) -> Installation:
-    """The installation of `offered` over the records `stored`. Raises what keeps it from being made.
+    """The installation of `source` over the records `stored`. Raises what keeps it from being made.
 
-    It takes a while where a package has thousands of tools: callers give it a thread.
+    A package may have thousands of tools: callers run this in a thread.
     """
-    manifest = parse_manifest(offered.manifest)
-    if manifest.id != wanted.package_id:
-        raise InvalidRequest(f"the manifest is of package `{manifest.id}`, not of `{wanted.package_id}`")
-    if manifest.run:
-        _check_ownership(stored["server"])
-    else:
-        check_describable(manifest, stored["server"])
-    package, before = package_of(manifest, offered.sha256), installed_package(stored["package"])
+    manifest = parse_manifest(source.manifest)
+    if manifest.id != request.package_id:
+        raise InvalidRequest(f"the manifest is of package `{manifest.id}`, not of `{request.package_id}`")
+    server = stored["server"]
+    if not manifest.run:
+        check_describable(manifest, server)
+    elif server is not None and server.body.get("package") is None:
+        raise Conflict(
+            f"there is a server `{server.id}` that was not installed as a package",
+            hint=f"leave `run` out of the manifest to describe that server; or delete it "
+            f"(`toolgate servers delete {server.id}`), or give the package another id",
+        )
     earlier = None if manifest_before is None else parse_manifest(manifest_before)
-    drafting = _InstallationBuilder(
-        manifest=manifest, earlier=earlier, package=package, before=before, stored=stored, wanted=wanted
-    )
-    server, pins = drafting.server_draft(), tuple(drafting.pin_drafts())
-    declared = {} if earlier is None else _definitions(earlier)
-    return Installation(
-        package=package,
+    builder = _InstallationBuilder(
+        manifest=manifest,
+        earlier=earlier,
+        package=read_package(manifest, source.sha256),
         before=before,
-        tools=diff_definitions(declared, _definitions(manifest)),
-        drafts=(drafting.package_draft(), server, *pins),
-        visible=_visible(package, server, stored["server"]),
-        hints=tuple(_hints(manifest, server)),
+        stored=stored,
+        request=request,
+    )
+    declared = {} if earlier is None else {tool.name: tool.raw for tool in earlier.tools}
+    change = builder.build_server_change()
+    return Installation(
+        package=builder.package,
+        before=before,
+        tools=diff_definitions(declared, {tool.name: tool.raw for tool in manifest.tools}),
+        changes=(builder.build_package_change(), change, *builder.build_pin_changes()),
+        visible=_list_visible(builder.package, change, server),
+        hints=tuple(_list_hints(manifest, change)),
     )
 
 
-def package_of(manifest: Manifest, sha256: str) -> Package:
+def read_package(manifest: Manifest, sha256: str) -> Package:
     """The package that a manifest describes."""
     return Package(
         package_id=manifest.id,
@@ -137,23 +151,13 @@ def package_of(manifest: Manifest, sha256: str) -> Package:
     )
 
 
-def _check_ownership(server: StoredRecord | None) -> None:
-    """Raises Conflict for a server that somebody registered: it is not taken over silently."""
-    if server is not None and server.body.get("package") is None:
-        raise Conflict(
-            f"there is a server `{server.id}` that was not installed as a package",
-            hint=f"leave `run` out of the manifest to describe that server; or delete it "
-            f"(`toolgate servers delete {server.id}`), or give the package another id",
-        )
-
-
 def check_describable(manifest: Manifest, server: StoredRecord | None) -> None:
-    """Raises InvalidRecord where a manifest without `run` has no registered server to describe."""
+    """Raises InvalidRecord if a manifest without `run` has no registered server to describe."""
     if server is None or server.body.get("package") is not None:
         build_server_body(manifest, PackageRef(version=manifest.version, sha256=""))  # says what is missing
 
 
-def installed_package(stored: StoredRecord | None) -> Package | None:
+def parse_installed(stored: StoredRecord | None) -> Package | None:
     """The package that a record says is installed."""
     if stored is None:
         return None
@@ -162,44 +166,38 @@ def installed_package(stored: StoredRecord | None) -> Package | None:
     return record
 
 
-def _visible(package: Package, server: PendingChange, stored: StoredRecord | None) -> tuple[str, ...]:
+def _list_visible(package: Package, change: PendingChange, stored: StoredRecord | None) -> tuple[str, ...]:
     kept = [] if stored is None else stored.body.get("allowed_tools", [])
-    allowed = Patterns.of((server.sent or {}).get("allowed_tools", kept))
-    tools = server.tools or {}
-    refs = (ToolRef(package.package_id, name) for name in package.declared)
-    return tuple(
-        ref.name
-        for ref in refs
-        if allowed.first_match(
-            ref, effects=tools[ref.name].effects if ref.name in tools else UNSTATED, is_deny=False
-        )
-    )
+    allowed, tools = Patterns.of((change.sent or {}).get("allowed_tools", kept)), change.tools or {}
+
+    def is_allowed(name: str) -> bool:
+        effects = tools[name].effects if name in tools else UNSTATED
+        ref = ToolRef(package.package_id, name)
+        return allowed.first_match(ref, effects=effects, is_deny=False) is not None
+
+    return tuple(filter(is_allowed, package.declared))
 
 
-def _definitions(manifest: Manifest) -> Mapping[str, bytes]:
-    return {tool.name: tool.raw for tool in manifest.tools}
-
-
-def _hints(manifest: Manifest, server: PendingChange) -> Iterator[str]:
-    assert server.sent is not None
-    if manifest.run and not manifest.tools and not server.sent.get("allowed_tools"):
+def _list_hints(manifest: Manifest, change: PendingChange) -> Iterator[str]:
+    assert change.sent is not None
+    if manifest.run and not manifest.tools and not change.sent.get("allowed_tools"):
         yield "the manifest declares no tool, so none is allowed: choose with `--allow`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _InstallationBuilder:
-    """One installation, from the records there are to those there shall be."""
+    """Builds the changes of one installation."""
 
     manifest: Manifest
     earlier: Manifest | None
-    """Of what is installed, where it is still there."""
+    """Of what is installed, if its archive still exists."""
     package: Package
     before: Package | None
     stored: PackageRecords
-    wanted: InstallRequest
+    request: InstallRequest
 
-    def package_draft(self) -> PendingChange:
-        condition = self.wanted.if_revision
+    def build_package_change(self) -> PendingChange:
+        condition = self.request.if_revision
         return PendingChange(
             kind="package",
             id=self.package.package_id,
@@ -209,76 +207,74 @@ class _InstallationBuilder:
             is_declared=condition is None,
         )
 
-    def server_draft(self) -> PendingChange:
+    def build_server_change(self) -> PendingChange:
         if self.package.attached:
-            return self._described_server()
+            return self._describe_server()
         ref = PackageRef(version=self.package.version, sha256=self.package.sha256)
         body = build_server_body(self.manifest, ref)
         if self.earlier is not None and (server := self.stored["server"]) is not None:
             body |= _keep_operator_settings(body, server.body, self.earlier.run)
         if (allowed := self._allowed()) is not None:
             body["allowed_tools"] = list(allowed)
-        return self._draft("server", body, keeping=KEPT_MEMBERS, tools=self._tools())
+        return self._change("server", body, keeping=KEPT_MEMBERS, tools=self._definitions())
 
-    def _described_server(self) -> PendingChange:
-        """The registered server, with the words of the manifest where no operator has chosen others."""
+    def _describe_server(self) -> PendingChange:
+        """The registered server, with the texts of the manifest where no operator has chosen others."""
         server = self.stored["server"]
         assert server is not None  # else there is nothing to describe
-        said, earlier = (
-            _manifest_texts(self.package),
-            {} if self.before is None else _manifest_texts(self.before),
-        )
+        texts = _manifest_texts(self.package)
+        earlier = {} if self.before is None else _manifest_texts(self.before)
         chosen: dict[str, Any] = {
             name: value
-            for name, value in said.items()
+            for name, value in texts.items()
             if value and server.body.get(name) in (None, "", [], earlier.get(name))
         }
-        if self.wanted.allow is not None:
-            chosen["allowed_tools"] = list(self.wanted.allow)
-        return self._draft(
+        if self.request.allow is not None:
+            chosen["allowed_tools"] = list(self.request.allow)
+        return self._change(
             "server",
             {"server_id": server.id, **chosen},
             keeping=tuple(BODIES["server"].model_fields),
-            tools=self._tools() if self.wanted.pin else None,
+            tools=self._definitions() if self.request.pin else None,
         )
 
-    def pin_drafts(self) -> Iterator[PendingChange]:
-        """The pin, where there is something to say about it."""
-        if self.wanted.pin is False:
+    def build_pin_changes(self) -> Iterator[PendingChange]:
+        """The change of the pin, if there is one."""
+        if self.request.pin is False:
             if self.stored["pin"] is not None:
-                yield self._draft("pin", None)
-        elif self._is_to_be_pinned():
+                yield self._change("pin", None)
+        elif self._needs_pin():
             digests = {tool.name: tool.digest for tool in self.manifest.tools}
-            yield self._draft("pin", {"server_id": self.package.package_id, "tools": digests})
+            yield self._change("pin", {"server_id": self.package.package_id, "tools": digests})
 
-    def _is_to_be_pinned(self) -> bool:
+    def _needs_pin(self) -> bool:
         if self.manifest.source != "manifest":
-            return False  # what was approved before stays so: nothing new is declared in full
+            return False  # nothing new is declared in full, so what was approved before stays approved
         if self.package.attached:
-            return bool(self.wanted.pin)  # it grants nothing and takes nothing away unless asked to
-        if self.wanted.pin or self.before is None:
+            return bool(self.request.pin)  # it grants nothing and takes nothing away unless asked to
+        if self.request.pin or self.before is None:
             return True
         if self.before.sha256 == self.package.sha256:
-            return False  # it is what it was, and so is what was approved
+            return False  # the same package, and so is what was approved
         return self.stored["pin"] is not None or self.before.source != "manifest"
 
     def _allowed(self) -> Sequence[str] | None:
         """What is allowed from now on. None: what is allowed now."""
-        if self.wanted.allow is not None:
-            return self.wanted.allow
+        if self.request.allow is not None:
+            return self.request.allow
         server = self.stored["server"]
         if server is None or self.before is None:
             return self.package.declared
         is_as_declared = set(server.body.get("allowed_tools", ())) == set(self.before.declared)
         return self.package.declared if is_as_declared else None
 
-    def _tools(self) -> Mapping[str, ToolDefinition] | None:
-        """What the server will list, where its manifest says so in full."""
+    def _definitions(self) -> Mapping[str, ToolDefinition] | None:
+        """What the server will list, if its manifest says so in full."""
         if self.manifest.source != "manifest":
             return None
         return check_tools(self.package.package_id, [tool.raw for tool in self.manifest.tools])[0]
 
-    def _draft(
+    def _change(
         self,
         kind: Kind,
         sent: Mapping[str, Any] | None,
@@ -297,13 +293,13 @@ class _InstallationBuilder:
         )
 
     def _seen(self, kind: Kind) -> int:
-        """What was looked at is what is replaced."""
+        """The revision that was looked at is the one that is replaced."""
         stored = self.stored[kind]
         return 0 if stored is None else stored.revision
 
 
 def _manifest_texts(package: Package) -> dict[str, Any]:
-    """What a manifest says of its server, as a server's record has it."""
+    """What a manifest says about its server, as a server's record has it."""
     return {"display_name": package.name, "category": package.category, "tags": list(package.tags)}
 
 

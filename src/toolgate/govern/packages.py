@@ -1,14 +1,14 @@
-"""Packages: installed, upgraded and removed, each as one change of the registry.
+"""Packages and modules: archives taken in while they are still suspect, installed, and removed.
 
-Archives of packages: taken in, looked through while they are still suspect, kept, and removed.
-
-Modules of workloads: taken in, checked while they are still suspect, kept, and removed.
+Installing, upgrading and removing a package is one change of the registry. Never runs anything of an archive,
+and never keeps one that was not checked in full.
 """
 
 import asyncio
 import hashlib
 from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -30,14 +30,13 @@ from toolgate.govern.package_install import (
     PackageRecords,
     PackageSource,
     check_describable,
-    installed_package,
-    package_of,
+    parse_installed,
     prepare_installation,
+    read_package,
 )
 from toolgate.model.packages import Package, PackageRef
 from toolgate.model.principals import Principal
 from toolgate.packages.archive import normalize_archive
-from toolgate.packages.artifacts import ArtifactStore
 from toolgate.packages.manifest import Manifest, build_server_body, encode_manifest, parse_manifest
 from toolgate.packages.modules import StoredModule, check_module_size
 from toolgate.redaction.records import redact_server
@@ -45,33 +44,30 @@ from toolgate.wasm.compiling import ModuleFacts, check_module
 
 
 async def plan_install(
-    control: Control, actor: Principal, wanted: InstallRequest
+    control: Control, actor: Principal, request: InstallRequest
 ) -> tuple[Installation, PlannedChange]:
     """What installing would do, to records and to tasks. Changes nothing."""
-    check_removal(actor, "package", wanted.package_id)
-    prepared = await _prepare(control, wanted)
-    return prepared, await plan_changes(control, actor, prepared.drafts)
+    installation = await _prepare(control, actor, request)
+    return installation, await plan_changes(control, actor, installation.changes)
 
 
 async def install(
-    control: Control, actor: Principal, wanted: InstallRequest, *, plan_id: str | None = None
+    control: Control, actor: Principal, request: InstallRequest, *, plan_id: str | None = None
 ) -> tuple[Installation, CommittedChange]:
-    """Make a package's server part of the registry, or another version of it. The catalog knows it then."""
-    assert wanted.offered is None
-    check_removal(actor, "package", wanted.package_id)
-    prepared = await _prepare(control, wanted)
-    committed = await commit_changes(control, actor, prepared.drafts, plan_id=plan_id)
-    # What the pin approves of: to be compared with what the server will list.
-    declared = [tool for draft in prepared.drafts for tool in (draft.tools or {}).values()]
+    """Make a package's server part of the registry, or another version of it. The catalog shows it then."""
+    assert request.source is None
+    installation = await _prepare(control, actor, request)
+    committed = await commit_changes(control, actor, installation.changes, plan_id=plan_id)
+    # What the pin approves: what the server will list is compared with it.
+    declared = [tool for change in installation.changes for tool in (change.tools or {}).values()]
     await control.store.pinned.save({tool.digest: tool.raw for tool in declared})
-    await _refresh_catalog(control, wanted.package_id)
-    return prepared, committed
+    await control.catalog.refresh_package(request.package_id)
+    return installation, committed
 
 
 async def plan_uninstall(control: Control, actor: Principal, package_id: str) -> PlannedChange:
     """What uninstalling would do. Changes nothing."""
-    check_removal(actor, "package", package_id)
-    return await plan_changes(control, actor, await _removals(control, package_id, None))
+    return await plan_changes(control, actor, await _build_removals(control, actor, package_id, None))
 
 
 async def uninstall(
@@ -83,68 +79,61 @@ async def uninstall(
     plan_id: str | None = None,
 ) -> CommittedChange:
     """Remove a package's records and its rows in the catalog. What was uploaded of it stays."""
-    check_removal(actor, "package", package_id)
-    drafts = await _removals(control, package_id, if_revision)
-    committed = await commit_changes(control, actor, drafts, plan_id=plan_id)
-    await _refresh_catalog(control, package_id)
+    removals = await _build_removals(control, actor, package_id, if_revision)
+    committed = await commit_changes(control, actor, removals, plan_id=plan_id)
+    await control.catalog.refresh_package(package_id)
     return committed
 
 
 def show_manifest(manifest: Manifest) -> bytes:
-    """A manifest as anyone who may read packages sees it: in our form, its secrets masked."""
+    """A manifest as anyone who may read packages sees it: in our form, without its secrets."""
     return encode_manifest(replace(manifest, run=redact_server(manifest.run)))
 
 
-async def _prepare(control: Control, wanted: InstallRequest) -> Installation:
-    offered = wanted.offered or await _read_upload(control.artifacts, wanted)
-    stored = await _records(control, wanted.package_id)
-    before = await _manifest_of(control, installed_package(stored["package"]))
+async def _prepare(control: Control, actor: Principal, request: InstallRequest) -> Installation:
+    check_removal(actor, "package", request.package_id)
+    source = request.source or await _read_upload(control, request)
+    stored = await _read_records(control, request.package_id)
+    before, manifest = parse_installed(stored["package"]), None
+    if before is not None:
+        with suppress(NotFound):  # its archive may be gone
+            manifest = await control.artifacts.manifest(before.package_id, before.version)
     return await asyncio.to_thread(
-        prepare_installation, wanted, offered, stored=stored, manifest_before=before
+        prepare_installation, request, source, stored, before=before, manifest_before=manifest
     )
 
 
-async def _read_upload(artifacts: ArtifactStore, wanted: InstallRequest) -> PackageSource:
-    """What was uploaded. Raises NotFound."""
-    version = wanted.version or await _newest(artifacts, wanted.package_id)
-    stored = await artifacts.get(wanted.package_id, version)
-    manifest = await artifacts.manifest(wanted.package_id, version)
+async def _read_upload(control: Control, request: InstallRequest) -> PackageSource:
+    package_id, version = request.package_id, request.version
+    if version is None:
+        versions = await control.artifacts.versions(package_id)
+        if not versions:
+            raise NotFound(
+                f"no version of package `{package_id}` was uploaded",
+                hint="`toolgate packages` lists what there is; `toolgate publish DIR` uploads one",
+            )
+        version = versions[0].version
+    stored = await control.artifacts.get(package_id, version)
+    manifest = await control.artifacts.manifest(package_id, version)
     return PackageSource(manifest=manifest, sha256=stored.sha256)
 
 
-async def _newest(artifacts: ArtifactStore, package_id: str) -> str:
-    versions = await artifacts.versions(package_id)
-    if not versions:
-        raise NotFound(
-            f"no version of package `{package_id}` was uploaded",
-            hint="`toolgate packages` lists what there is; `toolgate publish DIR` uploads one",
-        )
-    return versions[0].version
-
-
-async def _records(control: Control, package_id: str) -> PackageRecords:
+async def _read_records(control: Control, package_id: str) -> PackageRecords:
     return {kind: await control.store.get(kind, package_id) for kind in PACKAGE_KINDS}
 
 
-async def _manifest_of(control: Control, package: Package | None) -> bytes | None:
-    """The manifest of what is installed; None where nothing is, or its archive is gone."""
-    if package is None:
-        return None
-    try:
-        return await control.artifacts.manifest(package.package_id, package.version)
-    except NotFound:
-        return None
-
-
-async def _removals(control: Control, package_id: str, if_revision: int | None) -> list[PendingChange]:
-    stored = await _records(control, package_id)
+async def _build_removals(
+    control: Control, actor: Principal, package_id: str, if_revision: int | None
+) -> list[PendingChange]:
+    check_removal(actor, "package", package_id)
+    stored = await _read_records(control, package_id)
     package, server = stored["package"], stored["server"]
     if package is None:
         raise NotFound(
             f"no package `{package_id}` is installed", hint="`toolgate packages` lists those that are"
         )
     if server is not None and server.body.get("package") is None:
-        stored = {"package": package}  # the server is somebody's own by now, and so is its pin
+        stored = {"package": package}  # an operator registered the server, and so its pin
     seen = {kind: one.revision for kind, one in stored.items() if one is not None}
     if if_revision is not None:
         seen["package"] = if_revision
@@ -154,19 +143,16 @@ async def _removals(control: Control, package_id: str, if_revision: int | None) 
     ]
 
 
-async def _refresh_catalog(control: Control, package_id: str) -> None:
-    await control.catalog.refresh_package(package_id)
+# Archives
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InspectedArchive:
-    """An archive that was found good, in the form in which packages are kept."""
+    """An archive that passed every check, in the form in which packages are kept."""
 
     package: Package
-    runs: bool
-    """Whether its manifest says how to run it. Otherwise it describes a server that is registered."""
-    manifest: bytes
-    archive: Path
+    manifest: Manifest
+    raw_manifest: bytes
     size: int
     files: int
     unpacked_bytes: int
@@ -175,32 +161,57 @@ class InspectedArchive:
 async def publish_package(
     control: Control, actor: Principal, sha256: str, *, parts: int, is_dry_run: bool = False
 ) -> InspectedArchive:
-    """Keep what was uploaded as a version of its package. Raises whatever is wrong with it, all at once.
+    """Keep what was uploaded as a version of its package. Raises all that is wrong with it at once.
 
-    What a version is never changes: the same again is no news, something else under its name is refused.
+    A version never changes: the same archive again is accepted, another one of that version is rejected.
     """
     archive = await control.uploads.finish(actor.id, sha256, parts=parts)
-    kept = archive.with_suffix(".normal")
+    normal = archive.with_suffix(".normal")
     try:
-        # In a thread: an archive may hold as much as the loop could spend seconds on.
-        looked = await asyncio.to_thread(_inspect_archive, archive, kept)
-        check_grant(actor, looked.package)
-        if not looked.runs:
-            await _check_registered(control, looked)
+        # In a thread: checking a large archive would block the event loop for seconds.
+        inspected = await asyncio.to_thread(_inspect_archive, archive, normal)
+        package = inspected.package
+        check_grant(actor, package)
+        if not inspected.manifest.run:
+            check_describable(inspected.manifest, await control.store.get("server", package.package_id))
         if not is_dry_run:
-            await _store_version(control, actor, looked)
-        return looked
+            await control.artifacts.put(
+                package.package_id,
+                package.version,
+                normal,
+                manifest=inspected.raw_manifest,
+                sha256=package.sha256,
+            )
+            audit_change(control, actor, operation="publish", kind="package", record_id=package.package_id)
+        return inspected
     finally:
-        for path in (archive, kept):
+        for path in (archive, normal):
             path.unlink(missing_ok=True)
+
+
+def _inspect_archive(archive: Path, normal: Path) -> InspectedArchive:
+    with archive.open("rb") as source, normal.open("xb") as target:
+        contents = normalize_archive(source, target)
+    with normal.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    manifest = parse_manifest(contents.manifest)
+    if manifest.run:  # raises what would keep it from running
+        build_server_body(manifest, PackageRef(version=manifest.version, sha256=sha256))
+    return InspectedArchive(
+        package=read_package(manifest, sha256),
+        manifest=manifest,
+        raw_manifest=contents.manifest,
+        size=normal.stat().st_size,
+        files=contents.files,
+        unpacked_bytes=contents.unpacked_bytes,
+    )
 
 
 async def remove_version(control: Control, actor: Principal, package_id: str, version: str) -> None:
     """Remove an archive that is not installed. Raises NotFound, or Conflict while it is needed."""
     check_removal(actor, "package", package_id)
     async with control.write_lock:
-        for kind in ("package", "server"):
-            stored = await control.store.get(kind, package_id)
+        for stored in (await _read_records(control, package_id)).values():
             body = {} if stored is None else stored.body
             if version in (body.get("version"), (body.get("package") or {}).get("version")):
                 raise Conflict(
@@ -212,105 +223,65 @@ async def remove_version(control: Control, actor: Principal, package_id: str, ve
 
 
 async def purge_package(control: Control, actor: Principal, package_id: str) -> list[str]:
-    """Remove all that was uploaded of a package; the versions that went."""
+    """Remove all that was uploaded of a package; the versions that are gone."""
     versions = [one.version for one in await control.artifacts.versions(package_id)]
     for version in versions:
         await remove_version(control, actor, package_id, version)
     return versions
 
 
-def _inspect_archive(archive: Path, kept: Path) -> InspectedArchive:
-    with archive.open("rb") as source, kept.open("xb") as target:
-        inspected = normalize_archive(source, target)
-    with kept.open("rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    manifest = parse_manifest(inspected.manifest)
-    ref = PackageRef(version=manifest.version, sha256=sha256)
-    if manifest.run:
-        build_server_body(manifest, ref)  # what cannot run is of no use
-    return InspectedArchive(
-        runs=bool(manifest.run),
-        package=package_of(manifest, sha256),
-        manifest=inspected.manifest,
-        archive=kept,
-        size=kept.stat().st_size,
-        files=inspected.files,
-        unpacked_bytes=inspected.unpacked_bytes,
-    )
-
-
-async def _check_registered(control: Control, looked: InspectedArchive) -> None:
-    """Raises InvalidRecord where a manifest without `run` has no server to describe."""
-    server = await control.store.get("server", looked.package.package_id)
-    check_describable(parse_manifest(looked.manifest), server)
-
-
-async def _store_version(control: Control, actor: Principal, looked: InspectedArchive) -> None:
-    package = looked.package
-    await control.artifacts.put(
-        package.package_id,
-        package.version,
-        looked.archive,
-        manifest=looked.manifest,
-        sha256=package.sha256,
-    )
-    audit_change(control, actor, operation="publish", kind="package", record_id=package.package_id)
-
+# Modules
 
 ModuleUsers = Mapping[str, list[str]]
+"""The tasks that run a module, by its hash."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadedModule:
-    """A module that was found good, and is kept."""
+    """A module that passed every check and is stored."""
 
     sha256: str
     facts: ModuleFacts
     is_new: bool
-    """False: it was there before."""
+    """False: it was stored before."""
 
 
 async def upload_module(control: Control, actor: Principal, content: bytes) -> UploadedModule:
-    """Keep a module that came in one piece. Raises whatever is wrong with it."""
+    """Keep a module that came in one piece. Raises what is wrong with it."""
     sha256 = hashlib.sha256(content).hexdigest()
     await control.uploads.put_part(actor.id, sha256, 1, content)
     return await finish_module(control, actor, sha256, parts=1)
 
 
 async def finish_module(control: Control, actor: Principal, sha256: str, *, parts: int) -> UploadedModule:
-    """Keep a module whose parts were uploaded. Raises whatever is wrong with it."""
+    """Keep a module whose parts were uploaded. Raises what is wrong with it."""
     path = await control.uploads.finish(actor.id, sha256, parts=parts)
     try:
-        return await _store_module(control, actor, path, sha256)
+        check_module_size((await asyncio.to_thread(path.stat)).st_size)
+        facts = await check_module(path)
+        is_new = await control.modules.put(path, sha256=sha256)
     finally:
         path.unlink(missing_ok=True)
-
-
-async def _store_module(control: Control, actor: Principal, path: Path, sha256: str) -> UploadedModule:
-    check_module_size((await asyncio.to_thread(path.stat)).st_size)
-    facts = await check_module(path)
-    is_new = await control.modules.put(path, sha256=sha256)
     if is_new:
         audit_change(control, actor, operation="upload", kind="module", record_id=sha256)
     return UploadedModule(sha256=sha256, facts=facts, is_new=is_new)
 
 
 async def list_modules(control: Control) -> tuple[list[StoredModule], ModuleUsers]:
-    """All that are kept, the newest first, and who uses which."""
-    return await control.modules.list(), await _find_all_users(control)
+    """All modules, the newest first, and who uses which."""
+    return await control.modules.list(), await _find_users(control)
 
 
 async def find_module(control: Control, sha256: str) -> tuple[StoredModule, list[str]]:
-    """One of them, and the tasks that run it. Raises NotFound."""
-    module = await control.modules.get(sha256)
-    return module, await _find_users(control, sha256)
+    """A module, and the tasks that run it. Raises NotFound."""
+    return await control.modules.get(sha256), (await _find_users(control)).get(sha256, [])
 
 
 async def remove_module(control: Control, actor: Principal, sha256: str) -> None:
-    """Remove one that no task runs. Raises NotFound, or Conflict while one does."""
+    """Remove a module that no task runs. Raises NotFound, or Conflict while one does."""
     check_unbounded(actor, "a module may be any caller's")
     async with control.write_lock:
-        if users := await _find_users(control, sha256):
+        if users := (await _find_users(control)).get(sha256):
             more = f" and {len(users) - 1} more" if len(users) > 1 else ""
             raise Conflict(
                 f"module `{sha256}` is run by task `{users[0]}`{more}",
@@ -321,11 +292,7 @@ async def remove_module(control: Control, actor: Principal, sha256: str) -> None
     audit_change(control, actor, operation="remove", kind="module", record_id=sha256)
 
 
-async def _find_users(control: Control, sha256: str) -> list[str]:
-    return (await _find_all_users(control)).get(sha256, [])
-
-
-async def _find_all_users(control: Control) -> ModuleUsers:
+async def _find_users(control: Control) -> ModuleUsers:
     users: dict[str, list[str]] = defaultdict(list)
     for task in (await control.store.list("task")).records:
         if (module := read_module(task.body)) is not None:

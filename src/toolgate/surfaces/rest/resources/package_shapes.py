@@ -61,7 +61,7 @@ class InstallSent(StrictBody):
             allow=self.allowed_tools,
             pin=self.pin,
             if_revision=if_revision,
-            offered=offered,
+            source=offered,
         )
 
 
@@ -239,8 +239,8 @@ def show_install(
     plan: PlanAnswer | None = None,
 ) -> InstallAnswer:
     """An installation as answers hold it."""
-    bodies: Mapping[str, object] = {draft.kind: draft.sent for draft in prepared.drafts}
-    server = next(draft.sent for draft in prepared.drafts if draft.kind == "server")
+    bodies: Mapping[str, object] = {change.kind: change.sent for change in prepared.changes}
+    server = next(change.sent for change in prepared.changes if change.kind == "server")
     assert server is not None
     return InstallAnswer(
         package_id=prepared.package.package_id,

@@ -9,7 +9,7 @@ import msgspec
 
 from toolgate.errors import Conflict, InvalidRequest, NotFound, StorageFailed
 from toolgate.govern.control import Control
-from toolgate.govern.package_install import installed_package
+from toolgate.govern.package_install import parse_installed
 from toolgate.govern.packages import (
     install,
     plan_install,
@@ -187,7 +187,7 @@ def _schema() -> bytes:
 
 
 def _parse_installed(stored: StoredRecord | None) -> tuple[Package, int] | None:
-    package = installed_package(stored)
+    package = parse_installed(stored)
     return None if package is None or stored is None else (package, stored.revision)
 
 
