@@ -1,16 +1,11 @@
-"""What becomes of a decision on a call that waits, whoever makes it: it is kept, and it is on record.
+"""Approvals of calls: who may decide, the decision on record, and the webhook that asks an operator's program.
 
-Telling a program of the operator's of each call that waits for a person, and taking its decision.
+No principal approves its own call, except the local administrator, whom this machine trusts anyway; denying it takes it
+back. A key decides only on what its ceiling contains, and sees nothing else.
 
-Each question is posted to one URL by one replica, and again, by any, until it was acknowledged. The receiver
-decides in its answer, or later on by a request that it signs as ours are signed. The secret is in neither,
-nor in any log.
-
-Approvals of calls, as people see and decide on them.
-
-Whoever decides is not who asks: no principal approves a call of its own, unless it is the local
-administrator, whom this machine trusts with everything anyway. Taking one's own question back is denying it.
-A key approves only what its own ceiling contains; of all else it sees nothing.
+The webhook posts each pending approval to one URL until the receiver acknowledges it: one replica at a time, and any.
+The receiver decides in its response, or later by a request that it signs as the gateway does. The secret is in neither,
+and in no log.
 """
 
 import asyncio
@@ -43,7 +38,7 @@ from toolgate.upstream.http.fetch import Fetcher, FetchFailed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalDecision:
-    """What a person says to a question."""
+    """Whether a call may be made, and why."""
 
     is_approved: bool
     reason: str
@@ -52,14 +47,14 @@ class ApprovalDecision:
 async def record_decision(
     approvals: Approvals, audit: AuditLog, approval_id: str, decided: ApprovalDecision, *, by: str, at_ms: int
 ) -> CallApproval:
-    """The approval after it. Raises NotFound, and Conflict where it is not pending any more."""
+    """Decide, and audit it. Raises NotFound, and Conflict if the approval is not pending any more."""
     after = await approvals.decide(approval_id, is_approved=decided.is_approved, by=by, reason=decided.reason)
     audit.record(build_approval_event(after, "approved" if decided.is_approved else "denied", at_ms=at_ms))
     return after
 
 
 def build_approval_event(approval: CallApproval, step: ApprovalStep, *, at_ms: int) -> ApprovalRecorded:
-    """What the audit says of one step."""
+    """The audit event of one step."""
     asked = approval.question
     return ApprovalRecorded(
         at_ms=at_ms,
@@ -76,10 +71,10 @@ def build_approval_event(approval: CallApproval, step: ApprovalStep, *, at_ms: i
 
 SIGNATURE: Final = "Toolgate-Signature"
 WINDOW_S: Final = 300
-"""How far from now the time of a signature may be."""
+"""How far from now the time of a signature may be: a replay is of no use later, and clocks may differ."""
 EVERY_S: Final = 1.0
-"""How late somebody is told of a question, where the receiver is quick."""
-AT_ONCE: Final = 8
+"""Between looks for pending approvals: how late the receiver is notified."""
+MAX_CONCURRENT_POSTS: Final = 8
 MAX_NAME: Final = 100
 BY_WEBHOOK: Final = "webhook"
 
@@ -111,32 +106,32 @@ class DecisionBody(StrictBody):
 
 
 class BodySigner:
-    """Signs bodies with the time, and knows those that were signed so not long ago."""
+    """Signs bodies together with the time, and verifies such signatures."""
 
     def __init__(self, secret: str, clock_ms: Callable[[], int]) -> None:
         self._secret = secret.encode()
         self.clock_ms = clock_ms
 
     def sign(self, body: bytes) -> str:
-        """What `SIGNATURE` says."""
+        """The value of the header `SIGNATURE`."""
         at_s = self.clock_ms() // 1000
         return f"t={at_s},v1={self._mac(at_s, body)}"
 
     def is_signed(self, body: bytes, signature: str | None) -> bool:
-        """Whether who signed it has the secret, and has done so now."""
+        """Whether the signer has the secret and signed just now."""
         found = None if signature is None else _SIGNED.fullmatch(signature)
         if found is None:
             return False
         at_s = int(found[1])
-        is_ours = hmac.compare_digest(found[2], self._mac(at_s, body))
-        return is_ours and abs(self.clock_ms() // 1000 - at_s) <= WINDOW_S
+        is_valid = hmac.compare_digest(found[2], self._mac(at_s, body))
+        return is_valid and abs(self.clock_ms() // 1000 - at_s) <= WINDOW_S
 
     def _mac(self, at_s: int, body: bytes) -> str:
         return hmac.digest(self._secret, b"%d.%b" % (at_s, body), "sha256").hex()
 
 
 class ApprovalWebhook:
-    """Tells one receiver, and keeps what it decides."""
+    """Notifies one receiver, and records what it decides."""
 
     def __init__(
         self,
@@ -148,7 +143,7 @@ class ApprovalWebhook:
         fetcher: Fetcher,
         own_url: Callable[[], str],
     ) -> None:
-        """`own_url`: where people and the receiver reach this process; empty where that is not known."""
+        """`own_url`: where people and the receiver reach this process; empty if that is not known."""
         self._url = url
         self._signer = signer
         self._approvals = approvals
@@ -162,7 +157,7 @@ class ApprovalWebhook:
         return self._signer.is_signed(body, signature)
 
     async def decide(self, approval_id: str, sent: DecisionBody) -> CallApproval:
-        """Keep what the receiver decided. Raises NotFound, and Conflict where that is over."""
+        """Record what the receiver decided. Raises NotFound, and Conflict if the approval is not pending."""
         return await record_decision(
             self._approvals,
             self._audit,
@@ -173,20 +168,20 @@ class ApprovalWebhook:
         )
 
     async def run(self) -> None:
-        """Tell of what waits, for as long as this runs. Those it cannot tell of wait for another time."""
+        """Notify the receiver until cancelled. What cannot be sent is sent again."""
         while True:
             try:
-                told = await self.notify_pending()
-            except Exception:  # nobody else would ever be told
-                _log.exception("telling the approval webhook failed, trying again")
-                told = 0
-            if not told:
+                count = await self.notify_pending()
+            except Exception:  # a bug in one notification must not end all
+                _log.exception("the approval webhook failed, trying again")
+                count = 0
+            if not count:
                 await asyncio.sleep(EVERY_S)
 
     async def notify_pending(self) -> int:
-        """Tell of what waits and nobody else tells of; how many that are, whether or not it works."""
+        """Notify of the pending approvals that no other replica has claimed; how many, sent or not."""
         try:
-            waiting = await self._approvals.claim_notices(limit=AT_ONCE)
+            waiting = await self._approvals.claim_notices(limit=MAX_CONCURRENT_POSTS)
         except ToolgateError as exc:
             self._note_failure(exc)
             return 0
@@ -198,7 +193,7 @@ class ApprovalWebhook:
             decision = _parse_answer(await self._post(approval), approval.approval_id)
             if decision is not None:
                 await self._decide_at_once(approval.approval_id, decision)
-            # Last: whoever ends before this is followed by one who tells of it again, while it waits.
+            # Last: if this process ends before, another one notifies again while the approval is pending.
             await self._approvals.mark_notified(approval.approval_id)
             self._is_failing = False
         except (FetchFailed, ToolgateError) as exc:
@@ -208,7 +203,7 @@ class ApprovalWebhook:
         body = self._encode(approval)
         answer = await self._fetcher.post_json(self._url, body, {SIGNATURE: self._signer.sign(body)})
         if not 200 <= answer.status < 300:
-            raise FetchFailed(f"the receiver answers with status {answer.status}")
+            raise FetchFailed(f"the receiver responds with status {answer.status}")
         return answer
 
     async def _decide_at_once(self, approval_id: str, decision: DecisionBody) -> None:
@@ -239,31 +234,31 @@ class ApprovalWebhook:
         )
 
     def _note_failure(self, failure: Exception) -> None:
-        """Once until it works again: a receiver that is down is not news every second."""
+        """Log it once until the webhook works again: a receiver that is down is not news every second."""
         if not self._is_failing:
-            _log.warning("the approval webhook is not told, and is tried again: %s", failure)
+            _log.warning("the approval webhook cannot be reached, trying again: %s", failure)
         self._is_failing = True
 
 
 def _parse_answer(answer: HttpResponse, approval_id: str) -> DecisionBody | None:
-    """What the receiver decides at once. None: it only takes note, or nobody can say what it means."""
+    """What the receiver decides in its response. None: it acknowledges, or its response is not readable."""
     try:
         members = msgspec.json.decode(answer.body, type=dict[str, object]) if answer.body else {}
     except UNREADABLE:
-        return None  # an answer for people, most likely
+        return None  # most likely a text for people
     if "decision" not in members:
         return None
     try:
         decision = DecisionBody.model_validate(members)
     except ValidationError as exc:
         where = ".".join(map(str, exc.errors()[0]["loc"]))
-        _log.warning("the approval webhook answers with a decision that cannot be read: `%s`", where)
+        _log.warning("the approval webhook responds with an invalid decision: `%s`", where)
         return None
     return decision if decision.approval_id in {"", approval_id} else None
 
 
 READ_AT_ONCE: Final = 500
-"""Approvals that are read at once for a key that may see few of the thousands that are kept."""
+"""Approvals per page for a key that may see few of the thousands that are kept."""
 
 
 async def list_approvals(
@@ -274,7 +269,7 @@ async def list_approvals(
     before: str | None,
     limit: int,
 ) -> Sequence[CallApproval]:
-    """Those that the caller may decide on, the newest first."""
+    """The approvals that the caller may decide on, the newest first."""
     kept: list[CallApproval] = []
     at_once = limit if principal.ceiling == NO_CEILING else max(limit, READ_AT_ONCE)
     while len(kept) < limit:
@@ -287,7 +282,7 @@ async def list_approvals(
 
 
 async def find_approval(control: Control, principal: Principal, approval_id: str) -> CallApproval:
-    """One of them. Raises NotFound, also where it is outside of the caller's ceiling."""
+    """One approval. Raises NotFound, also for one beyond the caller's ceiling."""
     found = await control.store.approvals.get(approval_id)
     if found is None or not may_decide(control, principal, found.question):
         raise approval_not_found(approval_id)
@@ -297,11 +292,13 @@ async def find_approval(control: Control, principal: Principal, approval_id: str
 async def decide_approval(
     control: Control, principal: Principal, approval_id: str, decided: ApprovalDecision
 ) -> CallApproval:
-    """Raises NotFound; Conflict where it is not pending any more; Forbidden to who asked itself."""
+    """Raises NotFound; Conflict if it is not pending any more; Forbidden to approve one's own call."""
     found = await find_approval(control, principal, approval_id)
     is_own = found.question.principal == principal.id
     if decided.is_approved and is_own and principal != LOCAL_ADMIN:
-        raise Forbidden("nobody approves a call of its own", hint="let somebody else decide; you may deny it")
+        raise Forbidden(
+            "you cannot approve your own call", hint="ask someone else to decide; you may deny it"
+        )
     return await record_decision(
         control.store.approvals,
         control.gateway.audit,
