@@ -1,11 +1,11 @@
-"""Approvals of calls: who may decide, the decision on record, and the webhook that asks an operator's program.
+"""Approvals of calls: who may decide, the recorded decision, and the webhook that asks an operator's program.
 
-No principal approves its own call, except the local administrator, whom this machine trusts anyway; denying it takes it
-back. A key decides only on what its ceiling contains, and sees nothing else.
+No principal approves its own call, except the local administrator, whom this machine trusts anyway. Denying
+it takes it back. A key decides only on what its ceiling contains, and sees nothing else.
 
-The webhook posts each pending approval to one URL until the receiver acknowledges it: one replica at a time, and any.
-The receiver decides in its response, or later by a request that it signs as the gateway does. The secret is in neither,
-and in no log.
+The webhook posts each pending approval to one URL until the receiver acknowledges it: one replica at a time.
+The receiver decides in its response, or later by a request that it signs as the gateway does. The secret is
+in neither, and in no log.
 """
 
 import asyncio

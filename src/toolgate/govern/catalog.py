@@ -1,13 +1,7 @@
-"""The catalog as a caller browses it: categories, the packages in one, the tools of one, and search.
+"""The catalog as a caller browses it: categories, the packages in one, their tools, search, and its quality.
 
-Only what the caller sees is looked at, so nothing else can show: no count, no name, no hint at a similar one.
-
-The quality of the catalog as a caller sees it, and the packages that depend on the summary fallback.
-
-Going through the whole catalog in batches: what was installed before there was one gets its rows.
-
-Nothing is remembered in between. What is made of the same is passed over, so a run that was cut off is taken
-up by starting it again.
+Only what the caller sees is looked at, so nothing else can show: no count, no name, no similar name in a
+hint.
 """
 
 import asyncio
@@ -29,22 +23,22 @@ from toolgate.model.principals import Principal
 from toolgate.policy.lint import LintFinding
 
 SEARCH: Final = "search"
-"""What follows `/api/catalog/` is this, or the id of a category."""
+"""A path segment that is not the id of a category."""
 MAX_FOUND: Final = 1_000
 """The best hits of a search that can be looked at."""
 INDEXED_S: Final = 3.0
-"""How long a search waits after a start until all can be found. Then it finds what is indexed."""
+"""How long a search right after a start waits for the index. Then it finds what is indexed."""
 MAX_NAME_CHARS: Final = 100
-"""Of a name that does not exist, as it is repeated and compared."""
+"""Of a name that does not exist, in messages and comparisons."""
 _ESCAPES: Final = (("~", "~0"), ("/", "~1"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogCategory:
-    """A category with what is in it, for one caller."""
+    """A category, and how much of it one caller sees."""
 
     id: str
-    """As it stands in a path."""
+    """Its segment of a path."""
     name: str
     packages: int
     tools: int
@@ -60,26 +54,25 @@ class CatalogPackage:
 
     @property
     def tools(self) -> int:
-        """How many are known."""
         return count_tools(self.rows)
 
     @property
     def source(self) -> Source:
-        """How far its tools are known."""
+        """Where its rows come from."""
         return self.rows[0].source if self.installed is None else self.installed.source
 
 
 class CatalogQuery(NamedTuple):
-    """What a search is for. Empty: it does not matter."""
+    """The query and filters of a search. Empty: any."""
 
-    query: str = ""
+    text: str = ""
     category: str = ""
     tag: str = ""
     server: str = ""
     is_read_only: bool = False
 
     def admits(self, row: CatalogRow) -> bool:
-        """Whether the row is what the search is for, whatever its words."""
+        """Whether the row passes the filters."""
         return (
             (not self.category or category_of(row) == self.category)
             and (not self.tag or self.tag in row.tags)
@@ -89,7 +82,7 @@ class CatalogQuery(NamedTuple):
 
 
 async def find_visible(control: Control, principal: Principal) -> VisibleCatalog:
-    """What a caller sees of the catalog. Raises NotFound where none is kept."""
+    """What a caller sees of the catalog."""
     return await control.visibility.of(control.gateway, control.catalog, principal)
 
 
@@ -99,15 +92,15 @@ def category_of(row: CatalogRow) -> str:
 
 
 def category_id(name: str) -> str:
-    """A category as one part of a path; the name itself, but for `~`, `/` and the word of the search."""
+    """The name as one path segment, with `~` and `/` escaped, and other than the segment of search."""
     for sign, escaped in _ESCAPES:
         name = name.replace(sign, escaped)
-    # A dot or two would be taken for a way through directories on the way here.
+    # Clients and proxies resolve one or two dots as directories.
     return f"~{name}" if name in {SEARCH, ".", ".."} else name
 
 
 def count_tools(rows: Iterable[CatalogRow]) -> int:
-    """How many tools are known. What stands for unknown ones is none."""
+    """How many tools are known, without the row that stands for unknown ones."""
     return sum(row.tool_name != ALL_TOOLS for row in rows)
 
 
@@ -129,7 +122,7 @@ def list_categories(shown: VisibleCatalog) -> list[CatalogCategory]:
 def list_packages(control: Control, shown: VisibleCatalog, category: str) -> list[CatalogPackage]:
     """The packages of the category that has this id, sorted by theirs. Raises NotFound."""
     found = [
-        CatalogPackage(package_id=package_id, rows=rows, installed=_installed(control, package_id))
+        CatalogPackage(package_id=package_id, rows=rows, installed=control.catalog.packages.get(package_id))
         for package_id, rows in shown.packages.items()
         if category_id(category_of(rows[0])) == category
     ]
@@ -146,7 +139,9 @@ def read_package(control: Control, shown: VisibleCatalog, package_id: str) -> Ca
     """One package with its tools. Raises NotFound."""
     rows = shown.packages.get(package_id)
     if rows is not None:
-        return CatalogPackage(package_id=package_id, rows=rows, installed=_installed(control, package_id))
+        return CatalogPackage(
+            package_id=package_id, rows=rows, installed=control.catalog.packages.get(package_id)
+        )
     if any(one.id == package_id for one in list_categories(shown)):
         hint = f"`{package_id}` is a category: ask for `/api/catalog/{package_id}`"
     else:
@@ -155,24 +150,19 @@ def read_package(control: Control, shown: VisibleCatalog, package_id: str) -> Ca
 
 
 async def search_catalog(
-    control: Control, shown: VisibleCatalog, wanted: CatalogQuery
+    control: Control, shown: VisibleCatalog, query: CatalogQuery
 ) -> Sequence[CatalogRow]:
-    """What suits, the best first; without words all that is asked for, by name."""
+    """The rows that match, the best first; without a query all that pass the filters, by name."""
     rows: Mapping[str, CatalogRow] = shown.rows
-    if wanted._replace(query="") != CatalogQuery():
-        rows = {name: row for name, row in rows.items() if wanted.admits(row)}
-    if not wanted.query:
+    if query._replace(text="") != CatalogQuery():
+        rows = {name: row for name, row in rows.items() if query.admits(row)}
+    if not query.text:
         return list(rows.values())
-    keeper = control.catalog
     with suppress(TimeoutError):
         async with asyncio.timeout(INDEXED_S):
-            await keeper.indexed.wait()
-    hits = await keeper.searching.search(wanted.query, limit=MAX_FOUND, within=rows)
+            await control.catalog.indexed.wait()
+    hits = await control.catalog.searching.search(query.text, limit=MAX_FOUND, within=rows)
     return [rows[hit.key] for hit in hits if hit.key in rows]
-
-
-def _installed(control: Control, package_id: str) -> Package | None:
-    return control.catalog.packages.get(package_id)
 
 
 def _suggest_similar(text: str, names: Mapping[str, str], what: str) -> str:
@@ -183,7 +173,7 @@ def _suggest_similar(text: str, names: Mapping[str, str], what: str) -> str:
 
 
 class PackageQuality(NamedTuple):
-    """What is known of one package, or of a server without one."""
+    """The row quality of one package, or of a server without one."""
 
     package_id: str
     name: str
@@ -198,7 +188,7 @@ class CatalogQualityReport:
     packages: Sequence[PackageQuality]
     """Sorted by id."""
     ends_at: float | None = None
-    """The percentage of full rows from which the fallback is off. None: it stays. For an agent, None."""
+    """The percentage of full rows at which the fallback ends. None: it stays, or an agent asks."""
     has_ended: bool = False
 
     @property
@@ -212,7 +202,7 @@ class CatalogQualityReport:
 
 
 async def read_quality(control: Control, principal: Principal) -> CatalogQualityReport:
-    """All rows for roles that read the registry. For an agent the rows it sees: hidden ones do not exist."""
+    """The quality of all rows; for an agent, of the rows it sees."""
     keeper = control.catalog
     if not reaches(principal.role, "viewer"):
         shown = (await find_visible(control, principal)).packages
@@ -227,7 +217,7 @@ async def read_quality(control: Control, principal: Principal) -> CatalogQuality
 
 
 def find_fallback_rows(keeper: CatalogProjection) -> list[LintFinding]:
-    """One finding for each package that loses rows when the fallback ends. None where it never does."""
+    """A finding for each package that loses rows when the fallback ends; none if it never does."""
     measured = keeper.quality
     if measured.ends_at is None:
         return []
@@ -259,26 +249,29 @@ def _package_quality(package_id: str, rows: Sequence[CatalogRow], quality: RowQu
 
 MAX_BATCH: Final = 100
 BATCH_S: Final = 2.0
-"""A batch ends with the package during which so much time has passed."""
+"""A batch ends after the package that passes this time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillProgress:
-    """How far a run has come."""
+    """How far a backfill is."""
 
     done: int
-    """Packages gone through, those of earlier batches included."""
+    """Packages processed, with those of earlier batches."""
     total: int
     changed: int
-    """Packages whose rows were made or made anew in this batch."""
+    """Packages whose rows this batch changed."""
     failed: Mapping[str, str]
-    """Package to why its rows could not be made. It is tried again by itself."""
+    """Package → why its rows could not be made. The projection tries again by itself."""
     after: str | None
     """The last package of the batch; None: it was the last of all."""
 
 
 async def backfill_catalog(control: Control, *, after: str, limit: int) -> BackfillProgress:
-    """Make the rows of up to `limit` packages that come after the id `after`."""
+    """Make the rows of up to `limit` packages that come after the id `after`.
+
+    Keeps no state: packages that are current are skipped, so an interrupted run is simply started again.
+    """
     keeper = control.catalog
     packages = keeper.server_ids()
     done, changed, failed = bisect_right(packages, after), 0, {}

@@ -275,7 +275,7 @@ async def search_tools(control: Control, call: RestCall[None]) -> RestResponse:
     if len(query.get("q", "")) > MAX_QUERY_CHARS:
         raise InvalidRequest(f"`q` is longer than {MAX_QUERY_CHARS} characters", hint="say it in fewer words")
     wanted = CatalogQuery(
-        query=query.get("q", "").strip(),
+        text=query.get("q", "").strip(),
         category=query.get("category", ""),
         tag=query.get("tag", ""),
         server=query.get("server", ""),
