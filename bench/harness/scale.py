@@ -18,7 +18,7 @@ from types import MappingProxyType
 import msgspec
 import uvloop
 from toolgate.audit.log.writer import AuditLog
-from toolgate.audit.log.writer import MemorySink
+from toolgate.audit.log.lines import EncodedLines
 from toolgate.catalog.definitions import check_definition
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.auth.identity import Identities
@@ -40,6 +40,16 @@ SEEN = 5
 META = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
 RESULT = msgspec.json.decode(b'{"content":[{"type":"text","text":"hello"}]}', type=dict[str, msgspec.Raw])
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}, "limit": {"type": "integer"}}}
+
+
+class MemorySink:
+    """Takes audit events, and keeps none."""
+
+    def write(self, lines: EncodedLines) -> None:
+        """They are gone."""
+
+    def close(self) -> None:
+        """Nothing to release."""
 
 
 def offer(number: int) -> ServerTools:

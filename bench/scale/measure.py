@@ -23,13 +23,10 @@ from typing import Any, Final
 PROJECT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(PROJECT))
 
+from tests.memory_audit import MemorySink  # noqa: E402
 from tests.registry.memory_store import MemoryStore  # noqa: E402
 from tests.upstream.memory_link import definition, record  # noqa: E402
-
-from toolgate.audit.log.writer import (
-    AuditLog,
-    MemorySink,
-)
+from toolgate.audit.log.writer import AuditLog  # noqa: E402
 from toolgate.catalog.listings import check_lists, digest_lists  # noqa: E402
 from toolgate.catalog.search.find_tools import SearchArguments  # noqa: E402
 from toolgate.gateway.cluster.reported_servers import ReportedServers  # noqa: E402

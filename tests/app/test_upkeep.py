@@ -7,10 +7,11 @@ import pytest
 from tests.contract.approval_samples import question
 from tests.contract.invocation_samples import SUCCESS, begin, found, make
 from tests.contract.stores import DEADLINE_S, Clock
+from tests.memory_audit import MemorySink
 from tests.registry.memory_store import MemoryStore
 from toolgate.app.control_plane import open_upkeep
 from toolgate.audit.events import ApprovalRecorded
-from toolgate.audit.log.writer import AuditLog, MemorySink
+from toolgate.audit.log.writer import AuditLog
 from toolgate.errors import StorageFailed
 from toolgate.model.reports import NodeReport
 from toolgate.registry.approvals.contract import EXPIRES_MS

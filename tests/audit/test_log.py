@@ -5,10 +5,11 @@ import logging
 
 import pytest
 
+from tests.memory_audit import MemorySink
 from toolgate.audit.events import CallEnded, CallRecorded, CallStarted
 from toolgate.audit.log import writer as log_module
 from toolgate.audit.log.lines import EncodedLines, encode_call_fields, encode_line
-from toolgate.audit.log.writer import AuditLog, MemorySink
+from toolgate.audit.log.writer import AuditLog
 from toolgate.errors import ServerUnavailable
 
 pytestmark = pytest.mark.anyio

@@ -143,4 +143,4 @@ async def test_one_event_that_is_refused_for_good_holds_up_no_other(
             journal.log.record(event)
 
     assert [one["type"] for one in taker.bodies] == ["call"] * 3
-    assert "the collector refuses one audit event" in caplog.text
+    assert "the collector rejected an audit event" in caplog.text

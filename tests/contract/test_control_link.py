@@ -11,6 +11,7 @@ import pytest
 
 from tests.contract.node_service import KEY, Context, NodeService, serving
 from tests.grpc_loop import run_dry
+from tests.memory_audit import MemorySink
 from tests.registry.control_play import MemoryControl
 from tests.registry.memory_store import MemoryStore
 from tests.scenarios.soak import rounds
@@ -18,7 +19,7 @@ from tests.scenarios.wires import open_wire
 from tests.surfaces.rest_house import open_control_plane
 from tests.upstream.certificates import Authority
 from tests.upstream.memory_link import MemoryNet, pool_of
-from toolgate.audit.log.writer import AuditLog, MemorySink
+from toolgate.audit.log.writer import AuditLog
 from toolgate.errors import Compacted, ControlUnavailable, Unauthenticated
 from toolgate.gateway.auth.identity import Identities, hash_key
 from toolgate.gateway.gateway import Gateway

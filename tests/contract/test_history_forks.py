@@ -19,13 +19,14 @@ from psycopg import sql
 from tests.contract.node_service import KEY
 from tests.contract.stores import DEADLINE_S, schema_url
 from tests.grpc_loop import run_dry
+from tests.memory_audit import MemorySink
 from tests.postgres import shared_server
 from tests.scenarios.ports import own_address
 from tests.scenarios.soak import rounds
 from tests.scenarios.wires import Wire, open_wire
 from tests.surfaces.rest_house import open_control_plane
 from tests.upstream.memory_link import MemoryNet, pool_of
-from toolgate.audit.log.writer import AuditLog, MemorySink
+from toolgate.audit.log.writer import AuditLog
 from toolgate.errors import StorageUnavailable
 from toolgate.gateway.auth.identity import Identities, hash_key
 from toolgate.gateway.gateway import Gateway

@@ -7,10 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.memory_audit import MemorySink
 from toolgate.audit.events import AdminRecorded, AuditEvent, CallRecorded
 from toolgate.audit.log.files import last_sequence
 from toolgate.audit.log.lines import encode_line, join_lines
-from toolgate.audit.log.writer import AuditSink, JsonLinesSink, MemorySink
+from toolgate.audit.log.writer import AuditSink, JsonLinesSink
 
 CALL = CallRecorded(
     at_ms=1, door="mcp", principal="local", tool="a\nb\x1b[31m", outcome="ok", server_id="git"

@@ -12,8 +12,9 @@ from mcp.types import Tool
 
 from tests.contract.approval_samples import question
 from tests.contract.stores import Clock
+from tests.memory_audit import MemorySink
 from tests.registry.memory_store import MemoryApprovals
-from toolgate.audit.log.writer import AuditLog, MemorySink
+from toolgate.audit.log.writer import AuditLog
 from toolgate.govern.approvals import ApprovalWebhook, BodySigner
 from toolgate.registry.approvals.contract import NOTICE_MS
 from toolgate.upstream.http.egress import Egress

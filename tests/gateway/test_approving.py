@@ -4,9 +4,10 @@ import msgspec
 import pytest
 
 from tests.contract.stores import Clock
+from tests.memory_audit import MemorySink
 from tests.registry.memory_store import MemoryApprovals
 from toolgate.audit.events import ApprovalRecorded
-from toolgate.audit.log.writer import AuditLog, MemorySink
+from toolgate.audit.log.writer import AuditLog
 from toolgate.errors import (
     ApprovalDenied,
     ApprovalRequired,

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from tests.memory_audit import MemorySink
 from tests.registry.control_play import MemoryControl
 from tests.registry.memory_store import MemoryStore
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, pool_of
 from tests.upstream.virtual_time import VIRTUAL, pass_time
-from toolgate.audit.log.writer import AuditLog, MemorySink
+from toolgate.audit.log.writer import AuditLog
 from toolgate.errors import NotReady, PolicyStale, ToolgateError, Unauthenticated
 from toolgate.gateway.auth.identity import LOCAL_ADMIN, Identities, hash_key
 from toolgate.gateway.cluster.node import StalenessGuard

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.memory_audit import MemorySink
 from toolgate.audit.events import CredentialRefused
-from toolgate.audit.log.writer import AuditLog, MemorySink
+from toolgate.audit.log.writer import AuditLog
 from toolgate.errors import TooManyAttempts, Unauthenticated
 from toolgate.gateway.auth import failed_attempts as refusals_module
 from toolgate.gateway.auth import identity as identity_module

@@ -12,10 +12,11 @@ import pytest
 
 from tests.contract.approval_samples import ASKED, question
 from tests.contract.stores import Clock
+from tests.memory_audit import MemorySink
 from tests.registry.memory_store import MemoryApprovals
 from tests.upstream.faulty_http import FaultyHttp, Peer, Request, Script
 from toolgate.audit.events import ApprovalRecorded
-from toolgate.audit.log.writer import AuditLog, MemorySink
+from toolgate.audit.log.writer import AuditLog
 from toolgate.errors import Conflict, NotFound, StorageUnavailable
 from toolgate.govern.approvals import ApprovalWebhook, BodySigner, DecisionBody
 from toolgate.model.approvals import CallApproval

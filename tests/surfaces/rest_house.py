@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 import httpx2
 from sqlalchemy import Connection
 
+from tests.memory_audit import MemorySink
 from tests.registry.memory_store import MemoryStore
 from tests.surfaces.memory_http import HandlerTransport
 from tests.upstream.memory_link import MemoryNet, pool_of
@@ -22,7 +23,7 @@ from toolgate.app.components import wall_clock_ms
 from toolgate.audit.events import AdminRecorded
 from toolgate.audit.index.index import AuditIndex, IndexFile
 from toolgate.audit.index.tables import prepare_tables
-from toolgate.audit.log.writer import AuditLog, MemorySink
+from toolgate.audit.log.writer import AuditLog
 from toolgate.catalog.rows import CatalogQuality
 from toolgate.gateway.auth.identity import Identities, hash_key
 from toolgate.gateway.gateway import Gateway, GatewayServices

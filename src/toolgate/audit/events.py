@@ -1,6 +1,6 @@
-"""What is written down of calls, denials, offered scopes, changes, runs, approvals and processes.
+"""Audit events: calls, denials, offered scopes, changes, runs, approvals, sessions and processes.
 
-Of arguments, what the rules of redaction leave; of results, their size and what they cost.
+Arguments are redacted. Of a result, only its size and tokens are recorded.
 """
 
 from typing import Annotated, Final, Literal
@@ -10,19 +10,19 @@ import msgspec
 from toolgate.model.json_text import NO_ARGUMENTS
 
 Outcome = Literal["ok", "tool_error", "error", "denied", "cancelled", "unknown"]
-"""`unknown`: the call was begun, and the process ended before it did."""
+"""`unknown`: the process ended before the call did."""
 ApprovalStep = Literal["asked", "approved", "denied", "expired", "used"]
 
 
 MAX_NUMBER: Final = 2**53
 Number = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
-"""What a log that came from elsewhere may say: checked where it is read."""
+"""Numbers of logs that other processes wrote: checked where they are read."""
 
 
 class CallStarted(msgspec.Struct, frozen=True, gc=False, tag="start", tag_field="type", omit_defaults=True):
-    """A call that is about to be sent: written before it is, so that nothing runs of which nothing is known.
+    """A call that is about to be sent: recorded first, so that nothing runs unrecorded.
 
-    What came of it is a CallRecorded with this one's number.
+    Its end is a CallRecorded with the number of this event.
     """
 
     at_ms: Number
@@ -45,7 +45,7 @@ class CallStarted(msgspec.Struct, frozen=True, gc=False, tag="start", tag_field=
 
 
 class CallEnded(msgspec.Struct, frozen=True, gc=False, tag="call", tag_field="type", omit_defaults=True):
-    """What came of a call that was sent. With what its CallStarted says, it is a CallRecorded."""
+    """The end of a call that was sent. With the members of its CallStarted it is a CallRecorded."""
 
     at_ms: Number
     outcome: Outcome
@@ -57,20 +57,20 @@ class CallEnded(msgspec.Struct, frozen=True, gc=False, tag="call", tag_field="ty
 
 
 class CallRecorded(msgspec.Struct, frozen=True, gc=False, tag="call", tag_field="type", omit_defaults=True):
-    """One call that was asked for: who, which tool, what came of it."""
+    """One requested call: the caller, the tool, the outcome."""
 
     at_ms: Number
     door: str
     principal: str
     tool: str
-    """Its own name, beside its server's; of what is unknown, what its caller wrote: never trusted."""
+    """Its name at the server; of an unknown tool, what the caller sent: never trusted."""
     outcome: Outcome
     server_id: str = ""
     task_id: str = ""
     session: str = ""
     request_id: str = ""
     code: str = ""
-    """The error code, where there is one."""
+    """The error code, if it failed."""
     layer: str = ""
     rule: str = ""
     """The layer and rule that admitted or denied it."""
@@ -81,13 +81,13 @@ class CallRecorded(msgspec.Struct, frozen=True, gc=False, tag="call", tag_field=
     argument_bytes: Number = 0
     result_bytes: Number = 0
     start: Number = 0
-    """The number of its CallStarted; 0 where nothing was sent."""
+    """The number of its CallStarted; 0 if nothing was sent."""
     arguments: msgspec.Raw = NO_ARGUMENTS
     """Redacted: one JSON object."""
     result_tokens: Number = 0
-    """What its result costs a model, by estimate."""
+    """Estimated tokens of its result."""
     shadow: str = ""
-    """The rule that would have denied it, were its task's policy enforced."""
+    """The rule that would have denied it if its task's policy were enforced."""
     trace_id: str = ""
     """Of the OpenTelemetry trace it is part of."""
     profile: str = ""
@@ -95,7 +95,7 @@ class CallRecorded(msgspec.Struct, frozen=True, gc=False, tag="call", tag_field=
 
 
 class AdminRecorded(msgspec.Struct, frozen=True, tag="admin", tag_field="type", omit_defaults=True):
-    """One change to what is governed."""
+    """One change of a record, or another action of an admin."""
 
     at_ms: Number
     principal: str
@@ -106,7 +106,7 @@ class AdminRecorded(msgspec.Struct, frozen=True, tag="admin", tag_field="type", 
 
 
 class CredentialRefused(msgspec.Struct, frozen=True, tag="credential", tag_field="type", omit_defaults=True):
-    """A credential that proves nothing was shown. Nothing of it is kept."""
+    """An invalid credential was presented. Nothing of it is recorded."""
 
     at_ms: Number
     peer: str
@@ -115,7 +115,7 @@ class CredentialRefused(msgspec.Struct, frozen=True, tag="credential", tag_field
 
 
 class DefinitionChanged(msgspec.Struct, frozen=True, tag="definition", tag_field="type", omit_defaults=True):
-    """A tool is no longer what was approved. It is not offered until somebody approves it again."""
+    """A tool differs from its approved definition. It is quarantined until it is approved again."""
 
     at_ms: Number
     server_id: str
@@ -127,7 +127,7 @@ class DefinitionChanged(msgspec.Struct, frozen=True, tag="definition", tag_field
 
 
 class InvocationEnded(msgspec.Struct, frozen=True, tag="invocation", tag_field="type", omit_defaults=True):
-    """One run of a task is over on this node. In the records of its calls, its id is the session."""
+    """A run of a task ended on this node. Its calls have its id as their session."""
 
     at_ms: Number
     principal: str
@@ -137,19 +137,19 @@ class InvocationEnded(msgspec.Struct, frozen=True, tag="invocation", tag_field="
     state: str
     ended_by: str
     module: str = ""
-    """SHA-256 of what was run; empty where it did not come to that."""
+    """SHA-256 of the module; empty if it was not run."""
     duration_ms: Number = 0
     tool_calls: Number = 0
 
 
 class ApprovalRecorded(msgspec.Struct, frozen=True, tag="approval", tag_field="type", omit_defaults=True):
-    """One step of an approval: it was asked for, decided on, used up, or nobody decided in time."""
+    """One step of an approval: requested, decided, used, or expired without a decision."""
 
     at_ms: Number
     approval_id: str
     state: ApprovalStep
     principal: str
-    """Who asked."""
+    """The caller."""
     task_id: str
     server_id: str
     tool: str
@@ -158,34 +158,34 @@ class ApprovalRecorded(msgspec.Struct, frozen=True, tag="approval", tag_field="t
 
 
 class ProcessSpawned(msgspec.Struct, frozen=True, tag="spawn", tag_field="type", omit_defaults=True):
-    """A process is about to be started for a server: written before it is."""
+    """A process is about to be started for a server: recorded first."""
 
     at_ms: Number
     server_id: str
     command: str
-    """The program and its arguments as the record has them: references to secrets are not resolved."""
+    """The program and its arguments as in the record: references to secrets are not resolved."""
     reason: Literal["start", "trial"] = "start"
     package: str = ""
     """SHA-256 of the package it comes from."""
 
 
 class TokensCounted(msgspec.Struct, frozen=True, tag="tokens", tag_field="type", omit_defaults=True):
-    """What a task's lists and results cost models since the last such event of this process."""
+    """The tokens of a task's lists and results since the last such event of this process."""
 
     at_ms: Number
     task_id: str
     """Empty: of callers without a task."""
     lists: Number = 0
     definition_tokens: Number = 0
-    """What the definitions in those lists cost."""
+    """Of the definitions in those lists."""
     full_tokens: Number = 0
-    """What the definitions of all registered tools would have cost."""
+    """Of the definitions of all registered tools, had they been listed."""
     calls: Number = 0
     result_tokens: Number = 0
 
 
 class Exclusion(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A server, or something it has, that is not in a scope."""
+    """A server, or one of its tools, prompts or resources, that is not in a scope."""
 
     server_id: str
     reason: str
@@ -206,9 +206,9 @@ class AppliedFilter(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ScopeOffered(msgspec.Struct, frozen=True, tag="scope", tag_field="type", omit_defaults=True):
-    """What a caller was offered, in a list or to a model, when it differs from the last time.
+    """What a caller was offered, in a list or to a model, if it differs from the last time.
 
-    The counts are complete; of the names there are as many as fit.
+    The counts are complete; names are cut to those that fit.
     """
 
     at_ms: Number
@@ -217,21 +217,21 @@ class ScopeOffered(msgspec.Struct, frozen=True, tag="scope", tag_field="type", o
     scope: str
     """SHA-256 over everything in the scope with its definitions."""
     mode: str
-    """`list`, or `find`: the tools are found and not listed."""
+    """`list`, or `find`: tools are searched instead of listed."""
     servers: Number
     tools: Number
     prompts: Number
     resources: Number
     tokens: Number
-    """What the list costs a model."""
+    """Of the list."""
     excluded: Number
-    """Servers and names that are not in the scope. Servers that a list of ids leaves out are not counted."""
+    """Servers and names outside the scope, without the servers that a list of ids leaves out."""
     task_id: str = ""
     server_id: str = ""
     """Of a list at a single server's path."""
     revision: Number = 0
     effective_servers: tuple[str, ...] = ()
-    """The first of the servers, also of those whose tools are not known yet."""
+    """The first of the servers, including those that have not listed their tools."""
     filters: tuple[AppliedFilter, ...] = ()
     """The first of the tool filters of key, task and request."""
     offered: tuple[str, ...] = ()
@@ -241,11 +241,11 @@ class ScopeOffered(msgspec.Struct, frozen=True, tag="scope", tag_field="type", o
     exclusions: tuple[Exclusion, ...] = ()
     """The first of the excluded."""
     profile: str = ""
-    """As of a call."""
+    """As in a call."""
 
 
 class SessionEnded(msgspec.Struct, frozen=True, tag="session", tag_field="type", omit_defaults=True):
-    """A session is over on this node, or a chat whose tools were run here: what it has used in all."""
+    """A session ended on this node, or a chat whose tools were run here: its totals."""
 
     at_ms: Number
     door: str
@@ -255,7 +255,7 @@ class SessionEnded(msgspec.Struct, frozen=True, tag="session", tag_field="type",
     its outcome."""
     session: str = ""
     request_id: str = ""
-    """Of a chat: its calls have the same."""
+    """Of a chat: the same as in its calls."""
     task_id: str = ""
     duration_ms: Number = 0
     tool_calls: Number = 0

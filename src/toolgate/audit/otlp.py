@@ -1,7 +1,7 @@
-"""The audit log for a collector of OpenTelemetry: each event a log record, with its line for a body.
+"""The audit log for an OpenTelemetry collector: each event is a log record with its line as the body.
 
-Loaded only where a collector takes the audit. What it has taken is kept in a small file beside the log, so
-that a process goes on where the last one ended; what is sent twice has the same number twice.
+Loaded only if a collector is configured. Its progress is kept in a small file next to the log, so a process
+continues where the last one ended. An event that is sent twice has the same number twice.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from toolgate.errors import StorageUnavailable
 from toolgate.telemetry.spans import ExportRejected
 
 REFUSED: Final = frozenset({400, 413, 422})
-"""What a collector says of records that it will never take."""
+"""HTTP statuses for records that the collector will never accept."""
 _ATTRIBUTES: Final = ("door", "principal", "task_id", "server_id", "tool", "outcome", "code", "request_id")
 _SEVERITIES: Final[Mapping[str, SeverityNumber.ValueType]] = {
     "denied": SeverityNumber.SEVERITY_NUMBER_WARN,
@@ -41,7 +41,7 @@ Send = Callable[[bytes], Awaitable[None]]
 
 
 class _LineFields(msgspec.Struct):
-    """What of a line becomes more than its body."""
+    """The members of a line that become attributes."""
 
     seq: int
     type: str
@@ -61,12 +61,12 @@ _decode = msgspec.json.Decoder(_LineFields).decode
 
 
 class ExportPosition:
-    """How far a collector has a log, in a file of its own."""
+    """The number up to which a collector has a log, in a file."""
 
     def __init__(self, path: Path, *, log: str) -> None:
         self._path = path
         self._log = log
-        """What is taken of another log says nothing of this one."""
+        """The progress of another log does not count for this one."""
         self.taken = self._read()
 
     def move(self, taken: int) -> None:
@@ -94,18 +94,18 @@ class AuditExport:
         self._place = place
         self._resource = resource
         self._log = log
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def deliver(self, read: LogChunk) -> int:
-        """How far it is taken by now. Raises StorageUnavailable and OSError.
+        """Returns the number up to which the collector has the log. Raises StorageUnavailable and OSError.
 
-        What is on its way is not called back: whoever asks next waits for what becomes of it, and sends
-        nothing twice.
+        Cancelling does not cancel a request under way: the next call waits for its end, and sends nothing
+        twice.
         """
         return await asyncio.shield(self._take(read))
 
     async def _take(self, read: LogChunk) -> int:
-        async with self._turn:
+        async with self._lock:
             if read.upto > self._place.taken:
                 if read.lines:
                     await self._deliver(read.lines)
@@ -120,7 +120,7 @@ class AuditExport:
             if exc.status not in REFUSED:
                 raise StorageUnavailable(str(exc)) from exc
             if len(lines) == 1:
-                _log.error("the collector refuses one audit event, which it will lack: %s", exc)
+                _log.error("the collector rejected an audit event, and will lack it: %s", exc)
                 return
             half = len(lines) // 2
             await self._deliver(lines[:half])
@@ -128,7 +128,7 @@ class AuditExport:
 
 
 def encode_lines(lines: Sequence[bytes], *, resource: Mapping[str, Any], log: str) -> bytes:
-    """Lines of a log as one request. Those that are damaged are left out."""
+    """Lines of a log as one request. Damaged lines are left out."""
     records = [record for line in lines if (record := _make_record(line, log)) is not None]
     scope = InstrumentationScope(name="toolgate.audit", version=__version__)
     logs = ResourceLogs(

@@ -8,10 +8,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.memory_audit import MemorySink
 from tests.registry.memory_store import MemoryApprovals, MemoryQuotaLedger
 from tests.upstream.memory_link import MemoryNet, pool_of, record
 from toolgate.audit.events import CallRecorded
-from toolgate.audit.log.writer import AuditLog, MemorySink
+from toolgate.audit.log.writer import AuditLog
 from toolgate.gateway.auth.identity import Identities, hash_key
 from toolgate.gateway.auth.issuer import KEYS_ONLY
 from toolgate.gateway.gateway import Gateway, GatewayServices

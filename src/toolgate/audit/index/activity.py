@@ -13,7 +13,7 @@ from toolgate.audit.index.statements import build_conditions, percentile_ms
 from toolgate.audit.index.tables import EVENTS, EventFilter
 
 MAX_NAMED: Final = 20
-"""Tools, reasons and callers that are named."""
+"""Tools, reasons and callers that a result names."""
 MAX_NAMED_SERVERS: Final = 1_000
 _ADMITTED: Final = EVENTS.c.outcome != "denied"
 _FAILED: Final = func.sum(case((EVENTS.c.outcome.in_(["error", "tool_error"]), 1), else_=0))
@@ -59,11 +59,11 @@ class CallerCalls(NamedTuple):
 
 
 class VersionCalls(NamedTuple):
-    """What became of the calls under one version of a profile."""
+    """The calls under one version of a profile, by outcome."""
 
     version: int
     calls: int
-    """Those that were admitted."""
+    """Admitted calls."""
     errors: int
     denied: int
     p50_ms: float | None
@@ -73,7 +73,7 @@ class VersionCalls(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """What became of the calls between two moments."""
+    """The calls between two moments, counted."""
 
     since_ms: int
     until_ms: int
@@ -90,7 +90,7 @@ class _Tally:
     """The calls of one tool or server."""
 
     speeds: dict[int, int]
-    """Class to how many; see `speeds`."""
+    """Class of duration to how many; see `classify_speed`."""
     errors: int
     last_ms: int
 
@@ -106,7 +106,7 @@ class _Tally:
 def read_activity(
     connection: Connection, asked: EventFilter, since_ms: int, until_ms: int, buckets: int
 ) -> Activity:
-    """The calls from `since_ms` on and before `until_ms`, in so many buckets."""
+    """The calls from `since_ms` on and before `until_ms`."""
     calls = [
         EVENTS.c.type == "call",
         EVENTS.c.at_ms >= since_ms,
@@ -147,7 +147,7 @@ def _read_buckets(
 def _read_tools(
     connection: Connection, calls: Sequence[ColumnElement[bool]]
 ) -> Mapping[tuple[str, str], _Tally]:
-    """Counted class by class in the database, and handed over a row a tool: rows cost more than counting."""
+    """One row a tool, its classes joined into a text by the database: rows cost more than counting."""
     key = (EVENTS.c.server_id, EVENTS.c.tool)
     classes = (
         select(
@@ -216,7 +216,7 @@ def _read_callers(connection: Connection, calls: Sequence[ColumnElement[bool]]) 
 def read_versions(
     connection: Connection, profile_id: str, since_ms: int, until_ms: int
 ) -> Sequence[VersionCalls]:
-    """The calls of that time by the version of this profile that decided, sorted."""
+    """The calls of that time by the version of this profile, sorted."""
     key = (EVENTS.c.profile, EVENTS.c.speed)
     denied = func.sum(case((EVENTS.c.outcome == "denied", 1), else_=0))
     query = select(*key, _COUNT, _FAILED, denied).where(
@@ -230,7 +230,7 @@ def read_versions(
     for profiles, speed, many, errors, refused in connection.execute(query.group_by(*key)):
         version = _parse_version(profiles, profile_id)
         if version is None:
-            continue  # of a profile whose name ends like this one's
+            continue  # another profile, whose name ends like this one's
         tally = found[version]
         tally.errors += int(errors)
         denials[version] += int(refused)
@@ -249,12 +249,12 @@ def read_versions(
 
 
 def _parse_version(profiles: str, profile_id: str) -> int | None:
-    """The version of a profile in what an event says of all its profiles."""
+    """The version of a profile in the `profile` of an event, which names all that decided."""
     named = (one.partition("@") for one in profiles.split(" "))
     return next((int(text) for name, _, text in named if name == profile_id and text.isdecimal()), None)
 
 
 def _most_frequent(connection: Connection, query: Any, key: Sequence[ColumnElement[str]]) -> Sequence[Any]:
-    """The most frequent; of the same number, by name as the bytes are."""
+    """The most frequent rows; of the same number, by name."""
     rows = connection.execute(query.group_by(*key).order_by(_COUNT.desc()).limit(10 * MAX_NAMED)).all()
     return sorted(rows, key=lambda row: (-row.many, tuple(row)))[:MAX_NAMED]

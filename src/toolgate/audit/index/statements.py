@@ -1,11 +1,4 @@
-"""What lists and results cost models, by task and day: added up as it comes in, each event once.
-
-What was used, by whom: calls that were let through, counted by tool; and how far back that is known.
-
-How long calls took, in classes each a tenth above the one before, whose counts can be added up.
-
-What is asked of the tables of the index, and how events become rows: the same on every engine.
-"""
+"""Statements on the tables of the audit index, the same on every engine: inserts, pages, tokens and uses."""
 
 import math
 from collections import Counter
@@ -13,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple
 
+import msgspec
 from sqlalchemy import (
     ColumnElement,
     Connection,
@@ -49,15 +43,15 @@ from toolgate.audit.index.tables import (
     EventPosition,
     IndexedEvent,
 )
-from toolgate.audit.log.lines import AuditLine, LineBatch, decode_body, encode_body
+from toolgate.audit.log.lines import AuditLine, LineBatch, decode_event
 
 DAY_MS: Final = 24 * 3_600_000
 MAX_TASKS: Final = 1_000
-"""Tasks that are named."""
+"""That a report names."""
 
 
 class TokenSums(NamedTuple):
-    """What the lists and results of some time cost."""
+    """The cost of lists and results over a span of time."""
 
     lists: int
     definition_tokens: int
@@ -67,20 +61,20 @@ class TokenSums(NamedTuple):
 
 
 class TokenReport(NamedTuple):
-    """The same sums, once by day and once by task."""
+    """The same sums, by day and by task."""
 
     days: Mapping[int, TokenSums]
-    """Days since 1970, in UTC, in order: those on which there was something."""
+    """Days since 1970 in UTC, in order; days without events are left out."""
     tasks: Mapping[str, TokenSums]
-    """Those with the most tokens first. Under no name: callers without a task."""
+    """The most tokens first. The empty name: callers without a task."""
 
 
 SUMS: Final = TokenSums._fields
-"""Columns, and fields of events by the same name."""
+"""Columns, and the fields of events of the same name."""
 
 
 def add_tokens(connection: Connection, events: Iterable[TokensCounted]) -> None:
-    """Add them to their days. Only in the transaction that takes their lines in: so none counts twice."""
+    """Add them to their days, in the transaction that inserts their lines: so none counts twice."""
     days: dict[tuple[int, str], Counter[str]] = {}
     for event in events:
         task_id = event.task_id[:MAX_KEY_CHARS].replace("\0", "\ufffd")
@@ -94,9 +88,9 @@ def add_tokens(connection: Connection, events: Iterable[TokensCounted]) -> None:
             connection.execute(insert(TOKENS), named | {name: sums[name] for name in SUMS})
 
 
-def read_tokens(connection: Connection, *, since_day: int, task_id: str | None) -> TokenReport:
-    """From `since_day` on, of one task or of all."""
-    asked = [TOKENS.c.day >= since_day]
+def read_tokens(connection: Connection, *, since_ms: int, task_id: str | None) -> TokenReport:
+    """The tokens of lists and results from that day on, of one task or of all."""
+    asked = [TOKENS.c.day >= since_ms // DAY_MS]
     if task_id is not None:
         asked.append(TOKENS.c.task_id == task_id)
     sums = [func.sum(TOKENS.c[name]) for name in SUMS]
@@ -115,44 +109,44 @@ def _sums(found: Sequence[Any]) -> TokenSums:
 
 
 def prune_tokens(connection: Connection, *, before_ms: int) -> None:
-    """Drop the days that ended before that."""
+    """Delete the days that ended before then."""
     connection.execute(delete(TOKENS).where(TOKENS.c.day < before_ms // DAY_MS))
 
 
 MAX_USES: Final = 100_000
-"""Tools by holder that are counted at once: more than there can be in any registry that works."""
+"""Tools by holder that are counted at once: more than any registry has."""
 
 UseColumn = Literal["task_id", "principal"]
 
 
 class ToolUse(NamedTuple):
-    """One tool, prompt or resource that one holder used."""
+    """A tool, prompt or resource that a holder used."""
 
     holder: str
     """The task or the principal; empty: a caller without a task."""
     server_id: str
     tool: str
     calls: int
-    """Since the time that is asked about."""
+    """Since the time of the query."""
     last_ms: int
-    """When it was used last, as far back as anything is known."""
+    """When it was last used, in all the index has."""
 
 
 class IndexExtent(NamedTuple):
-    """What the index knows of a span of time."""
+    """How much of a span of time the index covers."""
 
     begins_ms: int | None
-    """Of the oldest event of all. None: there is none."""
+    """When the oldest event happened; None without events."""
     days: int
-    """Days of the span that it could know of."""
+    """Days of the span since the oldest event."""
     silent_days: int
-    """Those of them on which nothing at all is written down."""
+    """Days among them without any event."""
 
 
 def read_uses(
-    connection: Connection, *, by: UseColumn, since_ms: int, holder: str | None = None
+    connection: Connection, by: UseColumn, *, since_ms: int, holder: str | None = None
 ) -> Sequence[ToolUse]:
-    """Each tool that was called and not denied, whatever came of it. Of one `holder`, or of all."""
+    """Each tool that was called and not denied, with any outcome, by one `holder` or by all."""
     who = EVENTS.c[by]
     calls = [EVENTS.c.type == "call", EVENTS.c.outcome != "denied", EVENTS.c.server_id.is_not(None)]
     if holder is not None:
@@ -167,7 +161,7 @@ def read_uses(
 
 
 def read_extent(connection: Connection, *, since_ms: int, until_ms: int) -> IndexExtent:
-    """What is known of the time from `since_ms` up to `until_ms`."""
+    """The coverage of the time from `since_ms` to `until_ms`."""
     begins_ms = connection.execute(select(func.min(EVENTS.c.at_ms))).scalar_one()
     if begins_ms is None:
         return IndexExtent(None, 0, 0)
@@ -184,12 +178,12 @@ _STEP: Final = math.log(1.1)
 
 
 def classify_speed(duration_us: int) -> int:
-    """The class of a duration."""
+    """The class of a duration: each begins a tenth above the one before, so counts can be added up."""
     return math.ceil(math.log(max(1, duration_us)) / _STEP)
 
 
 def percentile_ms(counts: Mapping[int, int], share: float) -> float:
-    """What `share` of the calls took at most, within 5 %. `counts`: class to how many, at least one."""
+    """The duration that `share` of the calls did not exceed, within 5 %. `counts`: class to how many."""
     rank, seen = share * sum(counts.values()), 0
     for speed in sorted(counts):
         seen += counts[speed]
@@ -203,32 +197,32 @@ def _middle_ms(speed: int) -> float:
 
 
 MAX_AROUND: Final = 100
-"""Events of a story before the one that is asked for, and after it."""
+"""Events before one of a session or request, and as many after it."""
 NEAR_MS: Final = 10 * 60_000
-"""Clients number their requests from 1 on, again and again: one number much later is another request."""
+"""Clients number requests from 1 on in every session: the same number much later is another request."""
 
 _NOT_LISTED: Final = (CallStarted, TokensCounted)
-"""That a call began is for the log alone: its end comes as well. Tokens are added up."""
+"""Starts of calls are for the log alone, for their end has all they have. Token counts are added up."""
 _KEYS_OF_CALL: Final = attrgetter(*KEYS, "session", "layer", "rule", "profile")
 _BY_TIME: Final = (EVENTS.c.at_ms, EVENTS.c.position)
 _NEWEST_FIRST: Final = (EVENTS.c.at_ms.desc(), EVENTS.c.position.desc())
 
 
 class EventBatch(NamedTuple):
-    """What came in, and the position up to which it is all there is."""
+    """Events, and the position up to which there are no others."""
 
     events: Sequence[IndexedEvent]
     position: int
 
 
 def read_taken(connection: Connection, log: str) -> int:
-    """The number of the newest event of a log that was taken in."""
+    """The number of the newest event that was inserted from a log."""
     taken = connection.execute(select(LOGS.c.taken).where(LOGS.c.log == log)).scalar_one_or_none()
     return 0 if taken is None else int(taken)
 
 
 def has_taken(connection: Connection, log: str, first_seq: int, last_seq: int) -> bool:
-    """Whether an event of a log with one of these numbers is here."""
+    """Whether the index has an event of a log with one of these numbers."""
     numbers = EVENTS.c.seq.between(first_seq, last_seq)
     return (
         connection.execute(select(EVENTS.c.seq).where(EVENTS.c.log == log, numbers).limit(1)).first()
@@ -243,7 +237,7 @@ def read_newest(connection: Connection) -> int:
 
 
 def insert_batch(connection: Connection, *, node: str, log: str, batch: LineBatch, now_ms: int) -> int:
-    """Add those of the batch that are new, each once; what is taken by now."""
+    """Insert the new events of a batch, each once. Returns the number up to which the log is here."""
     position: int = connection.execute(select(HEAD.c.position).with_for_update()).scalar_one()
     taken = read_taken(connection, log)
     if taken < batch.after or batch.upto <= taken:
@@ -255,7 +249,7 @@ def insert_batch(connection: Connection, *, node: str, log: str, batch: LineBatc
         if not isinstance(line.event, _NOT_LISTED):
             position += 1
             rows.append((position, node, log, *_row(line)))
-            bodies.append((position, encode_body(line.event)))
+            bodies.append((position, msgspec.json.encode(line.event).decode()))
     if rows:
         _insert(connection, EVENTS, rows)
         _insert(connection, BODIES, bodies)
@@ -267,7 +261,7 @@ def insert_batch(connection: Connection, *, node: str, log: str, batch: LineBatc
 
 
 def _insert(connection: Connection, table: Table, rows: list[tuple[Any, ...]]) -> None:
-    """Whole rows, in the order of the columns. By the driver: each call of a tool comes through here."""
+    """Insert whole rows by the driver: every tool call comes through here."""
     mark = "?" if connection.dialect.paramstyle == "qmark" else "%s"
     names, marks = ", ".join(table.columns.keys()), ", ".join([mark] * len(table.columns))
     connection.exec_driver_sql(f"INSERT INTO {table.name} ({names}) VALUES ({marks})", rows)  # noqa: S608 (our own names)
@@ -291,7 +285,7 @@ def _row(line: AuditLine) -> tuple[Any, ...]:
 
 
 def _make_columns(keys: tuple[str, ...]) -> Iterable[str | None]:
-    """As columns have them. Most are short and plain, which is seen at one look at all of them."""
+    """The values of columns. Most are short and plain, which one check over all of them shows."""
     text = "".join(keys)
     is_plain = len(text) <= MAX_KEY_CHARS and "\0" not in text
     return [key or None for key in keys] if is_plain else map(_make_column, keys)
@@ -300,12 +294,12 @@ def _make_columns(keys: tuple[str, ...]) -> Iterable[str | None]:
 def _make_column(value: str) -> str | None:
     if len(value) > MAX_KEY_CHARS:
         value = value[:MAX_KEY_CHARS]
-    # PostgreSQL takes no NUL, and a caller may well send one.
+    # PostgreSQL rejects NUL, and a caller may send one.
     return (value.replace("\0", "\ufffd") if "\0" in value else value) or None
 
 
 def build_conditions(asked: EventFilter) -> list[ColumnElement[bool]]:
-    """What a row must be like."""
+    """The conditions of a filter on rows."""
     found = [
         EVENTS.c[name] == value if value or name == "node" else EVENTS.c[name].is_(None)
         for name, value in asked.equals.items()
@@ -322,7 +316,7 @@ def build_conditions(asked: EventFilter) -> list[ColumnElement[bool]]:
 def read_page(
     connection: Connection, asked: EventFilter, before: EventPosition | None, limit: int
 ) -> Sequence[IndexedEvent]:
-    """The newest by time, or those before a place."""
+    """The newest events by time, or those before a position."""
     query = select(EVENTS).where(*build_conditions(asked))
     if before is not None:
         query = query.where(tuple_(*_BY_TIME) < before)
@@ -330,10 +324,10 @@ def read_page(
 
 
 def read_after(connection: Connection, asked: EventFilter, after: int, limit: int) -> EventBatch:
-    """Those that came in after a position, in that order."""
+    """The events that arrived after a position, in that order."""
     newest = read_newest(connection)
     if newest <= after:
-        # Before it where the index was made anew: from there on nothing is missed.
+        # Less than it if the index was rebuilt: reading continues there, and misses nothing.
         return EventBatch((), newest)
     new = EVENTS.c.position > after, EVENTS.c.position <= newest
     query = select(EVENTS).where(*new, *build_conditions(asked))
@@ -342,42 +336,42 @@ def read_after(connection: Connection, asked: EventFilter, after: int, limit: in
 
 
 def read_one(connection: Connection, log: str, seq: int) -> IndexedEvent | None:
-    """The event of that name."""
+    """The event of that log and number."""
     found = _read_events(connection, select(EVENTS).where(EVENTS.c.log == log, EVENTS.c.seq == seq))
     return found[0] if found else None
 
 
 def read_around(connection: Connection, kept: IndexedEvent) -> Sequence[IndexedEvent]:
-    """The others of its story, in order."""
+    """The other events of its session, run, approval or request, in order."""
     row = connection.execute(select(EVENTS).where(EVENTS.c.position == kept.position)).one_or_none()
     if row is None or (row.session is None and row.request_id is None):
         return ()
     if row.session is not None:
-        story = [EVENTS.c.session == row.session]
+        same_story = [EVENTS.c.session == row.session]
     else:
-        story = [EVENTS.c.request_id == row.request_id, EVENTS.c.principal == row.principal]
-        story.append(EVENTS.c.at_ms.between(row.at_ms - NEAR_MS, row.at_ms + NEAR_MS))
-    before = select(EVENTS).where(*story, tuple_(*_BY_TIME) < kept.place)
-    after = select(EVENTS).where(*story, tuple_(*_BY_TIME) > kept.place)
+        same_story = [EVENTS.c.request_id == row.request_id, EVENTS.c.principal == row.principal]
+        same_story.append(EVENTS.c.at_ms.between(row.at_ms - NEAR_MS, row.at_ms + NEAR_MS))
+    before = select(EVENTS).where(*same_story, tuple_(*_BY_TIME) < kept.place)
+    after = select(EVENTS).where(*same_story, tuple_(*_BY_TIME) > kept.place)
     earlier = _read_events(connection, before.order_by(*_NEWEST_FIRST).limit(MAX_AROUND))
     return (*reversed(earlier), *_read_events(connection, after.order_by(*_BY_TIME).limit(MAX_AROUND)))
 
 
 def _read_events(connection: Connection, query: Select[Any]) -> Sequence[IndexedEvent]:
-    """The events of these rows, in their order. What they say is looked up for them alone."""
+    """The events of these rows, in their order. Bodies are read for these rows alone."""
     rows = connection.execute(query).all()
-    said = select(BODIES).where(BODIES.c.position.in_([row.position for row in rows]))
-    bodies = {row.position: row.body for row in connection.execute(said)}
+    query = select(BODIES).where(BODIES.c.position.in_([row.position for row in rows]))
+    bodies = {row.position: row.body for row in connection.execute(query)}
     return [
-        IndexedEvent(row.position, row.node, row.log, row.seq, decode_body(bodies[row.position]))
+        IndexedEvent(row.position, row.node, row.log, row.seq, decode_event(bodies[row.position]))
         for row in rows
     ]
 
 
 def prune(connection: Connection, *, before_ms: int, keep: int, step: int) -> int:
-    """Drop up to `step` events that are too old, or too many for `keep`; how many it were.
+    """Delete up to `step` events that are too old, or too many for `keep`, and return how many it were.
 
-    A log of which nothing came for as long is forgotten: were it sent again, all of it would be too old.
+    A log without events since `before_ms` is forgotten: if it were sent again, all of it would be too old.
     """
     newest = connection.execute(select(HEAD.c.position).with_for_update()).scalar_one()
     oldest = select(EVENTS.c.position).where(EVENTS.c.at_ms < before_ms).order_by(EVENTS.c.at_ms).limit(step)

@@ -1,8 +1,7 @@
-"""What can be asked of the index: which events, from where on, and how one is named.
+"""The tables of the audit index, the same on every engine, and the values that queries take and return.
 
-The tables of the index, the same on every engine: what events are looked up by, apart from what they say.
-
-Everything in them came from logs. Nothing here opens or commits: see `index`.
+Rows hold what events are looked up by; their bodies are in a table of their own. All of it came from logs.
+Nothing here opens a connection or commits: `index` does.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,36 +36,36 @@ from toolgate.errors import StartRefused
 EventType = Literal[
     "call", "admin", "credential", "definition", "invocation", "approval", "spawn", "scope", "session"
 ]
-"""The tags of the events that are listed."""
+"""The tags of events that are listed."""
 MAX_KEY_CHARS: Final = 400
-"""Of a text that events are looked up by. Longer ones are looked up by their beginning."""
+"""Of a text that events are looked up by: longer texts are looked up by their beginning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventFilter:
-    """Which events: those that have all of `equals`, from `since_ms` on, and before `until_ms`."""
+    """Events that have all of `equals`, from `since_ms` on, and before `until_ms`."""
 
     equals: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Column to value. An empty value means: those that have none."""
+    """Column to value. An empty value matches rows without one."""
     since_ms: int | None = None
     until_ms: int | None = None
 
 
 class EventPosition(NamedTuple):
-    """Where an event stands among all: by time, and of one moment by arrival."""
+    """The place of an event among all: by time, then by arrival."""
 
     at_ms: int
     position: int
 
 
 class IndexedEvent(NamedTuple):
-    """An event as the index has it."""
+    """An event in the index."""
 
     position: int
-    """In the order of arrival. It only rises."""
+    """The order of arrival. It only rises."""
     node: str
     log: str
-    """Which log it is of: one a process and data directory."""
+    """The log it came from: one for each process and data directory."""
     seq: int
     event: AuditEvent
 
@@ -84,7 +83,7 @@ class IndexedEvent(NamedTuple):
 
 
 def parse_event_id(text: str) -> tuple[str, int] | None:
-    """Log and sequence; None where no event has such an id."""
+    """Log and number; None if no event can have such an id."""
     log, _, seq = text.partition("-")
     is_one = len(log) == LOG_CHARS and log.isalnum() and seq.isascii() and seq.isdigit() and len(seq) <= 15
     return (log, int(seq)) if is_one else None
@@ -97,8 +96,8 @@ LOG_CHARS: Final = 24
 SCHEMA_VERSION: Final = 3
 METADATA: Final = MetaData()
 
-# One row. It is read for update first in every transaction that writes, which puts writers in a line on any
-# engine: positions rise in the order of commits, so whoever reads on from one misses nothing.
+# One row. Every transaction that writes first reads it for update, which serialises writers on any engine:
+# positions rise in the order of commits, so a reader that continues from one misses nothing.
 HEAD: Final = Table(
     "audit_head",
     METADATA,
@@ -114,7 +113,7 @@ LOGS: Final = Table(
     Column("taken", BigInteger, nullable=False),
     Column("seen_ms", BigInteger, nullable=False, server_default="0"),
 )
-# Narrow: counting looks at every row of a time, and needs nothing else.
+# Narrow: counting reads every row of a span of time, and needs nothing else.
 EVENTS: Final = Table(
     "audit_events",
     METADATA,
@@ -158,17 +157,17 @@ TOKENS: Final = Table(
     Column("result_tokens", BigInteger, nullable=False),
 )
 KEYS: Final = ("outcome", "door", "principal", "task_id", "server_id", "tool", "code", "request_id")
-"""Columns in a row, each a text of events by the same name."""
+"""Columns that hold the field of the same name of events."""
 _WHERE: Final = "where"
 
 
 def _index(name: str) -> Index:
-    """Rows that have it, by time. Each costs two microseconds an event: only where a scan takes too long."""
+    """Rows with this column, by time. An index costs 2 µs an event: add one only if a scan is too slow."""
     return _partial_index(name, EVENTS.c[name].is_not(None))
 
 
 def _partial_index(name: str, where: ColumnElement[bool]) -> Index:
-    """Rows of which `where` is true. Both engines can do it; see `_narrow_indexes`."""
+    """Rows for which `where` is true. Both engines support it; see `_narrow_indexes`."""
     columns = (EVENTS.c[name], EVENTS.c.at_ms, EVENTS.c.position)
     return Index(f"audit_events_by_{name}", *columns, info={_WHERE: where})
 
@@ -178,19 +177,19 @@ for _name in ("principal", "server_id", "code", "session", "request_id"):
 _BY_TASK: Final = _index("task_id")
 _BY_TOOL: Final = _index("tool")
 WENT_WRONG: Final = EVENTS.c.outcome != literal_column("'ok'")
-"""Of few rows, so that those who look for one are quick. A query has to say it, too, in these very words."""
+"""True of few rows, so a search for one is quick. A query must contain these very words to use the index."""
 _BY_OUTCOME: Final = _partial_index("outcome", WENT_WRONG)
 
 
 def _narrow_indexes(engine: str) -> None:
-    """Tell `engine` which rows its indexes are of. To name an engine is to load it: only the one in use."""
+    """Make the indexes of `engine` partial. Naming an engine loads it, so only the one in use is named."""
     for index in EVENTS.indexes:
         if _WHERE in index.info:
             index.dialect_options[engine]["where"] = index.info[_WHERE]
 
 
 def _add_token_counts(connection: Connection) -> None:
-    """Tokens are counted, logs can be forgotten, and events are found by task, tool and outcome, too."""
+    """Version 2: token counts, logs that can be forgotten, and events by task, tool and outcome."""
     TOKENS.create(connection)
     connection.execute(text("ALTER TABLE audit_logs ADD COLUMN seen_ms BIGINT NOT NULL DEFAULT 0"))
     connection.execute(
@@ -201,20 +200,20 @@ def _add_token_counts(connection: Connection) -> None:
 
 
 def _add_profile_column(connection: Connection) -> None:
-    """Calls are compared by the versions of profiles that decided."""
+    """Version 3: calls by the version of a profile."""
     connection.execute(text("ALTER TABLE audit_events ADD COLUMN profile TEXT"))
 
 
 STEPS: Final[Mapping[int, Callable[[Connection], None]]] = {2: _add_token_counts, 3: _add_profile_column}
-"""Schema version to what makes it of the one before."""
+"""Schema version to the migration from the one before."""
 _SCHEMA_LOCK: Final = 0x746F6F6C61756469
-"""Held while tables are made or changed, so that replicas that start together do it once."""
+"""An advisory lock: of replicas that start together, one creates or migrates the tables."""
 
 
 def prepare_tables(connection: Connection) -> None:
-    """Make the tables, or bring older ones up to date. Raises StartRefused where they are newer."""
+    """Create or migrate the tables. Raises StartRefused if they are newer."""
     if connection.dialect.name == "postgresql":
-        # To index ten million events takes longer than any question may, and so does waiting for who does it.
+        # Indexing ten million events takes longer than a query may, and so does waiting for it.
         connection.execute(text("SET LOCAL statement_timeout = '10min'; SET LOCAL lock_timeout = '10min'"))
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _SCHEMA_LOCK})
     _narrow_indexes(connection.dialect.name)
@@ -225,7 +224,7 @@ def prepare_tables(connection: Connection) -> None:
     version = connection.execute(select(HEAD.c.schema_version)).scalar_one()
     if version > SCHEMA_VERSION:
         raise StartRefused(
-            f"the audit index is of a newer Toolgate (schema {version}, this one knows {SCHEMA_VERSION})",
+            f"the audit index has schema {version} of a newer Toolgate; this one supports {SCHEMA_VERSION}",
             hint="start the newer version again; nothing was touched",
         )
     for step in range(version + 1, SCHEMA_VERSION + 1):

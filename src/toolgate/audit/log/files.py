@@ -1,40 +1,33 @@
-"""The files of one log: the one that is written to, and those before it, `.1` the newest of them.
+"""The files of one log, and reading them by number while they are written and rotated.
 
-Reads a log that is being written, by sequence, over its rotation. Only in threads: it blocks.
+`<name>` is the file that is written; `<name>.1` is the newest before it. Names are not trusted: files may
+have been renamed or copied, so the numbers of their lines count. Reading blocks: only in threads.
 """
 
 import os
-import re
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import BinaryIO, Final, NamedTuple
 
+from toolgate.audit.log.lines import parse_number
+
+MAX_CHUNK_LINES: Final = 1_000
+CHUNK_BYTES: Final = 512 * 1024
+"""Read at a time, and at most delivered at a time."""
 _ATTEMPTS: Final = 20
 _TAIL_BYTES: Final = 64 * 1024
 _HEAD_BYTES: Final = 512 * 1024
-_NUMBER: Final = re.compile(rb'\{"seq":([0-9]{1,16})[,}]')
 
 
 def rotated_path(path: Path, age: int = 1) -> Path:
-    """Where the lines are that were in `path` before it was begun anew `age` times."""
+    """The name of `path` after `age` rotations."""
     return path.with_name(f"{path.name}.{age}")
 
 
-def rotation_age(path: Path, file: Path) -> int:
-    """How often `path` was begun anew since `file` was it."""
-    return 0 if file == path else int(file.name.removeprefix(f"{path.name}."))
-
-
-def parse_number(line: bytes) -> int:
-    """The number of a line; 0 where it has none."""
-    found = _NUMBER.match(line)
-    return 0 if found is None else int(found[1])
-
-
 def list_files(path: Path) -> Sequence[Path]:
-    """Those there are, the newest first."""
+    """The files of the log, the newest first."""
     ages = [
         int(age)
         for file in path.parent.glob(f"{path.name}.*")
@@ -45,7 +38,7 @@ def list_files(path: Path) -> Sequence[Path]:
 
 
 def open_files(path: Path) -> Sequence[BinaryIO]:
-    """Those there are, the newest first, as they were at one moment. Raises OSError."""
+    """The files of the log as they were at one moment, the newest first. Raises OSError."""
     for _ in range(_ATTEMPTS):
         seen = _identify(path)
         with ExitStack() as opened:
@@ -53,11 +46,11 @@ def open_files(path: Path) -> Sequence[BinaryIO]:
                 files = [opened.enter_context(file.open("rb")) for file, _ in seen]
             except FileNotFoundError:
                 continue
-            # They may move on while they are opened: then one is here twice, and another is not.
+            # A rotation meanwhile would leave one file twice in the list, and another out of it.
             if _identify(path) == seen:
                 opened.pop_all()
                 return files
-    raise OSError(f"the files of `{path}` do not stay where they are")
+    raise OSError(f"the files of `{path}` are rotated too often to be read")
 
 
 def _identify(path: Path) -> Sequence[tuple[Path, int]]:
@@ -70,31 +63,21 @@ def _identify(path: Path) -> Sequence[tuple[Path, int]]:
     return found
 
 
-def open_after(path: Path, after: int) -> BinaryIO | None:
-    """The file that has the line after `after`: an older one, where the newer begin later. Raises OSError."""
-    files, chosen = open_files(path), None
-    for file in files:
-        if chosen is None or (not 0 < first_number(chosen) <= after + 1 and last_number(file) > after):
-            chosen = file
-    for file in files:
-        if file is not chosen:
-            file.close()
-    if chosen is not None:
-        chosen.seek(0)
-    return chosen
+@contextmanager
+def _opened(path: Path) -> Iterator[Sequence[BinaryIO]]:
+    with ExitStack() as opened:
+        yield [opened.enter_context(file) for file in open_files(path)]
 
 
 def last_sequence(path: Path) -> int:
-    """The newest number in a log, or 0: where it goes on. Names are not trusted: it may be in any file."""
-    with ExitStack() as opened:
-        files = [opened.enter_context(file) for file in open_files(path)]
+    """The highest number in any file of the log; 0 without one. Raises OSError."""
+    with _opened(path) as files:
         return max(map(last_number, files), default=0)
 
 
 def is_misplaced(path: Path) -> bool:
     """Whether `path` is not the newest file by its numbers: files were renamed, swapped or copied."""
-    with ExitStack() as opened:
-        files = [opened.enter_context(file) for file in open_files(path)]
+    with _opened(path) as files:
         if not files or Path(files[0].name) != path:
             return False
         newest, *older = files
@@ -102,10 +85,10 @@ def is_misplaced(path: Path) -> bool:
 
 
 def rotate_files(path: Path, *, keep: int | None = None) -> None:
-    """Move each file on by one age, so that a new one can begin; those beyond `keep` are removed."""
-    # The oldest first: a crash in between leaves a gap in the row, and none is written over.
+    """Rename each file to the next age, so that a new one can begin. Those beyond `keep` are removed."""
+    # The oldest first: a crash in between leaves a gap in the ages, and overwrites nothing.
     for file in reversed(list_files(path)):
-        age = rotation_age(path, file) + 1
+        age = 1 if file == path else int(file.name.removeprefix(f"{path.name}.")) + 1
         if keep is not None and age > keep:
             file.unlink()
         else:
@@ -113,63 +96,54 @@ def rotate_files(path: Path, *, keep: int | None = None) -> None:
 
 
 def last_number(file: BinaryIO) -> int:
-    """The newest number in a file; 0 where there is none."""
+    """The number of the last line; 0 without one."""
     file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
     whole = file.read().rpartition(b"\n")[0]
-    numbers = map(parse_number, reversed(whole.split(b"\n")))
-    return next(filter(None, numbers), 0)
+    return next(filter(None, map(parse_number, reversed(whole.split(b"\n")))), 0)
 
 
 def first_number(file: BinaryIO) -> int:
-    """The number of the first line; 0 where it has none."""
+    """The number of the first line; 0 without one."""
     file.seek(0)
     return parse_number(file.readline(_HEAD_BYTES))
 
 
-MAX_CHUNK_LINES: Final = 1_000
-CHUNK_BYTES: Final = 512 * 1024
-"""Read at a time; and the most that is handed on at a time."""
-
-
 class LogChunk(NamedTuple):
-    """A piece of the log: all there is after one number, up to another."""
+    """A piece of the log: all lines after one number, up to another."""
 
     after: int
     upto: int
-    """The number of the last line; where there is none, as `after`."""
+    """The number of the last line, or `after`."""
     lines: list[bytes]
     """Without their ends, in order."""
 
 
 class LogTail:
-    """One reader of the log at `path`. It keeps its place for a read that goes on where the last ended."""
+    """One reader of the log at `path`. Reads that continue where the last one ended keep the file open."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: BinaryIO | None = None
         self._after = 0
-        self._turn = Lock()
-        """A thread goes on when whoever waited for it was cancelled, and may meet the next one."""
+        self._lock = Lock()
+        """A thread continues after its task was cancelled, and may meet the next one."""
 
     def read(self, after: int) -> LogChunk:
         """The next lines with numbers above `after`. Raises OSError."""
-        with self._turn:
-            return self._read(after)
+        with self._lock:
+            if self._file is None or after != self._after:
+                self._seek(after)
+            chunk = self._read_chunk(after)
+            if not chunk.lines and self._has_moved():
+                self._seek(after)
+                chunk = self._read_chunk(after)
+            self._after = chunk.upto
+            return chunk
 
     def close(self) -> None:
         """Idempotent."""
-        with self._turn:
+        with self._lock:
             self._close()
-
-    def _read(self, after: int) -> LogChunk:
-        if self._file is None or after != self._after:
-            self._seek(after)
-        found = self._take(after)
-        if not found.lines and self._has_moved():
-            self._seek(after)
-            found = self._take(after)
-        self._after = found.upto
-        return found
 
     def _close(self) -> None:
         if self._file is not None:
@@ -177,16 +151,25 @@ class LogTail:
             self._file = None
 
     def _seek(self, after: int) -> None:
+        """Open the file that has the line after `after`: an older one if the newer begin later."""
         self._close()
-        self._file = open_after(self._path, after)
+        files, chosen = open_files(self._path), None
+        for file in files:
+            if chosen is None or (not 0 < first_number(chosen) <= after + 1 and last_number(file) > after):
+                chosen = file
+        for file in files:
+            if file is not chosen:
+                file.close()
+        if chosen is not None:
+            chosen.seek(0)
+        self._file = chosen
 
-    def _take(self, after: int) -> LogChunk:
+    def _read_chunk(self, after: int) -> LogChunk:
         lines: list[bytes] = []
         file, upto = self._file, after
         while file is not None and not lines:
             start = file.tell()
-            chunk = file.read(CHUNK_BYTES)
-            whole, is_ended, _torn = chunk.rpartition(b"\n")
+            whole, is_ended, _torn = file.read(CHUNK_BYTES).rpartition(b"\n")
             if not is_ended:
                 file.seek(start)
                 break
@@ -195,7 +178,7 @@ class LogTail:
                 if len(lines) == MAX_CHUNK_LINES:
                     break
                 used += len(line) + 1
-                # Nearly each is the one that follows, which is quicker to see than which one it is.
+                # Nearly every line has the next number. Comparing a prefix is faster than parsing it.
                 is_next = line.startswith(b'{"seq":%d,' % (upto + 1))
                 number = upto + 1 if is_next else parse_number(line)
                 if number > upto:
@@ -205,9 +188,9 @@ class LogTail:
         return LogChunk(after, upto, lines)
 
     def _has_moved(self) -> bool:
-        """Whether the lines to come are in another file than the one that was read to its end.
+        """Whether the next lines are in another file, or in this one from its start.
 
-        Or in this one before that: somebody else, such as logrotate with `copytruncate`, has emptied it.
+        The latter after something like logrotate with `copytruncate` has emptied it.
         """
         try:
             now = self._path.stat()

@@ -1,9 +1,8 @@
-"""After a process that did not end well: what it wrote ahead goes into the log, and its calls get their end.
+"""The audit log of one process: its files, its name, its recovery at the start, and a way to follow it.
 
-What became of a call that had begun nobody knows, and that is what is written down of it. When this is itself
-interrupted, nothing is lost or done twice: what was left is there until the log has it.
-
-The audit log of one process with all that belongs to it: its files, its name, and a way to read along.
+After a process that did not end well, the lines that it wrote ahead go into the log, and its open calls get
+an end, `unknown`. If the recovery is interrupted, nothing is lost or done twice: the write-ahead file stays
+until the log has its lines.
 """
 
 import asyncio
@@ -18,32 +17,36 @@ from typing import Final
 import msgspec
 
 from toolgate.audit.events import CallRecorded, CallStarted
-from toolgate.audit.log.files import LogTail, is_misplaced, last_sequence, parse_number, rotate_files
-from toolgate.audit.log.lines import encode_line, join_lines
+from toolgate.audit.log.files import LogTail, is_misplaced, last_sequence, rotate_files
+from toolgate.audit.log.lines import encode_line, join_lines, parse_number
 from toolgate.audit.log.write_ahead import LeftoverLines, open_write_ahead, read_leftover
 from toolgate.audit.log.writer import KEEP_FILES, ROTATE_BYTES, AuditLog, AuditSink, JsonLinesSink
 
 GATEWAY_ENDED: Final = "gateway_ended"
 """The code of calls that were under way when their process ended."""
+NAME_CHARS: Final = 32
 
 _KIND: Final = re.compile(rb'\{"seq":[0-9]{1,16},"type":"(start|call)"')
 _END_BYTES: Final = 256 * 1024
+"""Of the newest lines: every start can afford to read that much."""
+_LINE_BYTES: Final = 600
+"""The usual size of a line."""
 _log = logging.getLogger(__name__)
 
 
-class _Ended(msgspec.Struct):
+class _CallEnd(msgspec.Struct):
     start: int = 0
 
 
 _decode_start = msgspec.json.Decoder(CallStarted, strict=False).decode
-_decode_ended = msgspec.json.Decoder(_Ended).decode
+_decode_ended = msgspec.json.Decoder(_CallEnd).decode
 
 
 def recover_log(path: Path, ahead: Path, sink: AuditSink) -> None:
-    """Bring the log at `path` up to what was written ahead. Raises OSError."""
+    """Write what is in `ahead` to the log at `path`. Raises OSError."""
     left = read_leftover(ahead)
     if left is None:
-        # It ended well. Or somebody has removed what it left: then the log has calls without their end.
+        # It ended well. Or the file was removed: then the log has calls without their end.
         last, lines, begun = last_sequence(path), [], find_open_starts(_read_end(path))
     else:
         _truncate_torn_line(path, left)
@@ -51,20 +54,22 @@ def recover_log(path: Path, ahead: Path, sink: AuditSink) -> None:
         lines = [line for line in left.lines if parse_number(line) > last]
         begun = find_open_starts([*_read_from(path, left.scan_from), *lines])
     upto = max([last, *map(parse_number, lines)])
-    for number, start in enumerate(begun.items(), start=upto + 1):
-        lines.append(encode_line(number, _end_unknown_call(*start)))
+    for number, (begun_as, start) in enumerate(begun.items(), start=upto + 1):
+        same = msgspec.structs.asdict(start)
+        end = CallRecorded(**same, outcome="unknown", code=GATEWAY_ENDED, start=begun_as)
+        lines.append(encode_line(number, end))
     if lines:
         sink.write(join_lines(lines))
         _log.warning(
             "the process before this one ended unexpectedly: %d audit lines were still to be written, "
-            "and of %d calls nobody knows what became of them",
+            "and the end of %d calls is unknown",
             len(lines) - len(begun),
             len(begun),
         )
 
 
 def find_open_starts(lines: Iterable[bytes]) -> Mapping[int, CallStarted]:
-    """Those without their end, by their numbers."""
+    """The starts of calls without an end, by number."""
     begun: dict[int, CallStarted] = {}
     for line in lines:
         kind = _KIND.match(line)
@@ -74,17 +79,12 @@ def find_open_starts(lines: Iterable[bytes]) -> Mapping[int, CallStarted]:
             elif kind is not None and kind[1] == b"call":
                 begun.pop(_decode_ended(line).start, None)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            continue  # damaged: `verify` tells
+            continue  # damaged: `verify` reports it
     return begun
 
 
-def _end_unknown_call(number: int, start: CallStarted) -> CallRecorded:
-    same = {name: getattr(start, name) for name in CallStarted.__struct_fields__}
-    return CallRecorded(**same, outcome="unknown", code=GATEWAY_ENDED, start=number)
-
-
 def _truncate_torn_line(path: Path, left: LeftoverLines) -> None:
-    """Drop a last line that was torn while it was written, if all of it is known."""
+    """Drop a last line that was torn while it was written, if the whole line is known."""
     if not path.exists():
         return
     with path.open("rb+") as file:
@@ -98,7 +98,6 @@ def _truncate_torn_line(path: Path, left: LeftoverLines) -> None:
 
 
 def _read_end(path: Path) -> Iterator[bytes]:
-    """The newest lines: so few that every start can afford it."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -118,20 +117,15 @@ def _read_from(path: Path, scan_from: int) -> Iterator[bytes]:
         tail.close()
 
 
-NAME_CHARS: Final = 32
-_LINE_BYTES: Final = 600
-"""About what a line has."""
-
-
 class Journal:
-    """A log in files, which others follow."""
+    """A log in files, and what its followers need."""
 
     def __init__(self, path: Path, *, rotate_bytes: int = ROTATE_BYTES, keep: int = KEEP_FILES) -> None:
-        """Go on with the log at `path`, or begin one. Raises OSError."""
+        """Continue the log at `path`, or begin one. Raises OSError."""
         self.name = (read_name(path) if last_sequence(path) else None) or _make_name(path)
-        """Another one for each log that begins anew, so that a number in it never means two events."""
+        """A new log gets a new name, so that a number in it never means two events."""
         self.kept_lines = rotate_bytes * keep // _LINE_BYTES
-        """About how many lines there are before the oldest go."""
+        """About how many lines the files hold before the oldest are removed."""
         if is_misplaced(path):
             _log.error(
                 "the audit files were renamed, swapped or copied: `%s` is not the newest. A new file begins; "
@@ -151,12 +145,12 @@ class Journal:
         )
         self.tail = LogTail(path)
         self.written = asyncio.Event()
-        """Set when something more is written; then it is another event."""
+        """Set when more is written, and then replaced by another."""
         self.taken: dict[str, int] = {}
-        """Up to which number each of those who follow has taken it, as far as is known."""
+        """Up to which number each follower has the log, as last reported."""
 
     def lag(self) -> Mapping[str, float]:
-        """How many lines each of those who follow has still to take."""
+        """How many lines each follower still lacks."""
         last = self.log.last_sequence
         return {who: float(max(0, last - taken)) for who, taken in self.taken.items()}
 
@@ -171,7 +165,7 @@ class Journal:
 
 
 def read_name(path: Path) -> str | None:
-    """What the log at `path` is called; None where it was not given a name."""
+    """The name of the log at `path`; None without one."""
     try:
         name = _name_file(path).read_text("ascii", "replace").strip()
     except FileNotFoundError:

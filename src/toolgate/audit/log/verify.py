@@ -1,6 +1,6 @@
-"""Whether a log is as it was written: each seal is looked at with the lines it vouches for, over all files.
+"""Verifies that a log is intact: checks each seal with the lines it vouches for, over all files.
 
-Works on copies as well as on a log that is being written. Nothing is changed.
+It works on copies and on a log that is being written. It never changes a file.
 """
 
 from collections.abc import Sequence
@@ -9,13 +9,12 @@ from typing import BinaryIO, Final, Literal, NamedTuple
 
 import msgspec
 
-from toolgate.audit.log.files import parse_number
-from toolgate.audit.log.lines import GENESIS, Seal, compute_digest, parse_seal
+from toolgate.audit.log.lines import GENESIS, Seal, compute_digest, parse_number, parse_seal
 
 MAX_BREAKS: Final = 20
-"""Told of one log. Whoever has that many need not know the rest."""
+"""Reported of one log. With that many, the rest does not matter."""
 _LINE_BYTES: Final = 1024 * 1024
-"""More than any line has."""
+"""Longer than any line."""
 
 BreakKind = Literal["changed", "missing", "added", "reordered", "out_of_place", "cut_off"]
 
@@ -27,7 +26,7 @@ class LogBreak(msgspec.Struct, frozen=True):
     file: str
     first_line: int
     last_line: int
-    """In the file, from 1 on: it is in one of them, or between them."""
+    """Lines of the file, from 1 on: the break is in or between them."""
     first_seq: int
     last_seq: int
     """The numbers that should be there."""
@@ -35,28 +34,28 @@ class LogBreak(msgspec.Struct, frozen=True):
 
 
 class FileReport(msgspec.Struct):
-    """What one file has."""
+    """The content of one file."""
 
     file: str
     lines: int = 0
-    """Seals are lines as well."""
+    """Seals included."""
     seals: int = 0
     first_seq: int = 0
     last_seq: int = 0
     unsealed: int = 0
-    """Lines at its end for which no seal vouches yet."""
+    """Lines at its end without a seal."""
     is_torn: bool = False
     """Its last line has no end."""
     notes: list[str] = []
-    """What is unusual, and can be without anybody having touched it."""
+    """What is unusual, but does not prove tampering."""
 
 
 class LogGap(NamedTuple):
-    """Numbers that are missing where the chain holds: it ended before them, and then went on after them."""
+    """Numbers that are missing although the chain holds: it ended before them, and continued after them."""
 
     report: FileReport
     line: int
-    """The last one there is when they are missed."""
+    """The line after which they are missing."""
     first_seq: int
     last_seq: int
 
@@ -73,14 +72,14 @@ class LogVerifier:
         self.seals: set[str] = set()
         """The digests of those that hold."""
         self.gaps: list[LogGap] = []
-        """The newest of them are looked into by whoever knows what was in them."""
+        """The newest. The index may know what was in them."""
         self._expected: str | None = None
-        """What the next seal follows; None where that is not known."""
+        """The digest that the next seal must follow; None if unknown."""
 
     def read(self, name: str, file: BinaryIO) -> None:
-        """Look at the next file. Raises OSError."""
+        """Check the next file. Raises OSError."""
         if self.files:
-            self._end_older(self.files[-1])
+            self._check_end(self.files[-1])
         report = FileReport(name)
         self.files.append(report)
         lines: list[bytes] = []
@@ -98,7 +97,7 @@ class LogVerifier:
         self._end(report, lines)
 
     def expect_names(self, by_age: Sequence[str]) -> None:
-        """The files are called so, from the oldest to the newest: their numbers must be in that order."""
+        """Check that the numbers of the files are in the order of their names, the oldest first."""
         numbered = [report for report in self.files if report.first_seq]
         names = [name for name in by_age if any(report.file == name for report in numbered)]
         for report, name in zip(numbered, names, strict=True):
@@ -108,7 +107,7 @@ class LogVerifier:
                 self._break("out_of_place", report, (1, report.lines), numbers, what)
 
     def expect_number(self, last_seq: int, who: str) -> None:
-        """Somebody has events up to `last_seq`."""
+        """Check against a follower that has events up to `last_seq`."""
         if last_seq > self.last_seq:
             what = f"{who} has events up to {last_seq}: the end of the log is gone"
             report = self.files[-1] if self.files else FileReport("")
@@ -116,19 +115,19 @@ class LogVerifier:
             self._break("cut_off", report, place, (self.last_seq + 1, last_seq), what)
 
     def expect_lines(self, gap: LogGap, who: str) -> None:
-        """Somebody has events with the numbers of a gap: they were in the log once."""
+        """Report a gap whose events a follower has: they were in the log once."""
         what = f"{who} has events of these numbers: the end of the log was cut off before it went on"
         self._break("cut_off", gap.report, (gap.line, gap.line), (gap.first_seq, gap.last_seq), what)
 
     def expect_seal(self, sha256: str) -> None:
-        """Somebody wrote the digest of a seal down."""
+        """Check that the seal of a digest that was kept elsewhere is in the log."""
         if sha256 not in self.seals:
             report = self.files[-1] if self.files else FileReport("")
-            what = f"the seal {sha256} is not in the log: its end is gone, or all of it was written anew"
+            what = f"the seal {sha256} is not in the log: its end is gone, or all of it was rewritten"
             self._break("cut_off", report, (1, report.lines), (1, self.last_seq), what)
 
     def _check(self, report: FileReport, lines: Sequence[bytes], seal: Seal) -> None:
-        """A seal, and the lines since the one before."""
+        """Check a seal, and the lines since the one before."""
         numbers = [*map(parse_number, lines)]
         if self._expected is None and not self.seals and not self.breaks:
             self._begin(report, numbers, seal)
@@ -146,14 +145,14 @@ class LogVerifier:
             self._note_gap(report, numbers)
         report.seals += 1
         self._count(report, numbers, upto=seal.upto)
-        # After one that does not hold, the next may well not follow: that is no second break.
+        # After a broken seal the next may not follow either: that is not a second break.
         self._expected = seal.sha256 if holds else None
         if holds:
             self.seals.add(seal.sha256)
             self.last_seal = seal
 
     def _begin(self, report: FileReport, numbers: Sequence[int], seal: Seal) -> None:
-        """The first seal of all: it begins the chain, or goes on with one whose beginning is not here."""
+        """The first seal: it begins the chain, or continues one whose beginning is not here."""
         first = next(filter(None, numbers), 0)
         if first == 1 or self.last_seq or seal.prev == GENESIS:
             self._expected = GENESIS
@@ -179,7 +178,7 @@ class LogVerifier:
             self._break("changed", report, place, which, "a line, or the seal, is not as it was written")
 
     def _diagnose_order(self, report: FileReport, numbers: Sequence[int]) -> None:
-        """A seal that holds for its lines and follows another than the one before."""
+        """Report a seal that holds for its lines but does not follow the one before."""
         place = (report.lines - len(numbers), report.lines)
         first = next(filter(None, numbers), 0)
         if first > self.last_seq + 1:
@@ -203,7 +202,7 @@ class LogVerifier:
             report.notes.append("has a torn line, sealed as it was found after a crash")
 
     def _end(self, report: FileReport, lines: Sequence[bytes]) -> None:
-        """What comes after the last seal: as a crash leaves it, or of a time before there were seals."""
+        """Check the lines after the last seal: a crash leaves some, and old logs have no seals."""
         numbers = [*map(parse_number, lines)]
         report.unsealed = len(lines)
         begin = report.lines - len(lines) + 1
@@ -214,8 +213,8 @@ class LogVerifier:
                 break
         self._count(report, numbers, upto=max([self.last_seq, *numbers]))
 
-    def _end_older(self, report: FileReport) -> None:
-        """There is a newer file: an older one ends with a seal."""
+    def _check_end(self, report: FileReport) -> None:
+        """Check the end of a file that is not the newest: it ends with a seal."""
         if report.is_torn or (report.unsealed and self.seals):
             place = (report.lines, report.lines + 1)
             what = "the file does not end with a seal: its end was changed, or is gone"

@@ -1,18 +1,15 @@
-"""The sinks: in memory for tests and embedding, JSON lines for everyone else.
+"""The audit log: events in, numbered and in order, written to a sink in batches.
 
-The audit log: events in, numbered and in order, handed to a sink in batches.
-
-Recording never waits: an event becomes a line at once, the line is kept where the end of this process does
-not reach it (`ahead`), and lines leave together for the sink, at the latest after `FLUSH_S`. A sink that
-fails is reported once, and tried again. Calls go on while there is room for what is held; then none is begun,
-because nothing is to run of which nothing is known. How many were not is recorded as soon as it can be.
+Recording never waits. An event becomes a line at once, the line is kept in the write-ahead file, and lines
+leave together for the sink, after `FLUSH_S` at the latest. A sink that fails is reported once, and tried
+again. Calls continue while there is room for what is held. After that no call is sent, because nothing runs
+unrecorded; how many were not sent is recorded as soon as possible.
 """
 
 import asyncio
 import logging
 import os
 import time
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
@@ -20,42 +17,50 @@ from typing import Final, Protocol
 import msgspec
 
 from toolgate.audit.events import AuditEvent, CallEnded, CallRecorded
-from toolgate.audit.log.files import list_files, parse_number, rotate_files
+from toolgate.audit.log.files import list_files, rotate_files
 from toolgate.audit.log.lines import (
     GENESIS,
-    AuditLine,
     EncodedLines,
     encode_line,
     encode_seal,
     find_last_seal,
+    join_lines,
     make_seal,
-    parse_line,
+    parse_number,
 )
-from toolgate.audit.log.write_ahead import LINE_ROOM_BYTES, MemoryWriteAhead, WriteAhead
+from toolgate.audit.log.write_ahead import LINE_ROOM_BYTES, MappedWriteAhead, WriteAhead
 from toolgate.errors import ServerUnavailable
 
 ROTATE_BYTES: Final = 64 * 1024 * 1024
+"""About 100,000 calls."""
 KEEP_FILES: Final = 10
+FLUSH_S: Final = 0.2
+FLUSH_BYTES: Final = 128 * 1024
+RETRY_S: Final = 1.0
+"""How soon a sink that failed is tried again."""
+MAX_HELD_BYTES: Final = LINE_ROOM_BYTES
+"""Of lines, while a sink fails. Later events are lost, and counted in the log."""
+MAX_BEGIN_BYTES: Final = 4 * 1024 * 1024
+"""Held at most when a call may begin: the other half is for ends of calls, and all other events."""
+
+_log = logging.getLogger(__name__)
+_encode = msgspec.json.Encoder().encode
 
 
-class MemorySink:
-    """Keeps the newest events."""
-
-    def __init__(self, *, keep: int = 10_000) -> None:
-        self.events: deque[AuditLine] = deque(maxlen=keep)
+class AuditSink(Protocol):
+    """Where audit events go, as lines: each once, in order."""
 
     def write(self, lines: EncodedLines) -> None:
-        each = bytes(lines.text).splitlines()
-        self.events.extend(line for raw in each if (line := parse_line(raw)) is not None)
+        """Take all of `lines`, or raise OSError and take none. Copy their text: its memory is reused."""
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Release what is held. Idempotent."""
 
 
 class JsonLinesSink:
-    """One JSON object a line, the sequence first, and a seal after each batch.
+    """One JSON object a line, and a seal after each batch.
 
-    A file that is full moves to `<name>.1`, that one to `<name>.2`, and so on, up to `keep` of them.
+    A full file is renamed to `<name>.1`, that one to `<name>.2`, and so on, up to `keep` of them.
     """
 
     def __init__(self, path: Path, *, rotate_bytes: int = ROTATE_BYTES, keep: int = KEEP_FILES) -> None:
@@ -68,11 +73,11 @@ class JsonLinesSink:
     def write(self, lines: EncodedLines) -> None:
         fd = self._open()
         seal = make_seal(self._prev, lines)
-        vouching = encode_seal(seal)
+        sealed_by = encode_seal(seal)
         size = os.lseek(fd, 0, os.SEEK_END)
-        if size and size + len(lines.text) + len(vouching) > self._rotate_bytes:
+        if size and size + len(lines.text) + len(sealed_by) > self._rotate_bytes:
             fd = self._rotate()
-        self._append(fd, lines.text, vouching)
+        self._append(fd, lines.text, sealed_by)
         self._prev = seal.sha256
 
     def close(self) -> None:
@@ -92,17 +97,17 @@ class JsonLinesSink:
         return self._fd
 
     def _resume(self, fd: int) -> None:
-        """Go on with the chain of seals where it ends. What was left without one gets it now."""
+        """Continue the chain of seals where it ends, and seal the lines after it."""
         size = os.fstat(fd).st_size
         if size and os.pread(fd, 1, size - 1) != b"\n":
-            self._append(fd, b"\n")  # a crash tore the last line: what follows is not part of it
+            self._append(fd, b"\n")  # a crash tore the last line: the next is not part of it
         seals = filter(None, (find_last_seal(file).seal for file in list_files(self._path)))
         last = max(seals, key=lambda seal: seal.upto, default=None)
         self._prev = GENESIS if last is None else last.sha256
-        rest = [line + b"\n" for line in find_last_seal(self._path).rest.split(b"\n")[:-1]]
+        rest = find_last_seal(self._path).rest.splitlines(keepends=True)
         if rest:
             upto = max(last.upto if last else 0, *map(parse_number, rest))
-            seal = make_seal(self._prev, EncodedLines(b"".join(rest), len(rest), upto))
+            seal = make_seal(self._prev, join_lines(rest)._replace(upto=upto))
             self._append(fd, encode_seal(seal))
             self._prev = seal.sha256
 
@@ -118,35 +123,8 @@ class JsonLinesSink:
         return self._open()
 
 
-FLUSH_S: Final = 0.2
-FLUSH_BYTES: Final = 128 * 1024
-RETRY_S: Final = 1.0
-"""How soon a sink that failed is tried again."""
-MAX_HELD_BYTES: Final = LINE_ROOM_BYTES
-"""Bytes of lines held while a sink fails. What comes after is lost, and counted in the log."""
-MAX_BEGIN_BYTES: Final = 4 * 1024 * 1024
-"""Held at most where a call may begin: the rest is for what comes of those that have, and for all else."""
-
-_log = logging.getLogger(__name__)
-_encode = msgspec.json.Encoder().encode
-
-
-class AuditSink(Protocol):
-    """Where audit events go, as lines: each once, in order."""
-
-    def write(self, lines: EncodedLines) -> None:
-        """Take all of `lines`, or raise OSError and take none. Their text is gone after that: copy it."""
-
-    def close(self) -> None:
-        """Release what is held. Idempotent."""
-
-
-def _ignore_written() -> None:
-    """For a log that nobody follows."""
-
-
 class AuditLog:
-    """Numbers events and passes them on in batches."""
+    """Numbers events and writes them in batches. On the event loop."""
 
     def __init__(
         self,
@@ -154,24 +132,24 @@ class AuditLog:
         *,
         ahead: WriteAhead | None = None,
         first_sequence: int = 1,
-        on_written: Callable[[], None] = _ignore_written,
+        on_written: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_written` is told after each batch that the sink took."""
+        """`on_written` is called after each batch that the sink took."""
         self._sink = sink
-        self._ahead = ahead or MemoryWriteAhead()
+        self._ahead = ahead or MappedWriteAhead()
         self._keep = self._ahead.append
         self._next = first_sequence
         self._on_written = on_written
-        # What is held is in `ahead`: so many lines, so many bytes, the last of this number.
+        # Of the lines in `ahead`: how many they are, their bytes, and the number of the last.
         self._of = self._size = self._upto = 0
         self._begun: dict[int, bytes] = {}
-        """Calls that have not ended, in order, with what their ends say as well."""
+        """Calls that have not ended, in order, with the members that their ends repeat."""
         self._timer: asyncio.TimerHandle | None = None
         self._is_failing = False
         self._is_closed = False
         self._lost = 0
         self._unsent = 0
-        """Calls that were not begun, and since when, as there was no room for their records."""
+        """Calls that were not sent, and since when, because there was no room for their records."""
         self._unsent_since_ms = 0
 
     @property
@@ -181,46 +159,46 @@ class AuditLog:
 
     @property
     def is_failing(self) -> bool:
-        """The sink takes nothing for now, and events are held."""
+        """Whether the sink takes nothing for now, and events are held."""
         return self._is_failing
 
     @property
     def is_full(self) -> bool:
-        """So much is held that no call is begun."""
+        """Whether so much is held that no call may begin."""
         return self._size > MAX_BEGIN_BYTES
 
-    def begin(self, at_ms: int, said: bytes) -> int:
-        """Take note of a call that is about to be sent; its number. Raises ServerUnavailable.
+    def begin(self, at_ms: int, fields: bytes) -> int:
+        """Record a call that is about to be sent, and return its number. Raises ServerUnavailable.
 
-        `said`: what its end says as well, see `encode_call_fields`.
+        `fields`: the members that its end repeats, by `encode_call_fields`.
         """
         number = self._next
-        # Before it is taken, with which all that is held may be handed over: who comes after a process that
-        # ends then looks for calls without their end from the oldest of these on.
-        self._begun[number] = said
-        line = b'{"seq":%d,"type":"start","at_ms":%d,%b\n' % (number, at_ms, said)
+        # Before the line is kept, which may flush: if the process ends then, the next one looks for calls
+        # without their end from the oldest of these on.
+        self._begun[number] = fields
+        line = b'{"seq":%d,"type":"start","at_ms":%d,%b\n' % (number, at_ms, fields)
         if self._size > MAX_BEGIN_BYTES or not self._take(number, line):
             del self._begun[number]
             raise self._refuse(at_ms)
         return number
 
     def end(self, event: CallEnded) -> None:
-        """Take note of what came of a call that began."""
-        # What its start says is not encoded again: that is most of what a record costs.
+        """Record the end of a call that began."""
+        # The members of its start are not encoded again: that is most of the cost of a record.
         number, start = self._next, event.start
         line = b'{"seq":%d,%b,%b\n' % (number, _encode(event)[1:-1], self._begun[start])
         if self._take(number, line):
             del self._begun[start]
 
     def record(self, event: AuditEvent) -> int:
-        """Take note of `event`, safely when this returns; its number. Must be called on the event loop.
+        """Record `event` and return its number. It is safe when this returns.
 
-        0: it is lost, as nothing could be written for long.
+        0: it is lost, because the sink has failed for long.
         """
         return self._take(self._next, encode_line(self._next, event))
 
     def _take(self, number: int, line: bytes) -> int:
-        """`line`: an event with its number, which is the next. Gives the number, or 0 where it is lost."""
+        """Keep the line of the next number. Returns that number, or 0 if the line is lost."""
         size = self._size + len(line)
         if size > MAX_HELD_BYTES:
             return self._count_lost()
@@ -236,7 +214,7 @@ class AuditLog:
         return number
 
     def flush(self) -> None:
-        """Hand over what is held."""
+        """Write what is held."""
         if not self._of:
             return
         try:
@@ -254,11 +232,11 @@ class AuditLog:
         self._on_written()
 
     def resume_after(self, sequence: int) -> None:
-        """Number what comes above `sequence`: somebody has that many already, and the file lost some."""
+        """Number events above `sequence`: a follower has that many, and the file lost some."""
         self._next = max(self._next, sequence + 1)
 
     def close(self) -> None:
-        """Flush and close the sink. What is left to be done is done by the next process. Idempotent."""
+        """Flush and close the sink. The next process does what is left. Idempotent."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -291,11 +269,11 @@ class AuditLog:
         self._unsent += 1
         return ServerUnavailable(
             "the audit log cannot be written, and no call is sent without its record",
-            hint="free space in the data directory of the gateway; it goes on by itself",
+            hint="free space in the data directory of the gateway; it then continues by itself",
         )
 
     def _record_gap(self) -> None:
-        """What is missing is on record, too."""
+        """Record how many calls were not sent, and how many events are lost."""
         unsent, lost, self._unsent, self._lost = self._unsent, self._lost, 0, 0
         if not unsent and not lost:
             return
@@ -314,7 +292,7 @@ class AuditLog:
                 duration_us=max(0, now_ms - since_ms) * 1_000,
             )
         )
-        self.flush()  # whoever closes the log does not come again
+        self.flush()  # `close` does not flush again
 
     def _count_lost(self) -> int:
         if not self._lost:
