@@ -51,7 +51,8 @@ from toolgate.surfaces.mcp import batches, capabilities, input_required, session
 from toolgate.surfaces.mcp import session as asking
 from toolgate.surfaces.rest.framework import paging, routing
 from toolgate.surfaces.rest.resources import catalog as rest_catalog
-from toolgate.surfaces.rest.resources import change_shapes, learning
+from toolgate.surfaces.rest.resources import changes as rest_changes
+from toolgate.surfaces.rest.resources import learning
 from toolgate.telemetry import tracing
 from toolgate.upstream.connection import contract, relay
 from toolgate.upstream.connection import contract as link
@@ -391,7 +392,7 @@ def _registry() -> Rows:
             f"{operator_policy.MAX_CHANGES}, {operator_policy.MAX_ALL_CHANGES}",
             "429 `too_many_attempts`",
         ),
-        ("changes in one `apply`", f"{change_shapes.MAX_CHANGES:,}", "`invalid_request`"),
+        ("changes in one `apply`", f"{rest_changes.MAX_CHANGES:,}", "`invalid_request`"),
         ("a YAML file, its levels and its values", yaml, "`invalid_record`"),
         ("tools in a skill's manifest", f"{skills.MAX_SKILL_TOOLS:,}", "`invalid_record`"),
         ("records of a page", f"{paging.PAGE}, at most {paging.MAX_PAGE:,}", "the next page"),

@@ -7,15 +7,10 @@ from msgspec.structs import fields
 
 from tests.cli.answers import applied, change, node, plan, task_plan
 from tests.cli.test_governing import entry, on_node, tool
-from toolgate.surfaces.rest.resources.change_shapes import (
-    ApplyAnswer,
-    ChangeShown,
-    EntryShown,
-    PlanAnswer,
-    TaskPlan,
-)
+from toolgate.surfaces.rest.resources.changes import ApplyAnswer, ChangeShown, PlanAnswer, TaskPlan
+from toolgate.surfaces.rest.resources.collection import EntryShown
 from toolgate.surfaces.rest.resources.nodes import NodeShown
-from toolgate.surfaces.rest.resources.record_shapes import ServerOnNode
+from toolgate.surfaces.rest.resources.servers import ServerOnNode
 from toolgate.surfaces.rest.resources.trials import ToolPreview
 
 

@@ -10,10 +10,10 @@ from typing import Any, Final
 import msgspec
 
 from toolgate.govern.process import GatewayProcess
-from toolgate.surfaces.rest.data_plane import calls, connect, scopes, status
+from toolgate.surfaces.rest.data_plane import calls, connect, explain, scopes, status
 from toolgate.surfaces.rest.framework.openapi import describe_api
 from toolgate.surfaces.rest.framework.request import RestCall
-from toolgate.surfaces.rest.framework.response import JSON, RestResponse
+from toolgate.surfaces.rest.framework.response import JSON
 from toolgate.surfaces.rest.framework.routing import ANYONE, RestEndpoint, get
 
 
@@ -21,9 +21,9 @@ def add_openapi_endpoint(endpoints: Sequence[RestEndpoint[Any]]) -> tuple[RestEn
     """`endpoints`, and the one that shows the document of them all."""
 
     @get("/openapi.json", ANYONE, "The OpenAPI document", JSON)
-    async def show_document(_serving: GatewayProcess, _call: RestCall[None]) -> RestResponse:
+    async def show_document(_serving: GatewayProcess, _call: RestCall[None]) -> bytes:
         """This document."""
-        return RestResponse(encode_document())
+        return encode_document()
 
     @cache
     def encode_document() -> bytes:
@@ -37,6 +37,7 @@ def add_openapi_endpoint(endpoints: Sequence[RestEndpoint[Any]]) -> tuple[RestEn
 DATA_PLANE_ENDPOINTS: Final = (
     *status.ENDPOINTS,
     *scopes.ENDPOINTS,
+    *explain.ENDPOINTS,
     *connect.ENDPOINTS,
     *calls.ENDPOINTS,
 )

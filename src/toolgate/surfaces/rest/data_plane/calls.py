@@ -43,7 +43,7 @@ from toolgate.registry.records.server_bodies import StrictBody
 from toolgate.surfaces.http.parsing import parse_json, reject_duplicate_members
 from toolgate.surfaces.rest.data_plane.scopes import SELECTION, parse_caller
 from toolgate.surfaces.rest.framework.request import BodySpec, RestCall, parse_model
-from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse
+from toolgate.surfaces.rest.framework.response import ResponseShape
 from toolgate.surfaces.rest.framework.routing import RestEndpoint, post
 from toolgate.telemetry.spans import read_trace_id
 from toolgate.upstream.connection.messages import is_tool_error
@@ -118,7 +118,7 @@ def _parse_call_body(body: bytes) -> ToolCallBody:
     ),
     is_traced=True,
 )
-async def call_tool(serving: GatewayProcess, call: RestCall[ToolCallBody]) -> RestResponse:
+async def call_tool(serving: GatewayProcess, call: RestCall[ToolCallBody]) -> Mapping[str, Any]:
     """Call one tool, as the MCP door would for the same selection.
 
     Policy, pins and budgets are those of every door, and whoever goes away cancels the call. Nobody can be
@@ -129,7 +129,7 @@ async def call_tool(serving: GatewayProcess, call: RestCall[ToolCallBody]) -> Re
     began_s = clock()
     answered = await _call_gateway(serving.gateway, view, call)
     took_ms = round((clock() - began_s) * 1e3)
-    return RestResponse(_show(answered, took_ms, call.request_id))
+    return _show(answered, took_ms, call.request_id)
 
 
 async def _resolve_view(gateway: Gateway, call: RestCall[ToolCallBody]) -> View:

@@ -15,7 +15,7 @@ from toolgate.govern.process import GatewayProcess
 from toolgate.model.http import is_loopback
 from toolgate.surfaces.rest.data_plane.scopes import SELECTION, format_selected_url, parse_caller
 from toolgate.surfaces.rest.framework.request import Parameter, RestCall
-from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse
+from toolgate.surfaces.rest.framework.response import ResponseShape
 from toolgate.surfaces.rest.framework.routing import RestEndpoint, get
 
 _PLATFORMS: Final = ("linux", "darwin")
@@ -62,19 +62,17 @@ class ConnectAnswer(ResponseShape, frozen=True, kw_only=True):
         Parameter("platform", "`linux` or `darwin`: where files are said to be."),
     ),
 )
-async def show_client_setup(serving: GatewayProcess, call: RestCall[None]) -> RestResponse:
+async def show_client_setup(serving: GatewayProcess, call: RestCall[None]) -> ConnectAnswer:
     """What to paste into each client, so that it has the selected tools."""
     caller = parse_caller(call.caller, call.query)
     url = format_selected_url(serving, call, caller)
     door = GatewayEndpoint(name=caller.task_id or "toolgate", url=url, needs_key=_needs_key(call, url))
     platform = call.choice("platform", _PLATFORMS) or _PLATFORMS[0]
-    return RestResponse(
-        ConnectAnswer(
-            url=url,
-            note=describe_selection(call.query),
-            warnings=list(filter(None, [warn_about_length(url)])),
-            clients=list(_show_clients(door, platform)),
-        )
+    return ConnectAnswer(
+        url=url,
+        note=describe_selection(call.query),
+        warnings=list(filter(None, [warn_about_length(url)])),
+        clients=list(_show_clients(door, platform)),
     )
 
 

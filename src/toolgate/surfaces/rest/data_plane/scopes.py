@@ -1,52 +1,29 @@
-"""The selection in a query: whose scope an endpoint speaks of, and the URL of the MCP door that has it.
+"""Scopes as callers see them: servers, tools, health, and the URL of a selection.
 
-What a caller sees and why: the read side of every scope, for agents within their own alone.
-
-An agent learns of what it may call and of nothing else: to it, a hidden server answers like one that
-does not exist. The other roles read the whole registry anyway.
+An agent learns what it may call and nothing else: to it, a hidden server answers like one that does not
+exist. The other roles read the whole registry anyway.
 """
 
-import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from collections.abc import Set as AbstractSet
-from dataclasses import replace
-from functools import partial
-from typing import Any, Final, get_args
+from collections.abc import Mapping
+from typing import Any, Final
 
 from toolgate.catalog.naming import join_tool_name
-from toolgate.errors import Forbidden, NotFound, PolicyDenied, TooManyTools
-from toolgate.gateway.auth.identity import principal_of, reaches
+from toolgate.errors import NotFound, PolicyDenied, TooManyTools
+from toolgate.gateway.auth.identity import reaches
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.scope.caller import Caller
-from toolgate.gateway.scope.compose import can_show_server, explain_for, visible_decisions, visible_servers
-from toolgate.gateway.scope.resources import decide_unlisted
+from toolgate.gateway.scope.caller import Caller, Mode
+from toolgate.gateway.scope.compose import can_show_server, visible_servers
 from toolgate.govern.process import GatewayProcess
-from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of, parse_server_id, parse_task_id
+from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of
 from toolgate.model.principals import Principal
-from toolgate.model.tasks import Side
-from toolgate.model.tools import ToolDefinition
-from toolgate.policy.admission import list_limits
+from toolgate.model.reports import HealthState
 from toolgate.policy.rules import RegistryTotals, count_registered, is_unlisted
-from toolgate.policy.scope import ApprovalRequirement, Decision, Scope
+from toolgate.policy.scope import Refusal, RefusalCode, Scope
 from toolgate.surfaces.http.selection import format_mcp_url, parse_mode, parse_selection
-from toolgate.surfaces.rest.data_plane.policy_shapes import (
-    BudgetShown,
-    DecisionShown,
-    ExplainAnswer,
-    ProfileSeen,
-    ReachSeen,
-    ScopeSeen,
-    ServerSeen,
-    ServersSeen,
-    ToolSeen,
-    ToolsSeen,
-    show_decision,
-    show_refusal,
-)
 from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
 from toolgate.surfaces.rest.framework.request import Parameter, RestCall
-from toolgate.surfaces.rest.framework.response import RestResponse
+from toolgate.surfaces.rest.framework.response import ResponseShape, Revision
 from toolgate.surfaces.rest.framework.routing import RestEndpoint, get
 
 SELECTION: Final = (
@@ -74,40 +51,142 @@ def format_selected_url(serving: GatewayProcess, call: RestCall[Any], caller: Ca
     return format_mcp_url(serving.client_url() or call.base_url, caller.task_id, selection)
 
 
+class RefusalShown(ResponseShape, frozen=True, kw_only=True):
+    """Why a scope is turned down as a whole."""
+
+    code: RefusalCode
+    message: str
+    hint: str
+
+
+def show_refusal(refusal: Refusal | None) -> RefusalShown | None:
+    """A refusal as answers hold it."""
+    if refusal is None:
+        return None
+    return RefusalShown(code=refusal.code, message=refusal.message, hint=refusal.hint)
+
+
+class ServerSeen(ResponseShape, frozen=True, kw_only=True):
+    """A server the caller can reach."""
+
+    server_id: str
+    display_name: str
+    state: HealthState
+    tools: int
+    """How many of its tools the caller can call."""
+    tags: list[str]
+
+
+class ServersSeen(ResponseShape, frozen=True, kw_only=True):
+    """The servers the caller can reach, and no others."""
+
+    revision: Revision
+    servers: list[ServerSeen]
+    next_cursor: str | None
+    """Where the next page begins; null: there is none."""
+
+
+class ReachSeen(ResponseShape, frozen=True, kw_only=True):
+    """How the servers fare that the caller can reach."""
+
+    revision: Revision
+    """Of the registry, as it is served here."""
+    degraded: bool
+    """What is served is not known to be current."""
+    servers: dict[str, HealthState]
+    """Server id to its state."""
+
+
+class ScopeSeen(ResponseShape, frozen=True, kw_only=True):
+    """The effective scope of a caller at `url`."""
+
+    revision: Revision
+    url: str
+    task_id: str | None
+    """The task that applies."""
+    servers: list[str]
+    tools: list[str]
+    prompts: list[str]
+    """As on the MCP door."""
+    resources: list[str]
+    """Their URIs, and the templates for those that are not listed."""
+    tokens: int
+    """About what the definitions of its tools cost a model."""
+    prices: dict[str, int]
+    """Those of each tool."""
+    registered_tools: int
+    """All that there are; for an agent, all that it could have."""
+    registered_tokens: int
+    """What the definitions of all those would cost."""
+    shadowed: list[str]
+    """`server/tool`: what would be denied, were the policy of the task enforced. For an agent, empty."""
+    warnings: list[str]
+    refusal: RefusalShown | None
+    """Why the request is turned down as a whole."""
+    mode: Mode
+    """`find`: the MCP door shows three tools there that find and call these."""
+
+
+class ToolSeen(ResponseShape, frozen=True, kw_only=True):
+    """A tool the caller can call."""
+
+    name: str
+    """As on the MCP door."""
+    server_id: str
+    tool: str
+    description: str
+    tokens: int
+    """About what the definition costs a model."""
+    rule: str
+    """The rule that lets it through."""
+
+
+class ToolsSeen(ResponseShape, frozen=True, kw_only=True):
+    """Exactly what the MCP door lists, or has found, under `url`."""
+
+    revision: Revision
+    tools: list[ToolSeen]
+    tokens: int
+    registered_tools: int
+    """All that there are; for an agent, all that it could have."""
+    registered_tokens: int
+    """What the definitions of all those would cost."""
+    warnings: list[str]
+    url: str
+    mode: Mode
+    """`find`: the MCP door shows three tools there that find and call these."""
+
+
 @get("/api/v1/mcp/servers", "agent", "List the servers you can reach", ServersSeen, query=PAGING)
-async def list_servers(serving: GatewayProcess, call: RestCall[None]) -> RestResponse:
+async def list_servers(serving: GatewayProcess, call: RestCall[None]) -> ServersSeen:
     """The servers the caller can call tools of, or could once they are listed; and no others."""
     page = parse_page(call)
     revision = serving.gateway.snapshot.revision
     servers, next_cursor = page.cut(
         _list_reachable_servers(serving.gateway, call.caller), lambda one: one.server_id
     )
-    return RestResponse(ServersSeen(revision=revision, servers=list(servers), next_cursor=next_cursor))
+    return ServersSeen(revision=revision, servers=list(servers), next_cursor=next_cursor)
 
 
 @get(
     "/api/v1/mcp/servers/{server_id}", "agent", "Read a server you can reach", ServerSeen, errors=(NotFound,)
 )
-async def read_server(serving: GatewayProcess, call: RestCall[None]) -> RestResponse:
+async def read_server(serving: GatewayProcess, call: RestCall[None]) -> ServerSeen:
     """One of the servers the caller can reach. Any other answers like one that does not exist."""
     server_id = call.ids["server_id"]
     for server in _list_reachable_servers(serving.gateway, call.caller):
         if server.server_id == server_id:
-            return RestResponse(server)
+            return server
     raise NotFound(f"no server `{server_id}`", hint="list those you can reach")
 
 
 @get("/api/v1/mcp/health", "agent", "How the servers fare that you can reach", ReachSeen)
-async def show_reach(serving: GatewayProcess, call: RestCall[None]) -> RestResponse:
+async def show_reach(serving: GatewayProcess, call: RestCall[None]) -> ReachSeen:
     """The state of the servers the caller can reach, and whether what is served here is current."""
-    return RestResponse(
-        ReachSeen(
-            revision=serving.gateway.snapshot.revision,
-            degraded=serving.sync_readiness().is_degraded,
-            servers={
-                one.server_id: one.state for one in _list_reachable_servers(serving.gateway, call.caller)
-            },
-        )
+    return ReachSeen(
+        revision=serving.gateway.snapshot.revision,
+        degraded=serving.sync_readiness().is_degraded,
+        servers={one.server_id: one.state for one in _list_reachable_servers(serving.gateway, call.caller)},
     )
 
 
@@ -175,31 +254,27 @@ def _price(gateway: Gateway, ref: ToolRef) -> int:
 @get(
     "/api/v1/mcp/scope", "agent", "Show your effective scope", ScopeSeen, query=SELECTION, errors=(NotFound,)
 )
-async def show_scope(serving: GatewayProcess, call: RestCall[None]) -> RestResponse:
+async def show_scope(serving: GatewayProcess, call: RestCall[None]) -> ScopeSeen:
     """What the caller gets at a URL, or why the request for it is turned down."""
     gateway, caller = serving.gateway, parse_caller(call.caller, call.query)
     scope = gateway.scope(caller)
     full = _unnarrowed_set(gateway, call.caller)
-    return RestResponse(
-        ScopeSeen(
-            revision=gateway.snapshot.revision,
-            url=format_selected_url(serving, call, caller),
-            task_id=caller.effective_task_id,
-            servers=visible_servers(gateway.snapshot, call.caller, scope),
-            tools=[join_tool_name(ref) for ref in scope.tools],
-            prompts=[
-                join_tool_name(ToolRef(ref.server_id, ref.name[len(PROMPT) :])) for ref in scope.prompts
-            ],
-            resources=sorted({ref.name[len(RESOURCE) :] for ref in (*scope.resources, *scope.templates)}),
-            tokens=scope.tokens,
-            prices={join_tool_name(ref): _price(gateway, ref) for ref in scope.tools},
-            shadowed=sorted(map(str, scope.shadowed)) if reaches(call.caller.role, "viewer") else [],
-            registered_tools=full.tools,
-            registered_tokens=full.tokens,
-            warnings=list(scope.warnings),
-            refusal=show_refusal(scope.refusal),
-            mode=caller.mode_of(scope),
-        )
+    return ScopeSeen(
+        revision=gateway.snapshot.revision,
+        url=format_selected_url(serving, call, caller),
+        task_id=caller.effective_task_id,
+        servers=visible_servers(gateway.snapshot, call.caller, scope),
+        tools=[join_tool_name(ref) for ref in scope.tools],
+        prompts=[join_tool_name(ToolRef(ref.server_id, ref.name[len(PROMPT) :])) for ref in scope.prompts],
+        resources=sorted({ref.name[len(RESOURCE) :] for ref in (*scope.resources, *scope.templates)}),
+        tokens=scope.tokens,
+        prices={join_tool_name(ref): _price(gateway, ref) for ref in scope.tools},
+        shadowed=sorted(map(str, scope.shadowed)) if reaches(call.caller.role, "viewer") else [],
+        registered_tools=full.tools,
+        registered_tokens=full.tokens,
+        warnings=list(scope.warnings),
+        refusal=show_refusal(scope.refusal),
+        mode=caller.mode_of(scope),
     )
 
 
@@ -211,35 +286,33 @@ async def show_scope(serving: GatewayProcess, call: RestCall[None]) -> RestRespo
     query=SELECTION,
     errors=(NotFound, PolicyDenied, TooManyTools),
 )
-async def list_tools(serving: GatewayProcess, call: RestCall[None]) -> RestResponse:
+async def list_tools(serving: GatewayProcess, call: RestCall[None]) -> ToolsSeen:
     """The tools of a URL, exactly as the MCP door lists them there, or has them found."""
     caller = parse_caller(call.caller, call.query)
     view = await serving.gateway.wait_for_view(caller)
     serving.gateway.scope_audit.record_offer(view, "rest")
     scope = view.scope
     full = _unnarrowed_set(serving.gateway, call.caller)
-    return RestResponse(
-        ToolsSeen(
-            revision=view.revision,
-            tools=[
-                ToolSeen(
-                    name=name,
-                    server_id=route.server_id,
-                    tool=route.name,
-                    description=route.tool.description,
-                    tokens=route.tool.tokens,
-                    rule=route.rule,
-                )
-                for name, route in view.tools.items()
-                if route.tool is not None
-            ],
-            tokens=scope.tokens,
-            registered_tools=full.tools,
-            registered_tokens=full.tokens,
-            warnings=[*view.warnings, *_warn_of_unlisted(serving.gateway, call.caller, scope)],
-            url=format_selected_url(serving, call, caller),
-            mode=caller.mode_of(scope),
-        )
+    return ToolsSeen(
+        revision=view.revision,
+        tools=[
+            ToolSeen(
+                name=name,
+                server_id=route.server_id,
+                tool=route.name,
+                description=route.tool.description,
+                tokens=route.tool.tokens,
+                rule=route.rule,
+            )
+            for name, route in view.tools.items()
+            if route.tool is not None
+        ],
+        tokens=scope.tokens,
+        registered_tools=full.tools,
+        registered_tokens=full.tokens,
+        warnings=[*view.warnings, *_warn_of_unlisted(serving.gateway, call.caller, scope)],
+        url=format_selected_url(serving, call, caller),
+        mode=caller.mode_of(scope),
     )
 
 
@@ -253,142 +326,10 @@ def _warn_of_unlisted(gateway: Gateway, principal: Principal, scope: Scope) -> l
     ]
 
 
-@get(
-    "/api/v1/mcp/explain",
-    "agent",
-    "Explain what is seen and why",
-    ExplainAnswer,
-    query=(
-        *SELECTION,
-        Parameter(
-            "tool",
-            "Only what is said about this tool (`git_log`, `git.git_log` or `git/git_log`), or "
-            "`prompt:<name>`, or `resource:<uri>`.",
-        ),
-        Parameter("server", "Only what is said about this server, also of resources it does not list."),
-        Parameter("key", "Explain for this key instead of your own (administrators only)."),
-        Parameter(
-            "side",
-            "As if the caller had this version of every profile in a rollout: `stable` or `candidate`.",
-        ),
-    ),
-    errors=(NotFound,),
-)
-async def explain_scope(serving: GatewayProcess, call: RestCall[None]) -> RestResponse:
-    """Everything there is, in or out, by which layer and rule. An agent is told of its own tools alone."""
-    gateway, query = serving.gateway, call.query
-    if "server" in query:
-        parse_server_id(query["server"])
-    caller = parse_caller(_explained_principal(gateway, call.caller, query.get("key")), query)
-    # Of ten thousand tools it takes a tenth of a second, in which others want to be served.
-    unverified = frozenset(gateway.servers.unverified)
-    side = call.choice("side", get_args(Side))
-    explained = partial(_explain, gateway, caller, asker=call.caller, side=side, unverified=unverified)
-    split = _split_tool(gateway, query)
-    answer = await asyncio.to_thread(explained, split)
-    if split is not query and not answer.tools:
-        # The dot may be part of the tool's own name.
-        whole = await asyncio.to_thread(explained, query)
-        answer = whole if whole.tools or not answer.servers else answer
-    return RestResponse(answer)
-
-
-def _split_tool(gateway: Gateway, query: Mapping[str, str]) -> Mapping[str, str]:
-    """The query with `server.tool` or `server/tool` as two members, where there is such a server."""
-    kind = kind_of(query.get("tool", ""))
-    for sign in ("/",) if kind else ("/", "."):
-        server_id, found, name = query.get("tool", "")[len(kind) :].partition(sign)
-        if found and "server" not in query and server_id in gateway.snapshot.servers:
-            return {**query, "server": server_id, "tool": kind + name}
-    return query
-
-
-def _explain(
-    gateway: Gateway,
-    caller: Caller,
-    query: Mapping[str, str],
-    *,
-    asker: Principal,
-    side: Side | None,
-    unverified: AbstractSet[str],
-) -> ExplainAnswer:
-    snapshot = gateway.snapshot
-    revision = snapshot.revision
-    found = explain_for(asker, caller, snapshot, gateway.limits, side=side)
-    return ExplainAnswer(
-        revision=revision,
-        refusal=show_refusal(found.scope.refusal),
-        tools=list(_show_decisions(gateway, found.tools, query, found.scope.approvals))
-        or list(_show_unlisted(gateway, caller, query, asker=asker)),
-        servers=list(_show_decisions(gateway, found.servers, query, {})),
-        pending=list(found.pending),
-        unverified=[
-            one for one in found.scope.servers if one in unverified and can_show_server(snapshot, asker, one)
-        ],
-        budgets=[
-            BudgetShown(layer=one.holder.kind, holder_id=one.holder.id, budget=budget, limit=limit)
-            for one in gateway.quotas_of(caller)
-            for budget, limit in list_limits(one.budgets).items()
-        ],
-        warnings=list(found.scope.warnings),
-        profiles=[ProfileSeen(**one._asdict()) for one in found.scope.profiles],
-        mode=caller.mode_of(found.scope),
-    )
-
-
-def _explained_principal(gateway: Gateway, principal: Principal, key_id: str | None) -> Principal:
-    """Whose scope is explained: the caller's own, or, for an administrator, that of any key."""
-    if key_id is None:
-        return principal
-    if not reaches(principal.role, "admin"):
-        raise Forbidden("explaining for another key needs the role `admin`")
-    key = gateway.snapshot.keys.get(key_id)
-    if key is None:
-        raise NotFound(f"there is no key `{parse_task_id(key_id)}`")
-    return principal_of(key)
-
-
-def _show_decisions(
-    gateway: Gateway,
-    decisions: tuple[Decision, ...],
-    query: Mapping[str, str],
-    approvals: Mapping[ToolRef, ApprovalRequirement],
-    /,
-) -> Iterator[DecisionShown]:
-    for one in decisions:
-        is_asked_for = query.get("server", one.server_id) == one.server_id
-        tool = _known_tool(gateway, one)
-        names = (one.tool, None if tool is None else tool.native_name)
-        is_asked_for &= one.tool is None or query.get("tool", one.tool) in names
-        if is_asked_for:
-            demand = approvals.get(ToolRef(one.server_id, one.tool or ""))
-            yield show_decision(one, tool, demand)
-
-
-def _known_tool(gateway: Gateway, decision: Decision) -> ToolDefinition | None:
-    """The definition that a decision is about, where it is about one that is known."""
-    offer = gateway.snapshot.servers.get(decision.server_id)
-    return None if offer is None or decision.tool is None else offer.tools.get(decision.tool)
-
-
-def _show_unlisted(
-    gateway: Gateway, caller: Caller, query: Mapping[str, str], *, asker: Principal
-) -> Iterator[DecisionShown]:
-    """What becomes of a request for a resource that the server named does not list."""
-    name, offer = query.get("tool", ""), gateway.snapshot.servers.get(query.get("server", ""))
-    if kind_of(name) != RESOURCE or offer is None or "resources" not in offer.features:
-        return
-    decision = decide_unlisted(partial(gateway.decide, caller), offer.record.server_id, name[len(RESOURCE) :])
-    if decision is not None:
-        for one in visible_decisions([decision], asker):
-            yield show_decision(replace(one, tool=name))
-
-
 ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
     list_servers,
     read_server,
     show_reach,
     show_scope,
     list_tools,
-    explain_scope,
 )

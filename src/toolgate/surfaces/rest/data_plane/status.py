@@ -5,7 +5,7 @@ Never tells a caller without a credential anything about servers or tasks.
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal
 
 from toolgate import __version__
@@ -64,19 +64,17 @@ class MetadataAnswer(ResponseShape, frozen=True, kw_only=True):
 
 
 @get("/healthz", ANYONE, "Whether the gateway serves", HealthAnswer)
-async def show_health(serving: GatewayProcess, call: RestCall[None]) -> RestResponse:
+async def show_health(serving: GatewayProcess, call: RestCall[None]) -> HealthAnswer:
     """Answers as long as the process lives. Needs no key, and without one says nothing of servers."""
     readiness = serving.readiness()
     may_count = call.principal is not None and reaches(call.principal.role, "viewer")
-    return RestResponse(
-        HealthAnswer(
-            status="degraded" if readiness.is_degraded else "ok",
-            reasons=_reasons(readiness.conditions),
-            version=__version__,
-            revision=serving.gateway.snapshot.revision,
-            servers=Counter(serving.gateway.servers.load().states.values()) if may_count else None,
-            uptime_s=max(0, serving.clock_ms() - serving.started_at_ms) / 1000,
-        )
+    return HealthAnswer(
+        status="degraded" if readiness.is_degraded else "ok",
+        reasons=_reasons(readiness.conditions),
+        version=__version__,
+        revision=serving.gateway.snapshot.revision,
+        servers=Counter(serving.gateway.servers.load().states.values()) if may_count else None,
+        uptime_s=max(0, serving.clock_ms() - serving.started_at_ms) / 1000,
     )
 
 
@@ -104,10 +102,10 @@ def _reasons(troubles: Iterable[ReadinessCondition]) -> list[ReasonGiven]:
 
 
 @get("/metrics", "viewer", "The metrics of this node", CONTENT_TYPE)
-async def show_metrics(serving: GatewayProcess, _call: RestCall[None]) -> RestResponse:
+async def show_metrics(serving: GatewayProcess, _call: RestCall[None]) -> bytes:
     """The metrics of this node, as Prometheus reads them."""
     # In a thread: the text of thousands of tools takes longer than the loop may stand still.
-    return RestResponse(await asyncio.to_thread(serving.gateway.metrics.capture()))
+    return await asyncio.to_thread(serving.gateway.metrics.capture())
 
 
 PATHS: Final = (
@@ -123,9 +121,9 @@ def _metadata_endpoint(path: str) -> RestEndpoint[None]:
     summary = f"Where tokens come from {path}".strip()
 
     @get(WELL_KNOWN + path, ANYONE, summary, MetadataAnswer, errors=errors)
-    async def show_metadata(serving: GatewayProcess, call: RestCall[None]) -> RestResponse:
+    async def show_metadata(serving: GatewayProcess, call: RestCall[None]) -> Mapping[str, Any]:
         """Which issuer's tokens are taken here. Not found where the gateway knows only its own keys."""
-        return RestResponse(serving.discovery.metadata(call.base_url, path.format_map(call.ids)))
+        return serving.discovery.metadata(call.base_url, path.format_map(call.ids))
 
     return show_metadata
 

@@ -6,7 +6,9 @@ import base64
 import binascii
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
+
+from pydantic import Field
 
 from toolgate.errors import InvalidRequest
 from toolgate.surfaces.rest.framework.request import Parameter, RestCall
@@ -19,6 +21,7 @@ PAGING: Final = (
     Parameter("cursor", "The `next_cursor` of the page before."),
 )
 
+NextCursor = Annotated[str | None, Field(description="Where the next page begins; null: there is none.")]
 T = TypeVar("T")
 
 

@@ -32,7 +32,14 @@ from toolgate.surfaces.rest.framework.request import (
     parse_plain_headers,
     parse_precondition,
 )
-from toolgate.surfaces.rest.framework.response import JSON, RestResponse, Shape, error_response, send_response
+from toolgate.surfaces.rest.framework.response import (
+    JSON,
+    ResponseBody,
+    RestResponse,
+    Shape,
+    error_response,
+    send_response,
+)
 
 Method = Literal["GET", "POST", "PUT", "DELETE"]
 B = TypeVar("B")
@@ -56,7 +63,7 @@ class RestEndpoint(Generic[B]):
 
     method: Method
     path: str
-    handler: Callable[[Any, RestCall[B]], Awaitable[RestResponse]]
+    handler: "Handler[B]"
     """Gets `GatewayProcess`, or `Control` on endpoints of the control plane. Its docstring is the description
     in the OpenAPI document.
     """
@@ -85,7 +92,7 @@ class RestEndpoint(Generic[B]):
         return self.answer if isinstance(self.answer, str) else JSON
 
 
-Handler = Callable[[Any, RestCall[B]], Awaitable[RestResponse]]
+Handler = Callable[[Any, RestCall[B]], Awaitable[RestResponse | ResponseBody]]
 
 
 def _endpoint(
@@ -244,7 +251,8 @@ class RestApi:
         headers = {"content-type": endpoint.media_type}
         if endpoint.role is not ANYONE:
             headers[SERVED_REVISION] = str(gateway.snapshot.revision)
-        response = await endpoint.handler(self._services[endpoint.service], call)
+        result = await endpoint.handler(self._services[endpoint.service], call)
+        response = result if isinstance(result, RestResponse) else RestResponse(result)
         return replace(response, headers={**headers, **response.headers})
 
     async def _await_revision(self, request: HttpRequest) -> None:

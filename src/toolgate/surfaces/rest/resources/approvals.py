@@ -31,7 +31,7 @@ from toolgate.surfaces.rest.framework.request import (
     parse_model,
     validate_as,
 )
-from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse
+from toolgate.surfaces.rest.framework.response import ResponseShape
 from toolgate.surfaces.rest.framework.routing import ANYONE, RestEndpoint, get, post
 
 
@@ -123,20 +123,20 @@ _SIGNED_BODY: Final[BodySpec[bytes]] = BodySpec(DecisionBody, bytes, is_raw=True
 
 
 @get(_ALL, "viewer", "List the approvals of calls", ApprovalsAnswer, query=(STATE, *PAGING))
-async def show_approvals(control: Control, call: RestCall[None]) -> RestResponse:
+async def show_approvals(control: Control, call: RestCall[None]) -> ApprovalsAnswer:
     """The newest first: those that wait, and what became of others."""
     page, state = parse_page(call), call.choice("state", _STATES)
     found = await list_approvals(
         control, call.caller, state=state, before=page.after or None, limit=page.limit + 1
     )
     shown, more = page.first(found, lambda one: one.approval_id)
-    return RestResponse(ApprovalsAnswer(approvals=[show_approval(one) for one in shown], next_cursor=more))
+    return ApprovalsAnswer(approvals=[show_approval(one) for one in shown], next_cursor=more)
 
 
 @get(_ONE, "viewer", "Read an approval", ApprovalShown, errors=(NotFound,))
-async def read_approval(control: Control, call: RestCall[None]) -> RestResponse:
+async def read_approval(control: Control, call: RestCall[None]) -> ApprovalShown:
     """What is asked, and how it stands."""
-    return RestResponse(show_approval(await find_approval(control, call.caller, call.ids["approval_id"])))
+    return show_approval(await find_approval(control, call.caller, call.ids["approval_id"]))
 
 
 @post(
@@ -147,15 +147,13 @@ async def read_approval(control: Control, call: RestCall[None]) -> RestResponse:
     body=validate_as(ApproveSent, may_be_empty=True),
     errors=(NotFound, Conflict),
 )
-async def approve(control: Control, call: RestCall[ApproveSent]) -> RestResponse:
+async def approve(control: Control, call: RestCall[ApproveSent]) -> ApprovalShown:
     """Let the call be made, once, by whoever asked. Nobody approves a call of its own.
 
     The local administrator may: whoever is on this machine could change the policy as well.
     """
     decided = ApprovalDecision(is_approved=True, reason=call.body.reason)
-    return RestResponse(
-        show_approval(await decide_approval(control, call.caller, call.ids["approval_id"], decided))
-    )
+    return show_approval(await decide_approval(control, call.caller, call.ids["approval_id"], decided))
 
 
 @post(
@@ -166,12 +164,10 @@ async def approve(control: Control, call: RestCall[ApproveSent]) -> RestResponse
     body=validate_as(DenySent),
     errors=(NotFound, Conflict),
 )
-async def deny(control: Control, call: RestCall[DenySent]) -> RestResponse:
+async def deny(control: Control, call: RestCall[DenySent]) -> ApprovalShown:
     """Refuse the call. Whoever asked is told the reason when it calls again, and may ask anew after that."""
     decided = ApprovalDecision(is_approved=False, reason=call.body.reason)
-    return RestResponse(
-        show_approval(await decide_approval(control, call.caller, call.ids["approval_id"], decided))
-    )
+    return show_approval(await decide_approval(control, call.caller, call.ids["approval_id"], decided))
 
 
 @post(
@@ -184,7 +180,7 @@ async def deny(control: Control, call: RestCall[DenySent]) -> RestResponse:
     headers=(Parameter(SIGNATURE, '`t=<seconds>,v1=<HMAC-SHA256 of "<seconds>.<body>", in hex>`.'),),
     errors=(Unauthenticated, NotFound, Conflict),
 )
-async def decide_from_webhook(webhook: ApprovalWebhook, call: RestCall[bytes]) -> RestResponse:
+async def decide_from_webhook(webhook: ApprovalWebhook, call: RestCall[bytes]) -> ApprovalShown:
     """What the receiver of the webhook says later on: for whoever can sign it, without a key.
 
     `Toolgate-Signature` is made as in the request that told of the question, over this body, within the last
@@ -197,7 +193,7 @@ async def decide_from_webhook(webhook: ApprovalWebhook, call: RestCall[bytes]) -
         raise InvalidRequest(
             "`approval_id` is not the one in the path: what is signed must say what it is of"
         )
-    return RestResponse(show_approval(await webhook.decide(approval_id, sent)))
+    return show_approval(await webhook.decide(approval_id, sent))
 
 
 ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (

@@ -360,7 +360,7 @@ def parse_exact_filters(call: RestCall[None]) -> Mapping[str, str]:
     query=(*FILTERS, *_PAGING),
     errors=(NotFound,),
 )
-async def list_events(control: Control, call: RestCall[None]) -> RestResponse:
+async def list_events(control: Control, call: RestCall[None]) -> AuditAnswer:
     """The newest events first: calls, denials, offered scopes, changes, refused credentials, runs,
     approvals, processes.
 
@@ -370,7 +370,7 @@ async def list_events(control: Control, call: RestCall[None]) -> RestResponse:
     before = _parse_place(page.after) if page.after else None
     found = await control.audit_index.page(parse_filter(call), before=before, limit=page.limit + 1)
     shown, more = page.first(found, _format_place)
-    return RestResponse(AuditAnswer(events=[show_event(one) for one in shown], next_cursor=more))
+    return AuditAnswer(events=[show_event(one) for one in shown], next_cursor=more)
 
 
 def _format_place(event: IndexedEvent) -> str:
@@ -391,12 +391,10 @@ def _parse_place(name: str) -> EventPosition:
     AuditStoryAnswer,
     errors=(NotFound,),
 )
-async def show_story(control: Control, call: RestCall[None]) -> RestResponse:
+async def show_story(control: Control, call: RestCall[None]) -> AuditStoryAnswer:
     """One event whole, and around it the others of its session, run, request or approval, in order."""
     story = await read_event(control, call.ids["event_id"])
-    return RestResponse(
-        AuditStoryAnswer(event=show_event(story.event), around=list(map(show_event, story.around)))
-    )
+    return AuditStoryAnswer(event=show_event(story.event), around=list(map(show_event, story.around)))
 
 
 @get(

@@ -6,6 +6,7 @@ What follows `/api/catalog/` is `search` or the id of a category, and nothing el
 `/tools` behind it. So a category and a package may have the same name.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -32,7 +33,7 @@ from toolgate.govern.control import Control
 from toolgate.model.packages import CatalogRow, SchemaVersion, Source
 from toolgate.surfaces.rest.framework.paging import MAX_PAGE, PAGING, encode_cursor, parse_page
 from toolgate.surfaces.rest.framework.request import NO_BODY, Parameter, RestCall
-from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse
+from toolgate.surfaces.rest.framework.response import ResponseShape
 from toolgate.surfaces.rest.framework.routing import RestEndpoint, get, post
 
 
@@ -213,7 +214,7 @@ _SEARCH: Final = (
     query=PAGING,
     errors=(NotFound,),
 )
-async def show_categories(control: Control, call: RestCall[None]) -> RestResponse:
+async def show_categories(control: Control, call: RestCall[None]) -> CategoriesAnswer:
     """Every category with something in it that the caller can reach, and how much.
 
     The `id` is what stands in a path. It is the name, but `~` is written `~0` there and `/` `~1`, and the
@@ -225,7 +226,7 @@ async def show_categories(control: Control, call: RestCall[None]) -> RestRespons
         CategoryShown(id=one.id, name=one.name, packageCount=one.packages, toolCount=one.tools)
         for one in page
     ]
-    return RestResponse(CategoriesAnswer(categories=shown, next_cursor=next_cursor))
+    return CategoriesAnswer(categories=shown, next_cursor=next_cursor)
 
 
 @get(
@@ -236,13 +237,11 @@ async def show_categories(control: Control, call: RestCall[None]) -> RestRespons
     query=PAGING,
     errors=(NotFound,),
 )
-async def show_category(control: Control, call: RestCall[None]) -> RestResponse:
+async def show_category(control: Control, call: RestCall[None]) -> CatalogPackagesAnswer:
     """The packages of a category, and the servers without one, as far as the caller can reach them."""
     found = list_packages(control, await find_visible(control, call.caller), call.ids["category"])
     page, next_cursor = parse_page(call).cut(found, lambda one: one.package_id)
-    return RestResponse(
-        CatalogPackagesAnswer(packages=list(map(_show_package, page)), next_cursor=next_cursor)
-    )
+    return CatalogPackagesAnswer(packages=list(map(_show_package, page)), next_cursor=next_cursor)
 
 
 @get(
@@ -253,12 +252,12 @@ async def show_category(control: Control, call: RestCall[None]) -> RestResponse:
     query=PAGING,
     errors=(NotFound,),
 )
-async def show_tools(control: Control, call: RestCall[None]) -> RestResponse:
+async def show_tools(control: Control, call: RestCall[None]) -> Mapping[str, Any]:
     """The tools of a package that the caller can reach, with their whole schemas."""
     package = read_package(control, await find_visible(control, call.caller), call.ids["package"])
     page = parse_page(call)
     rows, next_cursor = page.cut(package.rows, lambda row: row.tool_name, bytes_of=_measure_row)
-    return RestResponse({"tools": list(map(_show_tool, rows)), "next_cursor": next_cursor})
+    return {"tools": list(map(_show_tool, rows)), "next_cursor": next_cursor}
 
 
 @get(
@@ -269,7 +268,7 @@ async def show_tools(control: Control, call: RestCall[None]) -> RestResponse:
     query=_SEARCH,
     errors=(NotFound,),
 )
-async def search_tools(control: Control, call: RestCall[None]) -> RestResponse:
+async def search_tools(control: Control, call: RestCall[None]) -> Mapping[str, Any]:
     """Tools that suit the words, among those that the caller can reach; without words, all by name."""
     query = call.query
     if len(query.get("q", "")) > MAX_QUERY_CHARS:
@@ -290,9 +289,7 @@ async def search_tools(control: Control, call: RestCall[None]) -> RestResponse:
         {**_show_tool(row), "serverId": row.package_id, "serverName": row.package_name} for _, row in cut
     ]
     is_indexed = control.catalog.indexed.is_set()
-    return RestResponse(
-        {"tools": tools, "total": len(found), "next_cursor": next_cursor, "indexed": is_indexed}
-    )
+    return {"tools": tools, "total": len(found), "next_cursor": next_cursor, "indexed": is_indexed}
 
 
 @get(
@@ -306,7 +303,7 @@ async def search_tools(control: Control, call: RestCall[None]) -> RestResponse:
     ),
     errors=(NotFound,),
 )
-async def show_quality(control: Control, call: RestCall[None]) -> RestResponse:
+async def show_quality(control: Control, call: RestCall[None]) -> CatalogQualityAnswer:
     """How many rows of the catalog have full definitions, and which packages depend on the summary fallback.
 
     Viewers, publishers and administrators see the whole catalog, hidden rows included. An agent sees the
@@ -315,16 +312,14 @@ async def show_quality(control: Control, call: RestCall[None]) -> RestResponse:
     view = await read_quality(control, call.caller)
     listed = view.dependent if call.flag("dependent") else view.packages
     page, next_cursor = parse_page(call).cut(listed, lambda one: one.package_id)
-    return RestResponse(
-        CatalogQualityAnswer(
-            total=QualityShown(**_count_rows(view.total)),
-            full_percent=view.total.full_percent,
-            summary_fallback=view.ends_at,
-            fallback_ended=view.has_ended,
-            dependent=len(view.dependent),
-            packages=[_show_quality(one, is_hidden=view.has_ended) for one in page],
-            next_cursor=next_cursor,
-        )
+    return CatalogQualityAnswer(
+        total=QualityShown(**_count_rows(view.total)),
+        full_percent=view.total.full_percent,
+        summary_fallback=view.ends_at,
+        fallback_ended=view.has_ended,
+        dependent=len(view.dependent),
+        packages=[_show_quality(one, is_hidden=view.has_ended) for one in page],
+        next_cursor=next_cursor,
     )
 
 
@@ -353,7 +348,7 @@ def _count_rows(quality: RowQuality) -> dict[str, int]:
     ),
     errors=(NotFound, StorageFailed),
 )
-async def run_backfill(control: Control, call: RestCall[Any]) -> RestResponse:
+async def run_backfill(control: Control, call: RestCall[Any]) -> BackfillAnswer:
     """Make the rows of the next packages, as far as they are not made of what there is.
 
     Begin without a cursor, and go on with the one of the answer until it is null. A run that was cut off is
@@ -362,14 +357,12 @@ async def run_backfill(control: Control, call: RestCall[Any]) -> RestResponse:
     check_unbounded(call.caller, "the catalog is for all callers")
     page = parse_page(call, default=BATCH)
     done = await backfill_catalog(control, after=page.after, limit=min(page.limit, MAX_BATCH))
-    return RestResponse(
-        BackfillAnswer(
-            done=done.done,
-            total=done.total,
-            changed=done.changed,
-            failed=dict(done.failed),
-            next_cursor=None if done.after is None else encode_cursor(done.after),
-        )
+    return BackfillAnswer(
+        done=done.done,
+        total=done.total,
+        changed=done.changed,
+        failed=dict(done.failed),
+        next_cursor=None if done.after is None else encode_cursor(done.after),
     )
 
 

@@ -1,31 +1,214 @@
-"""Sets of changes: what they would do, and making all of them in one transaction."""
+"""Sets of changes: planning what they would do, and making all of them in one transaction.
+
+`plan` changes nothing. `apply` makes all changes or none; with the id of a plan, exactly the planned effect.
+"""
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
-from toolgate.errors import Compacted, InvalidRecord, NotFound
+from pydantic import Field, model_validator
+
+from toolgate.errors import (
+    Compacted,
+    Conflict,
+    InvalidRecord,
+    NotFound,
+    PlanOutdated,
+    PlanRequired,
+    StorageFailed,
+)
 from toolgate.govern.changes.commit import commit_changes, list_needed_modules, plan_changes
 from toolgate.govern.changes.history import build_rollback
+from toolgate.govern.changes.impact import ChangePlan
 from toolgate.govern.changes.permissions import find_record_within
-from toolgate.govern.changes.records import PendingChange
+from toolgate.govern.changes.records import PendingChange, RecordEdit
 from toolgate.govern.control import Control
 from toolgate.model.principals import Principal
+from toolgate.model.revisions import Kind
+from toolgate.policy.plan import TaskChange
 from toolgate.registry.records.codec import parse_id
+from toolgate.registry.records.diff import DiffOperation, FieldDiff, diff_fields
+from toolgate.registry.records.fields import field_error
+from toolgate.registry.records.server_bodies import StrictBody
 from toolgate.registry.records.transaction import RecordKey
+from toolgate.surfaces.rest.data_plane.scopes import RefusalShown, show_refusal
 from toolgate.surfaces.rest.framework.request import PLAN_HEADER, RestCall, validate_as
-from toolgate.surfaces.rest.framework.response import RestResponse
+from toolgate.surfaces.rest.framework.response import ResponseShape, Revision
 from toolgate.surfaces.rest.framework.routing import RestEndpoint, post
-from toolgate.surfaces.rest.resources.change_shapes import (
-    ApplyAnswer,
-    ApplySent,
-    ChangeSent,
-    PlanAnswer,
-    PlanSent,
-    show_edits,
-    show_plan,
-)
-from toolgate.surfaces.rest.resources.collection import WRITE_ERRORS
+
+WRITE_ERRORS: Final = (InvalidRecord, Conflict, PlanRequired, PlanOutdated, StorageFailed)
+MAX_CHANGES: Final = 5_000
+
+ChangedKind = Literal["server", "task", "profile", "pin", "chat_upstream"]
+RecordSent = Annotated[
+    dict[str, Any] | None, Field(description="The record as it shall be; null: it shall be gone.")
+]
+
+
+class ChangeSent(StrictBody):
+    """One record as it shall be."""
+
+    kind: ChangedKind
+    id: str
+    """Its name."""
+    body: RecordSent
+
+
+class ChangeSetSent(StrictBody):
+    """Records as they shall be, all of them or none. What is so already is no change."""
+
+    changes: Annotated[list[ChangeSent], Field(max_length=MAX_CHANGES)]
+    """Each record once."""
+    prune: bool = False
+    """Also remove every server, task, profile and chat upstream that is not among them and comes from no
+    registry file and no package."""
+
+    @model_validator(mode="after")
+    def _each_once(self) -> "ChangeSetSent":
+        _reject_duplicates(self.changes)
+        return self
+
+
+class ApplySent(ChangeSetSent):
+    """Changes to be made in one transaction."""
+
+    plan: Annotated[str, Field(max_length=200)] | None = None
+    """The id of the plan that showed them: refuse any other effect."""
+
+
+class PlanSent(StrictBody):
+    """Changes to look at: one record (`kind`, `id`, and `body` or `revision`), or a set of them."""
+
+    kind: ChangedKind | None = None
+    id: str | None = None
+    """The name of the one record."""
+    body: RecordSent = None
+    revision: Annotated[int, Field(ge=0)] | None = None
+    """In place of `body`: the record would be taken back to what it was then."""
+    changes: Annotated[list[ChangeSent], Field(max_length=MAX_CHANGES)] | None = None
+    """Each record once."""
+    prune: bool = False
+    """As when they are applied."""
+
+    @model_validator(mode="after")
+    def _one_or_many(self) -> "PlanSent":
+        sent = self.model_fields_set
+        what = "body" if self.revision is None else "revision"
+        is_one = sent == {"kind", "id", what} and None not in (self.kind, self.id)
+        is_set = self.changes is not None and sent <= {"changes", "prune"}
+        if not (is_one or is_set):
+            raise field_error("send `kind`, `id`, and `body` or `revision`; or `changes` and `prune`")
+        _reject_duplicates(self.changes or [])
+        return self
+
+
+def _reject_duplicates(changes: list[ChangeSent]) -> None:
+    if len({(one.kind, one.id) for one in changes}) < len(changes):
+        raise field_error("`changes` names a record twice")
+
+
+class FieldShown(ResponseShape, frozen=True, kw_only=True):
+    """One field of a record. A secret is masked on both sides."""
+
+    field: str
+    before: Any
+    after: Any
+
+
+def show_fields(fields: Iterable[FieldDiff]) -> list[FieldShown]:
+    """Differences as answers hold them."""
+    return [FieldShown.of(one) for one in fields]
+
+
+class ChangeShown(ResponseShape, frozen=True, kw_only=True):
+    """One record that was, or would be, changed."""
+
+    operation: DiffOperation
+    kind: Kind
+    id: str
+    fields: list[FieldShown]
+
+
+def show_edits(edits: Iterable[RecordEdit]) -> list[ChangeShown]:
+    """Changes as answers hold them, sorted by kind and id."""
+    found = sorted(
+        (edit for edit in edits if edit.has_effect), key=lambda edit: (edit.change.kind, edit.change.id)
+    )
+    return [
+        ChangeShown(
+            operation="added" if edit.before is None else "removed" if edit.body is None else "changed",
+            kind=edit.change.kind,
+            id=edit.change.id,
+            fields=show_fields(diff_fields(edit.change.kind, edit.body_before, edit.body)),
+        )
+        for edit in found
+    ]
+
+
+class TaskPlan(ResponseShape, frozen=True, kw_only=True):
+    """What a change does to one task, or, with null, to callers without one. Tools are `server/tool`."""
+
+    task_id: str | None
+    added: list[str]
+    """For callers who ask for nothing in particular."""
+    removed: list[str]
+    reach_added: list[str]
+    """What a request could newly get by naming servers."""
+    reach_removed: list[str]
+    refusal: RefusalShown | None
+    """Why a request would be turned down as a whole after the change."""
+    problem: str | None
+    """Why the task could not be read after the change."""
+    share: float
+    """Percent of the task's callers it is about. While the task's profile is rolled out, a task may have
+    several entries."""
+
+
+class PlanAnswer(ResponseShape, frozen=True, kw_only=True):
+    """What changes would do to each task. Nothing has been changed."""
+
+    id: str
+    """Names the change and its effect. Who makes the change with it has it refused when either is another."""
+    revision: Revision
+    """Of the registry that the changes were held against."""
+    changes: list[ChangeShown]
+    tasks: list[TaskPlan]
+    """Those that would notice."""
+    unchanged: int
+    """How many tasks would not."""
+    unlisted: list[str]
+    """Servers among the changes whose tools nobody knows yet: what they add cannot be shown."""
+    warnings: list[str]
+
+
+async def show_plan(plan: ChangePlan, *, revision: int, warnings: list[str]) -> PlanAnswer:
+    """A plan as answers hold it. In a thread: it may be of thousands of records."""
+    return PlanAnswer.of(
+        plan,
+        revision=revision,
+        changes=await asyncio.to_thread(show_edits, plan.edits),
+        tasks=[_show_task(one) for one in plan.tasks],
+        warnings=warnings,
+    )
+
+
+def _show_task(change: TaskChange) -> TaskPlan:
+    refs = {
+        name: list(map(str, getattr(change, name)))
+        for name in ("added", "removed", "reach_added", "reach_removed")
+    }
+    return TaskPlan.of(
+        change, **refs, refusal=show_refusal(change.refusal_after), problem=change.problem_after
+    )
+
+
+class ApplyAnswer(ResponseShape, frozen=True, kw_only=True):
+    """What was changed, in one transaction. Nothing, where everything was so already."""
+
+    revision: Revision
+    changes: list[ChangeShown]
+    warnings: list[str]
 
 
 @post(
@@ -36,7 +219,7 @@ from toolgate.surfaces.rest.resources.collection import WRITE_ERRORS
     body=validate_as(PlanSent),
     errors=(InvalidRecord, NotFound, Compacted),
 )
-async def show_change_plan(control: Control, call: RestCall[PlanSent]) -> RestResponse:
+async def show_change_plan(control: Control, call: RestCall[PlanSent]) -> PlanAnswer:
     """What changes of records would do to each task: written, taken back or, with a null body, deleted.
 
     Nothing is changed. A change that names its plan is made as that showed it, or not at all.
@@ -51,7 +234,7 @@ async def show_change_plan(control: Control, call: RestCall[PlanSent]) -> RestRe
         if edit.new_module not in {None, *modules}
     ]
     warnings = [*missing, *planned.warnings]
-    return RestResponse(await show_plan(planned.plan, revision=planned.revision, warnings=warnings))
+    return await show_plan(planned.plan, revision=planned.revision, warnings=warnings)
 
 
 async def _parse_plan_drafts(control: Control, actor: Principal, sent: PlanSent) -> list[PendingChange]:
@@ -77,7 +260,7 @@ async def _parse_plan_drafts(control: Control, actor: Principal, sent: PlanSent)
     headers=(PLAN_HEADER,),
     errors=WRITE_ERRORS,
 )
-async def apply_changes(control: Control, call: RestCall[ApplySent]) -> RestResponse:
+async def apply_changes(control: Control, call: RestCall[ApplySent]) -> ApplyAnswer:
     """Make records what they shall be: all of them or none, and nothing where everything is so already."""
     sent = call.body
     done = await commit_changes(
@@ -88,7 +271,7 @@ async def apply_changes(control: Control, call: RestCall[ApplySent]) -> RestResp
         prune=sent.prune,
     )
     changes = await asyncio.to_thread(show_edits, done.edits)
-    return RestResponse(ApplyAnswer(revision=done.revision, changes=changes, warnings=done.warnings))
+    return ApplyAnswer(revision=done.revision, changes=changes, warnings=done.warnings)
 
 
 def _parse_drafts(changes: Iterable[ChangeSent]) -> list[PendingChange]:

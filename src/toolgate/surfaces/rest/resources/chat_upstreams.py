@@ -6,7 +6,7 @@ Chat upstreams: their records, and a look at whether one answers.
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
-from pydantic import Field, create_model
+from pydantic import Field
 
 from toolgate.errors import InvalidRecord, NotFound, PlanOutdated, PlanRequired
 from toolgate.govern.changes.commit import audit_change
@@ -17,47 +17,13 @@ from toolgate.redaction.text import redact_text
 from toolgate.registry.records.chat_bodies import ChatUpstreamBody
 from toolgate.registry.records.fields import UpstreamId
 from toolgate.surfaces.rest.framework.request import PLAN_HEADER, RestCall, accept_as
-from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse, Revision
+from toolgate.surfaces.rest.framework.response import ResponseShape
 from toolgate.surfaces.rest.framework.routing import RestEndpoint, post
-from toolgate.surfaces.rest.resources.collection import RecordCollection, collection_endpoints
-from toolgate.surfaces.rest.resources.record_shapes import ID, Digest, Ignored, NextCursor
+from toolgate.surfaces.rest.resources.collection import RecordCollection, build_shapes
 from toolgate.surfaces.rest.resources.trials import resolve_trial_record
 
 MAX_MODELS: Final = 1_000
 """Shown of those that an upstream lists."""
-
-
-class ChatUpstreamShown(ChatUpstreamBody):
-    """A chat upstream, with secrets masked."""
-
-    revision: Revision
-
-
-ChatUpstreamSent = create_model(
-    "ChatUpstreamSent",
-    __base__=ChatUpstreamBody,
-    __doc__="A chat upstream to be stored.",
-    upstream_id=(Annotated[UpstreamId | None, ID], None),
-    revision=(Ignored, None),
-)
-
-
-class ChatUpstreamList(ResponseShape, frozen=True, kw_only=True):
-    """A page of the chat upstreams, at one revision."""
-
-    revision: Revision
-    digest: Digest = ""
-    chat_upstreams: list[ChatUpstreamShown]
-    next_cursor: NextCursor
-
-
-class ChatUpstreamWritten(ResponseShape, frozen=True, kw_only=True):
-    """A chat upstream as it is stored now."""
-
-    revision: Revision
-    chat_upstream: ChatUpstreamShown
-    warnings: list[str]
-    """What is amiss with it."""
 
 
 class ChatTrialAnswer(ResponseShape, frozen=True, kw_only=True):
@@ -80,23 +46,20 @@ class ChatTrialAnswer(ResponseShape, frozen=True, kw_only=True):
 CHAT_UPSTREAMS: Final = RecordCollection(
     kind="chat_upstream",
     path="/admin/api/chat-upstreams",
-    sent=ChatUpstreamSent,
-    shown=ChatUpstreamShown,
-    listed=ChatUpstreamList,
-    written=ChatUpstreamWritten,
+    shapes=build_shapes("chat_upstream", ChatUpstreamBody, UpstreamId),
 )
 
 
 @post(
-    f"{CHAT_UPSTREAMS.path}/{{upstream_id}}/test",
+    f"{CHAT_UPSTREAMS.one_path}/test",
     "admin",
     "Try a chat upstream",
     ChatTrialAnswer,
-    body=accept_as(ChatUpstreamSent, may_be_empty=True),
+    body=accept_as(CHAT_UPSTREAMS.shapes.sent, may_be_empty=True),
     headers=(PLAN_HEADER,),
     errors=(NotFound, InvalidRecord, PlanRequired, PlanOutdated),
 )
-async def try_upstream(control: Control, call: RestCall[Mapping[str, Any]]) -> RestResponse:
+async def try_upstream(control: Control, call: RestCall[Mapping[str, Any]]) -> ChatTrialAnswer:
     """Ask a chat upstream once for its models, beside the connections in use; no model is asked anything.
 
     It is the saved one; or, where a record is sent, that one, which must be fit to be saved and is not. The
@@ -109,17 +72,15 @@ async def try_upstream(control: Control, call: RestCall[Mapping[str, Any]]) -> R
     trial = await control.try_models(record)
     names = sorted(set(trial.models))
     admitted = [name for name in names if any(matches_glob(one, name) for one in record.models)]
-    return RestResponse(
-        ChatTrialAnswer(
-            ok=not trial.error,
-            took_ms=trial.took_ms,
-            found=len(names),
-            admitted=admitted[:MAX_MODELS],
-            others=sorted(set(names) - set(admitted))[:MAX_MODELS],
-            error=redact_text(trial.error),
-            hint=trial.hint,
-        )
+    return ChatTrialAnswer(
+        ok=not trial.error,
+        took_ms=trial.took_ms,
+        found=len(names),
+        admitted=admitted[:MAX_MODELS],
+        others=sorted(set(names) - set(admitted))[:MAX_MODELS],
+        error=redact_text(trial.error),
+        hint=trial.hint,
     )
 
 
-ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (*collection_endpoints(CHAT_UPSTREAMS), try_upstream)
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (*CHAT_UPSTREAMS.endpoints().values(), try_upstream)

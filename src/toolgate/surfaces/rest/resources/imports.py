@@ -22,16 +22,16 @@ from toolgate.registry.records.fields import Patterns, ServerId
 from toolgate.registry.records.server_bodies import StrictBody
 from toolgate.surfaces.rest.framework.forms import FormField
 from toolgate.surfaces.rest.framework.request import PLAN_HEADER, RestCall, validate_as
-from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse, Revision
+from toolgate.surfaces.rest.framework.response import ResponseShape, Revision
 from toolgate.surfaces.rest.framework.routing import RestEndpoint, post
-from toolgate.surfaces.rest.resources.change_shapes import (
+from toolgate.surfaces.rest.resources.changes import (
     MAX_CHANGES,
+    WRITE_ERRORS,
     ChangeShown,
     PlanAnswer,
     show_edits,
     show_plan,
 )
-from toolgate.surfaces.rest.resources.collection import WRITE_ERRORS
 from toolgate.surfaces.rest.resources.servers import SERVERS
 
 _MAX_NAMED: Final = 8
@@ -107,7 +107,7 @@ def _read_form(parts: Sequence[FormField]) -> dict[str, Any]:
     headers=(PLAN_HEADER,),
     errors=WRITE_ERRORS,
 )
-async def import_servers(control: Control, call: RestCall[ImportSent]) -> RestResponse:
+async def import_servers(control: Control, call: RestCall[ImportSent]) -> ImportAnswer:
     """Store the servers that a file of another program defines. What is allowed of a known one stays so.
 
     The file may also be uploaded as `multipart/form-data`: the part `file`, and the other members as parts of
@@ -122,11 +122,11 @@ async def import_servers(control: Control, call: RestCall[ImportSent]) -> RestRe
         done = await commit_changes(control, call.caller, drafts, plan_id=call.plan_id)
         shown = await asyncio.to_thread(show_edits, done.edits)
         warnings = [*done.warnings, *_warn_of_denied(done.edits)]
-        return RestResponse(_show_import(found, done.revision, shown, warnings=warnings))
+        return _show_import(found, done.revision, shown, warnings=warnings)
     planned = await plan_changes(control, call.caller, drafts)
     warnings = [*planned.warnings, *_warn_of_denied(planned.plan.edits)]
     plan = await show_plan(planned.plan, revision=planned.revision, warnings=warnings)
-    return RestResponse(_show_import(found, planned.revision, plan.changes, warnings=warnings, effect=plan))
+    return _show_import(found, planned.revision, plan.changes, warnings=warnings, effect=plan)
 
 
 async def _select_drafts(

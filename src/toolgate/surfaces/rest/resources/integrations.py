@@ -14,11 +14,11 @@ from toolgate.govern.integrations import (
 )
 from toolgate.model.principals import IntegrationState
 from toolgate.registry.records.server_bodies import StrictBody
-from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
+from toolgate.surfaces.rest.framework.paging import PAGING, NextCursor, parse_page
 from toolgate.surfaces.rest.framework.request import RestCall, validate_as
 from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse, Revision
 from toolgate.surfaces.rest.framework.routing import RestEndpoint, delete, get, put
-from toolgate.surfaces.rest.resources.record_shapes import Deleted, NextCursor
+from toolgate.surfaces.rest.resources.collection import Deleted
 
 _OWN: Final = "/api/v1/me/integrations"
 _ALL: Final = "/admin/api/integrations"
@@ -84,18 +84,16 @@ class ChoicesAnswer(ResponseShape, frozen=True, kw_only=True):
 
 
 @get(_OWN, "agent", "List your integrations", IntegrationsAnswer, query=PAGING)
-async def show_integrations(control: Control, call: RestCall[None]) -> RestResponse:
+async def show_integrations(control: Control, call: RestCall[None]) -> IntegrationsAnswer:
     """Every server within your key's ceiling, and how much of it you have switched on."""
     revision = control.gateway.snapshot.revision
     found = await list_integrations(control, call.caller)
     shown, more = parse_page(call).cut(found, lambda one: one.server_id)
-    return RestResponse(
-        IntegrationsAnswer(
-            revision=revision,
-            default=call.caller.integrations,
-            integrations=[IntegrationShown(**_integration_members(one)) for one in shown],
-            next_cursor=more,
-        )
+    return IntegrationsAnswer(
+        revision=revision,
+        default=call.caller.integrations,
+        integrations=[IntegrationShown(**_integration_members(one)) for one in shown],
+        next_cursor=more,
     )
 
 
@@ -125,14 +123,14 @@ async def put_integration(control: Control, call: RestCall[IntegrationSent]) -> 
     Deleted,
     errors=(NotFound, Conflict, TooManyAttempts, StorageFailed),
 )
-async def unset_integration(control: Control, call: RestCall[None]) -> RestResponse:
+async def unset_integration(control: Control, call: RestCall[None]) -> Deleted:
     """Have of a server what your key gives before you choose."""
     revision = await reset_integration(control, call.caller, call.ids["server_id"])
-    return RestResponse(Deleted(revision=revision, warnings=[]))
+    return Deleted(revision=revision, warnings=[])
 
 
 @get(_ALL, "admin", "List what callers have chosen for themselves", ChoicesAnswer, query=PAGING)
-async def show_choices(control: Control, call: RestCall[None]) -> RestResponse:
+async def show_choices(control: Control, call: RestCall[None]) -> ChoicesAnswer:
     """What all callers have chosen for themselves."""
     shown, more = parse_page(call).cut(await list_choices(control, call.caller), lambda one: one.id)
     choices = [
@@ -145,7 +143,7 @@ async def show_choices(control: Control, call: RestCall[None]) -> RestResponse:
         )
         for one in shown
     ]
-    return RestResponse(ChoicesAnswer(choices=choices, next_cursor=more))
+    return ChoicesAnswer(choices=choices, next_cursor=more)
 
 
 @delete(
@@ -155,10 +153,10 @@ async def show_choices(control: Control, call: RestCall[None]) -> RestResponse:
     Deleted,
     errors=(NotFound, Conflict, StorageFailed),
 )
-async def reset_choices(control: Control, call: RestCall[None]) -> RestResponse:
+async def reset_choices(control: Control, call: RestCall[None]) -> Deleted:
     """Reset all that one caller has chosen: it has what its key gives before it chooses."""
     revision = await forget_choice(control, call.caller, call.ids["choice_id"])
-    return RestResponse(Deleted(revision=revision, warnings=[]))
+    return Deleted(revision=revision, warnings=[])
 
 
 def _integration_members(one: Integration) -> dict[str, Any]:

@@ -307,20 +307,20 @@ async def _await_or_cancel(control: Control, made: Invocation, wait_s: int, *, i
 
 
 @get(_ALL, "agent", "List the runs of a task", InvocationsAnswer, query=PAGING, errors=(NotFound,))
-async def show_invocations(control: Control, call: RestCall[None]) -> RestResponse:
+async def show_invocations(control: Control, call: RestCall[None]) -> InvocationsAnswer:
     """The caller's invocations of the task, the newest first; to the role `viewer`, everybody's."""
     page = parse_page(call)
     found = await list_invocations(
         control, call.caller, call.ids["task_id"], before=page.after or None, limit=page.limit + 1
     )
     shown, more = page.first(found, lambda one: one.invocation_id)
-    return RestResponse(InvocationsAnswer(invocations=[summarize(one) for one in shown], next_cursor=more))
+    return InvocationsAnswer(invocations=[summarize(one) for one in shown], next_cursor=more)
 
 
 @get(_ONE, "agent", "Read a run of a task", InvocationShown, errors=(NotFound,))
-async def read_invocation(control: Control, call: RestCall[None]) -> RestResponse:
+async def read_invocation(control: Control, call: RestCall[None]) -> InvocationShown:
     """How it stands, and once it has ended, what came out of it."""
-    return RestResponse(show_invocation(await _find(control, call)))
+    return show_invocation(await _find(control, call))
 
 
 @get(
@@ -331,20 +331,20 @@ async def read_invocation(control: Control, call: RestCall[None]) -> RestRespons
     query=(Parameter("after", "Only lines after the one with this `seq`.", form="number"),),
     errors=(NotFound,),
 )
-async def read_lines(control: Control, call: RestCall[None]) -> RestResponse:
+async def read_lines(control: Control, call: RestCall[None]) -> LinesAnswer:
     """What the guest has written and logged so far, or after the line `after`, up to a thousand lines."""
     found = await _find(control, call)
     lines = await control.store.invocations.lines(
         found.invocation_id, after=call.number("after") or 0, limit=PAGE_OF_LINES
     )
-    return RestResponse(LinesAnswer(state=found.state, lines=[show_line(one) for one in lines]))
+    return LinesAnswer(state=found.state, lines=[show_line(one) for one in lines])
 
 
 @post(f"{_ONE}/cancel", "agent", "Cancel a run", InvocationShown, body=NO_BODY, errors=(NotFound,))
-async def cancel_run(control: Control, call: RestCall[NoBody]) -> RestResponse:
+async def cancel_run(control: Control, call: RestCall[NoBody]) -> InvocationShown:
     """End one that waits; have one ended that runs. Those of others need the role `admin`."""
     found = await cancel_invocation(control, call.caller, call.ids["task_id"], call.ids["invocation_id"])
-    return RestResponse(show_invocation(found))
+    return show_invocation(found)
 
 
 @get(

@@ -1,4 +1,4 @@
-"""Keys: made here, shown once, stored as a hash. Nobody grants more than they have themselves."""
+"""Keys: made here, shown once, stored as a hash. No one grants more than they have themselves."""
 
 import secrets
 from collections.abc import Mapping
@@ -10,29 +10,70 @@ from toolgate.govern.changes.commit import commit_changes
 from toolgate.govern.changes.permissions import find_record_within
 from toolgate.govern.changes.records import PendingChange, show_record
 from toolgate.govern.control import Control
-from toolgate.registry.records.policy_bodies import QuotasBody
-from toolgate.surfaces.rest.framework.paging import PAGING
+from toolgate.model.principals import IntegrationState, Role
+from toolgate.registry.records.fields import Name, UnixTime
+from toolgate.registry.records.policy_bodies import CeilingBody, QuotasBody
+from toolgate.registry.records.server_bodies import StrictBody
 from toolgate.surfaces.rest.framework.request import RestCall, validate_as
-from toolgate.surfaces.rest.framework.response import RestResponse
-from toolgate.surfaces.rest.framework.routing import RestEndpoint, delete, get, post, put
-from toolgate.surfaces.rest.resources.collection import RecordCollection, RecordHistory, history_endpoint
-from toolgate.surfaces.rest.resources.record_shapes import Deleted, KeyList, KeyMade, KeySent, KeyShown
+from toolgate.surfaces.rest.framework.response import RestResponse, Revision
+from toolgate.surfaces.rest.framework.routing import RestEndpoint, delete, post, put
+from toolgate.surfaces.rest.resources.collection import (
+    Deleted,
+    RecordCollection,
+    RecordShapes,
+    build_list_shape,
+)
 
 KEY_PREFIX: Final = "tg_"
 SECRET_BYTES: Final = 32
 """43 characters in the URL-safe alphabet: nothing to guess, so one round of hashing is enough."""
 
+
+class KeySent(StrictBody):
+    """A key to be made. Its secret is chosen by the gateway."""
+
+    key_id: Name
+    """The principal's name in audit and logs."""
+    role: Role
+    """At most the role of who makes it."""
+    ceiling: CeilingBody = CeilingBody()
+    """The most it may ever reach; within the ceiling of who makes it."""
+    default_task: Name | None = None
+    """The task of a request that names none."""
+    expires_at_s: UnixTime | None = None
+    """Unix time after which it proves nothing."""
+    budgets: QuotasBody | None = None
+    """What all who use it may use over time, together."""
+    integrations: IntegrationState = "on"
+    """What its callers have of each server before they choose for themselves: `on` all its tools, `read_only`
+    those marked as read-only, `off` nothing."""
+
+
+class KeyShown(KeySent):
+    """A key without its secret, which nobody can show again."""
+
+    revision: Revision
+
+
+class KeyMade(KeyShown):
+    """A new key. This answer is the only place its secret ever stands in."""
+
+    secret: str
+    warnings: list[str]
+
+
 KEYS: Final = RecordCollection(
-    kind="key", path="/admin/api/keys", sent=KeySent, shown=KeyShown, listed=KeyList, written=KeyMade
+    kind="key",
+    path="/admin/api/keys",
+    shapes=RecordShapes(KeySent, KeyShown, build_list_shape("key", KeyShown), KeyMade),
 )
-_ONE: Final = f"{KEYS.path}/{{key_id}}"
 
 
 @post(
     KEYS.path,
     "admin",
     "Make a key",
-    KEYS.written,
+    KeyMade,
     body=validate_as(KeySent),
     statuses=(201,),
     errors=(InvalidRecord, Conflict, StorageFailed),
@@ -50,10 +91,10 @@ async def make_key(control: Control, call: RestCall[KeySent]) -> RestResponse:
 
 
 @put(
-    f"{_ONE}/budgets",
+    f"{KEYS.one_path}/budgets",
     "admin",
     "Set what a key may use over time",
-    KEYS.shown,
+    KeyShown,
     body=validate_as(QuotasBody),
     errors=(InvalidRecord, NotFound, Conflict, StorageFailed),
     is_conditional=True,
@@ -69,13 +110,18 @@ async def set_budgets(control: Control, call: RestCall[QuotasBody]) -> RestRespo
 
 
 @delete(
-    _ONE, "admin", "Revoke a key", Deleted, errors=(NotFound, Conflict, StorageFailed), is_conditional=True
+    KEYS.one_path,
+    "admin",
+    "Revoke a key",
+    Deleted,
+    errors=(NotFound, Conflict, StorageFailed),
+    is_conditional=True,
 )
-async def revoke_key(control: Control, call: RestCall[None]) -> RestResponse:
+async def revoke_key(control: Control, call: RestCall[None]) -> Deleted:
     """Delete a key. The next request that shows it is refused, whatever session it belongs to."""
     draft = PendingChange(kind="key", id=call.ids["key_id"], sent=None, if_revision=call.if_revision)
     done = await commit_changes(control, call.caller, [draft])
-    return RestResponse(Deleted(revision=done.revision, warnings=done.warnings))
+    return Deleted.of(done)
 
 
 def _set_budgets(body: Mapping[str, Any], budgets: QuotasBody | None) -> dict[str, Any]:
@@ -85,11 +131,12 @@ def _set_budgets(body: Mapping[str, Any], budgets: QuotasBody | None) -> dict[st
     return {**others, "budgets": given} if given else others
 
 
+_ROWS: Final = KEYS.endpoints()
 ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    get(KEYS.path, "viewer", "List the keys", KEYS.listed, query=PAGING)(KEYS.list),
+    _ROWS["list"],
     make_key,
-    get(_ONE, "viewer", "Read a key", KEYS.shown, errors=(NotFound,))(KEYS.read),
+    _ROWS["read"],
     set_budgets,
     revoke_key,
-    history_endpoint(RecordHistory("key"), _ONE),
+    _ROWS["history"],
 )

@@ -22,9 +22,9 @@ from toolgate.govern.least_privilege import (
 from toolgate.model.quotas import HolderKind, QuotaHolder
 from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
 from toolgate.surfaces.rest.framework.request import Parameter, RestCall
-from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse, Revision
+from toolgate.surfaces.rest.framework.response import ResponseShape, Revision
 from toolgate.surfaces.rest.framework.routing import RestEndpoint, get
-from toolgate.surfaces.rest.resources.change_shapes import PlanAnswer, show_plan
+from toolgate.surfaces.rest.resources.changes import PlanAnswer, show_plan
 
 MAX_NAMED: Final = 100
 """Unused tools of one holder that are named where others are asked about, too."""
@@ -191,7 +191,7 @@ MAX_SERVERS: Final = 1_000
     ),
     errors=(InvalidRecord, NotFound),
 )
-async def learn_policy(control: Control, call: RestCall[None]) -> RestResponse:
+async def learn_policy(control: Control, call: RestCall[None]) -> LearnAnswer:
     """The least policy that would have let through all that was used of the task, and what it would do.
 
     Nothing is changed: apply `record` with the id of the plan. Calls that were denied do not count, nor do
@@ -207,7 +207,7 @@ async def learn_policy(control: Control, call: RestCall[None]) -> RestResponse:
         may_be_empty=call.flag("deny_all"),
     )
     plan = await show_plan(found.plan, revision=found.revision, warnings=list(found.plan_warnings))
-    return RestResponse(show_learned(task_id, found, plan))
+    return show_learned(task_id, found, plan)
 
 
 @get(
@@ -228,7 +228,7 @@ async def learn_policy(control: Control, call: RestCall[None]) -> RestResponse:
     ),
     errors=(NotFound,),
 )
-async def list_unused(control: Control, call: RestCall[None]) -> RestResponse:
+async def list_unused(control: Control, call: RestCall[None]) -> UnusedAnswer:
     """What each task grants, and each key lets through at most, that nobody used since.
 
     Sorted by kind and id, page by page. Servers that nobody used at all stand on the first page.
@@ -241,16 +241,14 @@ async def list_unused(control: Control, call: RestCall[None]) -> RestResponse:
     is_one = task_id is not None or key_id is not None
     most = None if is_one else MAX_NAMED
     servers = [] if is_one or page.after else find_idle_servers(snapshot, uses)[:MAX_SERVERS]
-    return RestResponse(
-        UnusedAnswer(
-            revision=snapshot.revision,
-            since_ms=uses.since_ms,
-            audit_begins_ms=uses.begins_ms,
-            holders=[show_holder(one, most=most) for one in await weigh_holders(snapshot, shown, uses)],
-            servers=[show_server(one) for one in servers],
-            warnings=list(uses.warnings),
-            next_cursor=next_cursor,
-        )
+    return UnusedAnswer(
+        revision=snapshot.revision,
+        since_ms=uses.since_ms,
+        audit_begins_ms=uses.begins_ms,
+        holders=[show_holder(one, most=most) for one in await weigh_holders(snapshot, shown, uses)],
+        servers=[show_server(one) for one in servers],
+        warnings=list(uses.warnings),
+        next_cursor=next_cursor,
     )
 
 

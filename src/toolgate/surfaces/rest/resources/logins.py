@@ -4,7 +4,10 @@ For oneself where the server's record says so; else for all callers, which only 
 agent, a server it cannot reach answers like one that does not exist.
 """
 
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+from pydantic import Field
 
 from toolgate.errors import Forbidden, NotFound, ServerBusy, ServerUnavailable, StorageFailed
 from toolgate.gateway.auth.identity import reaches
@@ -15,24 +18,78 @@ from toolgate.govern.control import Control
 from toolgate.model.principals import Principal
 from toolgate.model.servers import ServerRecord
 from toolgate.registry.records.codec import parse_server
+from toolgate.registry.records.fields import OAuthScope
+from toolgate.registry.records.server_bodies import StrictBody
 from toolgate.surfaces.rest.data_plane.scopes import can_reach
 from toolgate.surfaces.rest.framework.request import Parameter, RestCall, validate_as
-from toolgate.surfaces.rest.framework.response import RestResponse
+from toolgate.surfaces.rest.framework.response import ResponseShape
 from toolgate.surfaces.rest.framework.routing import ANYONE, RestEndpoint, delete, get, post
-from toolgate.surfaces.rest.resources.record_shapes import (
-    ClientShown,
-    LoginBegun,
-    LoginEnded,
-    LoginFinished,
-    LoginFinishSent,
-    LoginSent,
-)
 from toolgate.upstream.oauth import logins
 from toolgate.upstream.oauth.grants import LoginKey
-from toolgate.upstream.oauth.logins import LOGIN_S
+from toolgate.upstream.oauth.logins import LOGIN_S, Login
 from toolgate.upstream.oauth.tokens import CLIENT_DOCUMENT, describe_client
 
 _LOGIN: Final = "/api/v1/mcp/servers/{server_id}/login"
+
+
+class LoginSent(StrictBody):
+    """A login to be begun."""
+
+    redirect_uri: Annotated[str, Field(max_length=200)]
+    """Where the browser comes back to: `http://127.0.0.1:PORT/callback`, on the machine of who logs in."""
+    shared: bool = False
+    """For the gateway as a whole, which needs the role `admin`, though each principal logs in for itself."""
+    scopes: list[OAuthScope] = Field(default_factory=list, max_length=64)
+    """To ask for, beside those of the login before."""
+
+
+class LoginFinishSent(StrictBody):
+    """What the browser came back with."""
+
+    state: Annotated[str, Field(max_length=200)]
+    code: Annotated[str, Field(min_length=1, max_length=4_096)]
+    iss: Annotated[str, Field(max_length=4_096)] | None = None
+    """Who it says it is from."""
+    shared: bool = False
+    """As it was begun."""
+
+
+class ClientShown(ResponseShape, frozen=True, kw_only=True):
+    """A client's metadata (RFC 7591), under the URL that is its id."""
+
+    client_id: str
+    client_name: str
+    client_uri: str
+    application_type: str
+    redirect_uris: list[str]
+    grant_types: list[str]
+    response_types: list[str]
+    token_endpoint_auth_method: str
+
+
+class LoginBegun(ResponseShape, frozen=True, kw_only=True):
+    """A login that waits for somebody to agree."""
+
+    authorization_url: str
+    """To be opened in a browser."""
+    state: str
+    """By which the answer is recognised."""
+    expires_in_s: int
+
+
+class LoginFinished(ResponseShape, frozen=True, kw_only=True):
+    """The gateway may use the server."""
+
+    server_id: str
+    login: Login
+
+
+class LoginEnded(ResponseShape, frozen=True, kw_only=True):
+    """The gateway may use the server no more."""
+
+    server_id: str
+    revoked: bool
+    """Whether the authorization server says that it took the token back. Else it may still be good."""
 
 
 @post(
@@ -43,7 +100,7 @@ _LOGIN: Final = "/api/v1/mcp/servers/{server_id}/login"
     body=validate_as(LoginSent),
     errors=(NotFound, ServerBusy, ServerUnavailable),
 )
-async def begin_login(control: Control, call: RestCall[LoginSent]) -> RestResponse:
+async def begin_login(control: Control, call: RestCall[LoginSent]) -> LoginBegun:
     """Where to agree that the gateway may use the server on your behalf: for you, or for all its callers.
 
     For you alone where the server's record has `http.oauth.per_principal`. Its authorization server is asked
@@ -54,7 +111,7 @@ async def begin_login(control: Control, call: RestCall[LoginSent]) -> RestRespon
     begun = await control.logins.begin(
         record, principal=call.caller.id, redirect_uri=sent.redirect_uri, scopes=sent.scopes
     )
-    return RestResponse(LoginBegun(authorization_url=begun.url, state=begun.state, expires_in_s=LOGIN_S))
+    return LoginBegun(authorization_url=begun.url, state=begun.state, expires_in_s=LOGIN_S)
 
 
 @post(
@@ -65,7 +122,7 @@ async def begin_login(control: Control, call: RestCall[LoginSent]) -> RestRespon
     body=validate_as(LoginFinishSent),
     errors=(NotFound, ServerUnavailable, StorageFailed),
 )
-async def finish_login(control: Control, call: RestCall[LoginFinishSent]) -> RestResponse:
+async def finish_login(control: Control, call: RestCall[LoginFinishSent]) -> LoginFinished:
     """Hand in what the browser came back with. The server is connected to with the token that it earns."""
     sent = call.body
     record = await _find_server(control, call, is_shared=sent.shared)
@@ -75,7 +132,7 @@ async def finish_login(control: Control, call: RestCall[LoginFinishSent]) -> Res
     _audit_login(control, call.caller, "login", whose)
     if not whose.owner:
         await control.gateway.servers.refresh(whose.server_id)
-    return RestResponse(LoginFinished(server_id=whose.server_id, login=login))
+    return LoginFinished(server_id=whose.server_id, login=login)
 
 
 @delete(
@@ -86,7 +143,7 @@ async def finish_login(control: Control, call: RestCall[LoginFinishSent]) -> Res
     query=(Parameter("shared", "The login of the gateway as a whole.", "flag"),),
     errors=(NotFound, StorageFailed),
 )
-async def end_login(control: Control, call: RestCall[None]) -> RestResponse:
+async def end_login(control: Control, call: RestCall[None]) -> LoginEnded:
     """Forget the token, have its authorization server take it back, and close connections that show it."""
     record = await _find_server(control, call, is_shared=call.flag("shared"))
     whose = _login_owner(record)
@@ -95,18 +152,18 @@ async def end_login(control: Control, call: RestCall[None]) -> RestResponse:
         who = "you are not" if whose.owner else "nobody is"
         raise NotFound(f"{who} logged in to server `{whose.server_id}`")
     _audit_login(control, call.caller, "logout", whose)
-    return RestResponse(LoginEnded(server_id=whose.server_id, revoked=await revoke()))
+    return LoginEnded(server_id=whose.server_id, revoked=await revoke())
 
 
 @get(CLIENT_DOCUMENT, ANYONE, "This gateway as an OAuth client", ClientShown, errors=(NotFound,))
-async def show_client(control: Control, _call: RestCall[None]) -> RestResponse:
+async def show_client(control: Control, _call: RestCall[None]) -> Mapping[str, Any]:
     """Who this gateway is where it asks for tokens: its `client_id` at authorization servers is this URL."""
     url = control.logins.own_url
     if url is None:
         raise NotFound(
             "this gateway is no client that a URL describes", hint="set `public_url` to its `https` URL"
         )
-    return RestResponse(describe_client(url))
+    return describe_client(url)
 
 
 async def _find_server(control: Control, call: RestCall[Any], *, is_shared: bool) -> ServerRecord:

@@ -16,7 +16,7 @@ from toolgate.model.principals import Role
 from toolgate.model.tasks import Environment
 from toolgate.registry.records.server_bodies import StrictBody
 from toolgate.surfaces.rest.framework.request import RestCall, validate_as
-from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse, Revision
+from toolgate.surfaces.rest.framework.response import ResponseShape, Revision
 from toolgate.surfaces.rest.framework.routing import ANYONE, RestEndpoint, get, post
 
 Text = Annotated[str, Field(min_length=1, max_length=4_096)]
@@ -98,7 +98,7 @@ CONSOLE_LOGIN_PATH: Final = "/console/login"
 
 
 @get("/api/v1/me", "agent", "Who you are here", MeShown)
-async def show_me(control: Control, call: RestCall[None]) -> RestResponse:
+async def show_me(control: Control, call: RestCall[None]) -> MeShown:
     """Who you are here, how far you reach, and which gateway this is.
 
     Where the gateway trusts its own machine, it answers without a key.
@@ -106,41 +106,39 @@ async def show_me(control: Control, call: RestCall[None]) -> RestResponse:
     caller, ceiling = call.caller, call.caller.ceiling
     credential = control.identities.credential(call.authorization)
     snapshot = control.gateway.snapshot
-    return RestResponse(
-        MeShown(
-            principal=caller.id,
-            role=caller.role,
-            by=credential.kind,
-            default_task=caller.default_task,
-            ceiling=CeilingShown(
-                tasks=ceiling.tasks, servers=ceiling.servers, allow=ceiling.allow, deny=ceiling.deny
-            ),
-            expires_at_s=credential.expires_at_s,
-            version=__version__,
-            environment=snapshot.environment,
-            revision=snapshot.revision,
-            calls_tools=control.calls_tools,
-            require_plan=control.operator_policy.requires_plan,
-        )
+    return MeShown(
+        principal=caller.id,
+        role=caller.role,
+        by=credential.kind,
+        default_task=caller.default_task,
+        ceiling=CeilingShown(
+            tasks=ceiling.tasks, servers=ceiling.servers, allow=ceiling.allow, deny=ceiling.deny
+        ),
+        expires_at_s=credential.expires_at_s,
+        version=__version__,
+        environment=snapshot.environment,
+        revision=snapshot.revision,
+        calls_tools=control.calls_tools,
+        require_plan=control.operator_policy.requires_plan,
     )
 
 
 @get(LOGIN, ANYONE, "How to log in with a browser", LoginShown)
-async def show_login(control: Control, _call: RestCall[None]) -> RestResponse:
+async def show_login(control: Control, _call: RestCall[None]) -> LoginShown:
     """How a person can log in with a browser, beside showing a key."""
     page = await control.oidc_login.describe()
-    return RestResponse(LoginShown(oidc=None if page is None else OidcShown(**page._asdict())))
+    return LoginShown(oidc=None if page is None else OidcShown(**page._asdict()))
 
 
 @post(LOGIN, ANYONE, "Log in with a browser", TokenShown, body=validate_as(CodeSent), errors=(NotFound,))
-async def log_in(control: Control, call: RestCall[CodeSent]) -> RestResponse:
+async def log_in(control: Control, call: RestCall[CodeSent]) -> TokenShown:
     """Exchange the code that the issuer sent the browser back with for a token that is good here."""
     _check_redirect_uri(control, call)
     sent = call.body
     earned = await control.oidc_login.redeem(
         sent.code, code_verifier=sent.code_verifier, redirect_uri=sent.redirect_uri
     )
-    return RestResponse(TokenShown(token=earned.token, expires_in_s=earned.expires_in_s))
+    return TokenShown(token=earned.token, expires_in_s=earned.expires_in_s)
 
 
 def _check_redirect_uri(control: Control, call: RestCall[CodeSent]) -> None:

@@ -1,4 +1,4 @@
-"""Modules of workloads: what was uploaded, and which tasks run it."""
+"""Uploads in parts, of archives and of modules; and the modules that tasks run."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
@@ -9,6 +9,7 @@ from toolgate.errors import (
     BodyTooLarge,
     Conflict,
     InvalidModule,
+    InvalidRecord,
     InvalidRequest,
     NotFound,
     QueueFull,
@@ -17,19 +18,132 @@ from toolgate.errors import (
 )
 from toolgate.govern.control import Control
 from toolgate.govern.packages import (
+    InspectedArchive,
     UploadedModule,
     find_module,
     finish_module,
     list_modules,
+    publish_package,
     remove_module,
     upload_module,
 )
+from toolgate.model.packages import SchemaVersion, Source
 from toolgate.packages.modules import StoredModule
 from toolgate.packages.uploads import MAX_PARTS
 from toolgate.registry.records.server_bodies import StrictBody
-from toolgate.surfaces.rest.framework.request import WASM_BODY, RestCall, validate_as
+from toolgate.surfaces.rest.framework.request import OCTETS_BODY, WASM_BODY, RestCall, validate_as
 from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse
-from toolgate.surfaces.rest.framework.routing import RestEndpoint, delete, get, post
+from toolgate.surfaces.rest.framework.routing import RestEndpoint, delete, get, post, put
+
+_UPLOAD: Final = "/api/uploads/{sha256}"
+
+
+class UploadSent(StrictBody):
+    """The end of an upload."""
+
+    parts: Annotated[int, Field(ge=1, le=MAX_PARTS)]
+    """How many parts the archive was sent in."""
+    dry_run: bool = False
+    """Check the archive, and do not keep it."""
+
+
+class PartAnswer(ResponseShape, frozen=True, kw_only=True):
+    """A part that was taken in."""
+
+    part: int
+
+
+class PartsAnswer(ResponseShape, frozen=True, kw_only=True):
+    """The parts of an upload that are there already."""
+
+    parts: list[int]
+
+
+class UploadAnswer(ResponseShape, frozen=True, kw_only=True):
+    """An archive that was found good."""
+
+    package_id: str
+    version: str
+    sha256: str
+    """Of the archive as it is kept; for one in another format, it was packed anew."""
+    size: int
+    files: int
+    unpacked_bytes: int
+    schema_version: SchemaVersion
+    source: Source
+    tools: list[str]
+    """Those it declares."""
+    kept: bool
+    """False: it was only checked."""
+
+
+@put(
+    f"{_UPLOAD}/{{part}}",
+    "publisher",
+    "Send a part of an archive or module",
+    PartAnswer,
+    body=OCTETS_BODY,
+    errors=(InvalidRequest, SessionLimit, StorageFailed),
+)
+async def put_part(control: Control, call: RestCall[bytes]) -> PartAnswer:
+    """Send one part of an archive or module, of at most 4 MiB. Parts may come in any order, and again.
+
+    What lies there for an hour without another part is forgotten. Nobody else sees it.
+    """
+    number = int(call.ids["part"])
+    await control.uploads.put_part(call.caller.id, call.ids["sha256"], number, call.body)
+    return PartAnswer(part=number)
+
+
+@get(_UPLOAD, "publisher", "List the parts of an upload", PartsAnswer)
+async def list_parts(control: Control, call: RestCall[None]) -> PartsAnswer:
+    """Which parts of your upload are there: those need not be sent again."""
+    return PartsAnswer(parts=await control.uploads.parts(call.caller.id, call.ids["sha256"]))
+
+
+@delete(_UPLOAD, "publisher", "Discard an upload", PartsAnswer, errors=(StorageFailed,))
+async def discard_upload(control: Control, call: RestCall[None]) -> PartsAnswer:
+    """Forget what you sent of an upload. What was not begun is no error."""
+    await control.uploads.discard(call.caller.id, call.ids["sha256"])
+    return PartsAnswer(parts=[])
+
+
+@post(
+    _UPLOAD,
+    "admin",
+    "Finish an upload",
+    UploadAnswer,
+    body=validate_as(UploadSent),
+    errors=(InvalidRecord, BodyTooLarge, Conflict, SessionLimit, StorageFailed),
+)
+async def finish_upload(control: Control, call: RestCall[UploadSent]) -> UploadAnswer:
+    """Put the parts together, check the archive, and keep it as a version of the package it holds.
+
+    It is a gzipped tar with a `manifest.json` at its root, or an `.mcpb` bundle. All that is wrong with its
+    manifest is told at once. A version that is there already with other content is a conflict.
+    """
+    sent = call.body
+    looked = await publish_package(
+        control, call.caller, call.ids["sha256"], parts=sent.parts, is_dry_run=sent.dry_run
+    )
+    return _show_archive(looked, is_kept=not sent.dry_run)
+
+
+def _show_archive(looked: InspectedArchive, *, is_kept: bool) -> UploadAnswer:
+    package = looked.package
+    return UploadAnswer(
+        package_id=package.package_id,
+        version=package.version,
+        sha256=package.sha256,
+        size=looked.size,
+        files=looked.files,
+        unpacked_bytes=looked.unpacked_bytes,
+        schema_version=package.schema_version,
+        source=package.source,
+        tools=list(package.declared),
+        kept=is_kept,
+    )
+
 
 _MODULES: Final = "/admin/api/modules"
 _ONE: Final = f"{_MODULES}/{{sha256}}"
@@ -81,17 +195,17 @@ class ModuleRemoved(ResponseShape, frozen=True, kw_only=True):
 
 
 @get(_MODULES, "viewer", "List the modules", ModuleList, errors=(NotFound,))
-async def show_modules(control: Control, _call: RestCall[None]) -> RestResponse:
+async def show_modules(control: Control, _call: RestCall[None]) -> ModuleList:
     """All modules, the newest first, with the tasks that run them."""
     modules, users = await list_modules(control)
-    return RestResponse(ModuleList(modules=[_show(one, users.get(one.sha256, ())) for one in modules]))
+    return ModuleList(modules=[_show(one, users.get(one.sha256, ())) for one in modules])
 
 
 @get(_ONE, "viewer", "Read a module", ModuleShown, errors=(NotFound,))
-async def show_module(control: Control, call: RestCall[None]) -> RestResponse:
+async def show_module(control: Control, call: RestCall[None]) -> ModuleShown:
     """One module, with the tasks that run it."""
     module, users = await find_module(control, call.ids["sha256"])
-    return RestResponse(_show(module, users))
+    return _show(module, users)
 
 
 @post(
@@ -126,10 +240,10 @@ async def post_parts(control: Control, call: RestCall[ModulePartsSent]) -> RestR
 
 
 @delete(_ONE, "admin", "Remove a module", ModuleRemoved, errors=(NotFound, Conflict, StorageFailed))
-async def delete_module(control: Control, call: RestCall[None]) -> RestResponse:
+async def delete_module(control: Control, call: RestCall[None]) -> ModuleRemoved:
     """Remove a module that no task runs."""
     await remove_module(control, call.caller, call.ids["sha256"])
-    return RestResponse(ModuleRemoved(sha256=call.ids["sha256"]))
+    return ModuleRemoved(sha256=call.ids["sha256"])
 
 
 def _show(module: StoredModule, users: Sequence[str]) -> ModuleShown:
@@ -150,6 +264,10 @@ def _show_upload(taken: UploadedModule) -> RestResponse:
 
 
 ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
+    put_part,
+    list_parts,
+    discard_upload,
+    finish_upload,
     show_modules,
     post_module,
     show_module,

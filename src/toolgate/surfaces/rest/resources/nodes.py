@@ -5,7 +5,7 @@ from typing import Any, Final
 from toolgate.govern.control import Control
 from toolgate.model.reports import NodeReport
 from toolgate.surfaces.rest.framework.request import RestCall
-from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse, Revision
+from toolgate.surfaces.rest.framework.response import ResponseShape, Revision
 from toolgate.surfaces.rest.framework.routing import RestEndpoint, get
 
 
@@ -39,12 +39,10 @@ class NodesAnswer(ResponseShape, frozen=True, kw_only=True):
 
 
 @get("/admin/api/nodes", "viewer", "List the nodes", NodesAnswer)
-async def list_nodes(control: Control, _call: RestCall[None]) -> RestResponse:
+async def list_nodes(control: Control, _call: RestCall[None]) -> NodesAnswer:
     """Every node with what it serves, how old that is, and whether it is still there."""
     reports = await control.store.reports.list_reports()
-    return RestResponse(
-        NodesAnswer(revision=control.store.revision, nodes=[_show_node(control, one) for one in reports])
-    )
+    return NodesAnswer(revision=control.store.revision, nodes=[_show_node(control, one) for one in reports])
 
 
 def _show_node(control: Control, report: NodeReport) -> NodeShown:

@@ -155,7 +155,7 @@ _ONE: Final = "/v0.1/servers/{namespace}/{server_name}/versions"
     ),
     errors=(NotFound,),
 )
-async def list_official(control: Control, call: RestCall[None]) -> RestResponse:
+async def list_official(control: Control, call: RestCall[None]) -> Mapping[str, Any]:
     """The servers you can reach, as the official registry lists servers: each by its URL at this gateway."""
     page, since_ms = parse_page(call), _parse_since(call.query)
     servers = await _list_servers(control, call)
@@ -175,7 +175,7 @@ async def list_official(control: Control, call: RestCall[None]) -> RestResponse:
     OfficialList | OfficialNotFound,
     statuses=(200, 404),
 )
-async def list_versions(control: Control, call: RestCall[None]) -> RestResponse:
+async def list_versions(control: Control, call: RestCall[None]) -> RestResponse | Mapping[str, Any]:
     """The one version of a server there is here. One that you cannot reach is not there."""
     found = await _find_server(control, call)
     return NOT_FOUND if found is None else await _list_response(control, call, [found], None)
@@ -188,13 +188,13 @@ async def list_versions(control: Control, call: RestCall[None]) -> RestResponse:
     OfficialEntry | OfficialNotFound,
     statuses=(200, 404),
 )
-async def read_version(control: Control, call: RestCall[None]) -> RestResponse:
+async def read_version(control: Control, call: RestCall[None]) -> RestResponse | Mapping[str, Any]:
     """A version of a server; `latest` is the one there is."""
     found = await _find_server(control, call)
     wanted = call.ids["server_version"]
     if found is None or wanted not in {LATEST, found.identity("").version}:
         return NOT_FOUND
-    return RestResponse((await _show_servers(control, call, [found]))[0])
+    return (await _show_servers(control, call, [found]))[0]
 
 
 @get(
@@ -204,13 +204,11 @@ async def read_version(control: Control, call: RestCall[None]) -> RestResponse:
     JSON,
     errors=(NotFound, InvalidRecord),
 )
-async def export_server(control: Control, call: RestCall[None]) -> RestResponse:
+async def export_server(control: Control, call: RestCall[None]) -> Mapping[str, Any]:
     """The record as a `server.json`, to be published elsewhere. What is hidden is left to be filled in."""
     stored = await find_record(control, "server", call.ids["server_id"])
     found = _CatalogServer(record=stored, package=None)
-    return RestResponse(
-        encode_server_json(found.identity(namespace_of(_base_url(control, call))), show_record(stored))
-    )
+    return encode_server_json(found.identity(namespace_of(_base_url(control, call))), show_record(stored))
 
 
 def namespace_of(url: str) -> str:
@@ -266,10 +264,10 @@ def _base_url(control: Control, call: RestCall[None]) -> str:
 
 async def _list_response(
     control: Control, call: RestCall[None], servers: Sequence[_CatalogServer], next_cursor: str | None
-) -> RestResponse:
+) -> Mapping[str, Any]:
     metadata: dict[str, Any] = {} if next_cursor is None else {"nextCursor": next_cursor}
     metadata["count"] = len(servers)
-    return RestResponse({"servers": await _show_servers(control, call, servers), "metadata": metadata})
+    return {"servers": await _show_servers(control, call, servers), "metadata": metadata}
 
 
 async def _show_servers(

@@ -1,15 +1,22 @@
-"""Packages: what was uploaded, what is installed, installing and uninstalling."""
+"""Packages: what was uploaded, what is installed, installing and uninstalling.
+
+Installing a version approves exactly what its manifest declares. The records of package, server and pin
+change together.
+"""
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
+from pydantic import Field, model_validator
 
+from toolgate.catalog.diff import ToolChanges
 from toolgate.errors import Conflict, InvalidRequest, NotFound, StorageFailed
 from toolgate.govern.control import Control
-from toolgate.govern.package_install import parse_installed
+from toolgate.govern.package_install import Installation, InstallRequest, PackageSource, parse_installed
 from toolgate.govern.packages import (
     install,
     plan_install,
@@ -19,32 +26,242 @@ from toolgate.govern.packages import (
     show_manifest,
     uninstall,
 )
-from toolgate.model.packages import Package
+from toolgate.model.packages import Package, SchemaVersion, Source
 from toolgate.model.revisions import StoredRecord
-from toolgate.packages.manifest import build_manifest_schema, parse_manifest
+from toolgate.packages.artifacts import PackageVersion
+from toolgate.packages.manifest import MAX_MANIFEST_BYTES, build_manifest_schema, parse_manifest
+from toolgate.registry.records.fields import Patterns, Sha256, Version, field_error
+from toolgate.registry.records.server_bodies import StrictBody
 from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
 from toolgate.surfaces.rest.framework.request import PLAN_HEADER, Parameter, RestCall, validate_as
-from toolgate.surfaces.rest.framework.response import JSON, RestResponse
+from toolgate.surfaces.rest.framework.response import JSON, ResponseShape, RestResponse, Revision
 from toolgate.surfaces.rest.framework.routing import ANYONE, RestEndpoint, delete, get, post
-from toolgate.surfaces.rest.resources.change_shapes import show_edits, show_plan
-from toolgate.surfaces.rest.resources.collection import WRITE_ERRORS
-from toolgate.surfaces.rest.resources.package_shapes import (
-    InstallAnswer,
-    InstallSent,
-    PackageList,
-    PackageShown,
-    UninstallAnswer,
-    VersionRemoved,
-    show_install,
-    show_package,
+from toolgate.surfaces.rest.resources.changes import (
+    WRITE_ERRORS,
+    ChangeShown,
+    PlanAnswer,
+    show_edits,
+    show_plan,
 )
 
 _PACKAGES: Final = "/api/packages"
 _ONE: Final = f"{_PACKAGES}/{{package_id}}"
 
 
+class InstallSent(StrictBody):
+    """Which version to install, and what of it to offer."""
+
+    version: Version | None = None
+    """Left out: what was uploaded last."""
+    allowed_tools: Patterns | None = None
+    """Patterns of the tools to allow. Left out: those that the manifest declares; on an upgrade, what an
+    operator has chosen stays."""
+    pin: bool | None = None
+    """Whether tools are offered only as the manifest defines them. Left out: yes, where it defines them in
+    full and no operator took the pin off."""
+    dry_run: bool = False
+    """Say what would change, and change nothing."""
+    manifest: Annotated[str, Field(max_length=MAX_MANIFEST_BYTES)] | None = None
+    """For a dry run: the manifest, as text, of an archive that was not uploaded."""
+    sha256: Sha256 | None = None
+    """Of that archive."""
+
+    @model_validator(mode="after")
+    def _offered_in_whole(self) -> "InstallSent":
+        given = {"manifest", "sha256"} & self.model_fields_set
+        if given and (len(given) < 2 or not self.dry_run or self.version is not None):
+            raise field_error("`manifest` and `sha256` go together, with `dry_run` and without `version`")
+        return self
+
+    def wanted(self, package_id: str, if_revision: int | None) -> InstallRequest:
+        offered = None
+        if self.manifest is not None and self.sha256 is not None:
+            offered = PackageSource(manifest=self.manifest.encode(), sha256=self.sha256)
+        return InstallRequest(
+            package_id=package_id,
+            version=self.version,
+            allow=self.allowed_tools,
+            pin=self.pin,
+            if_revision=if_revision,
+            source=offered,
+        )
+
+
+class VersionShown(ResponseShape, frozen=True, kw_only=True):
+    """A version that was uploaded."""
+
+    version: str
+    sha256: str
+    size: int
+    at_ms: int
+    """When it was uploaded."""
+    installed: bool
+
+
+class PackageShown(ResponseShape, frozen=True, kw_only=True):
+    """A package: what is installed of it, and what was uploaded."""
+
+    package_id: str
+    installed: str | None
+    """The version, where one is installed."""
+    revision: Revision | None
+    """Of the record that says so."""
+    name: str
+    description: str
+    category: str
+    tags: list[str]
+    schema_version: SchemaVersion | None
+    source: Source | None
+    """How far its manifest describes its tools."""
+    tools: list[str]
+    """Those that the installed version declares."""
+    attached: bool
+    """Whether it only describes its server, which is registered by itself."""
+    versions: list[VersionShown]
+    """Newest first."""
+
+
+class PackageList(ResponseShape, frozen=True, kw_only=True):
+    """Packages, sorted by id."""
+
+    revision: Revision
+    """Of the registry."""
+    packages: list[PackageShown]
+    next_cursor: str | None
+
+
+class RenamedShown(ResponseShape, frozen=True, kw_only=True):
+    """A tool that is the same under another name."""
+
+    before: str
+    after: str
+
+
+class ToolChangesShown(ResponseShape, frozen=True, kw_only=True):
+    """How the declared tools differ from those of the version before."""
+
+    added: list[str]
+    removed: list[str]
+    renamed: list[RenamedShown]
+    changed: dict[str, list[str]]
+    """Tool to the lines of a diff."""
+
+
+class InstallAnswer(ResponseShape, frozen=True, kw_only=True):
+    """What installing did or, of a dry run, would do."""
+
+    package_id: str
+    version: str
+    sha256: str
+    before: str | None
+    """The version that was installed."""
+    allowed_tools: list[str] | None
+    """What is allowed from now on; null: what was allowed before."""
+    pinned: bool
+    """Whether the definitions in the manifest are the approved ones from now on."""
+    tools: ToolChangesShown
+    declared_tools: int
+    """How many tools the manifest declares."""
+    visible_tools: int
+    """How many of those `allowed_tools` lets callers see."""
+    revision: Revision
+    changes: list[ChangeShown]
+    warnings: list[str]
+    plan: PlanAnswer | None
+    """Of a dry run: what each task would notice."""
+
+
+class UninstallAnswer(ResponseShape, frozen=True, kw_only=True):
+    """What uninstalling did or, of a dry run, would do."""
+
+    package_id: str
+    revision: Revision
+    changes: list[ChangeShown]
+    removed_versions: list[str]
+    """Archives that went, too."""
+    warnings: list[str]
+    plan: PlanAnswer | None
+    """Of a dry run: what each task would notice."""
+
+
+class VersionRemoved(ResponseShape, frozen=True, kw_only=True):
+    """An archive that is gone."""
+
+    package_id: str
+    version: str
+
+
+def show_package(
+    package_id: str, package: tuple[Package, int] | None, versions: Sequence[PackageVersion]
+) -> PackageShown:
+    """A package as answers hold it: the installed one with its revision, and all that was uploaded."""
+    record, revision = package or (None, None)
+    sha256 = None if record is None else record.sha256
+    return PackageShown(
+        package_id=package_id,
+        installed=None if record is None else record.version,
+        revision=revision,
+        name=record.name if record else "",
+        description=record.description if record else "",
+        category=record.category if record else "",
+        tags=list(record.tags) if record else [],
+        schema_version=record.schema_version if record else None,
+        source=record.source if record else None,
+        tools=list(record.declared) if record else [],
+        attached=record is not None and record.attached,
+        versions=[
+            VersionShown(
+                version=one.version,
+                sha256=one.sha256,
+                size=one.size,
+                at_ms=one.at_ms,
+                installed=one.sha256 == sha256,
+            )
+            for one in versions
+        ],
+    )
+
+
+def show_install(
+    prepared: Installation,
+    *,
+    revision: int,
+    changes: list[ChangeShown],
+    warnings: Sequence[str],
+    plan: PlanAnswer | None = None,
+) -> InstallAnswer:
+    """An installation as answers hold it."""
+    bodies: Mapping[str, object] = {change.kind: change.sent for change in prepared.changes}
+    server = next(change.sent for change in prepared.changes if change.kind == "server")
+    assert server is not None
+    return InstallAnswer(
+        package_id=prepared.package.package_id,
+        version=prepared.package.version,
+        sha256=prepared.package.sha256,
+        before=None if prepared.before is None else prepared.before.version,
+        allowed_tools=server.get("allowed_tools"),
+        pinned=bodies.get("pin") is not None,
+        tools=_show_tools(prepared.tools),
+        declared_tools=len(prepared.package.declared),
+        visible_tools=len(prepared.visible),
+        revision=revision,
+        changes=changes,
+        warnings=[*prepared.hints, *warnings],
+        plan=plan,
+    )
+
+
+def _show_tools(changes: ToolChanges) -> ToolChangesShown:
+    return ToolChangesShown(
+        added=list(changes.added),
+        removed=list(changes.removed),
+        renamed=[RenamedShown(before=before, after=after) for before, after in changes.renamed],
+        changed={name: list(lines) for name, lines in changes.changed.items()},
+    )
+
+
 @get(_PACKAGES, "viewer", "List the packages", PackageList, query=PAGING)
-async def list_packages(control: Control, call: RestCall[None]) -> RestResponse:
+async def list_packages(control: Control, call: RestCall[None]) -> PackageList:
     """What is installed and what was uploaded, sorted by id, page by page."""
     page = parse_page(call)
     listing = await control.store.list("package")
@@ -54,7 +271,7 @@ async def list_packages(control: Control, call: RestCall[None]) -> RestResponse:
         uploaded[version.package_id].append(version)
     ids, next_cursor = page.cut(sorted(installed.keys() | uploaded.keys()), str)
     shown = [show_package(one, _parse_installed(installed.get(one)), uploaded[one]) for one in ids]
-    return RestResponse(PackageList(revision=listing.revision, packages=shown, next_cursor=next_cursor))
+    return PackageList(revision=listing.revision, packages=shown, next_cursor=next_cursor)
 
 
 @get(_ONE, "viewer", "Read a package", PackageShown, errors=(NotFound,))
@@ -70,13 +287,13 @@ async def read_package(control: Control, call: RestCall[None]) -> RestResponse:
 
 
 @get(f"{_ONE}/{{version}}/manifest", "viewer", "Read the manifest of a package", JSON, errors=(NotFound,))
-async def read_manifest(control: Control, call: RestCall[None]) -> RestResponse:
+async def read_manifest(control: Control, call: RestCall[None]) -> bytes:
     """The manifest of a version that was uploaded, in the form of version 2, whatever form it came in.
 
     Secrets that stand in it are masked.
     """
     content = await control.artifacts.manifest(call.ids["package_id"], call.ids["version"])
-    return RestResponse(await asyncio.to_thread(lambda: show_manifest(parse_manifest(content))))
+    return await asyncio.to_thread(lambda: show_manifest(parse_manifest(content)))
 
 
 @post(
@@ -90,7 +307,7 @@ async def read_manifest(control: Control, call: RestCall[None]) -> RestResponse:
     errors=(NotFound, InvalidRequest, *WRITE_ERRORS),
     is_conditional=True,
 )
-async def install_package(control: Control, call: RestCall[InstallSent]) -> RestResponse:
+async def install_package(control: Control, call: RestCall[InstallSent]) -> InstallAnswer | RestResponse:
     """Install a version that was uploaded, or another one in place of what is installed.
 
     That is the approval of exactly what its manifest declares. The records of package, server and pin change
@@ -101,14 +318,8 @@ async def install_package(control: Control, call: RestCall[InstallSent]) -> Rest
     if sent.dry_run:
         prepared, planned = await plan_install(control, call.caller, wanted)
         plan = await show_plan(planned.plan, revision=planned.revision, warnings=planned.warnings)
-        return RestResponse(
-            show_install(
-                prepared,
-                revision=planned.revision,
-                changes=plan.changes,
-                warnings=planned.warnings,
-                plan=plan,
-            )
+        return show_install(
+            prepared, revision=planned.revision, changes=plan.changes, warnings=planned.warnings, plan=plan
         )
     prepared, done = await install(control, call.caller, wanted, plan_id=call.plan_id)
     changes = await asyncio.to_thread(show_edits, done.edits)
@@ -129,35 +340,31 @@ async def install_package(control: Control, call: RestCall[InstallSent]) -> Rest
     errors=(NotFound, *WRITE_ERRORS),
     is_conditional=True,
 )
-async def uninstall_package(control: Control, call: RestCall[None]) -> RestResponse:
+async def uninstall_package(control: Control, call: RestCall[None]) -> UninstallAnswer:
     """Remove a package with its server and its pin, together. Archives stay, unless `purge` is set."""
     package_id = call.ids["package_id"]
     if call.flag("dry_run"):
         planned = await plan_uninstall(control, call.caller, package_id)
         plan = await show_plan(planned.plan, revision=planned.revision, warnings=planned.warnings)
-        return RestResponse(
-            UninstallAnswer(
-                package_id=package_id,
-                revision=planned.revision,
-                changes=plan.changes,
-                removed_versions=[],
-                warnings=planned.warnings,
-                plan=plan,
-            )
+        return UninstallAnswer(
+            package_id=package_id,
+            revision=planned.revision,
+            changes=plan.changes,
+            removed_versions=[],
+            warnings=planned.warnings,
+            plan=plan,
         )
     done = await uninstall(
         control, call.caller, package_id, if_revision=call.if_revision, plan_id=call.plan_id
     )
     removed = await purge_package(control, call.caller, package_id) if call.flag("purge") else []
-    return RestResponse(
-        UninstallAnswer(
-            package_id=package_id,
-            revision=done.revision,
-            changes=await asyncio.to_thread(show_edits, done.edits),
-            removed_versions=removed,
-            warnings=done.warnings,
-            plan=None,
-        )
+    return UninstallAnswer(
+        package_id=package_id,
+        revision=done.revision,
+        changes=await asyncio.to_thread(show_edits, done.edits),
+        removed_versions=removed,
+        warnings=done.warnings,
+        plan=None,
     )
 
 
@@ -168,17 +375,17 @@ async def uninstall_package(control: Control, call: RestCall[None]) -> RestRespo
     VersionRemoved,
     errors=(NotFound, Conflict, StorageFailed),
 )
-async def delete_version(control: Control, call: RestCall[None]) -> RestResponse:
+async def delete_version(control: Control, call: RestCall[None]) -> VersionRemoved:
     """Remove the archive of a version that is not installed."""
     package_id, version = call.ids["package_id"], call.ids["version"]
     await remove_version(control, call.caller, package_id, version)
-    return RestResponse(VersionRemoved(package_id=package_id, version=version))
+    return VersionRemoved(package_id=package_id, version=version)
 
 
 @get("/api/schemas/manifest.v2.json", ANYONE, "Read the schema of manifests", JSON)
-async def read_schema(_control: Control, _call: RestCall[None]) -> RestResponse:
+async def read_schema(_control: Control, _call: RestCall[None]) -> bytes:
     """The JSON Schema of a manifest, for editors."""
-    return RestResponse(_schema())
+    return _schema()
 
 
 @cache

@@ -1,102 +1,163 @@
-"""Tasks and profiles, and what can be found out about the policy that they make."""
+"""Tasks and profiles, and what their policy does: lint, overview, profile versions, matches of patterns."""
 
 import asyncio
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, Final
+
+from pydantic import Field, JsonValue
 
 from toolgate.audit.index.statements import DAY_MS
-from toolgate.errors import NotFound
+from toolgate.catalog.naming import join_tool_name
+from toolgate.errors import InvalidRecord, NotFound
 from toolgate.govern.audit import read_version_calls
 from toolgate.govern.catalog import find_fallback_rows
 from toolgate.govern.changes.impact import find_literals
 from toolgate.govern.changes.records import find_record
 from toolgate.govern.control import Control
+from toolgate.model.names import ToolRef, kind_of
 from toolgate.model.principals import Ceiling
+from toolgate.model.revisions import Kind
 from toolgate.model.snapshot import Snapshot
-from toolgate.model.tasks import Profile, Side, Task
+from toolgate.model.tasks import Profile, RolloutBy, Side, Task
 from toolgate.policy.compose import compose
 from toolgate.policy.layers import SessionRequest, parse_task_policy
-from toolgate.policy.lint import LintFinding, lint_all
+from toolgate.policy.lint import FindingCode, LintFinding, lint_all
+from toolgate.policy.patterns import MAX_KIND_PATTERN, Patterns, parse_pattern
 from toolgate.policy.rollouts import list_sides
-from toolgate.policy.rules import count_registered
+from toolgate.policy.rules import count_registered, find_matching
 from toolgate.policy.scope import ScopeLimits
 from toolgate.registry.records.codec import parse_record
+from toolgate.registry.records.fields import Name
+from toolgate.registry.records.policy_bodies import ProfileBody, TaskBody
+from toolgate.registry.records.server_bodies import StrictBody
 from toolgate.surfaces.http.selection import format_mcp_url
-from toolgate.surfaces.rest.data_plane.policy_shapes import (
-    FindingShown,
-    LintAnswer,
-    OverviewAnswer,
-    TaskOverview,
-    VersionActivity,
-    VersionsAnswer,
-    show_refusal,
-)
-from toolgate.surfaces.rest.framework.request import Parameter, RestCall
-from toolgate.surfaces.rest.framework.response import RestResponse
-from toolgate.surfaces.rest.framework.routing import RestEndpoint, get
-from toolgate.surfaces.rest.resources.collection import RecordCollection, collection_endpoints
-from toolgate.surfaces.rest.resources.record_shapes import (
-    ProfileList,
-    ProfileSent,
-    ProfileShown,
-    ProfileWritten,
-    TaskList,
-    TaskSent,
-    TaskShown,
-    TaskWritten,
-)
+from toolgate.surfaces.rest.data_plane.scopes import RefusalShown, show_refusal
+from toolgate.surfaces.rest.framework.request import Parameter, RestCall, validate_as
+from toolgate.surfaces.rest.framework.response import ResponseShape, Revision
+from toolgate.surfaces.rest.framework.routing import RestEndpoint, get, post
+from toolgate.surfaces.rest.resources.collection import RecordCollection, build_shapes
+
+MAX_PATTERNS: Final = 100
+MAX_SHOWN: Final = 200
+"""Names of each pattern: what a page shows without paging."""
+JsonTexts = Annotated[
+    dict[str, JsonValue],
+    Field(description="As of a task; a value that is not text is stored as its JSON text."),
+]
 
 TASKS: Final = RecordCollection(
-    kind="task", path="/admin/api/tasks", sent=TaskSent, shown=TaskShown, listed=TaskList, written=TaskWritten
+    kind="task",
+    path="/admin/api/tasks",
+    shapes=build_shapes("task", TaskBody, Name, sent={"config": (JsonTexts, {})}),
 )
 PROFILES: Final = RecordCollection(
-    kind="profile",
-    path="/admin/api/profiles",
-    sent=ProfileSent,
-    shown=ProfileShown,
-    listed=ProfileList,
-    written=ProfileWritten,
+    kind="profile", path="/admin/api/profiles", shapes=build_shapes("profile", ProfileBody, Name)
 )
+
+
+class FindingShown(ResponseShape, frozen=True, kw_only=True):
+    """A rule that does not do what its author must have meant."""
+
+    code: FindingCode
+    where: str
+    """Kind and id of the record."""
+    kind: Kind
+    id: str
+    rule: str
+    """The list or field, as explanations call it."""
+    subject: str
+    """The entry of the list."""
+    message: str
+
+
+class LintAnswer(ResponseShape, frozen=True, kw_only=True):
+    """Rules that match nothing, and the like."""
+
+    revision: Revision
+    findings: list[FindingShown]
+    unjudged: list[FindingShown]
+    """Rules that may match something of a server that has not listed its tools."""
+
+
+class TaskOverview(ResponseShape, frozen=True, kw_only=True):
+    """What one task sees."""
+
+    task_id: str
+    display_name: str
+    servers: list[str]
+    tools: int
+    tokens: int
+    url: str
+    refusal: RefusalShown | None
+    warnings: list[str]
+
+
+class OverviewAnswer(ResponseShape, frozen=True, kw_only=True):
+    """All tasks, and what there is to see."""
+
+    revision: Revision
+    registered_tools: int
+    registered_tokens: int
+    tasks: list[TaskOverview]
+
+
+class VersionActivity(ResponseShape, frozen=True, kw_only=True):
+    """The calls under one version of a profile."""
+
+    version: int
+    side: Side | None
+    """Null: the version holds for every caller, or for none any more."""
+    share: int
+    """Percent of callers or tasks that have it now."""
+    calls: int
+    """Those that were admitted, however they ended."""
+    errors: int
+    """Of them, those that failed: outcomes `error` and `tool_error`."""
+    denied: int
+    """Calls that were not admitted."""
+    p50_ms: float | None
+    p95_ms: float | None
+    """Both within 5 %."""
+
+
+class VersionsAnswer(ResponseShape, frozen=True, kw_only=True):
+    """The versions of a profile compared by the calls that each decided."""
+
+    profile_id: str
+    by: RolloutBy | None
+    """What the rollout divides. Null: none is under way."""
+    since_ms: int
+    until_ms: int
+    versions: list[VersionActivity]
 
 
 @get("/admin/api/lint", "viewer", "Find rules that do nothing", LintAnswer)
-async def lint_policy(control: Control, _call: RestCall[None]) -> RestResponse:
+async def lint_policy(control: Control, _call: RestCall[None]) -> LintAnswer:
     """Rules that match nothing, name what is not there, or cancel out; and literals that may be secrets.
 
     Where the setting `summary_fallback` is on, also packages that lose catalog rows by it.
     `unjudged` has the rules that only a server could match which has not listed its tools.
     """
+
+    def show_all(findings: Iterable[LintFinding]) -> list[FindingShown]:
+        return [FindingShown.of(one, where=f"{one.kind} {one.id}") for one in findings]
+
     snapshot = control.gateway.snapshot
     linted = await asyncio.to_thread(lint_all, snapshot)
     literals = await asyncio.to_thread(find_literals, snapshot.servers.values())
     hidden = find_fallback_rows(control.catalog)
-    return RestResponse(
-        LintAnswer(
-            revision=snapshot.revision,
-            findings=[_show_finding(one) for one in (*linted.findings, *literals, *hidden)],
-            unjudged=[_show_finding(one) for one in linted.unjudged],
-        )
-    )
-
-
-def _show_finding(finding: LintFinding) -> FindingShown:
-    return FindingShown(
-        code=finding.code,
-        where=f"{finding.kind} {finding.id}",
-        kind=finding.kind,
-        id=finding.id,
-        rule=finding.rule,
-        subject=finding.subject,
-        message=finding.message,
+    return LintAnswer(
+        revision=snapshot.revision,
+        findings=show_all((*linted.findings, *literals, *hidden)),
+        unjudged=show_all(linted.unjudged),
     )
 
 
 @get("/admin/api/mcp/tasks-overview", "viewer", "Show what each task sees", OverviewAnswer)
-async def show_overview(control: Control, call: RestCall[None]) -> RestResponse:
+async def show_overview(control: Control, call: RestCall[None]) -> OverviewAnswer:
     """What each task sees of what is registered, and the URL to see it at."""
-    return RestResponse(
-        await asyncio.to_thread(
-            _overview, control.gateway.snapshot, control.gateway.limits, control.client_url() or call.base_url
-        )
+    return await asyncio.to_thread(
+        _overview, control.gateway.snapshot, control.gateway.limits, control.client_url() or call.base_url
     )
 
 
@@ -116,9 +177,8 @@ def _task_overview(snapshot: Snapshot, limits: ScopeLimits, task: Task, base_url
     # While the profile is rolled out by caller, that of the stable version.
     platform = list_sides(snapshot, policy)[0]
     scope = compose(platform, Ceiling(), task=policy, request=SessionRequest(), limits=limits)
-    return TaskOverview(
-        task_id=task.task_id,
-        display_name=task.display_name,
+    return TaskOverview.of(
+        task,
         servers=list(scope.servers),
         tools=len(scope.tools),
         tokens=scope.tokens,
@@ -136,7 +196,7 @@ def _task_overview(snapshot: Snapshot, limits: ScopeLimits, task: Task, base_url
     query=(Parameter("since", "Calls from this time on, in unix milliseconds.", form="number"),),
     errors=(NotFound,),
 )
-async def compare_versions(control: Control, call: RestCall[None]) -> RestResponse:
+async def compare_versions(control: Control, call: RestCall[None]) -> VersionsAnswer:
     """Calls, failures, denials and times of a profile, by the version that decided.
 
     Counts are of the audit events that are kept. Without `since`, of the last day.
@@ -155,25 +215,79 @@ async def compare_versions(control: Control, call: RestCall[None]) -> RestRespon
         candidate: ("candidate", share),
     }
     none: tuple[Side | None, int] = (None, 0)
-    return RestResponse(
-        VersionsAnswer(
-            profile_id=profile.profile_id,
-            by=None if rollout is None else rollout.by,
-            since_ms=since_ms,
-            until_ms=until_ms,
-            versions=[
-                VersionActivity(side=side, share=held, **one._asdict())
-                for one in found
-                for side, held in [sides.get(one.version, none)]
-            ],
-        )
+    return VersionsAnswer(
+        profile_id=profile.profile_id,
+        by=None if rollout is None else rollout.by,
+        since_ms=since_ms,
+        until_ms=until_ms,
+        versions=[
+            VersionActivity(side=side, share=held, **one._asdict())
+            for one in found
+            for side, held in [sides.get(one.version, none)]
+        ],
     )
 
 
+class MatchSent(StrictBody):
+    """Patterns as rules have them."""
+
+    patterns: Annotated[
+        list[Annotated[str, Field(max_length=MAX_KIND_PATTERN)]], Field(max_length=MAX_PATTERNS)
+    ]
+    deny: bool = False
+    """Match as a denylist does: `@destructive` then matches every tool that does not rule it out."""
+
+
+class MatchShown(ResponseShape, frozen=True, kw_only=True):
+    """What one pattern matches."""
+
+    pattern: str
+    count: int
+    """Of all that are registered, whoever may see them."""
+    tools: list[str]
+    """The first 200, as `server.tool`; prompts and resources as rules name them."""
+    error: str | None
+    """What is wrong with a pattern that is none."""
+
+
+class MatchAnswer(ResponseShape, frozen=True, kw_only=True):
+    """What each pattern matches, in their order."""
+
+    revision: Revision
+    matches: list[MatchShown]
+
+
+@post("/admin/api/match", "viewer", "See what patterns match", MatchAnswer, body=validate_as(MatchSent))
+async def match_patterns(control: Control, call: RestCall[MatchSent]) -> MatchAnswer:
+    """What each pattern matches of all that is registered. Nothing is stored."""
+    snapshot = control.gateway.snapshot
+    matches = await asyncio.to_thread(_match_all, snapshot, call.body.patterns, is_deny=call.body.deny)
+    return MatchAnswer(revision=snapshot.revision, matches=matches)
+
+
+def _match_all(snapshot: Snapshot, patterns: Sequence[str], *, is_deny: bool) -> list[MatchShown]:
+    return [_match_one(snapshot, pattern, is_deny=is_deny) for pattern in patterns]
+
+
+def _match_one(snapshot: Snapshot, pattern: str, *, is_deny: bool) -> MatchShown:
+    try:
+        found = list(find_matching(snapshot, Patterns.of((parse_pattern(pattern),)), is_deny=is_deny))
+    except InvalidRecord as exc:
+        return MatchShown(pattern=pattern, count=0, tools=[], error=f"{exc}; {exc.hint}")
+    shown = [_name(ref) for ref in found[:MAX_SHOWN]]
+    return MatchShown(pattern=pattern, count=len(found), tools=shown, error=None)
+
+
+def _name(ref: ToolRef) -> str:
+    kind = kind_of(ref.name)
+    return f"{kind}{ref.server_id}/{ref.name[len(kind) :]}" if kind else join_tool_name(ref)
+
+
 ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    *collection_endpoints(TASKS),
-    *collection_endpoints(PROFILES),
+    *TASKS.endpoints().values(),
+    *PROFILES.endpoints().values(),
     compare_versions,
     lint_policy,
     show_overview,
+    match_patterns,
 )

@@ -1,36 +1,67 @@
-"""Servers: their records, with how they fare here and on each node."""
+"""Servers: their records, with their health here and on each node."""
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+from pydantic import Field
+
+from toolgate.errors import StorageUnavailable
 from toolgate.govern.changes.records import show_record
 from toolgate.govern.control import Control
-from toolgate.model.reports import NodeReport, ServerReport
+from toolgate.model.reports import HealthState, NodeReport
 from toolgate.model.revisions import StoredRecord
 from toolgate.redaction.text import redact_text
+from toolgate.registry.records.fields import ServerId
+from toolgate.registry.records.server_bodies import ServerBody
 from toolgate.surfaces.rest.framework.request import Parameter
+from toolgate.surfaces.rest.framework.response import ResponseShape
 from toolgate.surfaces.rest.framework.routing import RestEndpoint
-from toolgate.surfaces.rest.resources.collection import RecordCollection, collection_endpoints
-from toolgate.surfaces.rest.resources.record_shapes import (
-    ServerList,
-    ServerOnNode,
-    ServerSent,
-    ServerShown,
-    ServerWritten,
-)
+from toolgate.surfaces.rest.resources.collection import RecordCollection, build_shapes
 from toolgate.upstream.oauth.grants import LoginKey
+from toolgate.upstream.oauth.logins import Login
 from toolgate.upstream.pool.health import STDERR_TAIL_BYTES, ServerHealth
 
 LISTED_STDERR_CHARS: Final = 1_024
-"""Of each server's last words, where many servers are listed."""
+"""Of each server's stderr, where many servers are listed: a page of 500 stays below a megabyte."""
 
 
-def show_servers(
+class ServerOnNode(ResponseShape, frozen=True, kw_only=True):
+    """A server as a node reported it last."""
+
+    node_id: str
+    state: HealthState
+    last_error: str
+    hint: str
+    """What a start is waiting for, or what to do about the newest failure."""
+    tools: int
+    restarts: int
+    since_ms: int
+    """By the node's clock: when it entered this state."""
+    verified_ms: int
+    """By the node's clock: when the server last listed its tools. 0: never."""
+
+
+async def show_servers(control: Control, records: Sequence[StoredRecord]) -> list[dict[str, Any]]:
+    """Records with the health and the login of each server."""
+    reports = await _read_reports(control)
+    # In a thread: a page of records takes longer than the loop may block.
+    return await asyncio.to_thread(_show_servers, control, reports, records)
+
+
+async def _read_reports(control: Control) -> Sequence[NodeReport]:
+    """What nodes report; nothing while that cannot be read, because a write is acknowledged all the same."""
+    try:
+        return await control.store.reports.list_reports()
+    except StorageUnavailable:
+        return ()
+
+
+def _show_servers(
     control: Control, reports: Sequence[NodeReport], records: Sequence[StoredRecord]
 ) -> list[dict[str, Any]]:
-    """Records with how each server fares here, null where that is not known (yet), and on each node."""
     on_nodes = _group_reports(control, reports)
     known = control.gateway.servers.health()
     tail_chars = STDERR_TAIL_BYTES if len(records) == 1 else LISTED_STDERR_CHARS
@@ -52,21 +83,14 @@ def _group_reports(control: Control, reports: Sequence[NodeReport]) -> Mapping[s
     for report in reports:
         if not report.is_lost(control.clock_ms()):
             for server in report.servers:
-                found[server.server_id].append(_show_on_node(report.node_id, server))
+                shown = ServerOnNode.of(
+                    server,
+                    node_id=report.node_id,
+                    last_error=redact_text(server.last_error),
+                    hint=redact_text(server.hint),
+                )
+                found[server.server_id].append(shown)
     return found
-
-
-def _show_on_node(node_id: str, server: ServerReport) -> ServerOnNode:
-    return ServerOnNode(
-        node_id=node_id,
-        state=server.state,
-        last_error=redact_text(server.last_error),
-        hint=redact_text(server.hint),
-        tools=server.tools,
-        restarts=server.restarts,
-        since_ms=server.since_ms,
-        verified_ms=server.verified_ms,
-    )
 
 
 def show_health(health: ServerHealth, tail_chars: int = STDERR_TAIL_BYTES) -> ServerHealth:
@@ -86,13 +110,24 @@ def _has_tag(query: Mapping[str, str], stored: StoredRecord) -> bool:
 SERVERS: Final = RecordCollection(
     kind="server",
     path="/admin/api/mcp/servers",
-    sent=ServerSent,
-    shown=ServerShown,
-    listed=ServerList,
-    written=ServerWritten,
+    shapes=build_shapes(
+        "server",
+        ServerBody,
+        ServerId,
+        added={
+            "updated_at_ms": int,
+            "health": Annotated[
+                ServerHealth | None, Field(description="Its health at this process. Null: not known yet.")
+            ],
+            "nodes": list[ServerOnNode],
+            "login": Annotated[
+                Login | None, Field(description="The login by which the gateway uses it. Null: none.")
+            ],
+        },
+    ),
     show=show_servers,
     query=(Parameter("tag", "Only servers with this tag."),),
     matches_query=_has_tag,
 )
 
-ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = collection_endpoints(SERVERS)
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = tuple(SERVERS.endpoints().values())

@@ -29,7 +29,7 @@ from toolgate.policy.rules import list_tool_names
 from toolgate.policy.scope import Decision, Layer, Reason
 from toolgate.redaction.text import redact_text
 from toolgate.registry.records.codec import Record, parse_record
-from toolgate.surfaces.rest.data_plane.policy_shapes import DecisionShown, show_decision
+from toolgate.surfaces.rest.data_plane.explain import DecisionShown, show_decision
 from toolgate.surfaces.rest.framework.request import (
     NO_BODY,
     PLAN_HEADER,
@@ -38,10 +38,39 @@ from toolgate.surfaces.rest.framework.request import (
     RestCall,
     accept_as,
 )
-from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse, Revision
+from toolgate.surfaces.rest.framework.response import ResponseShape, Revision
 from toolgate.surfaces.rest.framework.routing import RestEndpoint, get, post
-from toolgate.surfaces.rest.resources.record_shapes import RefreshAnswer, ServerSent, TrialAnswer
 from toolgate.surfaces.rest.resources.servers import SERVERS, show_health
+from toolgate.upstream.pool.health import ServerHealth
+
+
+class TrialAnswer(ResponseShape, frozen=True, kw_only=True):
+    """What came of connecting to a server once, beside the connection in use."""
+
+    ok: bool
+    connect_ms: int | None
+    list_ms: int | None
+    era: str | None
+    version: str | None
+    tools: list[str]
+    quarantined: dict[str, str]
+    """Tool name to why its definition was refused."""
+    error: str
+    hint: str
+    """What to do about the error."""
+    stderr_tail: str
+
+
+class RefreshAnswer(ResponseShape, frozen=True, kw_only=True):
+    """A server after its tools were listed again."""
+
+    server_id: str
+    health: ServerHealth
+    tools: list[str]
+    visible: list[str]
+    """Those of them that callers can see: allowed by the record and, on a pinned server, as approved."""
+    quarantined: dict[str, str]
+    """Tool name to why its definition was refused."""
 
 
 class ToolPreview(ResponseShape, frozen=True, kw_only=True):
@@ -82,7 +111,7 @@ class PreviewAnswer(ResponseShape, frozen=True, kw_only=True):
     """Its prompts and resources, as rules name them: `prompt:<name>` and `resource:<uri>`."""
 
 
-_ONE: Final = f"{SERVERS.path}/{{server_id}}"
+_ONE: Final = SERVERS.one_path
 
 
 @post(
@@ -90,11 +119,11 @@ _ONE: Final = f"{SERVERS.path}/{{server_id}}"
     "admin",
     "Try a server",
     TrialAnswer,
-    body=accept_as(ServerSent, may_be_empty=True),
+    body=accept_as(SERVERS.shapes.sent, may_be_empty=True),
     headers=(PLAN_HEADER,),
     errors=(NotFound, InvalidRecord, PlanRequired, PlanOutdated),
 )
-async def try_server(control: Control, call: RestCall[Mapping[str, Any]]) -> RestResponse:
+async def try_server(control: Control, call: RestCall[Mapping[str, Any]]) -> TrialAnswer:
     """Connect to a server once, beside the connection in use, and list its tools.
 
     It is the saved one; or, where a record is sent, that one, which must be fit to be saved and is not.
@@ -104,19 +133,12 @@ async def try_server(control: Control, call: RestCall[Mapping[str, Any]]) -> Res
     assert isinstance(record, ServerRecord)
     audit_change(control, call.caller, operation="test", kind="server", record_id=server_id)
     report = await control.gateway.servers.test(record)
-    return RestResponse(
-        TrialAnswer(
-            ok=not report.error,
-            connect_ms=report.connect_ms,
-            list_ms=report.list_ms,
-            era=report.era,
-            version=report.version,
-            tools=sorted(report.tools),
-            quarantined=dict(report.quarantined),
-            error=redact_text(report.error),
-            hint=redact_text(report.hint),
-            stderr_tail=redact_text(report.stderr_tail),
-        )
+    return TrialAnswer.of(
+        report,
+        ok=not report.error,
+        tools=sorted(report.tools),
+        quarantined=dict(report.quarantined),
+        **{name: redact_text(getattr(report, name)) for name in ("error", "hint", "stderr_tail")},
     )
 
 
@@ -140,7 +162,7 @@ async def resolve_trial_record(
     body=NO_BODY,
     errors=(NotFound,),
 )
-async def refresh_server(control: Control, call: RestCall[NoBody]) -> RestResponse:
+async def refresh_server(control: Control, call: RestCall[NoBody]) -> RefreshAnswer:
     """List the tools of the server again now. What came of it stands in its health."""
     server_id = call.ids["server_id"]
     check_removal(call.caller, "server", server_id)
@@ -150,14 +172,12 @@ async def refresh_server(control: Control, call: RestCall[NoBody]) -> RestRespon
     if health is None or offer is None:
         raise NotFound(f"there is no server `{server_id}` any more")
     decisions = _decide_tools(control.gateway.snapshot, offer, None)
-    return RestResponse(
-        RefreshAnswer(
-            server_id=server_id,
-            health=show_health(health),
-            tools=sorted(offer.tools),
-            visible=[name for name, one in decisions.items() if one.allowed and name in offer.tools],
-            quarantined=dict(offer.quarantined),
-        )
+    return RefreshAnswer(
+        server_id=server_id,
+        health=show_health(health),
+        tools=sorted(offer.tools),
+        visible=[name for name, one in decisions.items() if one.allowed and name in offer.tools],
+        quarantined=dict(offer.quarantined),
     )
 
 
@@ -169,7 +189,7 @@ async def refresh_server(control: Control, call: RestCall[NoBody]) -> RestRespon
     query=(Parameter("task", "Say what this task gets of them."),),
     errors=(NotFound,),
 )
-async def preview_tools(control: Control, call: RestCall[None]) -> RestResponse:
+async def preview_tools(control: Control, call: RestCall[None]) -> PreviewAnswer:
     """Every tool the server lists: its names on the doors, and whether it passes, or what keeps it out.
 
     That is by the platform's own rules; with `task`, by those of the task as well, for a request that asks
@@ -182,16 +202,14 @@ async def preview_tools(control: Control, call: RestCall[None]) -> RestResponse:
     offer = snapshot.servers.get(server_id)
     decisions = {} if offer is None else _decide_tools(snapshot, offer, task)
     tools = [] if offer is None else _preview_tools(offer, decisions)
-    return RestResponse(
-        PreviewAnswer(
-            revision=snapshot.revision,
-            server_id=server_id,
-            state="pending" if offer is None else offer.state,
-            is_stale=offer is not None and offer.is_stale,
-            tools=tools,
-            tokens=sum(tool.tokens for tool in tools if tool.allowed),
-            others=[show_decision(one) for name, one in decisions.items() if kind_of(name)],
-        )
+    return PreviewAnswer(
+        revision=snapshot.revision,
+        server_id=server_id,
+        state="pending" if offer is None else offer.state,
+        is_stale=offer is not None and offer.is_stale,
+        tools=tools,
+        tokens=sum(tool.tokens for tool in tools if tool.allowed),
+        others=[show_decision(one) for name, one in decisions.items() if kind_of(name)],
     )
 
 

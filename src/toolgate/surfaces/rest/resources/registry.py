@@ -1,0 +1,199 @@
+"""The registry as a whole: watching its changes, reading server files again, and backups of it.
+
+Events of the watch are light: what was changed, not what it is now. A reader that is too slow, or whose
+credential expires, gets an `error` event as its last. It misses nothing if it resumes from its last id.
+"""
+
+from typing import Any, Final, get_args
+
+from toolgate.errors import (
+    Compacted,
+    Conflict,
+    Forbidden,
+    InvalidRecord,
+    InvalidRequest,
+    NotFound,
+    SessionLimit,
+    StorageFailed,
+)
+from toolgate.govern.changes.commit import audit_change
+from toolgate.govern.changes.permissions import check_unbounded
+from toolgate.govern.control import Control
+from toolgate.govern.watches import filter_batch, watchable_kinds
+from toolgate.model.revisions import ChangeBatch, Kind, RecordChange
+from toolgate.registry.files.reload import DirectoryLoader
+from toolgate.surfaces.rest.framework.request import NO_BODY, NoBody, Parameter, RestCall, join_quoted
+from toolgate.surfaces.rest.framework.response import EVENTS, ResponseShape, RestResponse, Revision
+from toolgate.surfaces.rest.framework.routing import RestEndpoint, get, post
+from toolgate.surfaces.rest.framework.streams import (
+    LAST_EVENT_ID,
+    encode_named_event,
+    parse_last_event_id,
+    stream_response,
+)
+
+
+@get(
+    "/admin/api/watch",
+    "viewer",
+    "Watch the registry",
+    EVENTS,
+    query=(
+        Parameter(
+            "since",
+            "The revision to begin after. Without it, the newest. "
+            "One that is not reached yet is refused as `compacted`.",
+            form="number",
+        ),
+        Parameter("epoch", "The epoch `since` is of: another one is refused as `compacted`."),
+        Parameter("digest", "The digest that was told with `since`: another one is refused likewise."),
+        Parameter("kinds", "Only changes of these kinds: `server,task,profile,pin,chat_upstream,key`."),
+    ),
+    headers=(LAST_EVENT_ID,),
+    errors=(Compacted, SessionLimit),
+)
+async def watch_changes(control: Control, call: RestCall[None]) -> RestResponse:
+    """Changes as they are committed, one event a transaction.
+
+    First comes `start`, with the `epoch` of the registry. Then `change`, whose id is its revision, with the
+    `upserts` and `deletes` it made; and `bookmark`: everything up to its revision has been told. Both have
+    the `digest` of the log up to there. `error` is the last event of a watch that cannot go on: list again,
+    and watch from the revision listed.
+    """
+    since, kinds = _parse_since(control, call), _parse_kinds(call)
+    # The digest belongs to `since`; who resumes by the id of an event has another position.
+    digest = "" if parse_last_event_id(call) is not None else call.query.get("digest", "")
+    return await stream_response(
+        control,
+        call,
+        control.store.watch(since, digest),
+        first=encode_named_event("start", {"epoch": control.store.epoch, "revision": since}),
+        tell=lambda batch: _encode_batch(filter_batch(batch, kinds)),
+    )
+
+
+def _parse_since(control: Control, call: RestCall[None]) -> int:
+    """The revision to go on after."""
+    if "epoch" in call.query and call.query["epoch"] != control.store.epoch:
+        raise Compacted("this registry has another history than the one that was watched")
+    last = parse_last_event_id(call)
+    since = call.number("since") if last is None else last
+    return control.store.revision if since is None else since
+
+
+def _parse_kinds(call: RestCall[None]) -> frozenset[Kind]:
+    may = watchable_kinds(call.caller)
+    if "kinds" not in call.query:
+        return may
+    asked = set(call.query["kinds"].split(","))
+    known = set(get_args(Kind)) - {"secret", "choice"}
+    if not asked <= known:
+        raise InvalidRequest(f"`kinds` are among {join_quoted(sorted(known))}")
+    if not asked <= may:
+        raise Forbidden("watching keys needs the role `admin`")
+    return frozenset(kind for kind in may if kind in asked)
+
+
+def _encode_batch(batch: ChangeBatch) -> bytes:
+    told: dict[str, Any] = {"revision": batch.revision, "digest": batch.digest}
+    if not batch.changes:
+        return encode_named_event("bookmark", told, batch.revision)
+    told["upserts"] = [_show_key(change) for change in batch.changes if change.operation == "put"]
+    told["deletes"] = [_show_key(change) for change in batch.changes if change.operation == "delete"]
+    return encode_named_event("change", told, batch.revision)
+
+
+def _show_key(change: RecordChange) -> dict[str, str]:
+    return {"kind": change.kind, "id": change.id}
+
+
+_SIGNS: Final = {"added": "+", "changed": "~", "removed": "-"}
+
+
+class ReloadAnswer(ResponseShape, frozen=True, kw_only=True):
+    """What the directory of server files did to the registry, or, in a dry run, would do."""
+
+    revision: Revision
+    applied: list[str]
+    """`+` added, `~` changed, `-` removed, each with its file."""
+    kept: list[str]
+    """Servers that stay as they were last good, because their file is wrong now."""
+    warnings: list[str]
+    problems: list[str]
+    """What is wrong with files, each with its place."""
+
+
+@post(
+    "/admin/api/registry/reload",
+    "admin",
+    "Read the server files again",
+    ReloadAnswer,
+    service=DirectoryLoader,
+    body=NO_BODY,
+    query=(Parameter("dry_run", "`true`: say what would change, and change nothing.", form="flag"),),
+    errors=(NotFound, InvalidRecord, Conflict, StorageFailed),
+)
+async def reload_directory(loader: DirectoryLoader, call: RestCall[NoBody]) -> ReloadAnswer:
+    """Make the registry agree with the directory of server files, or, in a dry run, only say how."""
+    check_unbounded(call.caller, "the directory holds servers of all callers")
+    report = await (loader.preview() if call.flag("dry_run") else loader.reload(call.caller.id))
+    return ReloadAnswer(
+        revision=report.revision,
+        applied=[f"{_SIGNS[diff.operation]} {diff.details}" for diff in report.applied],
+        kept=list(report.kept),
+        warnings=list(report.warnings),
+        problems=list(map(str, report.problems)),
+    )
+
+
+class BackupAnswer(ResponseShape, frozen=True, kw_only=True):
+    """A copy that was written."""
+
+    path: str
+    """Where the gateway put it, on its own machine."""
+    revision: Revision
+    """The revision it is of."""
+    records: int
+
+
+@post(
+    "/admin/api/backup",
+    "admin",
+    "Write a backup",
+    BackupAnswer,
+    body=NO_BODY,
+    statuses=(201,),
+    errors=(NotFound, StorageFailed),
+)
+async def make_backup(control: Control, call: RestCall[NoBody]) -> RestResponse:
+    """Write everything the registry holds into a new file in the gateway's data directory.
+
+    The file can be read by its owner only: it holds the hashes of keys and what records hold of secrets.
+    """
+    check_unbounded(call.caller, "a backup holds all there is")
+    name = f"backup-{control.clock_ms()}-{control.store.revision}.jsonl"
+    path = control.data_dir.resolve() / name
+    done = await control.store.export(path)
+    audit_change(control, call.caller, operation="backup", kind="registry", record_id=name)
+    return RestResponse(BackupAnswer(path=str(path), revision=done.revision, records=done.records), 201)
+
+
+class DataDirectoryAnswer(ResponseShape, frozen=True, kw_only=True):
+    """Where the gateway keeps its data."""
+
+    path: str
+    """On the gateway's own machine."""
+
+
+@get("/admin/api/data-directory", "admin", "Show the data directory", DataDirectoryAnswer, errors=(NotFound,))
+async def show_data_directory(control: Control, _call: RestCall[None]) -> DataDirectoryAnswer:
+    """The directory that holds the audit log, packages and, without a database, the registry."""
+    return DataDirectoryAnswer(path=str(control.data_dir.resolve()))
+
+
+ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
+    watch_changes,
+    reload_directory,
+    make_backup,
+    show_data_directory,
+)
