@@ -129,7 +129,7 @@ def test_an_absent_choice_stays_absent() -> None:
     ],
 )
 def test_tools_are_said_by_the_names_the_model_knows(sent: Any, expected: Any) -> None:
-    renamed = choose(sent).renamed({"mcp.fs.read": "mcp__fs__read"})
+    renamed = choose(sent).rename({"mcp.fs.read": "mcp__fs__read"})
 
     assert json.loads(renamed.raw or b"") == expected
     assert renamed == parse_choice(renamed.raw)
@@ -137,4 +137,4 @@ def test_tools_are_said_by_the_names_the_model_knows(sent: Any, expected: Any) -
 
 @pytest.mark.parametrize("choice", [NO_CHOICE, choose("required"), choose(function("mine"))])
 def test_a_choice_that_has_no_other_name_is_untouched(choice: ToolChoice) -> None:
-    assert choice.renamed({"mcp.fs.read": "mcp__fs__read", "mine": "mine"}) is choice
+    assert choice.rename({"mcp.fs.read": "mcp__fs__read", "mine": "mine"}) is choice

@@ -306,7 +306,7 @@ def test_no_error_is_none() -> None:
     [b"", b"nonsense", b"[]", b'{"choices":[{"delta":{"content":"\xff"}}]}', b'{"a":' + b"[" * 100_000],
 )
 def test_garbage_is_no_reply(data: bytes) -> None:
-    with pytest.raises(ModelUnavailable, match="no chunk"):
+    with pytest.raises(ModelUnavailable, match="not a completion chunk"):
         CompletionAssembler().feed(data)
 
 

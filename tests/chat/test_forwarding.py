@@ -23,7 +23,7 @@ def body_of(**members: Any) -> Members:
 
 
 def passed_on(body: Members, *, model: str = "m") -> Members:
-    return build_forwarded(body, parse_chat_request(body).asking(model))
+    return build_forwarded(body, parse_chat_request(body).with_model(model))
 
 
 def test_a_request_with_nothing_of_ours_is_passed_on_as_it_is() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from toolgate.catalog.definitions import check_definition
-from toolgate.chat.injection import InjectedTools, function_description, function_parameters, inject_tools
+from toolgate.chat.injection import InjectedTools, encode_function, inject_tools
 from toolgate.model.tools import ToolDefinition
 
 READ = {
@@ -80,7 +80,9 @@ def test_nothing_to_offer() -> None:
     ],
 )
 def test_how_a_function_is_described(members: dict[str, Any], expected: str) -> None:
-    assert function_description(defined(**members)) == expected
+    function = json.loads(encode_function("f", defined(**members)))["function"]
+
+    assert function.get("description", "") == expected
 
 
 def test_a_function_that_nobody_describes_has_no_description() -> None:
@@ -119,4 +121,6 @@ def test_a_function_that_nobody_describes_has_no_description() -> None:
     ],
 )
 def test_parameters(schema: Any, expected: Any) -> None:
-    assert json.loads(function_parameters(defined(inputSchema=schema))) == expected
+    function = json.loads(encode_function("f", defined(inputSchema=schema)))["function"]
+
+    assert function["parameters"] == expected

@@ -71,7 +71,7 @@ def test_a_model_that_says_nothing_at_all_is_spoken_for() -> None:
     talk.start()
 
     assert talk.on_reply([], has_text=False) == Finish(
-        reason="model_silent", closing="The model ended its answer without saying anything."
+        reason="model_silent", closing="The model ended its answer without any text."
     )
 
 
@@ -324,7 +324,7 @@ def test_a_function_of_the_caller_that_is_named_is_handed_and_no_tool_runs() -> 
     assert isinstance(asked, RunTools)
     assert error_of(asked) == CallError(
         code="mcp_policy_denied",
-        message="not run: the `tool_choice` of this request leaves out `mcp__fs__read`. It takes `mine`",
+        message="not run: the `tool_choice` of this request excludes `mcp__fs__read`. It allows `mine`",
         retryable=False,
     )
     assert asked.handed == (call("mine"),)

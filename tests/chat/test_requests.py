@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate.chat.client_tools import ClientTools, parse_choice
-from toolgate.chat.requests import GatewayOptions, check_choice, parse_chat_request, parse_own_fields
+from toolgate.chat.requests import ChatOptions, check_choice, parse_chat_request, parse_gateway_options
 from toolgate.errors import InvalidChat
 from toolgate.model.chat import ChatBudgetLimits
 from toolgate.model.json_text import Members
@@ -55,7 +55,7 @@ def test_a_request_is_taken_apart_and_what_is_unknown_stays() -> None:
     assert request.declared.functions == {"mine", "old"}
     assert request.choice == parse_choice(b'"required"')
     assert request.params == {"mcp.enabled": True, "mcp.server_ids": ["fs"]}
-    assert request.asked == GatewayOptions(explain=True)
+    assert request.options == ChatOptions(explain=True)
     assert plain(request.members) == {
         "model": "m",
         "stream": True,
@@ -95,7 +95,7 @@ def test_nulls_say_nothing() -> None:
     request = parse_chat_request(body(**dict.fromkeys(names)))
 
     assert (request.is_stream, request.wants_usage, request.declared) == (False, False, ClientTools())
-    assert (request.choice.kind, request.params, request.asked) == ("absent", {}, GatewayOptions())
+    assert (request.choice.kind, request.params, request.options) == ("absent", {}, ChatOptions())
 
 
 def test_a_request_can_ask_for_usage_with_a_null() -> None:
@@ -103,7 +103,7 @@ def test_a_request_can_ask_for_usage_with_a_null() -> None:
 
 
 def test_a_request_is_sent_on_under_the_models_own_name() -> None:
-    request = parse_chat_request(body(seed=1)).asking("gpt")
+    request = parse_chat_request(body(seed=1)).with_model("gpt")
 
     assert request.model == "gpt"
     assert plain(request.members) == {"model": "gpt", "seed": 1}
@@ -187,9 +187,7 @@ def test_a_request_is_sent_on_under_the_models_own_name() -> None:
             "Tool names must be unique: 'mine' is declared twice.",
             id="a name twice",
         ),
-        pytest.param(
-            {"tool_choice": 3}, "tool_choice", "`tool_choice` is not one there is", id="a bad choice"
-        ),
+        pytest.param({"tool_choice": 3}, "tool_choice", "invalid `tool_choice`", id="a bad choice"),
     ],
 )
 def test_a_fault_is_named_as_openai_names_it(more: dict[str, Any], param: str, said: str) -> None:
@@ -272,11 +270,11 @@ BUDGETS = ChatBudgetLimits(max_iterations=2)
     ],
 )
 def test_the_same_can_be_said_in_several_places(more: dict[str, Any]) -> None:
-    cleaned, params, asked = parse_own_fields(members({"model": "m", **more}))
+    cleaned, params, options = parse_gateway_options(members({"model": "m", **more}))
 
     assert plain(cleaned) == {"model": "m"}
     assert params == {"mcp.enabled": True, "mcp.server_ids": ["fs"]}
-    assert asked == GatewayOptions(mode="passthrough", budgets=BUDGETS)
+    assert options == ChatOptions(mode="passthrough", budgets=BUDGETS)
 
 
 @pytest.mark.parametrize(
@@ -285,13 +283,13 @@ def test_the_same_can_be_said_in_several_places(more: dict[str, Any]) -> None:
         pytest.param(
             {"toolgate": {"mcp": {"enabled": True}}, "metadata": {"mcp.enabled": "false"}},
             "metadata.mcp.enabled",
-            "'metadata.mcp.enabled' and 'toolgate.mcp.enabled' say different things.",
+            "'metadata.mcp.enabled' and 'toolgate.mcp.enabled' contradict each other.",
             id="two things at once",
         ),
         pytest.param(
             {"toolgate": {"mcp.enabled": True}, "mcp.enabled": 1},
             "toolgate.mcp.enabled",
-            "'toolgate.mcp.enabled' and 'mcp.enabled' say different things.",
+            "'toolgate.mcp.enabled' and 'mcp.enabled' contradict each other.",
             id="one is not true",
         ),
         pytest.param(
@@ -346,28 +344,28 @@ def test_the_same_can_be_said_in_several_places(more: dict[str, Any]) -> None:
 )
 def test_what_is_ours_is_read_strictly(more: dict[str, Any], param: str, said: str) -> None:
     with pytest.raises(InvalidChat) as raised:
-        parse_own_fields(members(more))
+        parse_gateway_options(members(more))
 
     assert (str(raised.value), raised.value.data) == (said, {"param": param})
 
 
 def test_budgets_are_read_strictly() -> None:
     with pytest.raises(InvalidChat, match=r"Invalid value for 'toolgate\.budgets'") as raised:
-        parse_own_fields(members({"toolgate": {"budgets": {"max_rounds": 1}}}))
+        parse_gateway_options(members({"toolgate": {"budgets": {"max_rounds": 1}}}))
 
     assert "`max_iterations`" in raised.value.hint
 
 
 def test_an_unknown_field_of_ours_is_answered_with_the_known_ones() -> None:
     with pytest.raises(InvalidChat) as raised:
-        parse_own_fields(members({"metadata": {"mcp.servers": "x"}}))
+        parse_gateway_options(members({"metadata": {"mcp.servers": "x"}}))
 
     assert "`mcp.server_ids`" in raised.value.hint
     assert "`toolgate.explain`" in raised.value.hint
 
 
 def test_what_a_task_says_is_left_for_the_policy_to_refuse() -> None:
-    _, params, _ = parse_own_fields(members({"metadata": {"mcp.task_tool_allowlist": "[]"}}))
+    _, params, _ = parse_gateway_options(members({"metadata": {"mcp.task_tool_allowlist": "[]"}}))
 
     assert params == {"mcp.task_tool_allowlist": []}
 
@@ -375,12 +373,12 @@ def test_what_a_task_says_is_left_for_the_policy_to_refuse() -> None:
 def test_a_null_of_ours_says_nothing() -> None:
     more = {"toolgate": {"mcp": None, "mode": None, "explain": None}, "metadata": {"mcp.enabled": None}}
 
-    assert parse_own_fields(members(more)) == ({}, {}, GatewayOptions())
+    assert parse_gateway_options(members(more)) == ({}, {}, ChatOptions())
 
 
 def test_what_cannot_be_read_is_refused() -> None:
     with pytest.raises(InvalidChat, match="it is not JSON"):
-        parse_own_fields({"mcp.server_ids": msgspec.Raw(b'["\xff"]')})
+        parse_gateway_options({"mcp.server_ids": msgspec.Raw(b'["\xff"]')})
 
 
 @pytest.mark.parametrize(
@@ -393,7 +391,7 @@ def test_what_cannot_be_read_is_refused() -> None:
     ],
 )
 def test_metadata_that_is_not_ours_stays_as_it_came(sent: bytes, expected: bytes) -> None:
-    cleaned, _, _ = parse_own_fields({"metadata": msgspec.Raw(sent)})
+    cleaned, _, _ = parse_gateway_options({"metadata": msgspec.Raw(sent)})
 
     assert bytes(cleaned["metadata"]) == expected
 
@@ -415,7 +413,9 @@ def test_nothing_of_ours_is_left_over(
     body: dict[str, Any], toolgate: dict[str, Any], metadata: dict[str, Any]
 ) -> None:
     try:
-        cleaned, params, _ = parse_own_fields(members({**body, "toolgate": toolgate, "metadata": metadata}))
+        cleaned, params, _ = parse_gateway_options(
+            members({**body, "toolgate": toolgate, "metadata": metadata})
+        )
     except InvalidChat:
         return
     left = [*cleaned, *plain(cleaned).get("metadata", {})]
@@ -487,4 +487,4 @@ def test_choices_that_cannot_be_met(choice: Any, declared: tuple[str, ...], said
 )
 def test_a_field_that_a_models_server_may_take_for_another_is_refused(more: dict[str, Any]) -> None:
     with pytest.raises(InvalidChat, match="can be read as another member"):
-        parse_own_fields(body(**more))
+        parse_gateway_options(body(**more))

@@ -201,7 +201,7 @@ def test_an_approval_of_nothing_is_refused(items: list[Any], param: str) -> None
 def test_a_request_that_is_answered_twice_is_neither_approved_nor_declined() -> None:
     opens = {"mcpr_tg_t": CarriedCall("call_1", name="one.echo", arguments="{}")}
 
-    with pytest.raises(InvalidChat, match="twice"):
+    with pytest.raises(InvalidChat, match="duplicate"):
         restored(REQUEST, answer(approve=False), answer(), opens=opens)
 
 

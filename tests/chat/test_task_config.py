@@ -52,7 +52,7 @@ def test_present_but_partial_budgets_keep_the_rest() -> None:
         pytest.param({"chat_budgets": '{"max_tool_output_bytes": 9}'}, "bytes", id="no room for a result"),
         pytest.param(
             {"chat_budgets": '{"max_iterations": 1, "max_iterations": 9}'},
-            "`chat.budgets`: a name stands in it twice",
+            "`chat.budgets`: duplicate name in the object",
             id="a budget twice",
         ),
     ],

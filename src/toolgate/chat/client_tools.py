@@ -1,9 +1,7 @@
-"""The tools that a request declares: functions, the new way and the old, and others.
+"""The tools that a client declares, and its `tool_choice`.
 
-`tool_choice`: what a caller wants a model to call.
-
-A choice that demands a call is satisfied by the first one that obeys it. Asked with it again, a model
-could never answer: so it is then asked with what `after_satisfied` says.
+The first call that obeys a `tool_choice` satisfies it. Prompted with it again, a model could never answer:
+the next prompts have the choice of `ToolChoice.after_first_call`.
 """
 
 import re
@@ -14,46 +12,60 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from toolgate.chat.parsing import get_member, missing_param, parse_array, parse_members, quote, require_text
+from toolgate.chat.parsing import get_member, parse_array, parse_members, quote, require_members, require_text
 from toolgate.errors import InvalidChat
 from toolgate.model.chat import OtherTools
 from toolgate.model.json_text import UNREADABLE, Members, as_object, as_text
 
 MAX_FUNCTION_NAME: Final = 128
+"""No model's server takes longer names; most take 64, and say so themselves."""
 _FUNCTION_NAME: Final = re.compile(r"[A-Za-z0-9_.:-]+")
-"""What any model's server takes; most take less, and say so themselves."""
+
+ChoiceKind = Literal["absent", "none", "auto", "required", "named", "allowed"]
+ChoiceMode = Literal["auto", "required"]
+
+_WORDS: Final[Mapping[object, ChoiceKind]] = {
+    None: "absent",
+    "none": "none",
+    "auto": "auto",
+    "required": "required",
+    "any": "required",
+}
+"""`any` is Mistral's word for `required`."""
+_HINT: Final = "send `none`, `auto`, `required`, or an object that names a function or holds `allowed_tools`"
+_AUTO: Final = b'"auto"'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientTools:
-    """The tools of a request. Calls of those that have a name here are its caller's to make."""
+    """The tools of a request. Calls of them go to the client."""
 
     functions: frozenset[str] = frozenset()
     customs: frozenset[str] = frozenset()
     other_kinds: tuple[str, ...] = ()
-    """The types of all tools that are no functions."""
+    """The types of all tools that are not functions."""
 
     @property
     def own(self) -> frozenset[str]:
-        """All names that are the caller's: no tool of ours goes by one of them."""
+        """All names that are the client's: a tool of the gateway with one of them is shadowed."""
         return self.functions | self.customs
 
 
 def parse_tools(members: Members) -> ClientTools:
-    """What a request declares, or InvalidChat. Of tools that are no functions, all but their type passes."""
+    """Parse `tools` and `functions`. Raises InvalidChat; of other tools only the type is checked."""
     functions: list[str] = []
     customs: set[str] = set()
     other_kinds: list[str] = []
     for where, tool in _parse_objects(members, "tools"):
         kind = require_text(tool, "type", where)
         if kind == "function":
-            functions.append(_parse_function_name(_function_of(tool, where), f"{where}.function"))
-        else:
-            other_kinds.append(kind)
-            customs |= _parse_custom_name(tool)
-    functions += [
-        _parse_function_name(function, where) for where, function in _parse_objects(members, "functions")
-    ]
+            functions.append(_parse_name(require_members(tool, "function", where), f"{where}.function"))
+            continue
+        other_kinds.append(kind)
+        custom = as_object(tool.get("custom")) if kind == "custom" else None
+        name = None if custom is None else as_text(custom.get("name"))
+        customs |= set() if name is None else {name}  # the model's server rejects one without a name
+    functions += [_parse_name(function, where) for where, function in _parse_objects(members, "functions")]
     [(name, uses)] = Counter(functions).most_common(1) or [("", 1)]
     if uses > 1:
         raise InvalidChat(f"Tool names must be unique: '{name}' is declared twice.", param="tools")
@@ -63,7 +75,7 @@ def parse_tools(members: Members) -> ClientTools:
 
 
 def check_other_tools(other_kinds: Sequence[str], policy: OtherTools) -> None:
-    """InvalidChat for tools that are no functions, where the model is not to have such."""
+    """Raises InvalidChat for tools that are not functions, if the upstream refuses them."""
     if policy == "refuse" and other_kinds:
         raise InvalidChat(
             f"Invalid value: '{quote(other_kinds[0])}'. Tools of this type are not passed to this model.",
@@ -72,28 +84,13 @@ def check_other_tools(other_kinds: Sequence[str], policy: OtherTools) -> None:
         )
 
 
-def _parse_custom_name(tool: Members) -> set[str]:
-    """The name of a custom tool; none for any other, nor for one that the model's server will refuse."""
-    held = as_object(tool.get("custom")) if as_text(tool["type"]) == "custom" else None
-    name = None if held is None else as_text(held.get("name"))
-    return set() if name is None else {name}
-
-
-def _function_of(tool: Members, where: str) -> Members:
-    if "function" not in tool:
-        raise missing_param(f"{where}.function")
-    return parse_members(tool["function"], f"{where}.function")
-
-
 def _parse_objects(members: Members, name: str) -> Iterator[tuple[str, Members]]:
     raw = get_member(members, name)
-    if raw is None:
-        return
-    for at, one in enumerate(parse_array(raw, name)):
+    for at, one in enumerate([] if raw is None else parse_array(raw, name)):
         yield f"{name}[{at}]", parse_members(one, f"{name}[{at}]")
 
 
-def _parse_function_name(function: Members, where: str) -> str:
+def _parse_name(function: Members, where: str) -> str:
     param = f"{where}.name"
     name = require_text(function, "name", where)
     if not _FUNCTION_NAME.fullmatch(name):
@@ -111,60 +108,46 @@ def _parse_function_name(function: Members, where: str) -> str:
     return name
 
 
-ChoiceKind = Literal["absent", "none", "auto", "required", "named", "allowed"]
-ChoiceMode = Literal["auto", "required"]
-
-_WORDS: Final[Mapping[object, ChoiceKind]] = {
-    None: "absent",
-    "none": "none",
-    "auto": "auto",
-    "required": "required",
-    "any": "required",
-}
-"""`any` is Mistral's word for it."""
-_HINT: Final = "send `none`, `auto`, `required`, or an object that names a function or holds `allowed_tools`"
-_AUTO: Final = b'"auto"'
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolChoice:
-    """What a caller chose."""
+    """A client's `tool_choice`."""
 
     raw: bytes | None = None
     """As it was sent."""
     kind: ChoiceKind = "absent"
     names: tuple[str, ...] = ()
-    """The tool that is `named`, or those that are `allowed`, as the caller calls them."""
+    """The tool that is `named`, or those that are `allowed`, by the client's names."""
     mode: ChoiceMode = "auto"
-    """Whether something must be called at all."""
+    """Whether the model must call something."""
 
     def after_first_call(self) -> bytes | None:
-        """What to send once the demanded call was made. Tools that were not allowed stay so."""
+        """What to send once the model made the call. Tools that were not allowed stay so."""
         if self.raw is None or self.mode == "auto":
             return self.raw
         if self.kind != "allowed":
             return _AUTO
         sent = msgspec.json.decode(self.raw)
-        _allowed_tools(sent)["mode"] = "auto"
+        _find_allowed(sent)["mode"] = "auto"
         return msgspec.json.encode(sent)
 
-    def renamed(self, names: Mapping[str, str]) -> "ToolChoice":
-        """The same choice, with each name of a function that is in `names` said as it is there."""
+    def rename(self, names: Mapping[str, str]) -> "ToolChoice":
+        """Replace each function's name that is a key of `names`."""
         if self.raw is None or not any(names.get(name, name) != name for name in self.names):
             return self
         sent = msgspec.json.decode(self.raw)
-        for tool in _allowed_tools(sent)["tools"] if self.kind == "allowed" else [sent]:
-            _rename(tool, names)
-        return replace(
-            self, raw=msgspec.json.encode(sent), names=tuple(names.get(name, name) for name in self.names)
-        )
+        for tool in _find_allowed(sent)["tools"] if self.kind == "allowed" else [sent]:
+            holder = _find_named(tool)
+            if isinstance(name := holder.get("name"), str):
+                holder["name"] = names.get(name, name)
+        renamed = tuple(names.get(name, name) for name in self.names)
+        return replace(self, raw=msgspec.json.encode(sent), names=renamed)
 
 
 NO_CHOICE: Final = ToolChoice()
 
 
 def parse_choice(raw: bytes | None) -> ToolChoice:
-    """The choice of a request to chat completions or responses, or InvalidChat."""
+    """Parse the `tool_choice` of Chat Completions or of the Responses API. Raises InvalidChat."""
     try:
         sent = None if raw is None else msgspec.json.decode(raw)
     except UNREADABLE as exc:
@@ -172,7 +155,7 @@ def parse_choice(raw: bytes | None) -> ToolChoice:
     if isinstance(sent, dict):
         return _parse_object(sent, raw)
     if isinstance(sent, list | float | int) or sent not in _WORDS:
-        raise _invalid_choice("`tool_choice` is not one there is")
+        raise _invalid_choice("invalid `tool_choice`")
     kind = _WORDS[sent]
     return ToolChoice(raw=raw, kind=kind, mode="required" if kind == "required" else "auto")
 
@@ -180,43 +163,36 @@ def parse_choice(raw: bytes | None) -> ToolChoice:
 def _parse_object(sent: dict[str, Any], raw: bytes | None) -> ToolChoice:
     if sent.get("type") != "allowed_tools":
         return ToolChoice(raw=raw, kind="named", names=_parse_names(sent), mode="required")
-    holder = _allowed_tools(sent)
-    mode, tools = holder.get("mode", "auto"), holder.get("tools")
+    allowed = _find_allowed(sent)
+    mode, tools = allowed.get("mode", "auto"), allowed.get("tools")
     if mode not in ("auto", "required"):
         raise _invalid_choice("`tool_choice.allowed_tools.mode` is neither `auto` nor `required`")
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-        raise _invalid_choice("`tool_choice.allowed_tools.tools` is no list of tools")
+        raise _invalid_choice("`tool_choice.allowed_tools.tools` is not a list of tools")
     names = tuple(name for tool in tools for name in _parse_names(tool))
     return ToolChoice(raw=raw, kind="allowed", names=names, mode=mode)
 
 
-def _allowed_tools(sent: dict[str, Any]) -> dict[str, Any]:
-    """Where `mode` and `tools` stand: in an object of their own (chat completions), or not (responses)."""
+def _find_allowed(sent: dict[str, Any]) -> dict[str, Any]:
+    """The object with `mode` and `tools`: a member in Chat Completions, the choice itself in Responses."""
     held = sent.get("allowed_tools")
     return held if isinstance(held, dict) else sent
 
 
+def _find_named(tool: dict[str, Any]) -> dict[str, Any]:
+    """The object with `name`: a member in Chat Completions, the tool itself in Responses."""
+    held = tool.get(str(tool.get("type")))
+    return held if isinstance(held, dict) else tool
+
+
 def _parse_names(tool: dict[str, Any]) -> tuple[str, ...]:
-    """The one name a choice of a tool holds; none where it is of a kind that has no name."""
-    holder = _named_tool(tool)
-    name = holder.get("name")
+    """The name in a choice of one tool; empty for a kind that has no name."""
+    name = _find_named(tool).get("name")
     if isinstance(name, str) and name:
         return (name,)
     if tool.get("type") in ("function", "custom"):
         raise _invalid_choice("`tool_choice` names no function")
     return ()
-
-
-def _named_tool(tool: dict[str, Any]) -> dict[str, Any]:
-    held = tool.get(str(tool.get("type")))
-    return held if isinstance(held, dict) else tool
-
-
-def _rename(tool: dict[str, Any], names: Mapping[str, str]) -> None:
-    holder = _named_tool(tool)
-    name = holder.get("name")
-    if isinstance(name, str):
-        holder["name"] = names.get(name, name)
 
 
 def _invalid_choice(message: str) -> InvalidChat:

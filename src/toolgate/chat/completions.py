@@ -1,10 +1,7 @@
-"""A conversation by chat completions: what was said so far, and the body that asks a model to go on.
+"""A Chat Completions chat: its history, its requests to the model, and the completion for the client.
 
-What the caller sent and what the model answered stays the JSON it came as. Changed is only what would have
-the model's own server refuse its own words: arguments that are no JSON object, and names that no function can
-have.
-
-What a caller gets of a conversation that has ended, whole or as the end of a stream.
+What the client sent and what the model answered stays the JSON it came as. Only what the model's own server
+would reject is changed: arguments that are not a JSON object, and names that no function can have.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +13,7 @@ import msgspec
 from toolgate.chat.hidden_turns import HiddenRound, HiddenTurn, tool_message
 from toolgate.chat.injection import InjectedTools
 from toolgate.chat.replies import ModelCompletion
-from toolgate.chat.requests import LEGACY_FINISH, ChatRequest, GatewayOptions, convert_to_function_call
+from toolgate.chat.requests import LEGACY_FINISH, ChatOptions, ChatRequest, convert_to_function_call
 from toolgate.chat.tool_calls import ToolCall, repair_arguments, repair_name
 from toolgate.chat.tool_loop import AskModel, Finish, ToolLoop
 from toolgate.model.json_text import NULL, Members, decode_members, encode_raw
@@ -25,68 +22,77 @@ _NONE: Final = b'"none"'
 _IDLE_CHOICES: Final = (None, _NONE, b'"auto"')
 _CALLS: Final = ("tool_calls", "function_call")
 _ASSISTANT: Final = {"role": msgspec.Raw(b'"assistant"')}
-_STREAM_MEMBERS: Final = ("stream", "stream_options")
+_REBUILT: Final = ("tools", "tool_choice", "stream", "stream_options")
+_ANSWERS: Final = frozenset({"stop", "length", "content_filter"})
+"""The finish reasons of a completion without calls."""
 
-_encode_body = msgspec.json.encode
 _decode_tools = msgspec.json.Decoder(list[msgspec.Raw] | None).decode
 _decode_options = msgspec.json.Decoder(Members | None).decode
 
 
 @dataclass(slots=True)
 class _AnsweredRound:
-    """A round whose calls are being answered."""
+    """A reply, and the results of its calls so far."""
 
     message: Members
     results: list[tuple[str, str]] = field(default_factory=list)
 
     @property
     def is_answered(self) -> bool:
-        """Whether it has no calls, or they have results: they come together."""
+        """Whether it has no calls, or they have results: results come together."""
         return bool(self.results) or not any(name in self.message for name in _CALLS)
 
 
 class Transcript:
-    """The messages of one request and of the rounds that it took."""
+    """The messages of one request and of its rounds."""
 
     def __init__(self, request: ChatRequest, injection: InjectedTools) -> None:
         self._injection = injection
         self._own = request.declared.own
-        self._choice = request.choice.renamed(injection.declared)
+        self._choice = request.choice.rename(injection.declared)
         self._messages = list(request.messages)
         self._rounds: list[_AnsweredRound] = []
-        self._members = _request_members(request, injection)
+        sent = request.members
+        self._members: Members = {name: raw for name, raw in sent.items() if name not in _REBUILT}
+        tools = [*(_decode_tools(sent.get("tools", NULL)) or ()), *map(msgspec.Raw, injection.tools)]
+        if tools:
+            self._members["tools"] = encode_raw(tools)
+        if request.is_stream:
+            options = _decode_options(sent.get("stream_options", NULL)) or {}
+            self._members["stream"] = msgspec.Raw(b"true")
+            self._members["stream_options"] = encode_raw({**options, "include_usage": True})
 
     def body(self, ask: AskModel) -> bytes:
-        """The body of the next request for a completion."""
+        """Build the body of the next request to the model."""
         members: dict[str, object] = {**self._members}
-        choice = self._choice_of(ask)
+        choice: bytes | None = _NONE
+        if ask.choice != "none":
+            choice = self._choice.raw if ask.choice == "sent" else self._choice.after_first_call()
         if "tools" not in members and choice in _IDLE_CHOICES:
-            # Nothing to choose from. Servers refuse both of these where no tool is declared.
+            # Servers reject both of these if no tool is declared.
             members.pop("parallel_tool_calls", None)
         elif choice is not None:
             members["tool_choice"] = msgspec.Raw(choice)
-        return _encode_body({**members, "messages": self._messages})
+        return msgspec.json.encode({**members, "messages": self._messages})
 
     def take(self, reply: ModelCompletion) -> None:
-        """The model has answered."""
+        """Add a reply of the model."""
         message = reply.message
         if reply.calls:
-            entries = [
-                self._mended(entry, call) for entry, call in zip(reply.entries, reply.calls, strict=True)
-            ]
-            message = {**message, "tool_calls": encode_raw(entries)}
+            pairs = zip(reply.entries, reply.calls, strict=True)
+            message = {**message, "tool_calls": encode_raw([self._repair(*pair) for pair in pairs])}
         self._rounds.append(_AnsweredRound(message))
         self._messages.append(encode_raw(message))
 
     def answer(self, call: ToolCall, content: str) -> None:
-        """A call of the last reply has its result. Each is answered once."""
+        """Add the result of a call of the last reply. Each call is answered once."""
         self._rounds[-1].results.append((call.call_id, content))
         self._messages.append(tool_message(call.call_id, content))
 
     def history(self, closing: str = "") -> tuple[msgspec.Raw, ...]:
-        """All messages so far, fit to go on with; `closing` is what the last reply could not say itself.
+        """All messages so far, fit to continue with. `closing` is what the last reply could not say.
 
-        Calls of the last reply that have no result, for nothing could be run any more, are no part of it.
+        Leaves out calls of the last reply that have no result, since no more tools could run.
         """
         if not closing and (not self._rounds or self._rounds[-1].is_answered):
             return tuple(self._messages)
@@ -96,7 +102,7 @@ class Transcript:
         return (*self._messages[:-1], _with_content(last, closing))
 
     def hidden(self, handed: Sequence[ToolCall]) -> HiddenTurn:
-        """What the caller does not see where it is handed some calls of the last reply."""
+        """What the client does not see if it gets the calls `handed` of the last reply."""
         *earlier, last = self._rounds
         return HiddenTurn(
             message=last.message,
@@ -105,75 +111,43 @@ class Transcript:
             earlier=tuple(HiddenRound(message=one.message, results=tuple(one.results)) for one in earlier),
         )
 
-    def _choice_of(self, ask: AskModel) -> bytes | None:
-        if ask.choice == "none":
-            return _NONE
-        return self._choice.raw if ask.choice == "sent" else self._choice.after_first_call()
-
-    def _mended(self, entry: msgspec.Raw, call: ToolCall) -> msgspec.Raw:
-        """A call as it may stand in a history: one that names a function and holds a JSON object."""
-        name, arguments = self._name_of(call), repair_arguments(call.arguments)
+    def _repair(self, entry: msgspec.Raw, call: ToolCall) -> msgspec.Raw:
+        """A call fit for a history: it names a function and holds a JSON object."""
+        name, arguments = call.name, repair_arguments(call.arguments)
+        if name not in self._own:
+            name = repair_name(self._injection.declared.get(name, name))
         if call.kind == "other" or (name == call.name and arguments == call.arguments):
             return entry
         members = decode_members(entry)
-        told = {"name": name, "arguments": arguments}
-        function = {**decode_members(members["function"]), **told}
+        function = {**decode_members(members["function"]), "name": name, "arguments": arguments}
         return encode_raw({**members, "function": function})
-
-    def _name_of(self, call: ToolCall) -> str:
-        if call.name in self._own:
-            return call.name
-        return repair_name(self._injection.declared.get(call.name, call.name))
 
 
 def _with_content(message: Members, closing: str) -> msgspec.Raw:
-    return encode_raw({**message, "content": encode_raw(closing)} if closing else message)
-
-
-def _request_members(request: ChatRequest, injection: InjectedTools) -> Members:
-    """The members of every request of a conversation, but for its messages and its `tool_choice`."""
-    sent = request.members
-    members = {
-        name: raw for name, raw in sent.items() if name not in ("tools", "tool_choice", *_STREAM_MEMBERS)
-    }
-    own = _decode_tools(sent.get("tools", b"null")) or ()
-    tools = [*own, *map(msgspec.Raw, injection.tools)]
-    if tools:
-        members["tools"] = encode_raw(tools)
-    if request.is_stream:
-        options = _decode_options(sent.get("stream_options", b"null")) or {}
-        members["stream"] = msgspec.Raw(b"true")
-        members["stream_options"] = encode_raw({**options, "include_usage": True})
-    return members
-
-
-_ANSWERS: Final = frozenset({"stop", "length", "content_filter"})
-"""The reasons to end that can stand where nothing is left to be called."""
-_BLANK: Final = {"role": msgspec.Raw(b'"assistant"'), "content": NULL}
-_encode = msgspec.json.encode
+    return encode_raw({**message, "content": closing} if closing else message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientCompletion:
-    """The last words."""
+    """What a client gets of a chat that has ended, whole or as the end of a stream."""
 
     head: Members
-    """`id`, `created`, `model`, and what else the model's server says of its answer."""
+    """`id`, `created`, `model` and other members that the model's server sent."""
     reply: ModelCompletion | None
-    """The newest, where there is one."""
+    """The newest, if there is one."""
     closing: str = ""
-    """What is said in place of it, or after it where it was passed on already."""
+    """Text instead of the reply, or after it if it was streamed already."""
     calls: Sequence[Members] = ()
-    """Of the caller's own functions, as it gets them."""
+    """Of the client's own functions, as it gets them."""
     usage: Members | None = None
     extension: Mapping[str, Any] = field(default_factory=dict)
-    """What the gateway itself has to say; empty where that is nothing."""
+    """The member `toolgate`; left out if empty."""
     is_legacy: bool = False
-    """Whether the caller knows functions, and no tools."""
+    """Whether the client knows functions, and no tools."""
 
     @property
     def call_deltas(self) -> list[Members]:
-        """The calls as pieces of a stream, each whole."""
+        """The calls as deltas of a stream, each whole."""
         deltas = [{"tool_calls": encode_raw([{"index": at, **call}])} for at, call in enumerate(self.calls)]
         return [convert_to_function_call(one) for one in deltas[:1]] if self.is_legacy else deltas
 
@@ -181,14 +155,14 @@ class ClientCompletion:
     def finish_reason(self) -> str:
         if self.calls:
             return LEGACY_FINISH if self.is_legacy else "tool_calls"
-        said = "stop" if self.reply is None else self.reply.finish_reason
-        return said if said in _ANSWERS else "stop"
+        reason = "stop" if self.reply is None else self.reply.finish_reason
+        return reason if reason in _ANSWERS else "stop"
 
 
 def select_handed_calls(
     reply: ModelCompletion, handed: Sequence[ToolCall], first_id: str | None
 ) -> list[Members]:
-    """The calls of the caller's own functions as the model made them; the first under `first_id` if given."""
+    """The calls for the client as the model made them; the first with `first_id`, if given."""
     ids = {call.call_id for call in handed}
     pairs = zip(reply.calls, reply.entries, strict=True)
     entries = [decode_members(entry) for call, entry in pairs if call.call_id in ids]
@@ -197,38 +171,40 @@ def select_handed_calls(
     return entries
 
 
-def encode_completion(ending: ClientCompletion) -> bytes:
-    """A whole `chat.completion`."""
-    choice: dict[str, Any] = dict(ending.reply.choice) if ending.reply is not None else {}
-    choice |= {"index": 0, "message": _build_message(ending), "finish_reason": ending.finish_reason}
+def encode_completion(completion: ClientCompletion) -> bytes:
+    """Encode a whole `chat.completion`."""
+    reply = completion.reply
+    message: Members = {**_ASSISTANT, "content": NULL}
+    if completion.closing or reply is None:
+        message["content"] = encode_raw(completion.closing)
+    else:
+        message |= reply.without_calls()
+        if completion.calls:
+            message["tool_calls"] = encode_raw(completion.calls)
+            message = convert_to_function_call(message) if completion.is_legacy else message
+    choice: dict[str, Any] = {} if reply is None else dict(reply.choice)
+    choice |= {"index": 0, "message": message, "finish_reason": completion.finish_reason}
     choice.setdefault("logprobs", None)
-    completion: dict[str, Any] = {**ending.head, "object": "chat.completion", "choices": [choice]}
-    if ending.usage is not None:
-        completion["usage"] = ending.usage
-    if ending.extension:
-        completion["toolgate"] = ending.extension
-    return _encode(completion)
-
-
-def _build_message(ending: ClientCompletion) -> Members:
-    if ending.closing or ending.reply is None:
-        return {**_BLANK, "content": encode_raw(ending.closing)}
-    message = {**_BLANK, **ending.reply.without_calls()}
-    if not ending.calls:
-        return message
-    message["tool_calls"] = encode_raw(ending.calls)
-    return convert_to_function_call(message) if ending.is_legacy else message
+    body: dict[str, Any] = {**completion.head, "object": "chat.completion", "choices": [choice]}
+    if completion.usage is not None:
+        body["usage"] = completion.usage
+    if completion.extension:
+        body["toolgate"] = completion.extension
+    return msgspec.json.encode(body)
 
 
 def build_extension(
-    finish: Finish, loop: ToolLoop, asked: GatewayOptions, *, shadowed: Sequence[str]
+    finish: Finish, loop: ToolLoop, options: ChatOptions, *, shadowed: Sequence[str]
 ) -> dict[str, Any]:
-    """What the gateway itself has to say of a conversation; nothing where there is nothing to say."""
-    said: dict[str, Any] = {}
+    """Build the member `toolgate`: what the gateway reports of a chat.
+
+    Empty if there is nothing to report.
+    """
+    extension: dict[str, Any] = {}
     if finish.stopped_by is not None:
-        said["stopped"] = finish.stopped_by
-    if asked.progress or asked.explain:
-        said |= {"rounds": loop.rounds, "tool_calls": loop.calls_made}
+        extension["stopped"] = finish.stopped_by
+    if options.progress or options.explain:
+        extension |= {"rounds": loop.rounds, "tool_calls": loop.calls_made}
     if shadowed:
-        said["shadowed"] = shadowed
-    return said
+        extension["shadowed"] = shadowed
+    return extension

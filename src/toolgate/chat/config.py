@@ -1,10 +1,7 @@
-"""Budgets as tasks and requests narrow them: a JSON object with some of their names, read strictly.
-
-What a task says of chats, in its `config`. Strict and total, as its policy is: nothing is guessed at.
-"""
+"""The chat settings of tasks and requests: mode and budgets, which can only narrow. Invalid settings are
+errors."""
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Final
 
@@ -15,12 +12,15 @@ from toolgate.model.chat import ChatBudgetLimits, ChatMode
 from toolgate.model.tasks import Task
 
 _HINT: Final = f"send an object with some of {', '.join(f'`{name}`' for name in ChatBudgetLimits.__slots__)}"
-# No upper bounds: what is larger than it was changes nothing.
+# No upper bounds: a budget larger than that of the upstream changes nothing.
 _Count = Annotated[int, msgspec.Meta(ge=0)]
+_MODE: Final = "chat.mode"
+_BUDGETS: Final = "chat.budgets"
+_KEYS: Final = (_MODE, _BUDGETS)
 
 
 class _BudgetsBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A null is not an absent budget, and refused."""
+    """Null is not the same as absent, and invalid."""
 
     max_iterations: _Count | msgspec.UnsetType = msgspec.UNSET
     max_total_tool_calls: _Count | msgspec.UnsetType = msgspec.UNSET
@@ -29,8 +29,17 @@ class _BudgetsBody(msgspec.Struct, forbid_unknown_fields=True):
     wall_clock_ms: Annotated[int, msgspec.Meta(ge=1_000)] | msgspec.UnsetType = msgspec.UNSET
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskChat:
+    """How a task narrows chats; by default, not at all."""
+
+    mode: ChatMode | None = None
+    """None: that of the upstream. `inject` does not override the upstream's `passthrough`."""
+    budgets: ChatBudgetLimits = field(default_factory=ChatBudgetLimits)
+
+
 def parse_budgets(text: str | bytes) -> ChatBudgetLimits:
-    """The budgets in a JSON object, or InvalidParams. Those it does not name stay as they were."""
+    """Parse a JSON object with some of the budgets. Raises InvalidParams."""
     try:
         sent = msgspec.json.decode(text, type=_BudgetsBody)
     except (msgspec.DecodeError, UnicodeError) as exc:
@@ -41,56 +50,35 @@ def parse_budgets(text: str | bytes) -> ChatBudgetLimits:
 
 def _check_unique_names(pairs: list[tuple[str, object]]) -> None:
     if len(dict(pairs)) < len(pairs):
-        raise InvalidParams("a name stands in it twice", hint=_HINT)
-
-
-_MODE: Final = "chat.mode"
-_BUDGETS: Final = "chat.budgets"
-_KEYS: Final = (_MODE, _BUDGETS)
-
-_decode_mode: Callable[[str], ChatMode] = msgspec.json.Decoder(ChatMode).decode
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskChat:
-    """How a task narrows chats. The default: not at all."""
-
-    mode: ChatMode | None = None
-    """None: as the upstream has it. `inject` does not undo its `passthrough`."""
-    budgets: ChatBudgetLimits = field(default_factory=ChatBudgetLimits)
+        raise InvalidParams("duplicate name in the object", hint=_HINT)
 
 
 def parse_task_chat(task: Task) -> TaskChat:
-    """What the keys `chat.…` in `task.config` say, or InvalidRecord. Others are not ours."""
+    """Parse the keys `chat.…` of `task.config`. Raises InvalidRecord; other keys are not for chats."""
     unknown = sorted(key for key in task.config if key.startswith("chat.") and key not in _KEYS)
     if unknown:
         raise InvalidRecord(
             f"task `{task.task_id}`: `{ascii(unknown[0])[1:-1]}` is not a key of a task",
             hint=f"the keys are {', '.join(f'`{key}`' for key in _KEYS)}",
         )
-    return TaskChat(mode=_parse_mode(task), budgets=_parse_budgets(task))
+    mode, budgets = task.config.get(_MODE), task.config.get(_BUDGETS)
+    return TaskChat(
+        mode=None if mode is None else _parse_mode(task, mode),
+        budgets=ChatBudgetLimits() if budgets is None else _parse_task_budgets(task, budgets),
+    )
 
 
-def _parse_mode(task: Task) -> ChatMode | None:
-    text = task.config.get(_MODE)
-    if text is None:
-        return None
+def _parse_mode(task: Task, text: str) -> ChatMode:
     try:
-        return _decode_mode(text)
+        mode: ChatMode = msgspec.json.decode(text, type=ChatMode)
     except (msgspec.DecodeError, UnicodeError) as exc:
-        why = f"the value is not JSON of the right shape: {exc}"
-        raise _invalid_key(task, _MODE, why, hint='write `"inject"` or `"passthrough"`') from exc
+        message = f"task `{task.task_id}`: `{_MODE}`: the value is not JSON of the right shape: {exc}"
+        raise InvalidRecord(message, hint='write `"inject"` or `"passthrough"`') from exc
+    return mode
 
 
-def _parse_budgets(task: Task) -> ChatBudgetLimits:
-    text = task.config.get(_BUDGETS)
-    if text is None:
-        return ChatBudgetLimits()
+def _parse_task_budgets(task: Task, text: str) -> ChatBudgetLimits:
     try:
         return parse_budgets(text)
     except InvalidParams as exc:
-        raise _invalid_key(task, _BUDGETS, str(exc), hint=exc.hint) from exc
-
-
-def _invalid_key(task: Task, key: str, why: str, *, hint: str) -> InvalidRecord:
-    return InvalidRecord(f"task `{task.task_id}`: `{key}`: {why}", hint=hint)
+        raise InvalidRecord(f"task `{task.task_id}`: `{_BUDGETS}`: {exc}", hint=exc.hint) from exc

@@ -1,7 +1,7 @@
-"""The messages of a chat: whether they follow each other as the OpenAI API takes them.
+"""Checks that the messages of a chat follow each other as the OpenAI API requires.
 
-Structure is strict, for a fault in it is answered by some models with nonsense and by others with a 500.
-Members and content parts of kinds unknown here are the model's business and pass.
+Structure is strict: some models answer a faulty conversation with nonsense, others with a 500. Unknown
+members and kinds of content parts pass: they are the model's business.
 """
 
 from collections import Counter
@@ -17,6 +17,7 @@ from toolgate.chat.parsing import (
     parse_members,
     parse_text,
     quote,
+    require_members,
     require_text,
     unsupported_value,
     wrong_type,
@@ -25,14 +26,15 @@ from toolgate.errors import InvalidChat
 from toolgate.model.json_text import NULL, Members
 
 MAX_MESSAGES: Final = 10_000
+"""Far more than any model's context holds; each costs the checks here."""
 _MAX_NAMED: Final = 20
 _ROLES: Final = ("system", "assistant", "user", "function", "tool", "developer")
 _OTHER_CONTENT: Final = ("tool_calls", "function_call", "refusal", "audio")
-"""Members of an assistant's message that stand for content."""
+"""Members that replace the content of an assistant's message."""
 
 
 def parse_messages(raw: msgspec.Raw | None) -> tuple[msgspec.Raw, ...]:
-    """The messages of a request, in order and each as it came, or InvalidChat."""
+    """The messages of a request, each as it came. Raises InvalidChat."""
     if raw is None or raw == NULL:
         raise missing_param("messages")
     messages = parse_array(raw, "messages")
@@ -52,7 +54,7 @@ def parse_messages(raw: msgspec.Raw | None) -> tuple[msgspec.Raw, ...]:
 
 
 def check_messages(messages: Sequence[msgspec.Raw]) -> None:
-    """InvalidChat where a message is none, or where calls and their results do not add up."""
+    """Raises InvalidChat for an invalid message, and for calls and results that do not match."""
     turn = _ToolTurn()
     for place, raw in enumerate(messages):
         where = f"messages[{place}]"
@@ -61,7 +63,7 @@ def check_messages(messages: Sequence[msgspec.Raw]) -> None:
         if role not in _ROLES:
             raise unsupported_value(f"{where}.role", role, _ROLES)
         if role == "tool":
-            turn.answer(members, place)
+            turn.add_result(members, place)
             continue
         turn.check_answered()
         _check_content(members, role, where)
@@ -72,16 +74,16 @@ def check_messages(messages: Sequence[msgspec.Raw]) -> None:
 
 
 class _ToolTurn:
-    """One message that is no result, and which of its calls have no result yet."""
+    """One message that is not a result, and which of its calls have no result yet."""
 
     def __init__(self, place: int = 0, call_ids: Sequence[str] = ()) -> None:
         self._place = place
         self._call_ids = frozenset(call_ids)
         self._open = Counter(call_ids)
         self._answered: dict[str, int] = {}
-        """Where the newest result of each call stands."""
+        """The place of the newest result of each call."""
 
-    def answer(self, members: Members, place: int) -> None:
+    def add_result(self, members: Members, place: int) -> None:
         where = f"messages[{place}]"
         if not self._call_ids:
             raise InvalidChat(
@@ -90,14 +92,15 @@ class _ToolTurn:
                 param=f"messages.[{place}].role",
             )
         call_id = require_text(members, "tool_call_id", where)
-        _check_tool_content(members, where)
+        _check_result_content(members, where)
+        fault = ""
         if call_id not in self._call_ids:
-            what = f"'tool_call_id' of '{quote(call_id)}' not found in 'tool_calls' of previous message"
-            raise _misplaced_call_id(what, place)
-        if not self._open[call_id]:
+            fault = f"'tool_call_id' of '{quote(call_id)}' not found in 'tool_calls' of previous message"
+        elif not self._open[call_id]:
             places = f"in messages[{self._answered[call_id]}] and messages[{place}]"
-            what = f"Duplicate value for 'tool_call_id' of '{quote(call_id)}', {places}"
-            raise _misplaced_call_id(what, place)
+            fault = f"Duplicate value for 'tool_call_id' of '{quote(call_id)}', {places}"
+        if fault:
+            raise InvalidChat(f"Invalid parameter: {fault}.", param=f"messages.[{place}].tool_call_id")
         self._open[call_id] -= 1
         self._answered[call_id] = place
 
@@ -113,30 +116,22 @@ class _ToolTurn:
         )
 
 
-def _misplaced_call_id(what: str, place: int) -> InvalidChat:
-    return InvalidChat(f"Invalid parameter: {what}.", param=f"messages.[{place}].tool_call_id")
-
-
 def _check_content(members: Members, role: str, where: str) -> None:
     raw = get_member(members, "content")
-    if raw is None:
-        if role == "function" or (role == "assistant" and _has_other_content(members)):
-            return
-        if "content" not in members:
-            raise missing_param(f"{where}.content")
-        raise InvalidChat(
-            "Invalid value for 'content': expected a string, got null.", param=f"{where}.content"
-        )
-    for part, at in _parse_parts(raw, f"{where}.content"):
-        require_text(part, "type", at)
+    if raw is not None:
+        for part, at in _parse_parts(raw, f"{where}.content"):
+            require_text(part, "type", at)
+        return
+    has_other = any(get_member(members, name) is not None for name in _OTHER_CONTENT)
+    if role == "function" or (role == "assistant" and has_other):
+        return
+    if "content" not in members:
+        raise missing_param(f"{where}.content")
+    raise InvalidChat("Invalid value for 'content': expected a string, got null.", param=f"{where}.content")
 
 
-def _has_other_content(members: Members) -> bool:
-    return any(get_member(members, name) is not None for name in _OTHER_CONTENT)
-
-
-def _check_tool_content(members: Members, where: str) -> None:
-    """Results are text: an image or a file has no place in them."""
+def _check_result_content(members: Members, where: str) -> None:
+    """Results are text: they take no image and no file."""
     raw = members.get("content")
     if raw is None:
         raise missing_param(f"{where}.content")
@@ -148,7 +143,7 @@ def _check_tool_content(members: Members, where: str) -> None:
 
 
 def _parse_parts(raw: msgspec.Raw, param: str) -> list[tuple[Members, str]]:
-    """The parts of a content and where each stands; none where it is text."""
+    """The parts of a content and their places; empty if the content is text."""
     start = bytes(raw)[:1]
     if start == b'"':
         parse_text(raw, param)
@@ -161,20 +156,13 @@ def _parse_parts(raw: msgspec.Raw, param: str) -> list[tuple[Members, str]]:
 
 def _parse_call_ids(members: Members, where: str) -> list[str]:
     raw = get_member(members, "tool_calls")
-    if raw is None:
-        return []
-    calls = parse_array(raw, f"{where}.tool_calls")
-    return [_parse_call_id(call, f"{where}.tool_calls[{at}]") for at, call in enumerate(calls)]
-
-
-def _parse_call_id(raw: msgspec.Raw, where: str) -> str:
-    call = parse_members(raw, where)
-    call_id = require_text(call, "id", where)
-    kind = parse_text(call["type"], f"{where}.type") if "type" in call else "function"
-    if kind == "function":
-        if "function" not in call:
-            raise missing_param(f"{where}.function")
-        function = parse_members(call["function"], f"{where}.function")
-        require_text(function, "name", f"{where}.function")
-        require_text(function, "arguments", f"{where}.function")
-    return call_id
+    ids = []
+    for at, one in enumerate([] if raw is None else parse_array(raw, f"{where}.tool_calls")):
+        place = f"{where}.tool_calls[{at}]"
+        call = parse_members(one, place)
+        ids.append(require_text(call, "id", place))
+        if "type" not in call or parse_text(call["type"], f"{place}.type") == "function":
+            function = require_members(call, "function", place)
+            require_text(function, "name", f"{place}.function")
+            require_text(function, "arguments", f"{place}.function")
+    return ids

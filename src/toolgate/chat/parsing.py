@@ -1,7 +1,4 @@
-"""Faults of a chat request in the words of the OpenAI API: its clients look for them.
-
-Also how parts of a request are taken apart, since it is here that what they should have been is said.
-"""
+"""Parses parts of a chat request. Errors have the wording of the OpenAI API, which clients look for."""
 
 from collections.abc import Sequence
 from typing import Final, TypeVar
@@ -12,7 +9,7 @@ from toolgate.errors import InvalidChat
 from toolgate.model.json_text import NULL, UNREADABLE, Members
 
 MAX_QUOTED: Final = 80
-"""Characters of what a caller sent that are said back to it."""
+"""Characters of a client's value that an error quotes."""
 _KINDS: Final = {
     '"': "a string",
     "{": "an object",
@@ -30,8 +27,9 @@ def missing_param(param: str) -> InvalidChat:
 
 
 def wrong_type(param: str, expected: str, raw: msgspec.Raw) -> InvalidChat:
+    found = _KINDS.get(chr(bytes(raw)[0]), "a number")
     return InvalidChat(
-        f"Invalid type for '{param}': expected {expected}, but got {describe_kind(raw)} instead.", param=param
+        f"Invalid type for '{param}': expected {expected}, but got {found} instead.", param=param
     )
 
 
@@ -42,17 +40,12 @@ def unsupported_value(param: str, value: str, supported: Sequence[str]) -> Inval
 
 
 def quote(text: str) -> str:
-    """`text` as it may stand in a message: of bounded length and without control characters."""
+    """Shorten `text` for a message, and escape control characters."""
     return ascii(text[:MAX_QUOTED])[1:-1]
 
 
-def describe_kind(raw: msgspec.Raw) -> str:
-    """What JSON value `raw` is."""
-    return _KINDS.get(chr(bytes(raw)[0]), "a number")
-
-
 def get_member(members: Members, name: str) -> msgspec.Raw | None:
-    """A member; None where it is absent or null, which is the same to the OpenAI API."""
+    """A member; None if it is absent or null, which mean the same to the OpenAI API."""
     raw = members.get(name, NULL)
     return None if raw == NULL else raw
 
@@ -69,22 +62,26 @@ def parse_text(raw: msgspec.Raw, param: str) -> str:
     return _parse(raw, param, expected="a string", kind=str)
 
 
-def parse_flag(raw: msgspec.Raw, param: str) -> bool:
-    return _parse(raw, param, expected="a boolean", kind=bool)
-
-
 def parse_optional_flag(members: Members, name: str, *, param: str = "") -> bool:
-    """A flag that is off where it is not given."""
+    """A flag that is off by default."""
     raw = get_member(members, name)
-    return raw is not None and parse_flag(raw, param or name)
+    return raw is not None and _parse(raw, param or name, expected="a boolean", kind=bool)
 
 
 def require_text(members: Members, name: str, within: str) -> str:
-    """The text of a member that must be there."""
+    """The text of a required member."""
     param = f"{within}.{name}"
     if name not in members:
         raise missing_param(param)
     return parse_text(members[name], param)
+
+
+def require_members(members: Members, name: str, within: str) -> Members:
+    """The object of a required member."""
+    param = f"{within}.{name}"
+    if name not in members:
+        raise missing_param(param)
+    return parse_members(members[name], param)
 
 
 def _parse(raw: msgspec.Raw, param: str, *, expected: str, kind: type[_Part]) -> _Part:

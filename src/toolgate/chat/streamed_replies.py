@@ -1,20 +1,19 @@
-"""JSON that comes in pieces: texts are joined, objects merged, lists made longer, all else is replaced.
+"""Assembles one streamed reply from its deltas.
 
-What came once stays the JSON it came as. What it takes grows with what came, not with how often: a text
-of a million pieces is joined once, at the end.
-
-One streamed reply, put together from its deltas.
-
-What may be shown at once comes back from `feed`; calls are kept back until the end. Servers do not agree
-on how calls are cut up: some put all of them at index 0, some leave ids out, some give the name, or even
-another id, with every piece. At an index that is in use:
+`feed` returns what may be shown at once; calls are kept back until the end. Servers do not agree on how they
+cut calls up: some put all of them at index 0, some leave ids out, some send the name, or even another id,
+with each piece. At an index that is in use:
 
     the piece has                                        then
     ---------------------------------------------------  -------------------------------
-    the id of a call there                               that call goes on
+    the id of a call there                               that call continues
     another id, and a name                               a call begins
     a name, and `{` after arguments that ended in `}`    a call begins, whatever its id
-    anything else                                        the last call there goes on
+    anything else                                        the last call there continues
+
+Pieces are merged as JSON: strings are joined, objects merged, arrays extended, all else is replaced. A value
+that came once stays the JSON it came as. The cost grows with the bytes that came, not with their number: a
+string of a million pieces is joined once, at the end.
 """
 
 from dataclasses import dataclass, field
@@ -22,7 +21,13 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from toolgate.chat.replies import ModelCompletion, SurrogateMender, build_completion, read_arguments
+from toolgate.chat.replies import (
+    EMPTY_VALUES,
+    ModelCompletion,
+    SurrogateMender,
+    build_completion,
+    read_arguments,
+)
 from toolgate.errors import ModelRefused, ModelUnavailable
 from toolgate.model.json_text import (
     NULL,
@@ -36,11 +41,15 @@ from toolgate.model.json_text import (
     encode_raw,
 )
 
+MAX_REPLY_BYTES: Final = 32 * 1_048_576
+"""Of all its chunks. Arguments that are too long for a tool still fit, and are refused as such."""
 MAX_DEPTH: Final = 16
-"""Below this level what comes later replaces what was there; real deltas have four."""
-
+"""Below this level a later value replaces the earlier one; real deltas have four levels."""
+_DONE: Final = b"[DONE]"
+_COMPLETION: Final = msgspec.Raw(b'"chat.completion"')
+_KEPT_BACK: Final = frozenset({"role", "tool_calls", "function_call"})
 _LABELS: Final = frozenset({"id", "type", "role", "format"})
-"""Said whole or not at all, and by some servers with every piece."""
+"""Never sent in pieces; some servers repeat them with each piece."""
 _EMPTY: Final = msgspec.Raw(b'""')
 
 
@@ -53,7 +62,7 @@ class _PartialText:
 class _PartialArray:
     entries: "list[PartialValue]" = field(default_factory=list)
     places: dict[int, int] = field(default_factory=dict)
-    """Where the entry stands that calls itself the n-th."""
+    """`index` of an entry → its place."""
 
 
 @dataclass(slots=True)
@@ -62,15 +71,10 @@ class _PartialObject:
 
 
 PartialValue: TypeAlias = msgspec.Raw | _PartialText | _PartialArray | _PartialObject
-"""A value, as far as it has come."""
-
-
-class _IndexedEntry(msgspec.Struct):
-    index: int | None = None
 
 
 def merge_pieces(members: dict[str, PartialValue], pieces: Members, *, depth: int = MAX_DEPTH) -> None:
-    """Add `pieces` to `members`."""
+    """Merge `pieces` into `members`."""
     for name, piece in pieces.items():
         old = members.get(name, NULL)
         if old == NULL:
@@ -80,8 +84,8 @@ def merge_pieces(members: dict[str, PartialValue], pieces: Members, *, depth: in
 
 
 def join_pieces(members: dict[str, PartialValue]) -> Members:
-    """What has come, as JSON."""
-    return {name: _join_value(grown) for name, grown in members.items()}
+    """Encode what has come."""
+    return {name: _join_value(value) for name, value in members.items()}
 
 
 def _merge_value(old: PartialValue, piece: msgspec.Raw, *, depth: int, is_name: bool = False) -> PartialValue:
@@ -89,7 +93,7 @@ def _merge_value(old: PartialValue, piece: msgspec.Raw, *, depth: int, is_name: 
     match opened, bytes(piece)[:1]:
         case _PartialText(parts), b'"':
             text = msgspec.json.decode(piece, type=str)
-            # Never cut up, but by some servers said with every piece.
+            # Never sent in pieces, but some servers repeat it with each piece.
             if not (is_name and parts == [text]):
                 parts.append(text)
         case _PartialObject(members), b"{":
@@ -103,7 +107,7 @@ def _merge_value(old: PartialValue, piece: msgspec.Raw, *, depth: int, is_name: 
 
 def _merge_array(array: _PartialArray, piece: msgspec.Raw, *, depth: int) -> None:
     for entry in decode_array(piece):
-        index = _entry_index(entry)
+        index = _read_number((as_object(entry) or {}).get("index", NULL))
         if index in array.places:
             place = array.places[index]
             array.entries[place] = _merge_value(array.entries[place], entry, depth=depth)
@@ -113,31 +117,24 @@ def _merge_array(array: _PartialArray, piece: msgspec.Raw, *, depth: int) -> Non
         array.entries.append(entry)
 
 
-def _entry_index(entry: msgspec.Raw) -> int | None:
-    try:
-        return msgspec.json.decode(entry, type=_IndexedEntry).index
-    except msgspec.ValidationError:
-        return None
-
-
-def _open_value(grown: PartialValue, *, depth: int) -> PartialValue:
-    if not isinstance(grown, msgspec.Raw):
-        return grown
-    match bytes(grown)[:1]:
+def _open_value(value: PartialValue, *, depth: int) -> PartialValue:
+    if not isinstance(value, msgspec.Raw):
+        return value
+    match bytes(value)[:1]:
         case b'"':
-            return _PartialText([msgspec.json.decode(grown, type=str)])
+            return _PartialText([msgspec.json.decode(value, type=str)])
         case b"{":
-            return _PartialObject(dict(decode_members(grown)))
+            return _PartialObject(dict(decode_members(value)))
         case b"[":
             array = _PartialArray()
-            _merge_array(array, grown, depth=depth - 1)
+            _merge_array(array, value, depth=depth - 1)
             return array
         case _:
-            return grown
+            return value
 
 
-def _join_value(grown: PartialValue) -> msgspec.Raw:
-    match grown:
+def _join_value(value: PartialValue) -> msgspec.Raw:
+    match value:
         case _PartialText(parts):
             return encode_raw("".join(parts))
         case _PartialObject(members):
@@ -145,37 +142,28 @@ def _join_value(grown: PartialValue) -> msgspec.Raw:
         case _PartialArray(entries):
             return encode_raw([_join_value(entry) for entry in entries])
         case _:
-            return grown
-
-
-MAX_REPLY_BYTES: Final = 32 * 1_048_576
-"""Of all its chunks. Arguments that are too long for a tool come through, and are refused as such."""
-
-_DONE: Final = b"[DONE]"
-_COMPLETION: Final = msgspec.Raw(b'"chat.completion"')
-_NOTHING: Final = (b"null", b'""', b"[]", b"{}")
-_KEPT_BACK: Final = frozenset({"role", "tool_calls", "function_call"})
+            return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionDelta:
-    """What may be shown of a piece: no calls, no role, nothing that says nothing."""
+    """What of a chunk may be shown: no calls, no role, no empty values."""
 
     fields: Members
     """Of its `delta`."""
     choice: Members = field(default_factory=dict)
-    """The rest of its choice: `logprobs`, and what else there is."""
+    """The other members of its choice: `logprobs` and so on."""
     head: Members = field(default_factory=dict)
-    """The rest of its chunk: `id`, `model`, `created`, and what else there is."""
+    """The other members of the chunk: `id`, `model`, `created` and so on."""
 
 
 class CompletionAssembler:
-    """One reply, the `nth` of its conversation."""
+    """Assembles one reply, the `nth` of its chat."""
 
     def __init__(self, *, nth: int = 0) -> None:
         self._nth = nth
         self._bytes = 0
-        self._halves = SurrogateMender()
+        self._mender = SurrogateMender()
         self._head: Members = {}
         self._choice: dict[str, PartialValue] = {}
         self._message: dict[str, PartialValue] = {}
@@ -185,7 +173,10 @@ class CompletionAssembler:
         self._is_done = False
 
     def feed(self, data: bytes) -> CompletionDelta | None:
-        """What of a `data:` may be shown; ModelRefused for an error in it, ModelUnavailable for garbage."""
+        """Take the `data:` of one event.
+
+        Raises ModelRefused for an error in it, ModelUnavailable for garbage.
+        """
         if data == _DONE:
             self._is_done = True
             return None
@@ -194,18 +185,18 @@ class CompletionAssembler:
             raise ModelUnavailable(f"the model's reply is longer than {MAX_REPLY_BYTES} bytes")
         try:
             data.decode()
-            chunk = decode_members(self._halves.mend(data))
+            chunk = decode_members(self._mender.mend(data))
             _check_error(chunk, data)
             return self._take(chunk)
         except UNREADABLE as exc:
-            raise ModelUnavailable("the model's server sent something that is no chunk of a reply") from exc
+            raise ModelUnavailable("the model's server sent an event that is not a completion chunk") from exc
 
     def finish(self) -> ModelCompletion:
-        """The whole, or ModelUnavailable for one that broke off: no finish reason, and no `[DONE]` came.
+        """The whole reply. Raises ModelUnavailable without a finish reason and without `[DONE]`.
 
-        Whether what it calls is all that the model meant to say, nobody knows: none of it is run.
+        A reply that broke off may lack calls: none of its calls runs.
         """
-        message, choice, calls = join_pieces(self._message), join_pieces(self._choice), self._calls.whole()
+        message, choice, calls = join_pieces(self._message), join_pieces(self._choice), self._calls.join()
         if self._finish_reason is None and not (self._is_done and (message or calls)):
             raise ModelUnavailable("the model's server broke off its reply")
         if calls:
@@ -226,61 +217,16 @@ class CompletionAssembler:
         if choice is None:
             return None
         delta = as_object(choice.pop("delta", None)) or {}
-        for name in ("index", "message"):  # the latter is all there is so far, by servers that repeat it
+        for name in ("index", "message"):  # some servers repeat the message so far in each chunk
             choice.pop(name, None)
         reason = choice.pop("finish_reason", NULL)
         self._finish_reason = self._finish_reason if reason == NULL else reason
         merge_pieces(self._choice, choice)
         for members in filter(None, map(as_object, as_array(delta.pop("tool_calls", None)))):
-            self._calls.add(_CallPiece.of(members))
+            self._calls.add(members)
         merge_pieces(self._message, delta)
         fields = _drop_empty({name: raw for name, raw in delta.items() if name not in _KEPT_BACK})
         return CompletionDelta(fields=fields, choice=_drop_empty(choice), head=chunk) if fields else None
-
-
-class _PartialCalls:
-    """The calls of a reply, from their pieces."""
-
-    def __init__(self) -> None:
-        self._all: list[_PartialCall] = []
-        self._latest: dict[int, _PartialCall] = {}
-        self._by_id: dict[tuple[int, str], _PartialCall] = {}
-
-    def add(self, piece: "_CallPiece") -> None:
-        index = piece.index if piece.index is not None else self._all[-1].index if self._all else 0
-        call = self._by_id.get((index, piece.call_id)) or self._latest.get(index)
-        if call is None or call.is_over_before(piece):
-            call = _PartialCall(index=index)
-            self._all.append(call)
-        call.add(piece)
-        self._latest[index] = call
-        if call.call_id:
-            self._by_id[index, call.call_id] = call
-
-    def whole(self) -> list[Members]:
-        return [join_pieces(call.members) for call in sorted(self._all, key=lambda call: call.index)]
-
-
-@dataclass(frozen=True, slots=True)
-class _CallPiece:
-    """One entry of a delta's `tool_calls`."""
-
-    index: int | None
-    call_id: str
-    name: str
-    arguments: str
-    members: Members
-
-    @classmethod
-    def of(cls, members: Members) -> "_CallPiece":
-        held = as_object(members.get("function")) or as_object(members.get("custom")) or {}
-        return cls(
-            index=_read_number(members.pop("index", NULL)),
-            call_id=as_text(members.get("id")) or "",
-            name=as_text(held.get("name")) or "",
-            arguments=read_arguments(held.get("arguments", NULL)),
-            members=members,
-        )
 
 
 @dataclass(slots=True)
@@ -291,17 +237,43 @@ class _PartialCall:
     """The last character of its arguments so far."""
     members: dict[str, PartialValue] = field(default_factory=dict)
 
-    def is_over_before(self, piece: _CallPiece) -> bool:
-        if not piece.name:
+    def is_over(self, *, next_id: str, next_name: str, next_arguments: str) -> bool:
+        """Whether this piece begins another call: see the table above."""
+        if not next_name:
             return False
-        if piece.call_id and self.call_id and piece.call_id != self.call_id:
+        if next_id and self.call_id and next_id != self.call_id:
             return True
-        return self.last == "}" and piece.arguments.lstrip()[:1] == "{"
+        return self.last == "}" and next_arguments.lstrip()[:1] == "{"
 
-    def add(self, piece: _CallPiece) -> None:
-        self.call_id = self.call_id or piece.call_id
-        self.last = piece.arguments.rstrip()[-1:] or self.last
-        merge_pieces(self.members, piece.members)
+
+class _PartialCalls:
+    """Assembles the calls of a reply."""
+
+    def __init__(self) -> None:
+        self._all: list[_PartialCall] = []
+        self._latest: dict[int, _PartialCall] = {}
+        self._by_id: dict[tuple[int, str], _PartialCall] = {}
+
+    def add(self, piece: Members) -> None:
+        """Add one entry of a delta's `tool_calls`."""
+        number = _read_number(piece.pop("index", NULL))
+        index = number if number is not None else self._all[-1].index if self._all else 0
+        held = as_object(piece.get("function")) or as_object(piece.get("custom")) or {}
+        call_id, arguments = as_text(piece.get("id")) or "", read_arguments(held.get("arguments", NULL))
+        name = as_text(held.get("name")) or ""
+        call = self._by_id.get((index, call_id)) or self._latest.get(index)
+        if call is None or call.is_over(next_id=call_id, next_name=name, next_arguments=arguments):
+            call = _PartialCall(index=index)
+            self._all.append(call)
+        call.call_id = call.call_id or call_id
+        call.last = arguments.rstrip()[-1:] or call.last
+        merge_pieces(call.members, piece)
+        self._latest[index] = call
+        if call.call_id:
+            self._by_id[index, call.call_id] = call
+
+    def join(self) -> list[Members]:
+        return [join_pieces(call.members) for call in sorted(self._all, key=lambda call: call.index)]
 
 
 def _read_number(raw: msgspec.Raw) -> int | None:
@@ -312,16 +284,16 @@ def _read_number(raw: msgspec.Raw) -> int | None:
 
 
 def _drop_empty(members: Members) -> Members:
-    return {name: raw for name, raw in members.items() if bytes(raw) not in _NOTHING}
+    return {name: raw for name, raw in members.items() if bytes(raw) not in EMPTY_VALUES}
 
 
 def _check_error(chunk: Members, data: bytes) -> None:
     error = chunk.get("error", NULL)
-    if bytes(error) in _NOTHING:
+    if bytes(error) in EMPTY_VALUES:
         return
-    told = as_object(error) or {"message": error}
-    status = _read_number(told.get("code", NULL)) or 0
+    details = as_object(error) or {"message": error}
+    status = _read_number(details.get("code", NULL)) or 0
     raise ModelRefused(
-        as_text(told.get("message")) or "the model's server broke off its reply with an error",
+        as_text(details.get("message")) or "the model's server broke off its reply with an error",
         data={"status": status if 400 <= status < 600 else 502, "body": data.decode()},
     )

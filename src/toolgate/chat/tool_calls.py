@@ -1,8 +1,7 @@
-"""What a model asks for, and what it is told.
+"""The tool calls of a model, and what it reads of their results.
 
-What a model reads of a tool's result. A result of a tool is text there; whatever is not is said to be.
-
-Total: servers send all kinds of things, and none of them may cost a conversation.
+A result is text to a model; what is not text is described. Servers send all kinds of things: nothing here
+fails.
 """
 
 import re
@@ -17,19 +16,25 @@ from toolgate.errors.wires import WIRE
 from toolgate.model.json_text import UNREADABLE, Members
 
 CallKind = Literal["function", "other"]
-"""`other`: a call of a tool that is no function. It is never run here."""
+"""`other`: a call of a tool that is not a function. It never runs here."""
 MAX_ARGUMENT_BYTES: Final = 1_048_576
 MAX_ARGUMENT_DEPTH: Final = 64
 MAX_ARGUMENT_CONTAINERS: Final = 20_000
-"""Objects and arrays: many empty ones take a reader far longer than their size says."""
+"""Objects and arrays: many empty ones take a parser far longer than their size suggests."""
 INVALID_KEY: Final = "__invalid__"
-"""Stands in a history before arguments that were no JSON object."""
+"""The member that holds arguments in a history if they were not a JSON object."""
+TOOL_ERROR: Final = "tool_error"
 _MAX_SHOWN: Final = 200
 _MAX_NAME: Final = 64
+"""Of a function: the limit of OpenAI, which most servers share."""
 _FOREIGN: Final = re.compile(r"[^A-Za-z0-9_-]")
 _CONTAINERS: Final = (dict, list)
+_CUT: Final = "… [cut: {kept:,} of {size:,} bytes]"
+_NO_CONTENT: Final = "[the tool returned nothing]"
 
-_decode_arguments = msgspec.json.Decoder().decode
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.encode
+_encode_canonical = msgspec.json.Encoder(order="sorted").encode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +42,7 @@ class ToolCall:
     """One call in a model's reply."""
 
     call_id: str
-    """As the model's server gave it, or made up where it gave none or gave it twice."""
+    """That of the model's server, or a generated one if it sent none or a duplicate."""
     name: str
     arguments: str
     """As the model wrote them: JSON, or not."""
@@ -46,7 +51,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallError:
-    """Why a call has no result, as the model is told: structured, and always with `retryable`."""
+    """Why a call has no result, for the model: structured, and always with `retryable`."""
 
     code: str
     message: str
@@ -58,63 +63,65 @@ class CallError:
 
 
 def call_error(exc: ToolgateError) -> CallError:
-    """A failure of ours as a model is told of it."""
+    """Convert a ToolgateError for the model."""
     return CallError(code=exc.code, message=f"{exc}. {exc.hint}", retryable=exc.retryable)
 
 
 def parse_arguments(text: str) -> bytes | CallError:
-    """The one JSON object that `text` is, or what the model is told of it.
+    """Check that `text` is exactly one JSON object.
 
-    Whatever can be read in two ways, or is cut off, is refused: nothing runs with arguments that the model
-    did not write.
+    Ambiguous or truncated arguments are an error: no tool runs with arguments that the model did not write.
     """
     if not text.strip():
-        return _invalid("they are empty; where there are none, send `{}`")
-    try:
-        sent = text.encode()
-        fault = _find_fault(sent)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as exc:
-        fault = f"they are not one whole JSON object ({exc})"
-    return _invalid(fault) if fault else sent
+        fault: str | None = "they are empty; if there are none, send `{}`"
+    else:
+        try:
+            sent = text.encode()
+            fault = _find_fault(sent)
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as exc:
+            fault = f"they are not one complete JSON object ({exc})"
+    if fault is None:
+        return sent
+    message = f"the arguments cannot be used: {fault}. Nothing was run; call again with one JSON object"
+    return CallError(code=InvalidArguments.code, message=message, retryable=True)
 
 
 def repair_arguments(text: str) -> str:
-    """Arguments as they may stand in a history: servers choke on their own model's words that are no JSON."""
+    """Arguments for a history: servers reject their own model's arguments if they are not JSON."""
     if not isinstance(parse_arguments(text), CallError):
         return text
-    if not text.strip():
-        return "{}"
-    return msgspec.json.encode({INVALID_KEY: text[:_MAX_SHOWN]}).decode()
+    return _encode({INVALID_KEY: text[:_MAX_SHOWN]}).decode() if text.strip() else "{}"
 
 
 def repair_name(name: str) -> str:
-    """A name of a function as it may stand in a history, whatever a model has called."""
+    """A function's name for a history, whatever the model called."""
     return _FOREIGN.sub("_", name)[:_MAX_NAME] or "_"
 
 
 def canonicalize(arguments: bytes) -> bytes:
-    """One spelling for all that say the same, so that repeats are seen."""
-    return msgspec.json.encode(_decode_arguments(arguments), order="sorted")
+    """One spelling for equal arguments, so that repeated calls are recognised."""
+    return _encode_canonical(_decode(arguments))
 
 
 def _find_fault(sent: bytes) -> str | None:
     if len(sent) > MAX_ARGUMENT_BYTES:
         return f"they are longer than {MAX_ARGUMENT_BYTES} bytes"
+    # What is left without escapes and strings is the structure.
     signs = b"".join(sent.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
     if signs.count(b"{") + signs.count(b"[") > MAX_ARGUMENT_CONTAINERS:
         return f"they hold more than {MAX_ARGUMENT_CONTAINERS} objects and arrays"
-    value = _decode_arguments(sent)
+    value = _decode(sent)
     if not isinstance(value, dict):
-        return "they are no JSON object"
+        return "they are not a JSON object"
     depth, members = _measure(value)
     if depth > MAX_ARGUMENT_DEPTH:
         return f"they are nested deeper than {MAX_ARGUMENT_DEPTH} levels"
-    # Outside of texts a colon stands for each member that was written; of two with one name, one is left.
-    return "a name stands twice in one object" if signs.count(b":") > members else None
+    # Each member that was written has a colon; of two with one name, the parser keeps one.
+    return "duplicate name in an object" if signs.count(b":") > members else None
 
 
 def _measure(value: dict[str, Any]) -> tuple[int, int]:
-    """How deep objects and arrays nest in it, and how many members all its objects have."""
+    """The depth of its objects and arrays, and the number of members of all its objects."""
     depth, members = 0, 0
     level: list[Any] = [value]
     while level:
@@ -129,36 +136,23 @@ def _measure(value: dict[str, Any]) -> tuple[int, int]:
     return depth, members
 
 
-def _invalid(reason: str) -> CallError:
-    return CallError(
-        code=InvalidArguments.code,
-        message=f"the arguments cannot be used: {reason}. Nothing was run; call again with one JSON object",
-        retryable=True,
-    )
-
-
-TOOL_ERROR: Final = "tool_error"
-_CUT: Final = "… [cut: {kept:,} of {size:,} bytes]"
-_NOTHING: Final = "[the tool returned nothing]"
-_decode = msgspec.json.decode
-_encode = msgspec.json.encode
-_encode_canonical = msgspec.json.Encoder(order="sorted").encode
+# What a model reads of a result
 
 
 def render_result(result: Members, *, max_bytes: int) -> tuple[str, bool]:
-    """A result of `tools/call` as one text of at most `max_bytes`, and whether the tool failed."""
+    """Render a result of `tools/call` as text of at most `max_bytes`; and whether the tool failed."""
     try:
         value = {name: _decode(raw) for name, raw in result.items()}
     except UNREADABLE:
-        value = {"isError": True, "content": [_block("the result cannot be read")]}
-    text = "\n".join(_render_content(value)) or _NOTHING
+        value = {"isError": True, "content": [{"type": "text", "text": "the result cannot be read"}]}
+    text = "\n".join(_render_content(value)) or _NO_CONTENT
     if value.get("isError") is True:
         return _fit_error(_parse_failure(value, text), max_bytes), True
     return cut_text(text, max_bytes), False
 
 
 def cut_text(text: str, max_bytes: int) -> str:
-    """`text`, or as much of its start as fits with a note of how much it was. Never half a character."""
+    """Cut `text` to `max_bytes` with a note of its size. Never cuts a character in two."""
     data = text.encode()
     size = len(data)
     if size <= max_bytes:
@@ -170,23 +164,23 @@ def cut_text(text: str, max_bytes: int) -> str:
 
 
 def render_error(error: CallError) -> str:
-    """What a model is told of a call without a result."""
+    """Render the error of a call without a result."""
     return _encode(error.detail).decode()
 
 
 def _fit_error(error: CallError, max_bytes: int) -> str:
-    """As JSON that stays JSON when it is cut: what is shortened is the message."""
+    """Shorten the message only, so that the JSON stays valid."""
     text = render_error(error)
     room = len(error.message.encode())
     while len(text.encode()) > max_bytes and room:
-        # How much of the message goes into how much JSON depends on its escapes: nearer with every try.
+        # How much of the message fits depends on its escapes: each try comes nearer.
         room = min(room - 1, room * max_bytes // len(text.encode()))
         text = render_error(replace(error, message=cut_text(error.message, room)))
     return text
 
 
 def _parse_failure(value: dict[str, Any], text: str) -> CallError:
-    """Why it failed: what the gateway itself says where it made the result, and else what the tool says."""
+    """Why a tool failed: the gateway's own error if it made the result, else what the tool says."""
     match value.get("_meta"):
         case {"toolgate/error": {"code": str(code), "retryable": bool(retryable)}} if code in WIRE:
             return CallError(code=code, message=text, retryable=retryable)
@@ -226,35 +220,31 @@ def _describe_media(part: Mapping[Any, Any], *, data: str = "data") -> str:
 
 
 def _repeats_content(structured: object, blocks: list[Any]) -> bool:
-    """Whether the texts say all of `structured`.
+    """Whether the text blocks already hold all of `structured`.
 
-    They do as its JSON, and as the official Python SDK writes what is no object: `{"result": …}`, and the
-    value itself in text, a list as one text for each of its members.
+    Servers repeat it as JSON. The official Python SDK wraps what is not an object as `{"result": …}`, and
+    writes the value alone as text: a list as one text per entry.
     """
-    said = [_spellings(block["text"]) for block in blocks if _is_text(block)]
+    texts = [
+        _spellings(block["text"])
+        for block in blocks
+        if isinstance(block, dict) and isinstance(block.get("text"), str)
+    ]
     wholes = {_encode_canonical(structured)}
     parts: list[Any] = []
     match structured:
         case {"result": value, **rest} if not rest:
             wholes.add(_encode_canonical(value))
             parts = value if isinstance(value, list) else []
-    return any(wholes & one for one in said) or (
-        len(parts) == len(said) > 0
-        and all(_encode_canonical(part) in one for part, one in zip(parts, said, strict=True))
+    return any(wholes & one for one in texts) or (
+        len(parts) == len(texts) > 0
+        and all(_encode_canonical(part) in one for part, one in zip(parts, texts, strict=True))
     )
 
 
-def _is_text(block: object) -> bool:
-    return isinstance(block, dict) and isinstance(block.get("text"), str)
-
-
 def _spellings(text: str) -> set[bytes]:
-    """What a text can be taken for, in bytes: to Python `1` and `true` are one."""
+    """The JSON values that a text can stand for, as bytes: to Python `1` and `true` are equal."""
     try:
         return {_encode_canonical(text), _encode_canonical(_decode(text))}
     except UNREADABLE:
         return {_encode_canonical(text)}
-
-
-def _block(text: str) -> dict[str, str]:
-    return {"type": "text", "text": text}

@@ -1,6 +1,6 @@
 """The tool loop as a state machine: takes what happened, returns what to do next. It awaits nothing.
 
-It knows nothing of messages: whoever drives it keeps those (`chat/completions` for chat completions).
+It knows nothing of messages: its driver keeps those (`Transcript` for Chat Completions).
 
     state     what happens   then                                                                  state
     --------  -------------  --------------------------------------------------------------------  --------
@@ -14,9 +14,9 @@ It knows nothing of messages: whoever drives it keeps those (`chat/completions` 
     last      on_reply       Finish(round_limit | call_limit | repeated_calls), calls are dropped   done
     any       on_timeout     Finish(time_limit)                                                     done
 
-Invariants: a call of a reply is answered exactly once, in its order. Nothing runs that the caller's table
-does not hold, that its `tool_choice` excludes, or whose arguments are not one JSON object. Not more than
-`max_total_tool_calls` are run or refused for a fault, in not more than `max_iterations` rounds.
+Invariants: a call of a reply is answered exactly once, in order. Nothing runs that the caller's view does not
+hold, that its `tool_choice` excludes, or whose arguments are not one JSON object. At most
+`max_total_tool_calls` calls are run or refused for a fault, in at most `max_iterations` rounds.
 """
 
 import re
@@ -33,22 +33,23 @@ from toolgate.errors import PolicyDenied, ToolCallLimit, UnknownTool
 from toolgate.model.chat import ChatBudgets
 
 Choice = Literal["sent", "auto", "none"]
-"""Which `tool_choice` a model is asked with: the caller's own, or ours after that was satisfied."""
+"""The `tool_choice` of a prompt: the client's, or the gateway's once that is satisfied."""
 StopReason = Literal[
     "answered", "client_calls", "round_limit", "call_limit", "repeated_calls", "time_limit", "model_silent"
 ]
-"""`answered` and `client_calls` are the model's doing, all others a budget's or a fault's."""
+"""`answered` and `client_calls` are the model's decision; budgets and faults cause all others."""
 
 MAX_IDENTICAL_CALLS: Final = 2
-"""How often the same call is run; a model that asks for it once more goes in a circle."""
+"""How often the same call runs; a model that repeats it once more is in a loop."""
 MAX_NAMES_LISTED: Final = 20
+"""In an error for the model: enough to find the right one, and cheap in tokens."""
 MAX_NAME_SHOWN: Final = 128
 _WORD: Final = re.compile(r"[a-z0-9]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskModel:
-    """Ask, with everything so far. `is_last`: whatever it calls now is not run."""
+    """Prompt the model with everything so far. `is_last`: its calls do not run any more."""
 
     choice: Choice
     is_last: bool = False
@@ -56,7 +57,7 @@ class AskModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTool:
-    """One call to make. `name` is that of the caller's view, `arguments` a JSON object."""
+    """Make one call. `name` is that in the caller's view, `arguments` a JSON object."""
 
     call: ToolCall
     name: str
@@ -65,7 +66,7 @@ class RunTool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefuseTool:
-    """One call that is not made, and what the model is told instead."""
+    """Do not make one call; the model gets the error instead."""
 
     call: ToolCall
     error: CallError
@@ -73,24 +74,24 @@ class RefuseTool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTools:
-    """What to do with the calls of a reply, in their order; each stands in exactly one place."""
+    """What to do with the calls of a reply, in their order; each occurs once."""
 
     steps: tuple[RunTool | RefuseTool, ...]
-    """Each is answered by one message, in this order."""
+    """Each gets one result, in this order."""
     handed: tuple[ToolCall, ...] = ()
-    """The caller's own functions: when the steps are done it gets these, and the loop ends."""
+    """Calls of the client's own functions: it gets them when the steps are done, and the loop ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
-    """The end. `closing` is what to say where the model itself has said nothing that could stand."""
+    """The end. `closing` is the text for the client if the model itself has none."""
 
     reason: StopReason
     closing: str = ""
 
     @property
     def stopped_by(self) -> StopReason | None:
-        """What ended it too early; None where the model itself did."""
+        """What ended it early; None if the model did."""
         return None if self.reason in ("answered", "client_calls") else self.reason
 
 
@@ -99,18 +100,18 @@ _State = Literal["new", "asking", "running", "last", "done"]
 
 
 class ToolLoop:
-    """One conversation. `names` says what a model may call, and which tool of the caller's view that is.
+    """One chat. `names` maps what a model may call to names in the caller's view.
 
-    The caller's `own` functions win over tools of the same name; those are never run for such a call.
+    The client's `own` functions win over tools of the same name, which then never run.
     """
 
     def __init__(
         self, *, names: Mapping[str, str], own: Container[str], budgets: ChatBudgets, choice: ToolChoice
     ) -> None:
         self.rounds = 0
-        """In which tools were run, or refused."""
+        """Rounds in which tools ran, or were refused."""
         self.calls_made = 0
-        """Run, or refused for a fault of theirs. Those past the budget do not count."""
+        """Calls that ran, or were refused for a fault. Calls past the budget do not count."""
         self._names = names
         self._own = own
         self._budgets = budgets
@@ -118,7 +119,7 @@ class ToolLoop:
         self._chosen = frozenset(names[name] for name in choice.names if name in names and name not in own)
         self._asked: Choice = "sent"
         self._is_satisfied = False
-        """A call was made that the caller's choice demands."""
+        """The call that the client's choice demands was made."""
         self._runs: Counter[tuple[str, bytes]] = Counter()
         self._state: _State = "new"
         self._is_handing = False
@@ -130,7 +131,7 @@ class ToolLoop:
         return self._ask()
 
     def on_reply(self, calls: Sequence[ToolCall], *, has_text: bool) -> RunTools | Finish:
-        """What becomes of a reply with these calls. `has_text`: it says something as well."""
+        """Decide on a reply with these calls. `has_text`: it can stand as an answer."""
         assert self._state in ("asking", "last")
         if self._state == "last" or not calls:
             reason = self._stop or ("answered" if has_text else "model_silent")
@@ -144,12 +145,12 @@ class ToolLoop:
         return RunTools(steps=steps, handed=handed)
 
     def on_results(self) -> AskModel | Finish:
-        """All steps of the last RunTools are answered."""
+        """All steps of the last RunTools have results."""
         assert self._state == "running"
         return self._finish("client_calls") if self._is_handing else self._ask()
 
     def on_timeout(self) -> Finish:
-        """The wall clock is used up, whatever was going on."""
+        """The deadline has passed, in whatever state."""
         return self._finish("time_limit", closing=self._closing("time_limit"))
 
     def _ask(self) -> AskModel:
@@ -174,11 +175,11 @@ class ToolLoop:
         return "round_limit" if self.rounds >= self._budgets.max_iterations else None
 
     def _is_own(self, call: ToolCall) -> bool:
-        """Only a caller can have declared a tool that is no function."""
+        """Only a client can declare a tool that is not a function."""
         return call.kind == "other" or call.name in self._own
 
     def _is_chosen(self, name: str) -> bool:
-        """Tools that are not allowed stay so; one that is named is the only one until it is called."""
+        """Tools that are not allowed stay so. A named tool is the only one until it is called."""
         is_narrow = self._choice.kind == "allowed" or (self._choice.kind == "named" and self._asked == "sent")
         return name in self._chosen or not is_narrow
 
@@ -203,11 +204,11 @@ class ToolLoop:
 
     @cached_property
     def _known(self) -> list[tuple[str, frozenset[str]]]:
-        """The names as the model was told them, each with its words."""
+        """The names in `tools`, each with its words."""
         return [(name, _words(name)) for name in sorted(self._names) if "." not in name]
 
     def _unknown(self, name: str) -> CallError:
-        """Told with the names that share most words with it: a model is mostly wrong by little."""
+        """Suggests the names that share most words with it: models are mostly wrong by little."""
         meant, known = _words(name), self._known
         nearest = nsmallest(MAX_NAMES_LISTED, known, key=lambda one: -len(meant & one[1]))
         listed = ", ".join(f"`{near}`" for near, _ in nearest) or "none"
@@ -224,26 +225,26 @@ class ToolLoop:
             "call_limit": f"Stopped: this request may make at most {most.max_total_tool_calls} tool calls.",
             "repeated_calls": "Stopped: the model kept making the same tool call.",
             "time_limit": f"Stopped: this request may take at most {most.wall_clock_ms / 1000:g} seconds.",
-            "model_silent": "The model ended its answer without saying anything.",
+            "model_silent": "The model ended its answer without any text.",
         }
         return closings[reason]
 
 
 _REPEATED: Final = CallError(
     code="repeated_call",
-    message="this very call was made twice already, and was not run again: use the results there are",
+    message="this call was made twice already, and was not run again: use its results",
     retryable=False,
 )
 
 
 def _over_call_limit(most: int) -> CallError:
-    message = f"not run: this request may make at most {most} tool calls. Answer with what is there"
+    message = f"not run: this request may make at most {most} tool calls. Answer with the results so far"
     return CallError(code=ToolCallLimit.code, message=message, retryable=False)
 
 
 def _not_chosen(name: str, chosen: Sequence[str]) -> CallError:
     allowed = ", ".join(f"`{one}`" for one in chosen[:MAX_NAMES_LISTED])
-    message = f"not run: the `tool_choice` of this request leaves out `{name}`. It takes {allowed}"
+    message = f"not run: the `tool_choice` of this request excludes `{name}`. It allows {allowed}"
     return CallError(code=PolicyDenied.code, message=message, retryable=False)
 
 

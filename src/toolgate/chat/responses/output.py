@@ -1,16 +1,15 @@
-"""The items of the Responses API that the gateway makes: lists of tools, calls, requests for approval, words.
+"""The items of the Responses API that the gateway makes, and the response as it grows over all rounds.
 
-Their ids say whose they are. In a history that a client sends back, items of the same types may come from
-the model's server, which ran tools itself; those are none of ours.
+Item ids tell whose an item is. In a history that a client sends back, items of the same types may come from
+the model's server, which ran tools itself: those pass as they are. To the client the response is one: one id,
+indices and sequence numbers without gaps, one beginning, one end.
 
-The answer of the Responses API as it grows, over all rounds: its items, and the events that tell of them.
-
-To the client it is one response: one id, indices and sequence numbers without gaps, one beginning, one end.
-Invariant: the items in the end are those that the events told of, at the same indices.
+Invariant: the items at the end are those that the events announced, at the same indices.
 """
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final, Literal
 
 import msgspec
@@ -25,15 +24,36 @@ APPROVAL: Final = "mcpr_tg_"
 MESSAGE: Final = "msg_tg_"
 
 Item = dict[str, Any]
+Ending = Literal["completed", "incomplete", "failed"]
+
+_IN_PROGRESS: Final[Mapping[str, Any]] = {"status": "in_progress", "output": [], "usage": None}
+_NO_USAGE: Final = decode_members(
+    b'{"input_tokens":0,"input_tokens_details":{"cached_tokens":0,"cache_write_tokens":0},'
+    b'"output_tokens":0,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":0}'
+)
+"""Sums start here: clients insist on all of these, and not every server sends them."""
+_SECRETS: Final = ("authorization", "headers")
+_LINE_ENDS: Final = bytes.maketrans(b"\r\n", b"  ")
 
 
 def mcp_list_tools(label: str, offers: Iterable[OfferedTool], *, key: str) -> Item:
-    """What is offered under one label."""
+    """The tools of one label."""
+    tools = []
+    for offer in offers:
+        members = decode_members(offer.definition.raw)
+        entry: Item = {
+            "name": offer.name,
+            "description": offer.definition.description or None,
+            "input_schema": members.get("inputSchema", {"type": "object"}),
+        }
+        if "annotations" in members:
+            entry["annotations"] = members["annotations"]
+        tools.append(entry)
     return {
         "id": f"{LIST}{key}",
         "type": "mcp_list_tools",
         "server_label": label,
-        "tools": [_list_entry(offer) for offer in offers],
+        "tools": tools,
         "error": None,
     }
 
@@ -54,30 +74,29 @@ def mcp_call(item_id: str, *, label: str, name: str, arguments: str = "") -> Ite
 
 
 def call_item_id(call_id: str, number: int) -> str:
-    """The id of the `mcp_call` that is made of a model's call, the so-many-th of an answer."""
+    """The id of the `mcp_call` for a model's call. `number` makes it unique in its response."""
     return f"{CALL}{number}_{call_id}"
 
 
 def parse_call_item_id(item_id: str) -> str | None:
-    """The model's own id of the call; None where the item is not the gateway's."""
+    """The model's own id of the call; None if the item is not the gateway's."""
     number, separator, call_id = item_id.removeprefix(CALL).partition("_")
     is_ours = item_id.startswith(CALL) and number.isdecimal() and bool(separator) and bool(call_id)
     return call_id if is_ours else None
 
 
 def end_call_item(item: Item, text: str, *, is_error: bool) -> Item:
-    """`item`, a call, with what came of it. The error is what the model is told."""
+    """Complete the item of a call. `text` is what the model gets."""
     if not is_error:
         return {**item, "status": "completed", "output": text}
-    return {
-        **item,
-        "status": "failed",
-        "error": {"type": "mcp_tool_execution_error", "content": _parse_error_content(text)},
-    }
+    content: Any = [{"type": "text", "text": text}]
+    with suppress(ValueError):  # the gateway's errors are JSON, a tool's may be any text
+        content = json.loads(text)
+    return {**item, "status": "failed", "error": {"type": "mcp_tool_execution_error", "content": content}}
 
 
 def mcp_approval_request(item_id: str, *, label: str, name: str, arguments: str) -> Item:
-    """A call that waits until somebody agrees to it."""
+    """A call that waits for the client's approval."""
     return {
         "id": item_id,
         "type": "mcp_approval_request",
@@ -87,30 +106,23 @@ def mcp_approval_request(item_id: str, *, label: str, name: str, arguments: str)
     }
 
 
-def message_item(text: str, *, key: str, status: str = "completed") -> Item:
-    """What the gateway itself has to say to the caller."""
-    content = [{"type": "output_text", "text": text, "annotations": [], "logprobs": []}] if text else []
-    return {
-        "id": f"{MESSAGE}{key}",
-        "type": "message",
-        "role": "assistant",
-        "status": status,
-        "content": content,
-    }
+def text_part(text: str) -> Item:
+    """A part of a message."""
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
 def function_call(call_id: str, *, name: str, arguments: str) -> Item:
-    """A call as the model's server takes it back."""
+    """A call in a form that the model's server accepts."""
     return {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
 
 
 def function_call_output(call_id: str, output: str) -> Item:
-    """What came of a call, for the model."""
+    """The result of a call, for the model."""
     return {"type": "function_call_output", "call_id": call_id, "output": output}
 
 
 def output_text(members: Members) -> str:
-    """What the model was told of a call that ended, from its `mcp_call` as a client sends it back."""
+    """What the model got as the result of a call, from the `mcp_call` that a client sends back."""
     output = member_text(members, "output")
     if output is not None:
         return output
@@ -122,46 +134,32 @@ def output_text(members: Members) -> str:
 
 
 def member_text(members: Members, key: str) -> str | None:
-    """A member that is a text; None where it is absent or anything else."""
+    """A member that is a string; None if it is absent or anything else."""
     return as_text(members.get(key))
 
 
-def _parse_error_content(text: str) -> Any:
-    """Errors are JSON where they are ours, and any text where they are a tool's."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return [{"type": "text", "text": text}]
-
-
-def _list_entry(offer: OfferedTool) -> Item:
-    members = decode_members(offer.definition.raw)
-    listed: Item = {
-        "name": offer.name,
-        "description": offer.definition.description or None,
-        "input_schema": members.get("inputSchema", {"type": "object"}),
+def echo_members(sent: Members) -> Members:
+    """What a response repeats of the request, as the client sent it: the model may get something else."""
+    shown = {
+        "tools": msgspec.Raw(b"[]"),
+        "tool_choice": msgspec.Raw(b'"auto"'),
+        "previous_response_id": NULL,
     }
-    return {**listed, "annotations": members["annotations"]} if "annotations" in members else listed
-
-
-Ending = Literal["completed", "incomplete", "failed"]
-
-_IN_PROGRESS: Final[Mapping[str, Any]] = {"status": "in_progress", "output": [], "usage": None}
-_NOTHING_USED: Final = decode_members(
-    b'{"input_tokens":0,"input_tokens_details":{"cached_tokens":0,"cache_write_tokens":0},'
-    b'"output_tokens":0,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":0}'
-)
-"""Sums begin here: clients insist on all of these, and not every server says them."""
-_SECRETS: Final = ("authorization", "headers")
-_encode = msgspec.json.encode
-_LINE_ENDS: Final = bytes.maketrans(b"\r\n", b"  ")
+    shown |= {key: sent[key] for key in shown if sent.get(key, NULL) != NULL}
+    if any(b'"%b"' % name.encode() in bytes(shown["tools"]) for name in _SECRETS):
+        # The client's credentials for its own servers do not go back to it.
+        tools = msgspec.json.decode(shown["tools"], type=list[Members])
+        shown["tools"] = encode_raw(
+            [{key: value for key, value in one.items() if key not in _SECRETS} for one in tools]
+        )
+    return shown
 
 
 class ResponseOutput:
-    """One answer. What is put in before `begin` is told of after it."""
+    """One response. Events before `begin` wait for it."""
 
     def __init__(self, basis: Members, shown: Members, *, is_stream: bool) -> None:
-        """`basis` stands where the model's server does not say what every response has; `shown` always."""
+        """`basis` has the members that the model's server leaves out; `shown` replaces its members."""
         self._basis = basis
         self._shown = shown
         self._is_stream = is_stream
@@ -174,21 +172,21 @@ class ResponseOutput:
 
     @property
     def first_id(self) -> msgspec.Raw | None:
-        """What the client knows the response by once it has begun; None before."""
+        """The id of the response for the client; None before it has begun."""
         return self._head.get("id")
 
     @property
     def size(self) -> int:
-        """How many items there are."""
+        """The number of items."""
         return len(self._items)
 
     def drain(self) -> bytes:
-        """The events since the last time, as they go to the client."""
+        """Take the events since the last time, encoded."""
         frames, self._frames = self._frames, []
         return b"".join(frames)
 
     def begin(self, response: Members) -> None:
-        """The model's server has begun. Only the first time is told: later rounds are the same response."""
+        """The model's server has begun. Later rounds belong to the same response."""
         if self._head:
             return
         self._head = {**self._basis, **response}
@@ -202,12 +200,12 @@ class ResponseOutput:
     # Items
 
     def reserve(self) -> int:
-        """The index of the next item."""
+        """Reserve the index of the next item."""
         self._items.append(NULL)
         return len(self._items) - 1
 
     def send_event(self, kind: str, members: Mapping[str, Any]) -> None:
-        """One event. `members` are those that are its own."""
+        """Send one event with these members."""
         if not self._is_stream:
             return
         if self._head:
@@ -216,16 +214,16 @@ class ResponseOutput:
             self._waiting.append((kind, dict(members)))
 
     def add(self, index: int, item: Item | Members | msgspec.Raw) -> None:
-        """An item appears."""
+        """Announce an item."""
         self.send_event("response.output_item.added", {"output_index": index, "item": item})
 
     def end(self, index: int, item: Item | msgspec.Raw) -> None:
-        """An item is what it will be."""
+        """Complete an item."""
         self._items[index] = item
         self.send_event("response.output_item.done", {"output_index": index, "item": item})
 
     def list_tools(self, item: Item) -> None:
-        """What a label offers."""
+        """List the tools of a label."""
         index = self.reserve()
         place = {"output_index": index, "item_id": item["id"]}
         self.add(index, {**item, "tools": []})
@@ -234,92 +232,69 @@ class ResponseOutput:
         self.end(index, item)
 
     def begin_call(self, item: Item) -> int:
-        """A tool is about to be called. Its arguments are told of later."""
+        """Announce a call; its arguments follow."""
         index = self.reserve()
         self.add(index, {**item, "arguments": ""})
         self.send_event("response.mcp_call.in_progress", {"output_index": index, "item_id": item["id"]})
         return index
 
     def end_call(self, index: int, item: Item, *, text: str, is_error: bool) -> None:
-        """A tool was called, or refused."""
+        """Complete a call. `text` is what the model gets."""
         kind = "failed" if is_error else "completed"
         self.send_event(f"response.mcp_call.{kind}", {"output_index": index, "item_id": item["id"]})
         self.end(index, end_call_item(item, text, is_error=is_error))
 
     def send_arguments(self, index: int, item_id: str, arguments: str) -> None:
-        """The arguments of a call at once, where they did not come piece by piece."""
+        """Send the arguments of a call at once, if they did not come in pieces."""
         place = {"output_index": index, "item_id": item_id}
         self.send_event("response.mcp_call_arguments.delta", {**place, "delta": arguments})
         self.send_event("response.mcp_call_arguments.done", {**place, "arguments": arguments})
 
     def put(self, item: Item) -> None:
-        """An item that is there at once."""
+        """Add a whole item."""
         index = self.reserve()
         self.add(index, item)
         self.end(index, item)
 
     def add_message(self, text: str, *, key: str) -> None:
-        """A message of the gateway's own."""
-        item = message_item(text, key=key)
-        index = self.reserve()
-        part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+        """Add a message of the gateway."""
+        index, part = self.reserve(), text_part(text)
+        item = {"id": f"{MESSAGE}{key}", "type": "message", "role": "assistant"}
         place = {"output_index": index, "item_id": item["id"], "content_index": 0}
-        self.add(index, message_item("", key=key, status="in_progress"))
-        self.send_event("response.content_part.added", {**place, "part": part})
+        self.add(index, {**item, "status": "in_progress", "content": []})
+        self.send_event("response.content_part.added", {**place, "part": text_part("")})
         self.send_event("response.output_text.delta", {**place, "delta": text, "logprobs": []})
         self.send_event("response.output_text.done", {**place, "text": text, "logprobs": []})
-        self.send_event("response.content_part.done", {**place, "part": {**part, "text": text}})
-        self.end(index, item)
+        self.send_event("response.content_part.done", {**place, "part": part})
+        self.end(index, {**item, "status": "completed", "content": [part]})
 
     # The end
 
     def count(self, usage: msgspec.Raw | None) -> None:
-        """Add what one round used, if it says so."""
+        """Add the usage of one round."""
         used = as_object(usage)
         if used is not None:
-            self._usage = add_usage(self._usage or _NOTHING_USED, used)
+            self._usage = add_usage(self._usage or _NO_USAGE, used)
 
     def finish(
         self, response: Members, *, ending: Ending = "completed", beside: Mapping[str, Any] | None = None
     ) -> bytes:
-        """The whole response, made of the last round's `response`. Streamed, it has the id it began with."""
+        """Encode the whole response, with the members of the last `response`. A stream keeps its first id."""
         self.begin(response)
         over: dict[str, Any] = {"status": ending, "output": self._items, "usage": self._usage}
         if self._is_stream:
             over["id"] = self._head["id"]
         whole = {**self._basis, **response, **self._shown, **over, **(beside or {})}
         self._frame(f"response.{ending}", {"response": whole})
-        return _encode(whole)
+        return msgspec.json.encode(whole)
 
     def fail(self, code: str, message: str) -> None:
-        """The model's server did not come to an end."""
+        """End a response that fails."""
         error = {"code": code, "message": message}
         self.finish(self._head, ending="failed", beside={"error": error})
 
     def _frame(self, kind: str, members: Mapping[str, Any]) -> None:
         if self._is_stream:
-            data = _encode({"type": kind, "sequence_number": self._sequence, **members})
+            data = msgspec.json.encode({"type": kind, "sequence_number": self._sequence, **members})
             self._frames.append(b"event: %b\ndata: %b\n\n" % (kind.encode(), data.translate(_LINE_ENDS)))
             self._sequence += 1
-
-
-def echo_members(sent: Members) -> Members:
-    """What a response says of the request, as it was sent: the model may be asked with something else."""
-    shown = {
-        "tools": msgspec.Raw(b"[]"),
-        "tool_choice": msgspec.Raw(b'"auto"'),
-        "previous_response_id": NULL,
-    }
-    shown |= {key: sent[key] for key in shown if sent.get(key, NULL) != NULL}
-    return {**shown, "tools": _strip_secrets(shown["tools"])}
-
-
-def _strip_secrets(tools: msgspec.Raw) -> msgspec.Raw:
-    """What a caller's own tools show to servers is not shown again to whoever reads the answer."""
-    if not any(b'"%b"' % name.encode() in bytes(tools) for name in _SECRETS):
-        return tools
-    kept = [
-        {key: value for key, value in one.items() if key not in _SECRETS}
-        for one in msgspec.json.decode(tools, type=list[Members])
-    ]
-    return encode_raw(kept)

@@ -1,9 +1,7 @@
-"""The `tools` of a Responses request: those meant for the gateway, and what is offered for each.
+"""`tools` and `tool_choice` of a Responses request: what is for the gateway, and what it offers.
 
-An `mcp` tool is the gateway's when it says only a label, and nothing of where a server would be. All others
-are the caller's own, and stay as they are.
-
-`tool_choice` of a Responses request: choices of `mcp` tools, said as the functions that stand for them.
+An `mcp` tool is for the gateway if it has only a label, and no address of a server. All others are the
+client's, and stay as they are.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,15 +17,18 @@ from toolgate.model.json_text import NULL, Members
 from toolgate.model.tools import ToolDefinition
 
 GATEWAY_LABEL: Final = "toolgate"
-"""The label that means the whole scope. Any other is a server's id."""
+"""The label of the whole scope. Any other is a server's id."""
 MAX_TOOLS: Final = 1_024
+"""Models take 128 at most; each tool here is matched against the whole scope."""
 MAX_NAMES: Final = 1_024
 _EMPTY: Final = msgspec.Raw(b'""')
-_ELSEWHERE: Final = ("server_url", "connector_id", "tunnel_id")
+_ADDRESSES: Final = ("server_url", "connector_id", "tunnel_id")
+_PARSED: Final = ("server_label", "allowed_tools", "require_approval")
+_Names = Annotated[list[str], msgspec.Meta(max_length=MAX_NAMES)]
 
 
 class _FilterWire(msgspec.Struct):
-    tool_names: Annotated[list[str], msgspec.Meta(max_length=MAX_NAMES)] | None = None
+    tool_names: _Names | None = None
     read_only: bool | None = None
 
 
@@ -38,19 +39,19 @@ class _ApprovalWire(msgspec.Struct):
 
 class _McpToolWire(msgspec.Struct):
     server_label: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
-    allowed_tools: Annotated[list[str], msgspec.Meta(max_length=MAX_NAMES)] | _FilterWire | None = None
+    allowed_tools: _Names | _FilterWire | None = None
     require_approval: Literal["always", "never"] | _ApprovalWire | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ToolFilter:
-    """Which tools are meant. What is None does not matter."""
+    """Which tools are meant. None matches all."""
 
     names: frozenset[str] | None = None
     read_only: bool | None = None
 
     def matches(self, names: frozenset[str], *, is_read_only: bool) -> bool:
-        """`names` are all that the tool goes by."""
+        """`names` are all names of one tool."""
         if self.names is not None and not self.names & names:
             return False
         return self.read_only is None or self.read_only == is_read_only
@@ -61,19 +62,25 @@ ALL_TOOLS: Final = ToolFilter()
 
 @dataclass(frozen=True, slots=True)
 class McpTool:
-    """One `mcp` tool of a request that is meant for the gateway."""
+    """One `mcp` tool of a request that is for the gateway."""
 
     label: str
     allowed: ToolFilter = ALL_TOOLS
     needs_approval_for: ToolFilter | None = ALL_TOOLS
-    """Calls of these wait for an approval. None: no call does."""
+    """Calls of these need approval. None: no calls."""
     approves_without: ToolFilter | None = None
-    """Calls of these do not, unless `asked_about` speaks of them by itself."""
+    """Calls of these do not, unless `needs_approval_for` matches them."""
+
+    def needs_approval(self, names: frozenset[str], *, is_read_only: bool) -> bool:
+        always, never = self.needs_approval_for, self.approves_without
+        if always is not None and always.matches(names, is_read_only=is_read_only):
+            return True
+        return never is not None and not never.matches(names, is_read_only=is_read_only)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferedTool:
-    """A tool as a request offers it to the model, and as the answer names it."""
+    """A tool as a request offers it to the model, and as the response names it."""
 
     label: str
     name: str
@@ -113,67 +120,68 @@ class ResponsesTools:
     others: tuple[msgspec.Raw, ...]
     """As they came, in their order."""
     functions: frozenset[str]
-    """The names of the caller's own functions."""
+    """The names of the client's own functions."""
     other_kinds: tuple[str, ...]
-    """The types of all tools that are neither ours nor functions."""
+    """The types of all tools that are neither for the gateway nor functions."""
 
 
 def parse_responses_tools(raw: msgspec.Raw | None) -> ResponsesTools:
-    """The tools of a request, or InvalidChat."""
+    """Parse the tools of a request. Raises InvalidChat."""
     ours: list[McpTool] = []
     others: list[msgspec.Raw] = []
     functions: set[str] = set()
     other_kinds: list[str] = []
-    for where, sent in _parse_tool_list(raw, "tools"):
-        one = parse_members(sent, where)
-        kind = _text(one, "type", where)
-        if kind == "mcp" and not any(one.get(key, NULL) != NULL for key in _ELSEWHERE):
-            ours.append(_parse_mcp(one, where))
+    for where, sent in _parse_list(raw, "tools"):
+        tool = parse_members(sent, where)
+        kind = _text(tool, "type", where)
+        if kind == "mcp" and not any(tool.get(key, NULL) != NULL for key in _ADDRESSES):
+            ours.append(_parse_mcp(tool, where))
             continue
         others.append(sent)
         if kind == "function":
-            functions.add(_text(one, "name", where))
-        else:
-            other_kinds.append(kind)
-            functions |= _parse_namespace(one, where) if kind == "namespace" else frozenset()
-    labels = [one.label for one in ours]
-    if len(set(labels)) < len(labels):
+            functions.add(_text(tool, "name", where))
+            continue
+        other_kinds.append(kind)
+        if kind == "namespace":
+            for place, one in _parse_list(tool.get("tools"), f"{where}.tools"):
+                functions.add(_text(parse_members(one, place), "name", place))
+    if len({one.label for one in ours}) < len(ours):
         raise InvalidChat("two `mcp` tools have the same `server_label`", param="tools")
     return ResponsesTools(tuple(ours), tuple(others), frozenset(functions), tuple(other_kinds))
 
 
 def select_offers(
-    tools: Mapping[str, tuple[str, ToolDefinition]], asked: Sequence[McpTool]
+    tools: Mapping[str, tuple[str, ToolDefinition]], mcp_tools: Sequence[McpTool]
 ) -> tuple[OfferedTool, ...]:
-    """What of `tools` (chat name → name in the caller's view, definition) the request asks for.
+    """Select from `tools` (name in chat → name in the caller's view, definition) what `mcp_tools` allow.
 
-    A tool stands under the label of its server where there is one, else under the gateway's.
+    A tool gets the label of its server if the request has it, else the gateway's.
     """
-    by_label = {one.label: one for one in asked}
+    by_label = {one.label: one for one in mcp_tools}
     offers = []
     for chat_name, (view_name, definition) in tools.items():
         server_id = definition.ref.server_id
-        wanted = by_label.get(server_id) or by_label.get(GATEWAY_LABEL)
-        if wanted is None:
+        mcp_tool = by_label.get(server_id) or by_label.get(GATEWAY_LABEL)
+        if mcp_tool is None:
             continue
         names = frozenset({chat_name, view_name, definition.ref.name})
         is_read_only = definition.is_read_only
-        if wanted.allowed.matches(names, is_read_only=is_read_only):
+        if mcp_tool.allowed.matches(names, is_read_only=is_read_only):
             offers.append(
                 OfferedTool(
-                    label=wanted.label,
-                    name=definition.ref.name if wanted.label == server_id else view_name,
+                    label=mcp_tool.label,
+                    name=definition.ref.name if mcp_tool.label == server_id else view_name,
                     chat_name=chat_name,
                     view_name=view_name,
                     definition=definition,
-                    needs_approval=_needs_approval(wanted, names, is_read_only=is_read_only),
+                    needs_approval=mcp_tool.needs_approval(names, is_read_only=is_read_only),
                 )
             )
     return tuple(offers)
 
 
 def unknown_label() -> InvalidChat:
-    """For a label that is nothing to this caller: whether it is anything to others is not said."""
+    """For a label that means nothing to this caller. Does not tell whether it means something to others."""
     return InvalidChat(
         "a `server_label` names no MCP server of this scope",
         param="tools",
@@ -181,8 +189,8 @@ def unknown_label() -> InvalidChat:
     )
 
 
-def _parse_tool_list(raw: msgspec.Raw | None, param: str) -> list[tuple[str, msgspec.Raw]]:
-    """Each tool as it came, and where it stands."""
+def _parse_list(raw: msgspec.Raw | None, param: str) -> list[tuple[str, msgspec.Raw]]:
+    """The tools of a list, each with its place."""
     tools = [] if raw is None or raw == NULL else parse_array(raw, param)
     if len(tools) > MAX_TOOLS:
         raise InvalidChat(f"there are more than {MAX_TOOLS} tools", param=param)
@@ -193,25 +201,18 @@ def _text(members: Members, key: str, where: str) -> str:
     return parse_text(members.get(key, _EMPTY), f"{where}.{key}")
 
 
-def _parse_namespace(tool: Members, where: str) -> frozenset[str]:
-    tools = _parse_tool_list(tool.get("tools"), f"{where}.tools")
-    return frozenset(_text(parse_members(one, place), "name", place) for place, one in tools)
-
-
 def _parse_mcp(tool: Members, param: str) -> McpTool:
     try:
-        sent = msgspec.convert(
-            {
-                key: msgspec.json.decode(tool[key])
-                for key in ("server_label", "allowed_tools", "require_approval")
-                if key in tool
-            },
-            type=_McpToolWire,
-        )
+        decoded = {key: msgspec.json.decode(tool[key]) for key in _PARSED if key in tool}
+        sent = msgspec.convert(decoded, type=_McpToolWire)
     except (msgspec.DecodeError, msgspec.ValidationError) as exc:
         raise InvalidChat(f"an `mcp` tool is not of the right shape: {exc}", param=param) from exc
-    always, never = _parse_approval(sent.require_approval)
-    return McpTool(sent.server_label, _build_filter(sent.allowed_tools) or ALL_TOOLS, always, never)
+    # Without `require_approval`, all calls need approval.
+    approval, allowed = sent.require_approval, _build_filter(sent.allowed_tools) or ALL_TOOLS
+    if isinstance(approval, _ApprovalWire) and (approval.always or approval.never):
+        always, never = _build_filter(approval.always), _build_filter(approval.never)
+        return McpTool(sent.server_label, allowed, always, never)
+    return McpTool(sent.server_label, allowed, None if approval == "never" else ALL_TOOLS)
 
 
 def _build_filter(sent: list[str] | _FilterWire | None) -> ToolFilter | None:
@@ -222,60 +223,37 @@ def _build_filter(sent: list[str] | _FilterWire | None) -> ToolFilter | None:
     return ToolFilter(None if sent.tool_names is None else frozenset(sent.tool_names), sent.read_only)
 
 
-def _parse_approval(sent: str | _ApprovalWire | None) -> tuple[ToolFilter | None, ToolFilter | None]:
-    """Which wait for an approval, and which of the others do not. Absent means that all wait."""
-    if sent == "never":
-        return None, None
-    if not isinstance(sent, _ApprovalWire) or (sent.always is None and sent.never is None):
-        return ALL_TOOLS, None
-    return _build_filter(sent.always), _build_filter(sent.never)
-
-
-def _needs_approval(tool: McpTool, names: frozenset[str], *, is_read_only: bool) -> bool:
-    if tool.needs_approval_for is not None and tool.needs_approval_for.matches(
-        names, is_read_only=is_read_only
-    ):
-        return True
-    never = tool.approves_without
-    return never is not None and not never.matches(names, is_read_only=is_read_only)
+# `tool_choice`
 
 
 def resolve_choice(
     raw: msgspec.Raw | None, offers: Sequence[OfferedTool], labels: Sequence[str]
 ) -> ToolChoice:
-    """The choice as the model is asked with it. `labels` are those resolved here; others are left alone."""
+    """Resolve choices of `mcp` tools with these `labels` to their functions. Other choices stay."""
     choice = parse_choice(None if raw is None else bytes(raw))
     sent = None if raw is None else msgspec.json.decode(raw)
     if not isinstance(sent, dict):
         return choice
-    if _names_our_label(sent, labels):
+    # `parse_choice` has checked them
+    allowed: list[dict[str, Any]] = sent.get("tools", []) if sent.get("type") == "allowed_tools" else []
+    if _is_ours(sent, labels):
         tools = _find_functions(sent, offers)
         is_one = len(tools) == 1
-        said = tools[0] if is_one else {"type": "allowed_tools", "mode": "required", "tools": tools}
-    elif sent.get("type") == "allowed_tools" and any(
-        _names_our_label(one, labels) for one in _choice_tools(sent)
-    ):
-        replaced = (
-            _find_functions(one, offers) if _names_our_label(one, labels) else [one]
-            for one in _choice_tools(sent)
-        )
-        said = {**sent, "tools": [one for group in replaced for one in group]}
+        resolved = tools[0] if is_one else {"type": "allowed_tools", "mode": "required", "tools": tools}
+    elif any(_is_ours(one, labels) for one in allowed):
+        groups = (_find_functions(one, offers) if _is_ours(one, labels) else [one] for one in allowed)
+        resolved = {**sent, "tools": [one for group in groups for one in group]}
     else:
         return choice
-    return parse_choice(msgspec.json.encode(said))
+    return parse_choice(msgspec.json.encode(resolved))
 
 
-def _choice_tools(sent: dict[str, Any]) -> list[dict[str, Any]]:
-    tools: list[dict[str, Any]] = sent.get("tools", [])  # `parse_choice` has looked at them
-    return tools
-
-
-def _names_our_label(tool: dict[str, Any], labels: Sequence[str]) -> bool:
+def _is_ours(tool: dict[str, Any], labels: Sequence[str]) -> bool:
     return tool.get("type") == "mcp" and tool.get("server_label") in labels
 
 
 def _find_functions(tool: dict[str, Any], offers: Sequence[OfferedTool]) -> list[dict[str, str]]:
-    """The functions that stand for a tool of a label, or for all of them. Raises InvalidChat for none."""
+    """The functions for one tool of a label, or for all of them. Raises InvalidChat for none."""
     label, name = tool["server_label"], tool.get("name")
     found = [
         one
@@ -284,5 +262,7 @@ def _find_functions(tool: dict[str, Any], offers: Sequence[OfferedTool]) -> list
         and (name is None or name in (one.name, one.chat_name, one.view_name, one.definition.ref.name))
     ]
     if not found:
-        raise InvalidChat("`tool_choice` names an `mcp` tool that is not there", param="tool_choice")
+        raise InvalidChat(
+            "`tool_choice` names an `mcp` tool that the request does not offer", param="tool_choice"
+        )
     return [{"type": "function", "name": one.chat_name} for one in found]

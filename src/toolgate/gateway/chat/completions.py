@@ -141,7 +141,7 @@ class CompletionSession(ChatSession):
     def extension(self, outcome: ChatOutcome) -> dict[str, Any]:
         """Build the `toolgate` member: why the chat stopped, which tools are shadowed, warnings of policy."""
         extension = build_extension(
-            outcome.finish, self.loop, self.request.asked, shadowed=self._tools.shadowed
+            outcome.finish, self.loop, self.request.options, shadowed=self._tools.shadowed
         )
         if self._view is not None and self._view.warnings:
             extension["warnings"] = self._view.warnings

@@ -13,7 +13,7 @@ from typing import Any, Final
 from toolgate.catalog.naming import make_chat_names
 from toolgate.catalog.search.find_tools import FIND_TOOLS
 from toolgate.chat.config import TaskChat, parse_task_chat
-from toolgate.chat.requests import GatewayOptions
+from toolgate.chat.requests import ChatOptions
 from toolgate.errors import ToolgateError, UnknownModel
 from toolgate.errors.wires import WIRE
 from toolgate.gateway.gateway import Gateway
@@ -60,7 +60,7 @@ def resolve_chat_scope(
     task_id: str | None,
     model: str,
     params: Mapping[str, Any],
-    asked: GatewayOptions,
+    options: ChatOptions,
 ) -> ChatScope:
     """Resolve the scope of a request for `model`; `params` are its session parameters, `mcp.…`.
 
@@ -73,7 +73,7 @@ def resolve_chat_scope(
     gateway.task_policy(caller)  # raises for a task that this caller may not use, with tools or without
     upstream, name = _find_route(gateway.snapshot.chat_upstreams, model)
     of_task = _task_chat(gateway.snapshot, caller)
-    modes = (upstream.mode, of_task.mode, asked.mode)
+    modes = (upstream.mode, of_task.mode, options.mode)
     mode: ChatMode = "passthrough" if "passthrough" in modes else "inject"
     is_wanted = request.enabled if request.enabled is not None else caller.effective_task_id is not None
     return ChatScope(
@@ -81,7 +81,7 @@ def resolve_chat_scope(
         model=name,
         caller=caller,
         mode=mode,
-        budgets=asked.budgets.of(of_task.budgets.of(upstream.budgets)),
+        budgets=options.budgets.of(of_task.budgets.of(upstream.budgets)),
         injects=mode == "inject" and is_wanted,
     )
 

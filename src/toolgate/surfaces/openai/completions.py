@@ -44,7 +44,7 @@ async def serve_completions(exchange: ChatExchange) -> None:
     with exchange.record_denials(DOOR):
         scope = exchange.resolve_scope(request)
         check_other_tools(request.declared.other_kinds, scope.upstream.other_tools)
-        request = await _restore_turns(exchange, request.asking(scope.model))
+        request = await _restore_turns(exchange, request.with_model(scope.model))
         with count_chat(exchange.services.gateway, scope) as outcomes:
             outcomes.append(await _serve(exchange, request, scope))
 
@@ -101,7 +101,7 @@ class _HttpSession(CompletionSession):
         """Run the chat and respond; returns how it ended."""
         outcome = await self.run()
         extension = self.extension(outcome)
-        if self.request.asked.explain:
+        if self.request.options.explain:
             extension["explain"] = self._explain()
         completion = self._complete(outcome, extension)
         self._exchange.responder.send(200, encode_completion(completion), self._exchange.headers)
@@ -128,7 +128,7 @@ class _StreamedSession(_HttpSession):
     """A chat whose completion is streamed while the model writes it."""
 
     async def respond(self) -> str:
-        first = {"explain": self._explain()} if self.request.asked.explain else None
+        first = {"explain": self._explain()} if self.request.options.explain else None
         self._chunks = chunks = CompletionStream(self._exchange, head=self._head, first=first)
         try:
             with chunks.events.keep_alive():
@@ -152,7 +152,7 @@ class _StreamedSession(_HttpSession):
         return await self.prompt_streamed(action, self._chunks.send_delta)
 
     async def on_tool_event(self, event: ToolEvent) -> None:
-        if self.request.asked.progress:
+        if self.request.options.progress:
             await self._chunks.send_event(event)
 
 

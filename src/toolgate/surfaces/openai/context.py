@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
-from toolgate.chat.requests import GatewayOptions
+from toolgate.chat.requests import ChatOptions
 from toolgate.errors import BudgetExceeded, InvalidRecord, InvalidRequest, NotFound, PolicyDenied
 from toolgate.gateway.auth.identity import fingerprint_of
 from toolgate.gateway.auth.signing import Signer
@@ -91,7 +91,7 @@ class ScopedRequest(Protocol):
     @property
     def params(self) -> Mapping[str, Any]: ...
     @property
-    def asked(self) -> GatewayOptions: ...
+    def options(self) -> ChatOptions: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +141,7 @@ class ChatExchange:
             task_id=self.target.task_id,
             model=request.model,
             params=request.params,
-            asked=request.asked,
+            options=request.options,
         )
 
     async def parse(self, parse: Callable[[], T]) -> T:

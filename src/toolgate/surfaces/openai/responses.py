@@ -137,7 +137,7 @@ class ResponsesSession(ChatSession):
             takes_unknown=request.has_prompt,
             is_empty=offered is None or choice.kind == "none",
         )
-        choice = choice.renamed(injection.declared)
+        choice = choice.rename(injection.declared)
         loop = ToolLoop(names=injection.names, own=tools, budgets=context.scope.budgets, choice=choice)
         super().__init__(context, loop)
         self._exchange = exchange
@@ -364,11 +364,11 @@ class ResponsesSession(ChatSession):
 
     def _extension(self, outcome: ChatOutcome) -> Mapping[str, Any]:
         """The `toolgate` member; empty if the gateway has nothing to report."""
-        asked, offered = self._request.asked, self._offered
-        extension = build_extension(outcome.finish, self.loop, asked, shadowed=self._shadowed)
+        options, offered = self._request.options, self._offered
+        extension = build_extension(outcome.finish, self.loop, options, shadowed=self._shadowed)
         if offered is not None and offered.view.warnings:
             extension["warnings"] = offered.view.warnings
-        if offered is not None and asked.explain:
+        if offered is not None and options.explain:
             extension["explain"] = self._exchange.explain(offered.caller, offered.view.scope)
         return {"toolgate": extension} if extension else {}
 

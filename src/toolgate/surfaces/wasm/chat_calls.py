@@ -114,7 +114,7 @@ class ChatSend:
 
     async def _send(self, scope: ChatScope, caller_tools: Mapping[str, CallerTool]) -> tuple[SendResult, str]:
         """The guest's response, and how the chat ended."""
-        context, request = self._context, self._request.asking(scope.model)
+        context, request = self._context, self._request.with_model(scope.model)
         view, tools = None, InjectedTools()
         runs_tools = self._runs_tools and scope.mode == "inject"
         if runs_tools:
@@ -141,7 +141,7 @@ class ChatSend:
             task_id=context.caller.task_id,
             model=request.model,
             params={**request.params, **params.mcp},
-            asked=request.asked,
+            options=request.options,
         )
         if params.backend and scope.upstream.upstream_id != params.backend:
             raise UnknownModel(f"chat upstream `{params.backend[:200]}` does not serve this model")
