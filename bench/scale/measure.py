@@ -41,7 +41,7 @@ from toolgate.model.tools import ServerTools  # noqa: E402
 from toolgate.policy.admission import find_weakened_guards  # noqa: E402
 from toolgate.policy.plan import plan  # noqa: E402
 from toolgate.policy.scope import ScopeLimits  # noqa: E402
-from toolgate.registry.store.sqlite import open_sqlite_store  # noqa: E402
+from toolgate.registry.store.engines import open_sqlite_store  # noqa: E402
 from toolgate.telemetry import Metrics  # noqa: E402
 
 WORDS: Final = ["read", "write", "file", "directory", "search", "query", "table", "row", "column", "issue", "branch", "commit", "message", "channel", "user", "calendar", "event", "mail", "send", "list", "create", "page", "invoice", "customer", "order", "payment", "ticket", "report", "metric", "alert", "deploy", "build", "test", "release", "document", "image", "video", "audio"]

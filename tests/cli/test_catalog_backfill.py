@@ -15,7 +15,7 @@ from tests.cli.processes import DEADLINE_S, running
 from toolgate.model.revisions import RecordWrite
 from toolgate.packages.artifacts import ArtifactStore
 from toolgate.packages.objects import open_object_store
-from toolgate.registry.store.sqlite import open_sqlite_store
+from toolgate.registry.store.engines import open_sqlite_store
 
 pytestmark = pytest.mark.anyio
 

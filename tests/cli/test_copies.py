@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.conftest import Run
 from toolgate.model.revisions import RecordList, RecordWrite
-from toolgate.registry.store.sqlite import open_sqlite_store
+from toolgate.registry.store.engines import open_sqlite_store
 
 
 def fill(directory: Path) -> RecordList:

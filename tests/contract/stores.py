@@ -12,8 +12,8 @@ from tests.postgres import shared_server
 from tests.registry.memory_store import MemoryStore
 from toolgate.model.revisions import ChangeBatch, Kind, RecordWrite
 from toolgate.registry.store.contract import DEFAULT_STORE_LIMITS, Store, StoreLimits
+from toolgate.registry.store.engines import open_sqlite_store
 from toolgate.registry.store.postgresql import open_postgres_store
-from toolgate.registry.store.sqlite import open_sqlite_store
 
 DEADLINE_S: Final = 240
 """No wait in a test is longer: past it something hangs."""

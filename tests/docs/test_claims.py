@@ -14,7 +14,7 @@ from tests.protocol.suite import HANDSHAKE, STATELESS
 from tests.protocol.test_authorization import SUITES
 from toolgate.catalog import checks
 from toolgate.model.revisions import RecordWrite
-from toolgate.registry.store.sqlite import open_sqlite_store
+from toolgate.registry.store.engines import open_sqlite_store
 from toolgate.surfaces.http import connection, parsing
 from toolgate.upstream.connection import contract
 from toolgate.upstream.connection import contract as limits

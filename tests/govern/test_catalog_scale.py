@@ -22,7 +22,7 @@ from toolgate.govern.catalog import CatalogQuery, find_visible, search_catalog
 from toolgate.govern.catalog_projection import CatalogProjection
 from toolgate.govern.control import Control
 from toolgate.model.principals import Principal
-from toolgate.registry.store.sqlite import open_sqlite_store
+from toolgate.registry.store.engines import open_sqlite_store
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,8 @@ from sqlalchemy import Connection, Engine, StaticPool, create_engine, event, upd
 from toolgate.errors import StorageFailed
 from toolgate.registry.approvals.contract import DEFAULT_APPROVAL_LIMITS, ApprovalLimits
 from toolgate.registry.approvals.sql import SqlApprovals
-from toolgate.registry.database.tables import INVOCATIONS, StoreHead, create_tables, read_head
+from toolgate.registry.database.rows import StoreHead, create_tables, read_head
+from toolgate.registry.database.tables import INVOCATIONS
 from toolgate.registry.database.transactions import T, Topic, Transactions, ignore_result
 from toolgate.registry.invocations.sql import SqlInvocations
 from toolgate.registry.quotas.sql import SqlQuotaLedger

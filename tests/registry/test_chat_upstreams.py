@@ -13,8 +13,7 @@ from toolgate.model.chat import ChatBudgets, ChatUpstream
 from toolgate.model.revisions import RecordWrite
 from toolgate.registry.records.codec import encode_record, parse_record
 from toolgate.registry.replication.state import parse_listing
-from toolgate.registry.store.portable import import_store
-from toolgate.registry.store.sqlite import open_sqlite_store
+from toolgate.registry.store.engines import import_store, open_sqlite_store
 
 pytestmark = pytest.mark.anyio
 

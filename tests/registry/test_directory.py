@@ -133,7 +133,7 @@ def test_fil_1_what_is_not_a_plain_file_is_ignored_with_one_warning_each(tmp_pat
 
     scan = scan_directory(directory)
 
-    unseen = "named with more than 128 characters, or with some that cannot be seen"
+    unseen = "named with more than 128 characters, or with unprintable ones"
     assert scan.servers == (good("fs.json", "fs"),)
     assert scan.problems == ()
     assert list(scan.warnings) == [
@@ -225,7 +225,7 @@ def test_files_are_taken_in_order_of_their_names_and_the_last_of_two_wins(tmp_pa
             "x.json",
             b'{"server_id": "a", "server_id": "b"}',
             FileProblem(
-                file="x.json", message="cannot be parsed: a member stands in one object twice", claimed_id="a"
+                file="x.json", message="cannot be parsed: an object has a duplicate member", claimed_id="a"
             ),
             id="a member twice",
         ),
@@ -307,7 +307,7 @@ def test_an_unknown_field_is_a_warning_or_where_strict_a_problem(tmp_path: Path)
     lenient, strict = scan_directory(tmp_path), scan_directory(tmp_path, strict=True)
 
     assert lenient.servers == (good("fs.json", "fs"),)
-    assert lenient.warnings == ("fs.json: `colour` is not a known field, it is passed over",)
+    assert lenient.warnings == ("fs.json: `colour` is not a known field, it is ignored",)
     assert strict.servers == ()
     assert [str(problem) for problem in strict.problems] == ["fs.json:1: `colour`: is not a known field"]
 
@@ -322,7 +322,7 @@ def test_fil_9_what_anybody_may_write_is_a_warning_or_where_strict_a_problem(
     lenient, strict = scan_directory(tmp_path), scan_directory(tmp_path, strict=True)
 
     assert (len(lenient.warnings), lenient.problems) == (1, ())
-    assert "anybody may write" in lenient.warnings[0]
+    assert "anyone may write" in lenient.warnings[0]
     assert (strict.warnings, len(strict.problems)) == ((), 1)
 
 

@@ -17,9 +17,8 @@ from toolgate.errors import Compacted, ImportRefused, StartRefused, StorageFaile
 from toolgate.model.reports import NodeReport
 from toolgate.model.revisions import ChangeBatch, RecordList
 from toolgate.registry.store.contract import Store
-from toolgate.registry.store.engines import open_store
+from toolgate.registry.store.engines import export_store, import_store, open_store
 from toolgate.registry.store.export import check_export
-from toolgate.registry.store.portable import export_store, import_store
 
 pytestmark = pytest.mark.anyio
 
@@ -320,7 +319,7 @@ async def test_a_file_that_changes_while_it_is_imported_is_not_imported(
         path.write_bytes(path.read_bytes().replace(b'"n":5', b'"n":6', 1))
         return header
 
-    monkeypatch.setattr("toolgate.registry.store.portable.check_export", check_then_spoil)
+    monkeypatch.setattr("toolgate.registry.store.engines.check_export", check_then_spoil)
     with pytest.raises(ImportRefused, match="checksum"):
         import_store(export, target)
     async with open_store(target, Clock()) as store:

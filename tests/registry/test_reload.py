@@ -14,7 +14,7 @@ from toolgate.errors import InvalidRecord, NotFound
 from toolgate.model.revisions import RecordWrite
 from toolgate.registry.files.directory import FileProblem
 from toolgate.registry.files.reload import DirectoryLoader, ReloadReport
-from toolgate.registry.records.diff import FieldDiff, RecordDiff
+from toolgate.registry.records.codec import FieldDiff, RecordDiff
 from toolgate.registry.store.contract import Store
 
 pytestmark = pytest.mark.anyio

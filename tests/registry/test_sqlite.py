@@ -20,8 +20,7 @@ from tests.scenarios.soak import rounds
 from toolgate.errors import StartRefused, StorageFailed
 from toolgate.model.revisions import RecordList
 from toolgate.registry.database.statements import CHANGES_AT_ONCE, read_batches
-from toolgate.registry.store.engines import open_database
-from toolgate.registry.store.sqlite import SqliteStore, open_sqlite_store
+from toolgate.registry.store.engines import SqliteStore, open_database, open_sqlite_store
 
 pytestmark = pytest.mark.anyio
 
@@ -29,7 +28,7 @@ WRITER = """
 import asyncio, sys
 from pathlib import Path
 from toolgate.model.revisions import RecordWrite
-from toolgate.registry.store.sqlite import open_sqlite_store
+from toolgate.registry.store.engines import open_sqlite_store
 
 async def main():
     async with open_sqlite_store(Path(sys.argv[1]), lambda: 0) as store:
@@ -388,7 +387,7 @@ import asyncio, resource, sys
 from pathlib import Path
 from toolgate.errors import StorageFailed
 from toolgate.model.revisions import RecordWrite
-from toolgate.registry.store.sqlite import open_sqlite_store
+from toolgate.registry.store.engines import open_sqlite_store
 
 async def attempt(store, n):
     try:

@@ -15,7 +15,7 @@ import pytest
 
 from tests.contract.stores import Clock, put
 from tests.scenarios.soak import rounds
-from toolgate.registry.store.sqlite import open_sqlite_store
+from toolgate.registry.store.engines import open_sqlite_store
 
 pytestmark = [pytest.mark.anyio, pytest.mark.soak]
 
@@ -30,7 +30,7 @@ import asyncio, sys
 from pathlib import Path
 from toolgate.errors import StorageFailed
 from toolgate.model.revisions import RecordWrite
-from toolgate.registry.store.sqlite import open_sqlite_store
+from toolgate.registry.store.engines import open_sqlite_store
 
 async def main(path, writes):
     async with open_sqlite_store(Path(path), lambda: 0) as store:
@@ -182,7 +182,7 @@ import asyncio, os, sys
 from pathlib import Path
 from toolgate.errors import StorageFailed
 from toolgate.model.revisions import RecordWrite
-from toolgate.registry.store.sqlite import open_sqlite_store
+from toolgate.registry.store.engines import open_sqlite_store
 
 def big(n):
     return [RecordWrite(kind="server", id=f"s{n}", body={"text": os.urandom(10_000).hex()})]

@@ -15,8 +15,7 @@ from toolgate.model.tasks import Task, Workload, WorkloadLimits
 from toolgate.redaction.records import list_hidden_fields, redact_record
 from toolgate.registry.records.codec import encode_record, parse_record
 from toolgate.registry.replication.state import parse_listing
-from toolgate.registry.store.portable import import_store
-from toolgate.registry.store.sqlite import open_sqlite_store
+from toolgate.registry.store.engines import import_store, open_sqlite_store
 
 MODULE: Final = "ab" * 32
 FULL: Final = Workload(

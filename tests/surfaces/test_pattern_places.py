@@ -19,8 +19,8 @@ from toolgate.model.tasks import Task
 from toolgate.policy.layers import parse_session_params, parse_task_policy, parse_tools_selection
 from toolgate.policy.patterns import parse_pattern
 from toolgate.registry.records import fields
+from toolgate.registry.records.body import StrictBody
 from toolgate.registry.records.codec import parse_record
-from toolgate.registry.records.server_bodies import StrictBody
 from toolgate.surfaces.rest import app
 
 SOURCE = Path(toolgate.__file__).parent

@@ -42,7 +42,7 @@ from toolgate.errors import StartRefused
 from toolgate.gateway.gateway import GatewayServices
 from toolgate.gateway.search.index import HybridIndex
 from toolgate.govern.control import Control
-from toolgate.registry.store.sqlite import open_sqlite_store
+from toolgate.registry.store.engines import open_sqlite_store
 from toolgate.settings import Settings
 from toolgate.surfaces.http.guard import OriginGuard
 from toolgate.surfaces.mcp.endpoint import McpEndpoint

@@ -31,7 +31,7 @@ from toolgate.model.json_text import UNREADABLE
 from toolgate.model.principals import Principal
 from toolgate.policy.reach import NO_CEILING
 from toolgate.registry.approvals.contract import Approvals, approval_not_found
-from toolgate.registry.records.server_bodies import StrictBody
+from toolgate.registry.records.body import StrictBody
 from toolgate.upstream.http.client_connection import HttpResponse
 from toolgate.upstream.http.fetch import Fetcher, FetchFailed
 

@@ -33,9 +33,15 @@ from toolgate.model.names import MAX_SERVER_ID, MAX_TOOL_NAME, is_tool_name
 from toolgate.model.packages import PackageRef, SchemaVersion, Source
 from toolgate.model.tools import ToolDefinition
 from toolgate.packages.foreign_manifests import upgrade_manifest
-from toolgate.registry.records.body import UNKNOWN_FIELD, FieldProblem, find_problems, invalid_record
+from toolgate.registry.records.body import (
+    UNKNOWN_FIELD,
+    FieldProblem,
+    StrictBody,
+    find_problems,
+    invalid_record,
+)
 from toolgate.registry.records.fields import Label, LongText, ServerId, Tag, Title, Url, Version, field_error
-from toolgate.registry.records.server_bodies import HttpBody, StdioBody, StrictBody
+from toolgate.registry.records.server_bodies import HttpBody, StdioBody
 
 MANIFEST_NAME: Final = "manifest.json"
 MAX_MANIFEST_BYTES: Final = 4 * 1024 * 1024

@@ -18,7 +18,7 @@ from toolgate.cli.options import GatewayConnection
 from toolgate.cli.output import CommandOutput
 from toolgate.cli.render.changes import render_backup, render_import
 from toolgate.cli.setting_options import StoreOptions, show_store_progress
-from toolgate.registry.store.portable import export_store, import_store
+from toolgate.registry.store.engines import export_store, import_store
 
 app = typer.Typer(add_completion=False)
 

@@ -22,7 +22,7 @@ from toolgate.cli.render.up import render_ready
 from toolgate.cli.setting_options import SettingOptions
 from toolgate.lazy_modules import load_lazily
 from toolgate.registry.files.reload import DirectoryLoader, ReloadReport
-from toolgate.registry.store.sqlite import open_sqlite_store
+from toolgate.registry.store.engines import open_sqlite_store
 from toolgate.settings import Settings
 
 app = typer.Typer(add_completion=False)

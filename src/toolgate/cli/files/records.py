@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from toolgate.cli.failure import UsageError
 from toolgate.model.revisions import Kind, describe_kind
-from toolgate.registry.files.toml import parse_toml
+from toolgate.registry.files.documents import parse_toml
 
 ID_FIELDS: Final[Mapping[Kind, str]] = {
     "server": "server_id",

@@ -9,7 +9,7 @@ from toolgate.govern.changes.records import PendingChange, read_mapping
 from toolgate.govern.control import Control
 from toolgate.model.principals import Principal
 from toolgate.model.revisions import Body, Kind, Operation, RecordChange, StoredRecord, describe_kind
-from toolgate.registry.records.diff import FieldDiff, diff_fields
+from toolgate.registry.records.codec import FieldDiff, diff_fields
 from toolgate.registry.records.transaction import RecordKey
 
 MAX_HISTORY: Final = 500

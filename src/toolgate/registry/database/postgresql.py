@@ -19,9 +19,16 @@ from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.exc import DBAPIError, NoResultFound
 
 from toolgate.errors import InvalidRecord, StartRefused, StorageFailed, StorageUnavailable, ToolgateError
-from toolgate.registry.database.schema import check_not_newer, is_older, migrate
+from toolgate.registry.database.rows import (
+    DamagedRow,
+    StoreHead,
+    check_not_newer,
+    create_tables,
+    is_older,
+    migrate,
+    read_head,
+)
 from toolgate.registry.database.statements import read_listing
-from toolgate.registry.database.tables import DamagedRow, StoreHead, create_tables, read_head
 from toolgate.registry.database.transactions import Topic
 
 CHANNEL: Final = "toolgate"

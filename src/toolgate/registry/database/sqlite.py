@@ -6,20 +6,29 @@ that an older one wrote is migrated in one transaction, after a copy was put bes
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import uuid4
 
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event
 from sqlalchemy.exc import DBAPIError
 
-from toolgate.errors import StartRefused
+from toolgate.errors import StartRefused, StorageFailed
 from toolgate.registry.database.disk import lock_file, sync_directory
-from toolgate.registry.database.schema import check_not_newer, is_older, migrate
+from toolgate.registry.database.rows import (
+    DamagedRow,
+    StoreHead,
+    check_not_newer,
+    create_tables,
+    is_older,
+    migrate,
+    read_head,
+)
 from toolgate.registry.database.statements import read_listing
-from toolgate.registry.database.tables import SCHEMA_VERSION, DamagedRow, StoreHead, create_tables, read_head
+from toolgate.registry.database.tables import SCHEMA_VERSION
+from toolgate.registry.database.transactions import Topic
 from toolgate.telemetry.logs import FULL_DISK_HINT, describe_full_disk
 
 _BEGIN: Final = "BEGIN IMMEDIATE"
@@ -222,3 +231,52 @@ _PRAGMAS: Final = (
     "cell_size_check = ON",
     "trusted_schema = OFF",
 )
+
+
+T = TypeVar("T")
+
+
+_PASSING: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY})
+
+
+class SqliteDatabase:
+    """Transactions on an open file, from the thread that opened it."""
+
+    def __init__(self, file: RegistryFile) -> None:
+        self._file = file
+        self._broken_by: str | None = None
+
+    def read(self, work: Callable[[Connection], T], *, is_single: bool = False) -> T:  # noqa: ARG002 (a file)
+        try:
+            with self._file.transaction() as connection:
+                return work(connection)
+        except (DBAPIError, DamagedRow) as exc:
+            raise StorageFailed(f"cannot read the registry: {_cause(exc)}") from exc
+
+    def change(self, work: Callable[[Connection], T], topic: Topic) -> T:  # noqa: ARG002 (nobody else listens)
+        """A transaction that writes. After an I/O error there is no other until a restart.
+
+        A failed fsync may have dropped the very pages that a second one would then report as written.
+        """
+        if self._broken_by is not None:
+            raise StorageFailed(f"the registry is read-only since an error: {self._broken_by}")
+        try:
+            with self._file.transaction() as connection:
+                return work(connection)
+        except (DBAPIError, DamagedRow) as exc:
+            if not _is_passing(exc):
+                self._broken_by = _cause(exc)
+            raise StorageFailed(f"cannot write to the registry: {_cause(exc)}") from exc
+
+
+def _cause(exc: DBAPIError | DamagedRow) -> str:
+    return str(exc.orig if isinstance(exc, DBAPIError) else exc)
+
+
+def _is_passing(exc: DBAPIError | DamagedRow) -> bool:
+    """Whether the transaction was undone cleanly, so that a later one may succeed.
+
+    The disk is full, or another program holds the write lock.
+    """
+    cause = exc.orig if isinstance(exc, DBAPIError) else None
+    return isinstance(cause, sqlite3.Error) and cause.sqlite_errorcode in _PASSING

@@ -11,13 +11,10 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select, tupl
 from sqlalchemy.exc import NoResultFound
 
 from toolgate.model.revisions import ChangeBatch, Kind, RecordChange, RecordList, RecordWrite, StoredRecord
-from toolgate.registry.database.tables import (
-    CHANGES,
-    DIGESTS,
+from toolgate.registry.database.rows import (
     HEAD_AS_RECORD,
     HEAD_KIND,
     HEAD_QUERY,
-    RECORDS,
     StoreHead,
     change_from_row,
     change_row,
@@ -30,6 +27,7 @@ from toolgate.registry.database.tables import (
     store_digest,
     store_head,
 )
+from toolgate.registry.database.tables import CHANGES, DIGESTS, RECORDS
 from toolgate.registry.records.transaction import (
     RecordKey,
     chain_digest,

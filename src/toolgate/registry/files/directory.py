@@ -1,23 +1,21 @@
-"""A directory of server files, read as it stands: `*.toml` and `*.json`, one server a file.
+"""Reads a directory of server files: `*.toml` and `*.json`, one server each.
 
-Reading never follows a link, never waits on a pipe, and never fails because of one file: each file
-is a server, a problem, or passed over with a warning. What becomes of the servers is not decided here.
+Never follows a link, never waits on a pipe, and never fails because of one file: each is a server, a problem,
+or ignored with a warning. `reload` decides what becomes of the servers.
 """
 
-import json
 import os
 import re
 import stat
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from toolgate.errors import InvalidRecord, NotFound
 from toolgate.model.servers import ServerRecord
-from toolgate.registry.files.toml import parse_toml
+from toolgate.registry.files.documents import DocumentError, parse_document
 from toolgate.registry.records.body import printable
 from toolgate.registry.records.codec import parse_server, unknown_fields
 
@@ -27,16 +25,15 @@ MAX_DEPTH: Final = 16
 
 _SUFFIXES: Final = (".toml", ".json")
 _TEMPORARY_ENDS: Final = ("~", ".swp", ".swo", ".swx", ".tmp", ".bak", ".part")
-_TOML_LINE = re.compile(r"\(at line (\d+), column \d+\)")
 _CLAIMED_ID = re.compile(r"""["']?server_id["']?\s*[=:]\s*["']([a-z0-9_-]+)["']""")
 
 Fingerprint = frozenset[tuple[str, int, int, int]]
-"""Name, inode, size and time of every file that counts: two equal ones mean nothing was saved between."""
+"""Name, inode, size and time of every server file. It is equal as long as no file is saved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFile:
-    """A good file."""
+    """A valid file and its server."""
 
     file: str
     """Its path within the directory."""
@@ -45,7 +42,7 @@ class ServerFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileProblem:
-    """What is wrong with a file, and where, as far as it is known."""
+    """What is wrong with a file, and in which line if that is known."""
 
     file: str
     message: str
@@ -60,7 +57,7 @@ class FileProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryScan:
-    """What a directory says. Invariant: `servers` are sorted by file, and no two have the same id."""
+    """The content of a directory. Invariant: `servers` are sorted by file, and no two have the same id."""
 
     servers: tuple[ServerFile, ...]
     problems: tuple[FileProblem, ...]
@@ -68,7 +65,7 @@ class DirectoryScan:
 
 
 class _Findings:
-    """What is said about files while they are read."""
+    """Collects problems and warnings while files are read."""
 
     def __init__(self, *, strict: bool) -> None:
         self.strict = strict
@@ -79,7 +76,7 @@ class _Findings:
         self.warnings.append(f"{file}: {message}")
 
     def warn_or_fail(self, file: str, message: str) -> None:
-        """Something one can live with, unless one asked to be strict."""
+        """Report a warning, or a problem if `strict`."""
         if self.strict:
             self.problems.append(FileProblem(file=file, message=message))
         else:
@@ -89,22 +86,26 @@ class _Findings:
 def scan_directory(directory: Path, *, recursive: bool = False, strict: bool = False) -> DirectoryScan:
     """Read every file. Raises NotFound when the directory itself cannot be read.
 
-    Where `strict`, unknown fields, duplicate ids, and files that anybody may write, are problems and not
-    warnings.
+    If `strict`, unknown fields, duplicate ids and world-writable files are problems, not warnings.
     """
     findings = _Findings(strict=strict)
     servers: dict[str, ServerFile] = {}
     with _translate_errors(directory):
         if directory.stat().st_mode & stat.S_IWOTH:
             findings.warn_or_fail(
-                str(directory), "anybody may write here, and so choose what the gateway runs"
+                str(directory), "anyone may write here, and so choose what the gateway runs"
             )
         files = list(_walk(directory, "", recursive=recursive, findings=findings))
     for file in files:
+        text = ""
         try:
-            record = _load(directory, file, findings)
-        except _InvalidFile as exc:
-            findings.problems.append(exc.problem)
+            text = _read(directory / file, file, findings)
+            record = _parse_server(file, text, findings)
+        except DocumentError as exc:
+            claim = _CLAIMED_ID.search(text)
+            claimed_id = claim[1] if claim else None
+            problem = FileProblem(file=file, message=str(exc), line=exc.line, claimed_id=claimed_id)
+            findings.problems.append(problem)
             continue
         if earlier := servers.pop(record.server_id, None):
             wins = "" if strict else "; this file wins"
@@ -120,7 +121,7 @@ def scan_directory(directory: Path, *, recursive: bool = False, strict: bool = F
 
 
 def fingerprint(directory: Path, *, recursive: bool = False) -> Fingerprint:
-    """What the files look like from outside. Raises NotFound like `scan_directory`."""
+    """Return what a save changes. Raises NotFound like `scan_directory`."""
     with _translate_errors(directory):
         files = list(_walk(directory, "", recursive=recursive, findings=_Findings(strict=False)))
     looks = set()
@@ -143,133 +144,82 @@ def _translate_errors(directory: Path) -> Iterator[None]:
 
 
 def _walk(directory: Path, prefix: str, *, recursive: bool, findings: _Findings) -> Iterator[str]:
-    """The files to read, in order of their names, each as its path within the directory."""
+    """Yield the paths of the files to read, within the directory, sorted by name."""
     with os.scandir(directory) as entries:
         ordered = sorted(entries, key=lambda entry: entry.name)
     for entry in ordered:
         file = prefix + entry.name
-        is_meant = entry.name.lower().endswith(_SUFFIXES)
-        if entry.is_dir(follow_symlinks=False) and not is_meant:
+        is_server_file = entry.name.lower().endswith(_SUFFIXES)
+        if entry.is_dir(follow_symlinks=False) and not is_server_file:
             if recursive and not entry.name.startswith(".") and file.count("/") < MAX_DEPTH:
                 yield from _walk(directory / entry.name, f"{file}/", recursive=True, findings=findings)
-        elif reason := _why_ignored(entry, is_meant=is_meant):
+        elif reason := _why_ignored(entry, is_server_file=is_server_file):
             findings.warn(_printable_name(file), f"ignored, it is {reason}")
-        elif is_meant:
+        elif is_server_file:
             yield file
 
 
-def _why_ignored(entry: os.DirEntry[str], *, is_meant: bool) -> str | None:
+def _why_ignored(entry: os.DirEntry[str], *, is_server_file: bool) -> str | None:
     name = entry.name
     if name.startswith("."):
         return "a hidden file"
     if name.endswith(_TEMPORARY_ENDS) or (name.startswith("#") and name.endswith("#")):
         return "a temporary file"
-    if not is_meant:
+    if not is_server_file:
         return None
     if entry.is_symlink():
         return "a symbolic link"
     if not entry.is_file(follow_symlinks=False):
         return "not a regular file"
     if len(name) > MAX_FILE_NAME or not name.isprintable():
-        return f"named with more than {MAX_FILE_NAME} characters, or with some that cannot be seen"
+        return f"named with more than {MAX_FILE_NAME} characters, or with unprintable ones"
     return None
 
 
 def _printable_name(file: str) -> str:
-    """A name that may be anything, fit for a log line."""
+    """Make an untrusted name fit for a log line."""
     text = printable(file)
     return text if len(text) <= MAX_FILE_NAME else f"{text[: MAX_FILE_NAME // 2]}…"
 
 
-class _InvalidFile(Exception):
-    """A file that gives no server."""
-
-    def __init__(self, problem: FileProblem) -> None:
-        super().__init__(str(problem))
-        self.problem = problem
-
-
-def _load(directory: Path, file: str, findings: _Findings) -> ServerRecord:
-    text = _read(directory / file, file, findings)
-    body = _parse(file, text)
+def _parse_server(file: str, text: str, findings: _Findings) -> ServerRecord:
+    body = parse_document(text, is_toml=file.lower().endswith(".toml"))
     if "server_id" not in body and isinstance(body.get("mcpServers"), dict):
-        raise _invalid_file(
-            file, "", "is another program's; register its servers with `toolgate servers import`"
-        )
+        raise DocumentError("is another program's; register its servers with `toolgate servers import`")
     if not findings.strict:
         for field in unknown_fields("server", body):
-            findings.warn(file, f"`{field}` is not a known field, it is passed over")
+            findings.warn(file, f"`{field}` is not a known field, it is ignored")
     try:
         return parse_server(body, strict=findings.strict)
     except InvalidRecord as exc:
-        line = find_line(text, exc.data.get("problems", ()))
-        raise _invalid_file(file, text, str(exc), line=line) from exc
+        raise DocumentError(str(exc), find_line(text, exc.data.get("problems", ()))) from exc
 
 
 def _read(path: Path, file: str, findings: _Findings) -> str:
-    """A whole file, and only if it held still while it was read."""
+    """Read a whole file. Raises DocumentError if it changed meanwhile."""
     try:
-        # A name may have become a link or a pipe since it was listed: follow neither, wait for neither.
+        # The name may be a link or a pipe since it was listed: follow neither, wait for neither.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as opened:
             before = os.fstat(descriptor)
             data = opened.read(MAX_FILE_BYTES + 1) if stat.S_ISREG(before.st_mode) else b""
             after = os.fstat(descriptor)
     except OSError as exc:
-        raise _invalid_file(file, "", f"cannot be read: {exc.strerror}") from exc
+        raise DocumentError(f"cannot be read: {exc.strerror}") from exc
     if len(data) > MAX_FILE_BYTES:
-        raise _invalid_file(file, "", f"has more than {MAX_FILE_BYTES} bytes")
+        raise DocumentError(f"has more than {MAX_FILE_BYTES} bytes")
     if before.st_mtime_ns != after.st_mtime_ns or len(data) != after.st_size:
-        raise _invalid_file(file, "", "is being written")
+        raise DocumentError("is being written")
     if after.st_mode & stat.S_IWOTH:
-        findings.warn_or_fail(file, "anybody may write to this file, and so choose what the gateway runs")
+        findings.warn_or_fail(file, "anyone may write to this file, and so choose what the gateway runs")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
-        line = data[: exc.start].count(b"\n") + 1
-        raise _invalid_file(file, "", "is not UTF-8", line=line) from exc
-
-
-def _parse(file: str, text: str) -> Mapping[str, Any]:
-    try:
-        if file.lower().endswith(".toml"):
-            return parse_toml(text)
-        body = json.loads(text, object_pairs_hook=_reject_duplicates, parse_constant=_refuse_constant)
-    except json.JSONDecodeError as exc:
-        raise _invalid_file(file, text, f"is not JSON: {exc.msg}", line=exc.lineno) from exc
-    except tomllib.TOMLDecodeError as exc:
-        place = _TOML_LINE.search(str(exc))
-        message = _TOML_LINE.sub("", str(exc)).strip()
-        raise _invalid_file(
-            file, text, f"is not TOML: {message}", line=int(place[1]) if place else None
-        ) from exc
-    except (ValueError, RecursionError) as exc:
-        raise _invalid_file(file, text, f"cannot be parsed: {exc}") from exc
-    if not isinstance(body, dict):
-        raise _invalid_file(file, text, "does not hold one object", line=1)
-    return body
-
-
-def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        raise ValueError("a member stands in one object twice")
-    return members
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"`{name}` is not JSON")
-
-
-def _invalid_file(file: str, text: str, message: str, *, line: int | None = None) -> _InvalidFile:
-    claim = _CLAIMED_ID.search(text)
-    return _InvalidFile(
-        FileProblem(file=file, message=message, line=line, claimed_id=claim[1] if claim else None)
-    )
+        raise DocumentError("is not UTF-8", data[: exc.start].count(b"\n") + 1) from exc
 
 
 def find_line(text: str, problems: Iterable[Mapping[str, str]]) -> int | None:
-    """The line of the first field at fault whose name stands in the file only once."""
+    """Return the line of the first wrong field whose name occurs in the file only once."""
     for problem in problems:
         name = problem["field"].split("[")[0].rpartition(".")[2]
         places = (

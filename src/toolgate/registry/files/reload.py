@@ -29,8 +29,7 @@ from toolgate.registry.files.directory import (
     fingerprint,
     scan_directory,
 )
-from toolgate.registry.records.codec import encode_record, namespace_of
-from toolgate.registry.records.diff import RecordDiff, diff_server
+from toolgate.registry.records.codec import RecordDiff, diff_server, encode_record, namespace_of
 from toolgate.registry.store.contract import Store
 
 ACTOR: Final = "directory"

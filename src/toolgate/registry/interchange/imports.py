@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 from toolgate.errors import InvalidRecord
 from toolgate.lazy_modules import load_lazily
 from toolgate.model.names import MAX_SERVER_ID, slugify_server_id
-from toolgate.registry.files.toml import parse_toml
+from toolgate.registry.files.documents import parse_toml
 from toolgate.registry.interchange.docker_catalog import (
     find_docker_servers,
     is_docker_catalog,

@@ -1,20 +1,27 @@
-"""What is wrong with a body, told at once and field by field. Never what it holds: that may be a secret.
+"""The base of all bodies, what their schemas say, and how what is wrong with one is reported.
 
-What a schema says of the fields of a model: the text that stands under each.
-
-The source is read when somebody asks for a schema. Pydantic's own `use_attribute_docstrings` reads it
-whenever a class is made: with as many models as there are, every start would wait for it.
+A problem names the field and never its content, which may be a secret. Descriptions of fields are the
+docstrings under them. The source is read when a schema is requested: Pydantic's own
+`use_attribute_docstrings` reads it whenever a class is made, and with this many models every start would wait
+for it.
 """
 
 import ast
 import inspect
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from functools import cache
 from itertools import pairwise
-from typing import Final, TypedDict
+from types import MappingProxyType
+from typing import Any, Final, TypedDict, TypeVar, cast
 
-from pydantic import BaseModel, GetJsonSchemaHandler, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetJsonSchemaHandler,
+    ValidationError,
+)
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
@@ -22,19 +29,19 @@ from toolgate.errors import InvalidRecord
 
 MAX_SHOWN_PROBLEMS: Final = 10
 MAX_PROBLEMS: Final = 1_000
-"""Of one body. Whoever sends a million wrong members needs no answer that is larger still."""
+"""For each body: a million wrong members need no response that is larger still."""
 UNKNOWN_FIELD: Final = "is not a known field"
 
 
 class FieldProblem(TypedDict):
-    """One thing that is wrong. The field is empty where it is the body as a whole."""
+    """One thing that is wrong. `field` is empty if it is the body as a whole."""
 
     field: str
     problem: str
 
 
 def find_problems(exc: ValidationError) -> list[FieldProblem]:
-    """What a validation found."""
+    """Return what a validation found."""
     return [
         FieldProblem(field=field_path(error["loc"]), problem=_describe_error(error["type"], error["msg"]))
         for error in exc.errors(include_url=False, include_input=False)[:MAX_PROBLEMS]
@@ -42,7 +49,7 @@ def find_problems(exc: ValidationError) -> list[FieldProblem]:
 
 
 def invalid_record(problems: Sequence[FieldProblem]) -> InvalidRecord:
-    """The error that names them: the first few in words, more in its data."""
+    """Return the error that names them: the first few in its message, more in its data."""
     shown = [_render_problem(one) for one in problems[:MAX_SHOWN_PROBLEMS]]
     if len(problems) > MAX_SHOWN_PROBLEMS:
         shown.append(f"and {len(problems) - MAX_SHOWN_PROBLEMS} more")
@@ -50,7 +57,7 @@ def invalid_record(problems: Sequence[FieldProblem]) -> InvalidRecord:
 
 
 def field_path(loc: tuple[int | str, ...]) -> str:
-    """`stdio.args[2]`. The parts are a stranger's words, so they are cut and made printable."""
+    """Render a path like `stdio.args[2]`. Its parts are untrusted, so they are cut and made printable."""
     path = ""
     for part in loc:
         if part == "[key]":
@@ -60,7 +67,7 @@ def field_path(loc: tuple[int | str, ...]) -> str:
 
 
 def printable(text: str) -> str:
-    """A stranger's words, fit for one line."""
+    """Make untrusted text fit for one line."""
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
@@ -79,7 +86,7 @@ def _describe_error(error_type: str, message: str) -> str:
 
 
 class FieldDescriptions:
-    """For a model: its schema has the texts under its fields as their descriptions."""
+    """A model whose schema has the docstrings under its fields as their descriptions."""
 
     __slots__ = ()
 
@@ -96,7 +103,7 @@ class FieldDescriptions:
 
 
 def _collect_field_texts(model: type[BaseModel]) -> Mapping[str, str]:
-    """Of its own fields and of those it inherits; one that is declared anew has no older text."""
+    """Collect own and inherited docstrings. A field that is declared again does not inherit one."""
     texts: dict[str, str] = {}
     for one in reversed(model.__mro__[: model.__mro__.index(BaseModel)]):
         declared = inspect.get_annotations(one)
@@ -107,7 +114,7 @@ def _collect_field_texts(model: type[BaseModel]) -> Mapping[str, str]:
 
 @cache
 def _read_module_texts(name: str) -> Mapping[str, Mapping[str, str]]:
-    """Class → field → the text under it. A model made by a call stands nowhere, and has none."""
+    """Return class → field → docstring. A model made by a call has no source, hence none."""
     source = ast.parse(inspect.getsource(sys.modules[name]))
     return {one.name: _read_class_texts(one) for one in source.body if isinstance(one, ast.ClassDef)}
 
@@ -120,3 +127,38 @@ def _read_class_texts(found: ast.ClassDef) -> Mapping[str, str]:
         if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
         if isinstance(text.value.value, str)
     }
+
+
+class StrictBody(FieldDescriptions, BaseModel):
+    """The base of bodies: it coerces nothing, accepts no unknown field and never echoes input."""
+
+    # Built when first used: a start does not wait for the validators of all bodies.
+    model_config = ConfigDict(
+        defer_build=True,
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        hide_input_in_errors=True,
+    )
+
+
+V = TypeVar("V")
+
+
+def make_value(body: StrictBody, model: type[V], **others: object) -> V:
+    """Return `body` as a value of `model`: the fields both have, frozen, and `others`."""
+    names = _field_names(cast("type", model)) & type(body).model_fields.keys() - others.keys()
+    return model(**{name: _freeze(getattr(body, name)) for name in names}, **others)
+
+
+@cache
+def _field_names(model: type) -> frozenset[str]:
+    return frozenset(field.name for field in fields(model))
+
+
+def _freeze(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(map(_freeze, value))
+    if isinstance(value, dict):
+        return MappingProxyType({key: _freeze(one) for key, one in value.items()})
+    return cast("Any", value).value() if isinstance(value, StrictBody) else value

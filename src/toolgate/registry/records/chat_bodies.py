@@ -1,10 +1,9 @@
 """The shape of a chat upstream as it is written and stored."""
 
-from types import MappingProxyType
-
 from pydantic import Field, model_validator
 
 from toolgate.model.chat import ChatBudgets, ChatMode, ChatUpstream, NameProfile, OtherTools
+from toolgate.registry.records.body import StrictBody, make_value
 from toolgate.registry.records.fields import (
     HeaderName,
     HeaderValue,
@@ -15,7 +14,6 @@ from toolgate.registry.records.fields import (
     Url,
     field_error,
 )
-from toolgate.registry.records.server_bodies import StrictBody
 
 _BUDGETS = ChatBudgets()
 
@@ -39,7 +37,7 @@ class ChatBudgetsBody(StrictBody):
     """How long the whole may take, models and tools together."""
 
     def value(self) -> ChatBudgets:
-        return ChatBudgets(**self.model_dump())
+        return make_value(self, ChatBudgets)
 
 
 class ChatUpstreamBody(StrictBody):
@@ -99,19 +97,4 @@ class ChatUpstreamBody(StrictBody):
         return self
 
     def value(self) -> ChatUpstream:
-        return ChatUpstream(
-            upstream_id=self.upstream_id,
-            base_url=self.base_url,
-            models=tuple(self.models),
-            display_name=self.display_name,
-            auth_ref=self.auth_ref,
-            headers=MappingProxyType(dict(self.headers)),
-            mode=self.mode,
-            name_profile=self.name_profile,
-            other_tools=self.other_tools,
-            filter_undeclared_calls=self.filter_undeclared_calls,
-            budgets=self.budgets.value(),
-            answer_timeout_ms=self.answer_timeout_ms,
-            max_concurrency=self.max_concurrency,
-            enabled=self.enabled,
-        )
+        return make_value(self, ChatUpstream)

@@ -29,6 +29,7 @@ from toolgate.model.tasks import (
     Workload,
     WorkloadLimits,
 )
+from toolgate.registry.records.body import StrictBody, make_value
 from toolgate.registry.records.fields import (
     ConfigKey,
     GuestArgument,
@@ -44,7 +45,6 @@ from toolgate.registry.records.fields import (
     VariableName,
     field_error,
 )
-from toolgate.registry.records.server_bodies import StrictBody, tuple_or_none
 
 _LIMITS: Final = WorkloadLimits()
 
@@ -74,7 +74,7 @@ class WorkloadLimitsBody(StrictBody):
     """Calls of tools, by itself and by the models it asks."""
 
     def value(self) -> WorkloadLimits:
-        return WorkloadLimits(**self.model_dump())
+        return make_value(self, WorkloadLimits)
 
 
 class WorkloadBody(StrictBody):
@@ -97,13 +97,7 @@ class WorkloadBody(StrictBody):
     """How often a run whose node was lost is begun again. 0: what it did before may not be done twice."""
 
     def value(self) -> Workload:
-        return Workload(
-            module=self.module,
-            args=tuple(self.args),
-            env=MappingProxyType(dict(self.env)),
-            limits=self.limits.value(),
-            retries=self.retries,
-        )
+        return make_value(self, Workload)
 
 
 _NAMING_KEYS: Final = ("mcp.profile", "mcp.approval_policy")
@@ -138,12 +132,7 @@ class TaskBody(StrictBody):
         return {**config, **{key: json.dumps(name) for key, name in bare.items()}}
 
     def value(self) -> Task:
-        return Task(
-            task_id=self.task_id,
-            display_name=self.display_name,
-            config=MappingProxyType(dict(self.config)),
-            workload=self.workload.value() if self.workload else None,
-        )
+        return make_value(self, Task)
 
 
 def _is_bare_name(config: Mapping[str, str], key: str) -> bool:
@@ -172,12 +161,7 @@ class SelectionBody(StrictBody):
     """Patterns of which a tool may match none."""
 
     def selection(self) -> Selection:
-        return Selection(
-            servers=tuple_or_none(self.servers),
-            tags=tuple_or_none(self.tags),
-            allow=tuple_or_none(self.allow),
-            deny=tuple(self.deny),
-        )
+        return make_value(self, Selection)
 
 
 class _ProfileVersionBody(SelectionBody):
@@ -225,9 +209,9 @@ class ProfileBody(_ProfileVersionBody):
         return self
 
     def value(self) -> Profile:
-        return Profile(
-            profile_id=self.profile_id,
-            version=self.version,
+        return make_value(
+            self,
+            Profile,
             selection=self.selection(),
             environments=self.by_environment(),
             rollout=self._candidate(),
@@ -268,12 +252,7 @@ class CeilingBody(StrictBody):
     """Patterns of which a tool may match none."""
 
     def value(self) -> Ceiling:
-        return Ceiling(
-            tasks=tuple_or_none(self.tasks),
-            servers=tuple_or_none(self.servers),
-            allow=tuple_or_none(self.allow),
-            deny=tuple(self.deny),
-        )
+        return make_value(self, Ceiling)
 
 
 class QuotasBody(StrictBody):
@@ -324,16 +303,7 @@ class KeyBody(StrictBody):
     those marked as read-only, `off` nothing. Callers switch servers on and off within the ceiling."""
 
     def value(self) -> Key:
-        return Key(
-            key_id=self.key_id,
-            sha256=self.sha256,
-            role=self.role,
-            ceiling=self.ceiling.value(),
-            default_task=self.default_task,
-            expires_at_s=self.expires_at_s,
-            budgets=self.budgets.value() if self.budgets else None,
-            integrations=self.integrations,
-        )
+        return make_value(self, Key)
 
 
 class ChoiceBody(StrictBody):

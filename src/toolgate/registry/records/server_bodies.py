@@ -2,17 +2,17 @@
 
 A body is made by validation and turned at once into a model value (`value()`) or back into plain data;
 nobody keeps one. The field docstrings become the reference.
+
+The shape of a package as it is installed.
 """
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Annotated, Final, Literal, TypeVar
+from typing import Annotated, Final, Literal
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AliasChoices, Field, model_validator
 
 from toolgate.errors import InvalidRecord
 from toolgate.model.names import is_tool_name
-from toolgate.model.packages import PackageRef
+from toolgate.model.packages import Package, PackageRef, SchemaVersion, Source
 from toolgate.model.principals import InternalSecret
 from toolgate.model.servers import (
     Approval,
@@ -31,7 +31,7 @@ from toolgate.model.servers import (
 )
 from toolgate.model.snapshot import Pin
 from toolgate.policy.patterns import EFFECT, check_patterns, parse_pattern
-from toolgate.registry.records.body import FieldDescriptions
+from toolgate.registry.records.body import StrictBody, make_value
 from toolgate.registry.records.fields import (
     ABSENT_IF_EMPTY,
     Argument,
@@ -40,6 +40,7 @@ from toolgate.registry.records.fields import (
     HeaderValue,
     Label,
     ListTtl,
+    LongText,
     MemberPatterns,
     Name,
     Namespace,
@@ -64,30 +65,6 @@ MAX_OUTPUT_BYTES: Final = 64 * 1024 * 1024
 MAX_IDLE_S: Final = 30 * 24 * 3600
 MAX_START_S: Final = 3600
 
-T = TypeVar("T")
-
-
-def tuple_or_none(values: list[T] | None) -> tuple[T, ...] | None:
-    """Frozen, if there is one."""
-    return None if values is None else tuple(values)
-
-
-def _freeze(values: dict[str, str]) -> Mapping[str, str]:
-    return MappingProxyType(dict(values))
-
-
-class StrictBody(FieldDescriptions, BaseModel):
-    """What all bodies have in common: nothing is coerced, nothing unknown is taken, nothing is echoed."""
-
-    # Built when first used: a start should not wait for what it does not need.
-    model_config = ConfigDict(
-        defer_build=True,
-        frozen=True,
-        extra="forbid",
-        strict=True,
-        hide_input_in_errors=True,
-    )
-
 
 class StdioBody(StrictBody):
     """How to start a server as a child process."""
@@ -95,26 +72,20 @@ class StdioBody(StrictBody):
     command: Path
     """The program, found on the node's PATH. No shell is involved."""
 
-    args: Annotated[list[Argument], Field(max_length=256)] = []
+    args: Annotated[list[Argument], Field(max_length=256)] = Field(default=[])
     """Its arguments, passed literally. May hold `${ENV:NAME}` and `${ENV:NAME:-default}`."""
 
-    env: Annotated[dict[VariableName, Argument], Field(max_length=256)] = {}
+    env: Annotated[dict[VariableName, Argument], Field(max_length=256)] = Field(default={})
     """Variables the child gets. Values may hold references, resolved on the node at connect time."""
 
-    env_from: Annotated[list[VariableName], Field(max_length=256)] = []
+    env_from: Annotated[list[VariableName], Field(max_length=256)] = Field(default=[])
     """Variables of the node passed on under their own names; `X` is short for `X = "${ENV:X}"`."""
 
     cwd: Annotated[Path | None, ABSENT_IF_EMPTY] = None
     """The child's working directory."""
 
     def value(self) -> StdioLaunch:
-        return StdioLaunch(
-            command=self.command,
-            args=tuple(self.args),
-            env=_freeze(self.env),
-            env_from=tuple(self.env_from),
-            cwd=self.cwd,
-        )
+        return make_value(self, StdioLaunch)
 
 
 class OAuthBody(StrictBody):
@@ -135,7 +106,7 @@ class OAuthBody(StrictBody):
     """The authorization server, exactly as its metadata says. Unset: the one that the server names, which is
     never given a secret."""
 
-    scopes: Annotated[list[OAuthScope], Field(max_length=64)] = []
+    scopes: Annotated[list[OAuthScope], Field(max_length=64)] = Field(default=[])
     """What to ask for. Empty: what the authorization server gives by itself."""
 
     per_principal: bool = False
@@ -155,14 +126,7 @@ class OAuthBody(StrictBody):
         return self
 
     def value(self) -> OAuth:
-        return OAuth(
-            grant=self.grant,
-            client_id=self.client_id,
-            client_secret_ref=self.client_secret_ref,
-            issuer=self.issuer,
-            scopes=tuple(self.scopes),
-            per_principal=self.per_principal,
-        )
+        return make_value(self, OAuth)
 
 
 class HttpBody(StrictBody):
@@ -171,7 +135,7 @@ class HttpBody(StrictBody):
     url: Url
     """The server's MCP endpoint. The part after `http://` or `https://` may hold references."""
 
-    headers: Annotated[dict[HeaderName, HeaderValue], Field(max_length=64)] = {}
+    headers: Annotated[dict[HeaderName, HeaderValue], Field(max_length=64)] = Field(default={})
     """Headers sent with every request. Values may hold references."""
 
     auth_ref: Annotated[SecretName | None, ABSENT_IF_EMPTY] = None
@@ -194,12 +158,7 @@ class HttpBody(StrictBody):
         return self
 
     def value(self) -> HttpEndpoint:
-        return HttpEndpoint(
-            url=self.url,
-            headers=_freeze(self.headers),
-            auth_ref=self.auth_ref,
-            oauth=self.oauth.value() if self.oauth else None,
-        )
+        return make_value(self, HttpEndpoint)
 
 
 class BudgetsBody(StrictBody):
@@ -215,11 +174,7 @@ class BudgetsBody(StrictBody):
     """The largest result passed on; more is cut, and marked as cut."""
 
     def value(self) -> ServerBudgets:
-        return ServerBudgets(
-            tool_timeout_ms=self.tool_timeout_ms,
-            max_concurrency=self.max_concurrency,
-            max_tool_output_bytes=self.max_tool_output_bytes,
-        )
+        return make_value(self, ServerBudgets)
 
 
 class ApprovalBody(StrictBody):
@@ -228,7 +183,9 @@ class ApprovalBody(StrictBody):
     default: Approval = Field(default="never", validation_alias=AliasChoices("default", "default_policy"))
     """For every tool that `per_tool` does not name. `policy`: for those that are not marked as read-only."""
 
-    per_tool: Annotated[dict[Annotated[str, Field(max_length=128)], Approval], Field(max_length=2_000)] = {}
+    per_tool: Annotated[dict[Annotated[str, Field(max_length=128)], Approval], Field(max_length=2_000)] = (
+        Field(default={})
+    )
     """Tool name, pattern with `*` and `?`, or effect like `@destructive`, to `never`, `always` or `policy`.
     A name wins over patterns; of patterns, the strictest that matches does."""
 
@@ -256,9 +213,7 @@ class ApprovalBody(StrictBody):
         return ({"default": value} if value else {}) if isinstance(value, str) else value
 
     def value(self) -> ApprovalPolicy:
-        return ApprovalPolicy(
-            default=self.default, per_tool=MappingProxyType(dict(self.per_tool)), in_place=self.in_place
-        )
+        return make_value(self, ApprovalPolicy)
 
 
 class RedactionBody(StrictBody):
@@ -267,10 +222,10 @@ class RedactionBody(StrictBody):
     Patterns with `*` and `?`, held against the names of members at any depth, whatever their case.
     """
 
-    hide: MemberPatterns = []
+    hide: MemberPatterns = Field(default=[])
     """Hidden in the audit, and from whoever approves a call: what goes by these names, and all within it."""
 
-    show: MemberPatterns = []
+    show: MemberPatterns = Field(default=[])
     """Names that look like those of secrets and are none, such as the `key` of a key-value store. What looks
     like a token stays hidden, and so does what `hide` or the setting `redact_arguments` names."""
 
@@ -278,7 +233,7 @@ class RedactionBody(StrictBody):
     """`none`: the audit has none of its arguments. Whoever approves a call sees them even so, redacted."""
 
     def value(self) -> RedactionRules:
-        return RedactionRules(hide=tuple(self.hide), show=tuple(self.show), arguments=self.arguments)
+        return make_value(self, RedactionRules)
 
 
 class PackageRefBody(StrictBody):
@@ -291,7 +246,7 @@ class PackageRefBody(StrictBody):
     """Of its archive: a node runs exactly this."""
 
     def value(self) -> PackageRef:
-        return PackageRef(version=self.version, sha256=self.sha256)
+        return make_value(self, PackageRef)
 
 
 class ServerBody(StrictBody):
@@ -318,7 +273,7 @@ class ServerBody(StrictBody):
     tool_namespace: Annotated[Namespace | None, ABSENT_IF_EMPTY] = None
     """What stands before a tool's name towards models; `mcp.<server_id>` unless given. Unique."""
 
-    allowed_tools: Patterns = []
+    allowed_tools: Patterns = Field(default=[])
     """Patterns of the tools this server may offer at all. Empty: none."""
 
     approval_policy: ApprovalBody = ApprovalBody()
@@ -330,7 +285,7 @@ class ServerBody(StrictBody):
     redaction: RedactionBody = RedactionBody()
     """What of the arguments of its calls is hidden."""
 
-    tags: Annotated[list[Tag], Field(max_length=64)] = []
+    tags: Annotated[list[Tag], Field(max_length=64)] = Field(default=[])
     """Words by which profiles and tasks select servers."""
 
     category: Label = ""
@@ -384,27 +339,8 @@ class ServerBody(StrictBody):
         return self
 
     def value(self) -> ServerRecord:
-        return ServerRecord(
-            server_id=self.server_id,
-            transport=self.transport,
-            stdio=self.stdio.value() if self.stdio else None,
-            http=self.http.value() if self.http else None,
-            display_name=self.display_name,
-            tool_namespace=self.tool_namespace or default_namespace(self.server_id),
-            allowed_tools=tuple(self.allowed_tools),
-            approval_policy=self.approval_policy.value(),
-            budgets=self.budgets.value(),
-            redaction=self.redaction.value(),
-            tags=tuple(self.tags),
-            category=self.category,
-            enabled=self.enabled,
-            sharing=self.sharing,
-            idle_timeout_s=self.idle_timeout_s,
-            start_timeout_s=self.start_timeout_s,
-            list_ttl_s=self.list_ttl_s,
-            prewarm=self.prewarm,
-            protocol=self.protocol,
-            package=self.package.value() if self.package else None,
+        return make_value(
+            self, ServerRecord, tool_namespace=self.tool_namespace or default_namespace(self.server_id)
         )
 
 
@@ -419,10 +355,14 @@ class PinBody(StrictBody):
     server_id: ServerId
     """The server."""
 
-    tools: Annotated[dict[Annotated[str, Field(max_length=128)], Sha256], Field(max_length=2_000)] = {}
+    tools: Annotated[dict[Annotated[str, Field(max_length=128)], Sha256], Field(max_length=2_000)] = Field(
+        default={}
+    )
     """Tool name to the SHA-256 of its definition."""
 
-    changed: Annotated[dict[Annotated[str, Field(max_length=128)], Sha256], Field(max_length=2_000)] = {}
+    changed: Annotated[dict[Annotated[str, Field(max_length=128)], Sha256], Field(max_length=2_000)] = Field(
+        default={}
+    )
     """Tool name to the SHA-256 of what was found in place of the approved definition. The gateway notes it;
     such a tool is hidden until it is approved again."""
 
@@ -433,7 +373,7 @@ class PinBody(StrictBody):
         return self
 
     def value(self) -> Pin:
-        return Pin(server_id=self.server_id, tools=_freeze(self.tools), changed=_freeze(self.changed))
+        return make_value(self, Pin)
 
 
 class SecretBody(StrictBody):
@@ -446,4 +386,44 @@ class SecretBody(StrictBody):
     """32 random bytes in hexadecimal."""
 
     def value(self) -> InternalSecret:
-        return InternalSecret(secret_id=self.secret_id, hex=self.hex)
+        return make_value(self, InternalSecret)
+
+
+class PackageBody(StrictBody):
+    """An installed package. Written by installing one; what it declares is in its manifest."""
+
+    package_id: ServerId
+    """Its name, and that of its server."""
+
+    version: Version
+    """Which version is installed."""
+
+    sha256: Sha256
+    """Of its archive."""
+
+    name: Title = ""
+    """For people."""
+
+    description: LongText = ""
+    """What it is for."""
+
+    category: Label = ""
+    """One heading to list it under."""
+
+    tags: list[Tag] = Field(default=[], max_length=64)
+    """Words to find it by."""
+
+    schema_version: SchemaVersion = "legacy"
+    """Of its manifest."""
+
+    source: Source = "legacy"
+    """How far its manifest describes its tools: `manifest` in full, `summary` by name, `legacy` not."""
+
+    declared: list[Annotated[str, Field(max_length=128)]] = Field(default=[], max_length=2_000)
+    """The tools its manifest names."""
+
+    attached: bool = False
+    """Whether it only describes its server, which is registered by itself."""
+
+    def value(self) -> Package:
+        return make_value(self, Package)

@@ -22,8 +22,8 @@ from sqlalchemy import Connection, text
 from toolgate.errors import Compacted, StartRefused, StorageFailed, StorageUnavailable, ToolgateError
 from toolgate.model.revisions import ChangeBatch, RecordWrite
 from toolgate.registry.database.postgresql import CHANNEL, READERS, PostgresDatabase, is_unreachable
+from toolgate.registry.database.rows import StoreHead, read_digest, read_head
 from toolgate.registry.database.statements import LogUpdate, read_batches, read_log_update
-from toolgate.registry.database.tables import StoreHead, read_digest, read_head
 from toolgate.registry.database.transactions import Transactions
 from toolgate.registry.records.transaction import chain_digest
 from toolgate.registry.store.contract import DEFAULT_STORE_LIMITS, StoreLimits

@@ -9,6 +9,7 @@ from sqlalchemy import Connection
 
 from toolgate.model.revisions import ChangeBatch, Kind, RecordChange, RecordList, RecordWrite, StoredRecord
 from toolgate.registry.approvals.sql import SqlApprovals
+from toolgate.registry.database.rows import StoreHead, read_digest, read_head
 from toolgate.registry.database.statements import (
     commit_writes,
     compact_log,
@@ -18,7 +19,6 @@ from toolgate.registry.database.statements import (
     read_listing,
     read_record,
 )
-from toolgate.registry.database.tables import StoreHead, read_digest, read_head
 from toolgate.registry.database.transactions import Transactions
 from toolgate.registry.invocations.sql import SqlInvocations
 from toolgate.registry.quotas.sql import SqlQuotaLedger

@@ -39,7 +39,7 @@ from toolgate.gateway.scope.caller import Trace
 from toolgate.gateway.scope.view import View
 from toolgate.govern.process import GatewayProcess
 from toolgate.model.json_text import decode_members, encode_raw
-from toolgate.registry.records.server_bodies import StrictBody
+from toolgate.registry.records.body import StrictBody
 from toolgate.surfaces.http.parsing import parse_json, reject_duplicate_members
 from toolgate.surfaces.rest.data_plane.scopes import SELECTION, parse_caller
 from toolgate.surfaces.rest.framework.request import BodySpec, RestCall, parse_model

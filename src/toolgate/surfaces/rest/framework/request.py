@@ -15,8 +15,8 @@ from pydantic import BaseModel, ValidationError
 from toolgate.errors import InvalidRecord, InvalidRequest, UnsupportedMedia
 from toolgate.model.names import parse_sha256, parse_version
 from toolgate.model.principals import Principal
+from toolgate.registry.records.body import StrictBody
 from toolgate.registry.records.codec import ID_PARSERS
-from toolgate.registry.records.server_bodies import StrictBody
 from toolgate.surfaces.http.messages import HttpRequest
 from toolgate.surfaces.http.parsing import parse_json, parse_off_loop
 from toolgate.surfaces.rest.framework.forms import FORM, FormField, is_form, parse_form

@@ -20,7 +20,7 @@ from toolgate.govern.approvals import (
 )
 from toolgate.govern.control import Control
 from toolgate.model.approvals import MAX_REASON, ApprovalState, CallApproval
-from toolgate.registry.records.server_bodies import StrictBody
+from toolgate.registry.records.body import StrictBody
 from toolgate.surfaces.http.parsing import parse_json
 from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
 from toolgate.surfaces.rest.framework.request import (

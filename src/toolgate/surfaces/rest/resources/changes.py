@@ -27,10 +27,9 @@ from toolgate.govern.control import Control
 from toolgate.model.principals import Principal
 from toolgate.model.revisions import Kind
 from toolgate.policy.plan import TaskChange
-from toolgate.registry.records.codec import parse_id
-from toolgate.registry.records.diff import DiffOperation, FieldDiff, diff_fields
+from toolgate.registry.records.body import StrictBody
+from toolgate.registry.records.codec import DiffOperation, FieldDiff, diff_fields, parse_id
 from toolgate.registry.records.fields import field_error
-from toolgate.registry.records.server_bodies import StrictBody
 from toolgate.registry.records.transaction import RecordKey
 from toolgate.surfaces.rest.data_plane.scopes import RefusalShown, show_refusal
 from toolgate.surfaces.rest.framework.request import PLAN_HEADER, RestCall, validate_as

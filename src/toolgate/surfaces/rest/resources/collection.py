@@ -20,8 +20,8 @@ from toolgate.govern.changes.records import PendingChange, find_record, parse_se
 from toolgate.govern.control import Control
 from toolgate.model.revisions import Kind, Operation, StoredRecord, describe_kind
 from toolgate.model.servers import EMPTY
+from toolgate.registry.records.body import StrictBody
 from toolgate.registry.records.codec import ID_FIELDS
-from toolgate.registry.records.server_bodies import StrictBody
 from toolgate.registry.records.transaction import RecordKey
 from toolgate.surfaces.rest.framework.paging import PAGING, NextCursor, parse_page
 from toolgate.surfaces.rest.framework.request import PLAN_HEADER, Parameter, RestCall, accept_as, validate_as

@@ -17,9 +17,9 @@ from toolgate.govern.changes.records import PendingChange, RecordEdit
 from toolgate.govern.control import Control
 from toolgate.model.servers import ServerRecord
 from toolgate.registry.interchange.imports import ImportFormat, ImportResult, parse_imports
+from toolgate.registry.records.body import StrictBody
 from toolgate.registry.records.codec import parse_id
 from toolgate.registry.records.fields import Patterns, ServerId
-from toolgate.registry.records.server_bodies import StrictBody
 from toolgate.surfaces.rest.framework.forms import FormField
 from toolgate.surfaces.rest.framework.request import PLAN_HEADER, RestCall, validate_as
 from toolgate.surfaces.rest.framework.response import ResponseShape, Revision

@@ -13,7 +13,7 @@ from toolgate.govern.integrations import (
     set_integration,
 )
 from toolgate.model.principals import IntegrationState
-from toolgate.registry.records.server_bodies import StrictBody
+from toolgate.registry.records.body import StrictBody
 from toolgate.surfaces.rest.framework.paging import PAGING, NextCursor, parse_page
 from toolgate.surfaces.rest.framework.request import RestCall, validate_as
 from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse, Revision

@@ -46,7 +46,7 @@ from toolgate.model.invocations import (
     LogStream,
 )
 from toolgate.registry.invocations.contract import InvocationProgress
-from toolgate.registry.records.server_bodies import StrictBody
+from toolgate.registry.records.body import StrictBody
 from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
 from toolgate.surfaces.rest.framework.request import NO_BODY, NoBody, Parameter, RestCall, validate_as
 from toolgate.surfaces.rest.framework.response import EVENTS, ResponseShape, RestResponse, Revision

@@ -11,9 +11,9 @@ from toolgate.govern.changes.permissions import find_record_within
 from toolgate.govern.changes.records import PendingChange, show_record
 from toolgate.govern.control import Control
 from toolgate.model.principals import IntegrationState, Role
+from toolgate.registry.records.body import StrictBody
 from toolgate.registry.records.fields import Name, UnixTime
 from toolgate.registry.records.policy_bodies import CeilingBody, QuotasBody
-from toolgate.registry.records.server_bodies import StrictBody
 from toolgate.surfaces.rest.framework.request import RestCall, validate_as
 from toolgate.surfaces.rest.framework.response import RestResponse, Revision
 from toolgate.surfaces.rest.framework.routing import RestEndpoint, delete, post, put

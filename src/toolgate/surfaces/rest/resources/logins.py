@@ -17,9 +17,9 @@ from toolgate.govern.changes.records import find_record
 from toolgate.govern.control import Control
 from toolgate.model.principals import Principal
 from toolgate.model.servers import ServerRecord
+from toolgate.registry.records.body import StrictBody
 from toolgate.registry.records.codec import parse_server
 from toolgate.registry.records.fields import OAuthScope
-from toolgate.registry.records.server_bodies import StrictBody
 from toolgate.surfaces.rest.data_plane.scopes import can_reach
 from toolgate.surfaces.rest.framework.request import Parameter, RestCall, validate_as
 from toolgate.surfaces.rest.framework.response import ResponseShape

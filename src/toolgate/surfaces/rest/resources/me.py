@@ -14,7 +14,7 @@ from toolgate.errors import InvalidRequest, NotFound
 from toolgate.govern.control import Control
 from toolgate.model.principals import Role
 from toolgate.model.tasks import Environment
-from toolgate.registry.records.server_bodies import StrictBody
+from toolgate.registry.records.body import StrictBody
 from toolgate.surfaces.rest.framework.request import RestCall, validate_as
 from toolgate.surfaces.rest.framework.response import ResponseShape, Revision
 from toolgate.surfaces.rest.framework.routing import ANYONE, RestEndpoint, get, post

@@ -30,7 +30,7 @@ from toolgate.govern.packages import (
 from toolgate.model.packages import SchemaVersion, Source
 from toolgate.packages.modules import StoredModule
 from toolgate.packages.uploads import MAX_PARTS
-from toolgate.registry.records.server_bodies import StrictBody
+from toolgate.registry.records.body import StrictBody
 from toolgate.surfaces.rest.framework.request import OCTETS_BODY, WASM_BODY, RestCall, validate_as
 from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse
 from toolgate.surfaces.rest.framework.routing import RestEndpoint, delete, get, post, put

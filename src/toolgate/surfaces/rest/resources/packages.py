@@ -30,8 +30,8 @@ from toolgate.model.packages import Package, SchemaVersion, Source
 from toolgate.model.revisions import StoredRecord
 from toolgate.packages.artifacts import PackageVersion
 from toolgate.packages.manifest import MAX_MANIFEST_BYTES, build_manifest_schema, parse_manifest
+from toolgate.registry.records.body import StrictBody
 from toolgate.registry.records.fields import Patterns, Sha256, Version, field_error
-from toolgate.registry.records.server_bodies import StrictBody
 from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
 from toolgate.surfaces.rest.framework.request import PLAN_HEADER, Parameter, RestCall, validate_as
 from toolgate.surfaces.rest.framework.response import JSON, ResponseShape, RestResponse, Revision

@@ -26,10 +26,10 @@ from toolgate.policy.patterns import MAX_KIND_PATTERN, Patterns, parse_pattern
 from toolgate.policy.rollouts import list_sides
 from toolgate.policy.rules import count_registered, find_matching
 from toolgate.policy.scope import ScopeLimits
+from toolgate.registry.records.body import StrictBody
 from toolgate.registry.records.codec import parse_record
 from toolgate.registry.records.fields import Name
 from toolgate.registry.records.policy_bodies import ProfileBody, TaskBody
-from toolgate.registry.records.server_bodies import StrictBody
 from toolgate.surfaces.http.selection import format_mcp_url
 from toolgate.surfaces.rest.data_plane.scopes import RefusalShown, show_refusal
 from toolgate.surfaces.rest.framework.request import Parameter, RestCall, validate_as
