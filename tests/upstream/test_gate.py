@@ -166,7 +166,7 @@ async def test_less_room_is_reached_as_calls_end() -> None:
 
 async def test_emptied_returns_when_the_last_has_left() -> None:
     gate = full_gate(limit=2)
-    emptied = asyncio.create_task(gate.emptied())
+    emptied = asyncio.create_task(gate.wait_empty())
     await pass_time(0)
 
     gate.leave()
@@ -176,7 +176,7 @@ async def test_emptied_returns_when_the_last_has_left() -> None:
     await emptied
 
     assert not was_early
-    await gate.emptied()
+    await gate.wait_empty()
 
 
 async def test_whoever_steps_out_lets_the_next_in_and_comes_back_without_waiting() -> None:
@@ -210,7 +210,7 @@ async def test_a_place_left_by_one_too_many_goes_to_nobody() -> None:
 async def test_one_who_stepped_out_is_waited_for() -> None:
     gate = full_gate()
     gate.release_for_client()
-    emptied = asyncio.create_task(gate.emptied())
+    emptied = asyncio.create_task(gate.wait_empty())
     await pass_time(1)
     waits = not emptied.done()
 

@@ -423,4 +423,4 @@ async def test_a_link_that_fails_to_close_is_logged_and_nothing_more(
         pool.apply({"one": record()})
         await pool.settled(["one"])
 
-    assert "its link did not close" in caplog.text
+    assert "its connection did not close" in caplog.text

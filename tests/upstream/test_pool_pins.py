@@ -36,7 +36,7 @@ class Watched:
         offer = self.pool.offer(server_id)
         assert offer is not None
         self.drift.check_server(offer)
-        self.pool.hold_back(self.drift.pins)
+        self.pool.set_pins(self.drift.pins)
 
     async def approve(self, applied: ServerRecord) -> ToolDefinition:
         """Start the server, and pin its tools as they are."""
@@ -46,7 +46,7 @@ class Watched:
         self.drift.apply_pins(
             {"one": Pin(server_id="one", tools={name: tool.digest for name, tool in tools.items()})}
         )
-        self.pool.hold_back(self.drift.pins)
+        self.pool.set_pins(self.drift.pins)
         return tools["echo"]
 
 

@@ -41,7 +41,7 @@ def test_ups_4_a_server_is_left_alone_for_as_long_as_it_asks_and_no_shorter_than
     waits = []
     for asked_s in (7.0, 0.0, 0.1):
         restarts.on_start(0.0)
-        restarts.on_failed(0.0, is_fatal=False, asked_s=asked_s)
+        restarts.on_failed(0.0, is_fatal=False, delay_s=asked_s)
         waits.append(restarts.not_before_s)
 
     assert waits == [7.0, 0.2, 0.4]
@@ -80,7 +80,7 @@ def test_a_fatal_failure_waits_half_a_minute_and_is_forgiven_on_request() -> Non
 
     restarts.on_failed(0.0, is_fatal=True)
     fatal = (restarts.is_fatal, restarts.not_before_s)
-    restarts.forgive()
+    restarts.reset()
 
     assert fatal == (True, 30.0)
     assert (restarts.is_fatal, restarts.not_before_s) == (False, 0.0)
@@ -91,7 +91,7 @@ def test_only_starts_after_a_failure_are_restarts() -> None:
 
     for _ in range(3):
         restarts.on_start(0.0)
-        restarts.forgive()
+        restarts.reset()
     restarts.on_lost(1.0)
     restarts.on_start(2.0)
 

@@ -275,7 +275,7 @@ async def open_gateway(
         pool = Pool(transports.openers, on_change=changed, limits=limits, on_updated=updated, metrics=metrics)
         _describe_slots(metrics, pool.slots)
         pool.lazy = LazyStart(
-            known=known,
+            kept=known,
             declared=transports.declared,
             on_verified=verified,
             max_children=transports.max_children,

@@ -248,7 +248,7 @@ class Gateway:
         if self.servers.is_first_hand:
             self._audit_drift(self.drift.check_servers(servers, self.servers.unverified))
         if self.drift.pins is not self.snapshot.pins:
-            self.servers.hold_back(self.drift.pins)
+            self.servers.set_pins(self.drift.pins)
         self._views.clear()
         self._announce(servers=servers, pins=self.drift.pins)
 

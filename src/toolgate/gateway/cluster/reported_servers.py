@@ -145,7 +145,7 @@ class ReportedServers:
     def offer(self, server_id: str) -> ServerTools | None:
         return self._tools.get(server_id)
 
-    def hold_back(self, _pins: Mapping[str, Pin], /) -> None:
+    def set_pins(self, _pins: Mapping[str, Pin], /) -> None:
         """No call is sent from here."""
 
     def health(self) -> Mapping[str, ServerHealth]:

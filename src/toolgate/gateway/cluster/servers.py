@@ -60,7 +60,7 @@ class Servers(ServerCaller, Protocol):
     def offer(self, server_id: str, /) -> ServerTools | None:
         """What one server offers."""
 
-    def hold_back(self, pins: Mapping[str, Pin], /) -> None:
+    def set_pins(self, pins: Mapping[str, Pin], /) -> None:
         """Send no call of a tool that one of `pins` says has changed, however long it has waited already."""
 
     def health(self) -> Mapping[str, ServerHealth]:

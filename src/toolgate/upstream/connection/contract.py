@@ -171,7 +171,7 @@ Purpose = Literal["start", "trial"]
 
 
 class ConnectionListener(Protocol):
-    """The owner of a connection. Called from the event loop; no method may block. The defaults ignore."""
+    """The owner of a connection. Called from the event loop; no method may block."""
 
     @property
     def purpose(self) -> Purpose:
@@ -185,7 +185,6 @@ class ConnectionListener(Protocol):
 
         If not, calls that lost their session raise SessionReplaced.
         """
-        return True
 
     def on_closed(self, reason: str) -> None:
         """The connection ended by itself. Called once, after all its requests have failed."""

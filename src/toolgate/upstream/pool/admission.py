@@ -1,19 +1,14 @@
-"""The node's cap on calls in flight at all servers together, shared fairly between principals.
+"""Admission of calls: the gate of each server, and the node's slots for all servers together.
 
-A call takes a slot right before it is sent and gives it back with its result, so a call that waits for its
-server, an approval or its own client holds none. Below the cap a call pays for a comparison and two counts.
+A call that finds room pays for a comparison and a count only. A call whose client is asked something gives
+its place at the server and its slot of the node to others meanwhile.
 
-Fair means by principal, not by session or connection: more sessions give no larger share.
+The node's slots are shared fairly between principals, not sessions or connections:
 
-- One principal alone gets four fifths of the slots. The last fifth is for principals that hold less than a
+- One principal alone gets four fifths of the slots. The last fifth is for principals with less than a
   tenth of all: while one floods the node with slow calls, the others do not wait.
-- A free slot goes to the waiting principal that holds the fewest; of equals, the one served longest ago.
-- When the queue is full, the newest call of the principal with the most waiting calls is refused.
-
-Admission to one server: so many calls at once, so many waiting in order, the rest refused at once.
-
-A counter, and a queue that only exists while the server is full: a call that finds room must never
-pay for more than the counter. A call whose client is asked something lets others have its place meanwhile.
+- A free slot goes to the waiting principal with the fewest; of equals, the one that got one longest ago.
+- When the queue is full, the newest call of the principal with the most waiting calls is rejected.
 """
 
 import asyncio
@@ -25,16 +20,16 @@ from toolgate.errors import CallTimedOut, NodeBusy, ServerBusy, ToolgateError
 from toolgate.upstream.connection.contract import ClientChannel, RpcResponse
 
 SHARE: Final = 10
-"""The last fifth of all slots is for principals that hold less than this part of them, as for streams."""
+"""The last fifth of all slots is for principals with less than this part of them."""
 
 _Turn = asyncio.Future[ToolgateError | None]
-"""Ends with None when the slot is there, else with the error that the call fails with."""
+"""Done with None once the slot is granted, else with the error of the call."""
 
 
 class NodeSlots:
-    """Who holds how many slots, and who waits.
+    """The slots of the node, and the calls that wait for one. A call takes its slot right before it is sent.
 
-    Invariant: while calls wait, there is a slot for none of them, so no call overtakes one whose principal
+    Invariant: while calls wait, no slot is free for any of them, so no call overtakes one whose principal
     holds as few.
     """
 
@@ -47,14 +42,14 @@ class NodeSlots:
         self._share = -(-limit // SHARE)
         self._held: dict[str, int] = {}
         self._waiting: dict[str, dict[_Turn, None]] = {}
-        """By principal, the one served last at the end; the calls of each in the order they came."""
+        """By principal, the one served last at the end; the calls of each in order of arrival."""
         self.in_flight = 0
         self.queued = 0
         self.refused = 0
-        """Calls turned away because the queue was full, since the start."""
+        """Calls rejected because the queue was full, since the start."""
 
     def try_take(self, principal_id: str) -> bool:
-        """Take a slot if there is one for this principal. Every True needs its `release`."""
+        """Take a slot if this principal may have one now. Every True needs its `release`."""
         held = self._held.get(principal_id, 0)
         in_flight = self.in_flight
         if in_flight < self._common or (in_flight < self.limit and held < self._share):
@@ -66,8 +61,8 @@ class NodeSlots:
     async def take(self, principal_id: str, until_s: float, *, has_server_slot: bool = False) -> None:
         """Wait for a slot, until loop time `until_s`. Raises NodeBusy at once when the queue is full.
 
-        Calls that hold a slot of their server are not refused: those slots bound their number, and many may
-        come at once when servers have started.
+        Calls that hold a place at their server are not rejected: those places bound their number, and many
+        may come at once when servers have started.
         """
         if self.try_take(principal_id):
             return
@@ -79,9 +74,9 @@ class NodeSlots:
         self.queued += 1
         timer = loop.call_at(until_s, self._expire, principal_id, turn)
         try:
-            refusal = await turn
+            rejection = await turn
         except asyncio.CancelledError:
-            # The slot may have been given in the very moment the caller went away.
+            # The slot may have been granted at the very moment of the cancellation.
             if turn.cancelled():
                 self._remove(principal_id, turn)
             elif turn.result() is None:
@@ -89,11 +84,11 @@ class NodeSlots:
             raise
         finally:
             timer.cancel()
-        if refusal is not None:
-            raise refusal
+        if rejection is not None:
+            raise rejection
 
     def release(self, principal_id: str) -> None:
-        """Give a slot back, to the next call that waits if there is one."""
+        """Give a slot back, or to the next waiting call."""
         self.in_flight -= 1
         held = self._held[principal_id] - 1
         if held:
@@ -104,7 +99,7 @@ class NodeSlots:
             self._serve_waiting()
 
     def retake(self, principal_id: str) -> None:
-        """Have the slot back of a call that released it for a while, at once.
+        """Take the slot of a call back that released it for a while, at once.
 
         There may be one call too many for a moment: a call that its server works on cannot be stopped.
         """
@@ -116,7 +111,7 @@ class NodeSlots:
         while waiting:
             principal_id = min(waiting, key=lambda one: held.get(one, 0))
             turn = next(iter(waiting[principal_id]))
-            if turn.done():  # its caller is about to go away
+            if turn.done():  # its caller is about to leave
                 self._remove(principal_id, turn)
                 continue
             if not self.try_take(principal_id):
@@ -127,16 +122,20 @@ class NodeSlots:
             turn.set_result(None)
 
     def _make_room(self, principal_id: str) -> None:
-        """Refuse the newest call of the principal with the most waiting. Raises NodeBusy if that is this."""
+        """Reject the newest call of the principal with the most waiting.
+
+        Raises NodeBusy if that is this one.
+        """
         waiting = self._waiting
         largest = max(waiting, key=lambda one: len(waiting[one]))
         self.refused += 1
+        busy = NodeBusy(f"this node has {self.in_flight} calls in flight and {self.queued} waiting")
         if len(waiting[largest]) <= len(waiting.get(principal_id, ())) + 1:
-            raise self._busy()
+            raise busy
         newest = next(reversed(waiting[largest]))
         self._remove(largest, newest)
         if not newest.done():
-            newest.set_result(self._busy())
+            newest.set_result(busy)
 
     def _expire(self, principal_id: str, turn: _Turn) -> None:
         if not turn.done():
@@ -152,18 +151,18 @@ class NodeSlots:
     def _remove(self, principal_id: str, turn: _Turn) -> None:
         turns = self._waiting.get(principal_id)
         if turns is None or turn not in turns:
-            return  # passed over already
+            return  # removed already
         del turns[turn]
         self.queued -= 1
         if not turns:
             del self._waiting[principal_id]
 
-    def _busy(self) -> NodeBusy:
-        return NodeBusy(f"this node has {self.in_flight} calls in flight and {self.queued} waiting")
-
 
 class ServerGate:
-    """Invariant: while anybody waits, no room is free, so nobody overtakes."""
+    """The places of one server, and a queue that exists only while it is full.
+
+    Invariant: while calls wait, no place is free, so none overtakes another.
+    """
 
     __slots__ = ("_emptied", "_limit", "_queue", "_server_id", "_waiting", "in_flight", "outside")
 
@@ -176,16 +175,16 @@ class ServerGate:
         self.in_flight = 0
         """Calls that hold a place."""
         self.outside = 0
-        """Calls that gave their place away and will be back."""
+        """Calls that gave their place away and will take it back."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody is inside, nor will be back."""
+        """Whether no call is in flight, nor will return."""
         return not self.in_flight and not self.outside
 
     @property
     def is_idle(self) -> bool:
-        """Whether it is empty, and no call waits to come in."""
+        """Whether it is empty, and no call waits."""
         return self.is_empty and not self._waiting
 
     @property
@@ -214,7 +213,13 @@ class ServerGate:
         try:
             has_place = await turn
         except asyncio.CancelledError:
-            self._abandon(turn)
+            # The place may have been granted at the very moment of the cancellation: it goes to the next
+            # call.
+            if turn.cancelled():
+                with suppress(ValueError):  # removed already
+                    self._waiting.remove(turn)
+            elif turn.result():
+                self.leave()
             raise
         finally:
             timer.cancel()
@@ -224,37 +229,37 @@ class ServerGate:
             )
 
     def leave(self) -> None:
-        """Give the place to whoever waits longest, or back."""
-        if self._waiting and self.in_flight <= self._limit and self._let_next_in():
+        """Give the place to the call that waits longest, or back."""
+        if self._waiting and self.in_flight <= self._limit and self._admit_next():
             return
         self.in_flight -= 1
         if self._emptied is not None and self.is_empty:
             self._emptied.set()
 
     def release_for_client(self) -> None:
-        """Let somebody else have the place for a while. Every one needs its `step_in`."""
+        """Give the place away while the client is asked. Each needs its `retake_after_client`."""
         self.outside += 1
         self.leave()
 
     def retake_after_client(self) -> None:
-        """Be back, at once: there may be one too many for a moment, but nobody who is inside waits."""
+        """Take the place back at once: there may be one call too many for a moment."""
         self.outside -= 1
         self.in_flight += 1
 
     def resize(self, limit: int) -> None:
-        """Change the room. Those inside stay; those waiting come in if it grew."""
+        """Change the number of places. Calls in flight stay; waiting ones enter if it grew."""
         self._limit = limit
-        while self.in_flight < limit and self._let_next_in():
+        while self.in_flight < limit and self._admit_next():
             self.in_flight += 1
 
-    async def emptied(self) -> None:
-        """Returns once nobody is inside, nor will be back."""
+    async def wait_empty(self) -> None:
+        """Return once no call is in flight, nor will return."""
         if not self.is_empty:
             self._emptied = asyncio.Event()
             await self._emptied.wait()
 
-    def _let_next_in(self) -> bool:
-        """Give a place to whoever waits longest. One who is about to go away may still stand in line."""
+    def _admit_next(self) -> bool:
+        """Give a place to the call that waits longest. A cancelled one may still be in the queue."""
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
@@ -267,33 +272,25 @@ class ServerGate:
             self._waiting.remove(turn)
             turn.set_result(False)
 
-    def _abandon(self, turn: asyncio.Future[bool]) -> None:
-        # The place may have been given in the very moment the caller went away: it goes to the next.
-        if turn.cancelled():
-            with suppress(ValueError):  # passed over already
-                self._waiting.remove(turn)
-        elif turn.result():
-            self.leave()
-
 
 class YieldingClient:
-    """The client behind a call. While it is asked something, the call's slots are free, at server and node.
+    """The client behind a call. While it is asked something, the call yields its place and its slot.
 
-    The call that made it ends it before it leaves the gate: an answer may come later than the call's end.
+    The call ends it before it leaves the gate: the client's response may come later than the call's end.
     """
 
     __slots__ = (
-        *("_asked", "_client", "_gate", "_is_over", "_payer", "_slots"),
+        *("_client", "_gate", "_is_over", "_open_requests", "_payer", "_slots"),
         *("capabilities", "has_session", "log_level", "notify", "principal_id"),
     )
 
     def __init__(self, client: ClientChannel, gate: ServerGate, slots: NodeSlots, payer: str) -> None:
-        """`payer`: the principal that holds the call's slot on the node."""
+        """`payer`: the principal that holds the call's slot of the node."""
         self._client = client
         self._gate = gate
         self._slots = slots
         self._payer = payer
-        self._asked = 0
+        self._open_requests = 0
         self._is_over = False
         self.principal_id = client.principal_id
         self.capabilities = client.capabilities
@@ -302,24 +299,24 @@ class YieldingClient:
         self.notify = client.notify
 
     async def ask(self, method: str, params: bytes) -> RpcResponse:
-        """See `ClientSide.ask`."""
-        if not self._asked and not self._is_over:
+        """See `ClientChannel.ask`."""
+        if not self._open_requests and not self._is_over:
             self._gate.release_for_client()
             self._slots.release(self._payer)
-        self._asked += 1
+        self._open_requests += 1
         try:
             return await self._client.ask(method, params)
         finally:
-            self._asked -= 1
-            if not self._asked and not self._is_over:
-                self._step_in()
+            self._open_requests -= 1
+            if not self._open_requests and not self._is_over:
+                self._retake()
 
     def end(self) -> None:
-        """The call is over, whoever is still asked."""
+        """The call is over, even if the client is still being asked."""
         self._is_over = True
-        if self._asked:
-            self._step_in()
+        if self._open_requests:
+            self._retake()
 
-    def _step_in(self) -> None:
+    def _retake(self) -> None:
         self._gate.retake_after_client()
         self._slots.retake(self._payer)

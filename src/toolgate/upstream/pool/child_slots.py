@@ -1,10 +1,12 @@
-"""How many child processes the connections of a pool may have together, and which one gives its place up.
+"""The slots for the child processes of a pool: how many there may be, and which idle connection gives its
+slot up.
 
-Invariant: a place is taken before a child is started and given back after it has ended, so that the warden
-never has to refuse one. A connection that is in use never loses its child: if all are, starts wait in line.
+Invariant: a slot is taken before a child starts and given back after it has ended, so the warden never has to
+reject one. A connection in use never loses its child: if all are in use, starts wait in line.
 """
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -21,18 +23,27 @@ class ChildHolder(Protocol):
         """Whether it has a child that no call, list, session or subscription needs now."""
 
     def evict(self) -> None:
-        """Close the connection until the next call. Reports back with `begin_closing` and `give_back`."""
+        """Close the connection until the next call. Reports with `begin_closing` and `give_back`."""
+
+
+def _ignore_eviction() -> None:
+    """The default: no one counts evictions."""
 
 
 class ChildSlots:
-    """The places of one pool. Starts that a call waits for come before those that only list a server."""
+    """The slots of one pool. Starts that a call waits for come before those that only list a server."""
 
-    def __init__(self, capacity: Callable[[], int], *, on_evict: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        capacity: Callable[[], int] = lambda: sys.maxsize,
+        *,
+        on_evict: Callable[[], None] = _ignore_eviction,
+    ) -> None:
         self._capacity = capacity
         self._on_evict = on_evict
         self._taken = 0
         self._closing = 0
-        """Of those taken: children that are being ended."""
+        """Taken slots whose children are being ended."""
         self._holders: set[ChildHolder] = set()
         """Connections whose child runs."""
         self._urgent: deque[asyncio.Future[None]] = deque()
@@ -40,20 +51,19 @@ class ChildSlots:
         self._turns: dict[ChildHolder, asyncio.Future[None]] = {}
 
     @property
-    def is_wanted(self) -> bool:
-        """Whether a start waits for a place."""
-        return bool(self._urgent or self._patient)
-
-    @property
     def capacity(self) -> int:
         return self._capacity()
 
+    def is_awaited_by(self, holder: ChildHolder) -> bool:
+        """Whether a start of `holder` waits for a slot."""
+        return holder in self._turns
+
     async def take(self, holder: ChildHolder | None, *, is_urgent: bool) -> None:
-        """Wait for a place; if there is none, the idle connection that was used longest ago gives up its own.
+        """Wait for a slot. The connection that is idle longest gives up its own.
 
         Every return needs a `give_back`.
         """
-        if not self.is_wanted and self._taken < self._capacity():
+        if not (self._urgent or self._patient) and self._taken < self._capacity():
             self._taken += 1
             return
         turn = asyncio.get_running_loop().create_future()
@@ -65,7 +75,7 @@ class ChildSlots:
             await turn
         except asyncio.CancelledError:
             if not turn.cancelled():
-                self.give_back()  # it was granted in the very moment
+                self.give_back()  # it was granted at this very moment
             for queue in (self._urgent, self._patient):
                 with suppress(ValueError):
                     queue.remove(turn)
@@ -74,8 +84,8 @@ class ChildSlots:
             if holder is not None:
                 self._turns.pop(holder, None)
 
-    def hurry(self, holder: ChildHolder) -> None:
-        """A call waits now for what was only to be listed."""
+    def mark_urgent(self, holder: ChildHolder) -> None:
+        """A call waits for `holder`, which so far only had to be listed."""
         turn = self._turns.get(holder)
         if turn is not None and turn in self._patient:
             self._patient.remove(turn)
@@ -91,10 +101,10 @@ class ChildSlots:
         self._closing += 1
 
     def give_back(self, *, has_closed: bool = False) -> None:
-        """A place is free: nothing was started in it, or its child has ended (`has_closed`)."""
+        """Free a slot: no child was started in it, or its child has ended (`has_closed`)."""
         self._taken -= 1
         self._closing -= has_closed
-        while self.is_wanted and self._taken < self._capacity():
+        while (self._urgent or self._patient) and self._taken < self._capacity():
             turn = (self._urgent or self._patient).popleft()
             if not turn.done():
                 self._taken += 1
@@ -102,7 +112,7 @@ class ChildSlots:
 
     @asynccontextmanager
     async def borrowed(self) -> AsyncIterator[None]:
-        """A place for a child that no connection has."""
+        """A slot for a child without a connection in the pool."""
         await self.take(None, is_urgent=True)
         try:
             yield
@@ -110,9 +120,9 @@ class ChildSlots:
             self.give_back()
 
     def evict(self) -> None:
-        """Free as many places as starts wait for, as far as connections are idle."""
+        """Free as many slots as starts wait for, if connections are idle."""
         if not (self._urgent or self._patient):
-            return  # nearly always: every call ends here
+            return  # almost always: every call ends here
         wanted = len(self._urgent) + len(self._patient) - self._closing
         while wanted > 0:
             idle = [holder for holder in self._holders if holder.is_evictable]
@@ -121,70 +131,3 @@ class ChildSlots:
             min(idle, key=lambda holder: holder.last_used_s).evict()
             self._on_evict()
             wanted -= 1
-
-
-class ChildSlot:
-    """The place of one connection's child. Where connections have none, nothing is counted."""
-
-    __slots__ = ("_holder", "_is_closing", "_places", "is_awaited", "waiting_calls")
-
-    def __init__(self, places: ChildSlots | None, holder: ChildHolder) -> None:
-        self._places = places
-        self._holder = holder
-        self._is_closing = False
-        self.is_awaited = False
-        """A start waits for it."""
-        self.waiting_calls = 0
-        """Calls that wait for the start."""
-
-    @property
-    def capacity(self) -> int:
-        """How many there are."""
-        return 0 if self._places is None else self._places.capacity
-
-    @property
-    def hint(self) -> str:
-        """What a start waits for, if it waits for a place."""
-        return f"all {self.capacity} child processes are in use (`max_children`)" if self.is_awaited else ""
-
-    async def take(self, *, is_urgent: bool) -> None:
-        """Wait for a place. Every return needs `hold` and `on_closed`, or `on_unused`."""
-        if self._places is None:
-            return
-        self.is_awaited = True
-        try:
-            await self._places.take(self._holder, is_urgent=is_urgent)
-        finally:
-            self.is_awaited = False
-        self._is_closing = False
-
-    def hurry(self) -> None:
-        """A call waits for it."""
-        if self._places is not None:
-            self._places.hurry(self._holder)
-
-    def hold(self) -> None:
-        """The child runs."""
-        if self._places is not None:
-            self._places.hold(self._holder)
-
-    def begin_closing(self) -> None:
-        """The child is being ended."""
-        if self._places is not None:
-            self._is_closing = True
-            self._places.begin_closing(self._holder)
-
-    def on_closed(self) -> None:
-        """The child has ended."""
-        if self._places is not None:
-            self._places.give_back(has_closed=True)
-
-    def on_unused(self) -> None:
-        """No child was started; one that was, and is being ended by now, gives its place back itself."""
-        if self._places is not None and not self._is_closing:
-            self._places.give_back()
-
-    def settle(self) -> None:
-        """The connection may be idle by now: a start that waits may have its place."""
-        if self._places is not None:
-            self._places.evict()

@@ -1,17 +1,8 @@
-"""Reading what a server offers: all pages of one of its lists, every entry checked alone.
+"""Reads the lists of a server, page by page, and decides when to read them again.
 
-A list is read in the background only; nobody's `tools/list` waits here. Whatever a server answers, a list
-is bounded, and one bad entry never costs the others.
-
-Comparing what a connection of a pinned server lists, before the first call on it.
-
-For connections that are not listed otherwise: those of sessions, and the second one of a server of both
-revisions. Behind another connection may be another program than the one whose tools were approved.
-
-What a server offers as last listed, and when to list it again.
-
-Each kind has its own time: one that fails is tried again alone, and costs neither its last good list nor
-the others.
+A server is listed in the background only; no caller's `tools/list` waits here. Each kind has its own
+schedule: one that fails is retried alone, and costs neither its last good list nor the other kinds. Whatever
+a server sends, a list is bounded, and one bad entry never costs the others.
 """
 
 import asyncio
@@ -43,16 +34,17 @@ from toolgate.upstream.connection.contract import (
 from toolgate.upstream.connection.messages import parse_error
 
 MAX_PAGES: Final = 100
-_MIB: Final = 1024 * 1024
 MIN_TTL_S: Final = 30.0
 MAX_TTL_S: Final = 300.0
-"""Between these a server's own `ttlMs` is taken at its word."""
+"""A server's own `ttlMs` applies between these bounds."""
+_MIB: Final = 1024 * 1024
 _MAX_ERROR: Final = 300
 _METHOD_NOT_FOUND: Final = -32601
+_MAX_DOUBLINGS: Final = 16
 
 
 class ListFailed(Exception):
-    """A list that could not be read. `state` is what the server's tools are to be marked with."""
+    """A list could not be read. The server's tools are marked with `state`."""
 
     def __init__(self, message: str, *, state: ListState = "list_failed") -> None:
         super().__init__(message)
@@ -61,7 +53,7 @@ class ListFailed(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListResult:
-    """What a server answered: good entries by name, quarantined ones, and why it may not be all."""
+    """One list of a server: good entries by name, quarantined ones, and why it may be incomplete."""
 
     entries: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     """Definitions of tools, or listings."""
@@ -71,17 +63,13 @@ class ListResult:
 
 
 class ListForm(NamedTuple):
-    """How the list of one kind is asked for, and what is made of the answer."""
+    """How to read and check the list of one kind."""
 
     kind: ListKind
     feature: str
     """The capability of a server that has such a list."""
     check: Callable[[str, Sequence[bytes]], tuple[Mapping[str, Any], Mapping[str, str]]]
     max_bytes: int
-
-    @property
-    def method(self) -> str:
-        return LIST_METHODS[self.kind]
 
 
 FORMS: Final[Mapping[ListKind, ListForm]] = {
@@ -98,19 +86,19 @@ _decode_entries = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 async def read_list(
-    kind: ListKind, server_id: str, link: ServerConnection, *, timeout_s: float
+    kind: ListKind, server_id: str, connection: ServerConnection, *, timeout_s: float
 ) -> ListResult:
-    """Read every page of a list, if the server announces that it has one. Raises ListFailed."""
+    """Read all pages of a list, if the server announces one. Raises ListFailed."""
     form = FORMS[kind]
-    if form.feature not in link.server_info.capabilities:
+    if form.feature not in connection.server_info.capabilities:
         return ListResult(detail="the server announces no tools" if kind == "tools" else "", ttl_s=math.inf)
-    reading = _PageReader(form)
+    reader = _PageReader(form)
     until_s = asyncio.get_running_loop().time() + timeout_s
-    while reading.is_wanting:
-        reading.add(await _page(form, link, reading.params, until_s=until_s))
-    # In a thread: thousands of large definitions take longer to check than the loop may stand still.
-    entries, quarantined = await asyncio.to_thread(form.check, server_id, reading.raws)
-    return ListResult(entries=entries, quarantined=quarantined, detail=reading.detail, ttl_s=reading.ttl_s)
+    while reader.needs_page:
+        reader.add(await _read_page(form, connection, reader.params, until_s=until_s))
+    # In a thread: checking thousands of large definitions would block the event loop.
+    entries, quarantined = await asyncio.to_thread(form.check, server_id, reader.raws)
+    return ListResult(entries=entries, quarantined=quarantined, detail=reader.detail, ttl_s=reader.ttl_s)
 
 
 class _Page(NamedTuple):
@@ -120,7 +108,7 @@ class _Page(NamedTuple):
 
 
 class _PageReader:
-    """The pages read so far, and whether another is wanted."""
+    """Collects the pages of one list, within its bounds."""
 
     def __init__(self, form: ListForm) -> None:
         self._form = form
@@ -128,13 +116,13 @@ class _PageReader:
         self.detail = ""
         self.ttl_s: float | None = None
         self.params: Params = {}
-        self.is_wanting = True
+        self.needs_page = True
         self._cursors: set[str] = set()
         self._bytes = 0
 
     def add(self, page: _Page) -> None:
-        # Each page may carry a time to live; the shortest holds for the whole list.
-        ttls = [ttl_s for ttl_s in (self.ttl_s, _ttl_s(page.ttl_ms)) if ttl_s is not None]
+        # Each page may carry a time to live; the shortest applies to the whole list.
+        ttls = [ttl_s for ttl_s in (self.ttl_s, _parse_ttl_s(page.ttl_ms)) if ttl_s is not None]
         self.ttl_s = min(ttls, default=None)
         kind, max_bytes = self._form.kind, self._form.max_bytes
         for raw in page.entries:
@@ -144,9 +132,9 @@ class _PageReader:
             if self._bytes > max_bytes:
                 return self._stop(f"only the first {max_bytes} bytes of {kind} are taken")
             self.raws.append(bytes(raw))
-        return self._turn(page.next_cursor)
+        return self._turn_page(page.next_cursor)
 
-    def _turn(self, cursor: object) -> None:
+    def _turn_page(self, cursor: object) -> None:
         if cursor is None:
             return self._stop("")
         if not isinstance(cursor, str):
@@ -160,36 +148,33 @@ class _PageReader:
         return None
 
     def _stop(self, detail: str) -> None:
-        self.is_wanting = False
+        self.needs_page = False
         self.detail = detail
 
 
-async def _page(form: ListForm, link: ServerConnection, params: Params, *, until_s: float) -> _Page:
-    method = form.method
+async def _read_page(
+    form: ListForm, connection: ServerConnection, params: Params, *, until_s: float
+) -> _Page:
+    method = LIST_METHODS[form.kind]
     timeout_s = until_s - asyncio.get_running_loop().time()
     if timeout_s <= 0:
         raise ListFailed(f"the pages of `{method}` took too long together", state="list_timeout")
     try:
-        reply = await link.request(method, params, timeout_s=timeout_s)
+        response = await connection.request(method, params, timeout_s=timeout_s)
     except CallTimedOut as exc:
         raise ListFailed(f"`{method}` was not answered: {exc}", state="list_timeout") from exc
     except ServerUnavailable as exc:
         raise ListFailed(str(exc)) from exc
-    if reply.result is None:
-        return _interpret_refusal(form, reply.error or b"")
+    if response.result is None:
+        error = response.error or b""
+        # Many servers of resources lack the method for templates, and the capability does not tell.
+        if form.kind != "tools" and parse_error(error).code == _METHOD_NOT_FOUND:
+            return _Page()
+        raise ListFailed(f"the server refused `{method}`: {error.decode('utf-8', 'replace')[:_MAX_ERROR]}")
     try:
-        return _parse_page(form, reply.result)
+        return _parse_page(form, response.result)
     except UNREADABLE as exc:
         raise ListFailed(f"the answer to `{method}` is not a list of {form.kind}: {exc}") from exc
-
-
-def _interpret_refusal(form: ListForm, error: bytes) -> _Page:
-    """What a server means that has no such method: nothing to list, unless it is tools."""
-    # Many a server of resources has no templates, and the capability does not tell.
-    if form.kind != "tools" and parse_error(error).code == _METHOD_NOT_FOUND:
-        return _Page()
-    told = error.decode("utf-8", "replace")[:_MAX_ERROR]
-    raise ListFailed(f"the server refused `{form.method}`: {told}")
 
 
 def _parse_page(form: ListForm, result: bytes) -> _Page:
@@ -197,68 +182,74 @@ def _parse_page(form: ListForm, result: bytes) -> _Page:
     name = LIST_MEMBERS[form.kind]
     if name not in members:
         raise msgspec.ValidationError(f"it has no `{name}`")
-    return _Page(_decode_entries(members[name]), _member(members, "nextCursor"), _member(members, "ttlMs"))
+    cursor, ttl_ms = _decode_member(members, "nextCursor"), _decode_member(members, "ttlMs")
+    return _Page(_decode_entries(members[name]), cursor, ttl_ms)
 
 
-def _member(members: Members, name: str) -> object:
+def _decode_member(members: Members, name: str) -> object:
     raw = members.get(name)
     return None if raw is None else msgspec.json.decode(raw)
 
 
-def _ttl_s(ttl_ms: object) -> float | None:
-    """A server's own time to live, within bounds; nonsense counts as 0, none at all as None."""
+def _parse_ttl_s(ttl_ms: object) -> float | None:
+    """A server's own time to live, within bounds; an invalid one counts as 0."""
     if ttl_ms is None:
         return None
     if not isinstance(ttl_ms, int) or isinstance(ttl_ms, bool):
         return MIN_TTL_S
-    # Bounded before it is divided: a number of 400 digits has no float.
+    # Bounded before the division: a number of 400 digits has no float.
     return min(max(ttl_ms, MIN_TTL_S * 1000), MAX_TTL_S * 1000) / 1000
 
 
 class PinCheck:
-    """Whether the tools that a link lists are those that were approved: looked at once for each session."""
+    """Compares the tools of one connection with a pin, before the first call in each of its sessions.
+
+    For connections that are not listed otherwise: behind a second connection may be another program than the
+    one whose tools were approved.
+    """
 
     def __init__(self, server_id: str) -> None:
         self._server_id = server_id
-        self._vetted: ServerConnection | None = None
+        self._checked: ServerConnection | None = None
         self._sessions = 0
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     def renew(self) -> None:
-        """The link has another session: what was seen holds no more."""
-        self._vetted = None
+        """The connection has a new session, which must be checked again."""
+        self._checked = None
         self._sessions += 1
 
-    async def check(self, link: ServerConnection, pin: Pin, until_s: float) -> bool:
-        """Returns once `link` lists what `pin` approves: whether that took time. Raises ServerUnavailable."""
-        if self._vetted is link:
+    async def check(self, connection: ServerConnection, pin: Pin, until_s: float) -> bool:
+        """Return once `connection` lists what `pin` approves; whether that took time.
+
+        Raises ServerUnavailable and CallTimedOut.
+        """
+        if self._checked is connection:
             return False
         try:
-            async with asyncio.timeout_at(until_s), self._turn:
-                while self._vetted is not link:
+            async with asyncio.timeout_at(until_s), self._lock:
+                while self._checked is not connection:
                     session = self._sessions
-                    self._compare(await self._read(link, until_s), pin)
+                    await self._compare(connection, pin, until_s)
                     if session == self._sessions:
-                        self._vetted = link
+                        self._checked = connection
         except TimeoutError as exc:
             raise CallTimedOut(
                 f"server `{self._server_id}` was not listed within the call's time; nothing was sent"
             ) from exc
         return True
 
-    async def _read(self, link: ServerConnection, until_s: float) -> ListResult:
+    async def _compare(self, connection: ServerConnection, pin: Pin, until_s: float) -> None:
+        """Tools known to have changed are quarantined anyway, and do not block calls of the others."""
         timeout_s = until_s - asyncio.get_running_loop().time()
         try:
-            return await read_list("tools", self._server_id, link, timeout_s=timeout_s)
+            result = await read_list("tools", self._server_id, connection, timeout_s=timeout_s)
         except ListFailed as exc:
             raise ServerUnavailable(
                 f"server `{self._server_id}` offers only what was approved, and could not be listed "
                 "since it was connected; nothing was sent"
             ) from exc
-
-    def _compare(self, read: ListResult, pin: Pin) -> None:
-        """Tools that are known to have changed are not offered anyway, and keep no call from the others."""
-        listed = {name: tool.digest for name, tool in read.entries.items() if name not in pin.changed}
+        listed = {name: tool.digest for name, tool in result.entries.items() if name not in pin.changed}
         if any(listed.get(name, digest) != digest for name, digest in pin.tools.items()):
             raise ServerUnavailable(
                 f"server `{self._server_id}` lists other tools on this connection than were approved; "
@@ -266,32 +257,27 @@ class PinCheck:
             )
 
 
-_MAX_DOUBLINGS: Final = 16
-
-
 class _ListSchedule:
-    """One list of a server."""
+    """One list of a server: the last good result, the newest failure, and when to read it next."""
 
-    __slots__ = ("began_s", "due_s", "failure", "failures", "read")
+    __slots__ = ("began_s", "due_s", "failure", "failures", "result")
 
     def __init__(self) -> None:
         self.due_s = 0.0
         self.began_s = -math.inf
         self.failures = 0
-        self.read: ListResult | None = None
-        """The last good one."""
+        self.result: ListResult | None = None
         self.failure: ListFailed | None = None
-        """Of the newest attempt."""
 
     @property
     def detail(self) -> str:
         if self.failure is not None:
             return str(self.failure)
-        return self.read.detail if self.read else ""
+        return self.result.detail if self.result else ""
 
 
 class ServerDiscovery:
-    """Decides only; the supervisor acts."""
+    """The lists of one server. It decides only; the supervisor acts."""
 
     def __init__(
         self,
@@ -300,134 +286,138 @@ class ServerDiscovery:
         jitter: Callable[[], float],
         *,
         before: ServerTools | None = None,
-        known: ServerTools | None = None,
+        kept: ServerTools | None = None,
     ) -> None:
-        """`before` is what an earlier version of the server offered: shown until it is listed itself.
+        """`before` is the offer of an earlier version of the server, shown until the first list.
 
-        `known` is what the server itself offered in an earlier run: nothing is due until it is connected.
+        `kept` is the server's own offer from an earlier run: nothing is due until it is connected.
         """
         self._limits = limits
         self._jitter = jitter
-        self._parts: dict[ListKind, _ListSchedule] = {kind: _ListSchedule() for kind in FORMS}
+        self._schedules: dict[ListKind, _ListSchedule] = {kind: _ListSchedule() for kind in FORMS}
         self._before = before
-        self._era: Revision | None = None if before is None else before.era
+        self._revision: Revision | None = None if before is None else before.era
         self._features = frozenset[str]() if before is None else before.features
         self._instructions = "" if before is None else before.instructions
         self.tools = (
             ServerTools(record=record) if before is None else replace(before, record=record, state="pending")
         )
-        """The picture, as last shown."""
+        """The offer, as last published."""
         self.last_list_ms: int | None = None
         """How long the newest good list of tools took."""
-        if known is not None:
-            self.recall(known)
+        if kept is not None:
+            self.restore(kept)
 
-    def recall(self, known: ServerTools) -> None:
-        """Show what is known of the server, and list it when it is connected."""
-        self._era, self._features, self._instructions = known.era, known.features, known.instructions
-        for kind, part in self._parts.items():
-            quarantined = known.quarantined if kind == "tools" else EMPTY
-            part.read = ListResult(entries=getattr(known, kind), quarantined=quarantined)
-        self.rest()
-        self.show()
+    def restore(self, kept: ServerTools) -> None:
+        """Show an offer from an earlier run, and list the server when it is connected."""
+        self._revision, self._features, self._instructions = kept.era, kept.features, kept.instructions
+        for kind, schedule in self._schedules.items():
+            quarantined = kept.quarantined if kind == "tools" else EMPTY
+            schedule.result = ListResult(entries=getattr(kept, kind), quarantined=quarantined)
+        self.suspend()
+        self.publish()
 
     @property
     def has_tools(self) -> bool:
         """Whether the newest list of tools was good."""
-        tools = self._parts["tools"]
-        return tools.read is not None and tools.failure is None
+        tools = self._schedules["tools"]
+        return tools.result is not None and tools.failure is None
 
     @property
     def due_s(self) -> float:
-        """When to list something next."""
-        return min(part.due_s for part in self._parts.values())
+        """When to read the next list."""
+        return min(schedule.due_s for schedule in self._schedules.values())
 
     def replace_record(self, record: ServerRecord) -> None:
-        """The same server under other rules: what it offers stays known."""
         self.tools = replace(self.tools, record=record)
 
-    def on_connected(self, hello: ServerInfo, now_s: float) -> None:
-        """List everything: it may be another server by now."""
-        self._era = hello.revision
-        self._features = FEATURES & hello.capabilities.keys()
-        self._instructions = clean_instructions(hello.instructions)
-        self.ask(now_s)
+    def on_connected(self, info: ServerInfo, now_s: float) -> None:
+        """List all kinds: it may be another server by now."""
+        self._revision = info.revision
+        self._features = FEATURES & info.capabilities.keys()
+        self._instructions = clean_instructions(info.instructions)
+        self.request(now_s)
 
-    def ask(self, now_s: float) -> None:
+    def request(self, now_s: float) -> None:
         """List all kinds as soon as possible."""
-        for part in self._parts.values():
-            part.due_s = min(part.due_s, now_s)
+        for schedule in self._schedules.values():
+            schedule.due_s = min(schedule.due_s, now_s)
 
     def on_list_changed(self, kind: ListKind, now_s: float) -> None:
-        part = self._parts[kind]
-        # The trailing edge: what changes while a list is read, or soon after, is read by the next one.
-        part.due_s = min(part.due_s, max(now_s, part.began_s + self._limits.list_gap_s))
+        schedule = self._schedules[kind]
+        # The trailing edge: the next list reads what changes during this one, or soon after.
+        schedule.due_s = min(schedule.due_s, max(now_s, schedule.began_s + self._limits.list_gap_s))
 
     def on_used(self) -> None:
-        """Somebody is interested: list what was not listed for as long as a list holds."""
-        for part in self._parts.values():
-            part.due_s = min(part.due_s, part.began_s + self._ttl_s)
+        """The server is in use: list what is older than its time to live."""
+        for schedule in self._schedules.values():
+            schedule.due_s = min(schedule.due_s, schedule.began_s + self._ttl_s)
 
     def begin(self, now_s: float) -> tuple[ListKind, ...]:
-        """The kinds that are to be listed now."""
-        due = tuple(kind for kind, part in self._parts.items() if part.due_s <= now_s)
+        """The kinds to list now."""
+        due = tuple(kind for kind, schedule in self._schedules.items() if schedule.due_s <= now_s)
         for kind in due:
-            self._parts[kind].began_s = now_s
-            self._parts[kind].due_s = math.inf
+            self._schedules[kind].began_s = now_s
+            self._schedules[kind].due_s = math.inf
         return due
 
-    def on_read(self, kind: ListKind, read: ListResult, now_s: float) -> None:
-        """Take a list over. `show` makes it seen."""
-        part = self._parts[kind]
-        part.failures, part.failure = 0, None
-        if part.read is not None and part.read.entries == read.entries:
-            # The same entries stay the same object, so whoever holds them need not compare.
-            read = replace(read, entries=part.read.entries)
-        part.read = read
-        ttl_s = self._ttl_of(read)
-        # Spread, or all servers of a node would be listed in the same moment for ever.
-        part.due_s = min(part.due_s, now_s + ttl_s * (1 - 0.2 * self._jitter()))
+    def on_result(self, kind: ListKind, result: ListResult, now_s: float) -> None:
+        """Take a list over. `publish` shows it."""
+        schedule = self._schedules[kind]
+        schedule.failures, schedule.failure = 0, None
+        if schedule.result is not None and schedule.result.entries == result.entries:
+            # Equal entries stay the same object, so their users can compare by identity.
+            result = replace(result, entries=schedule.result.entries)
+        schedule.result = result
+        ttl_s = self._ttl_s
+        # The operator's setting overrides the server's `ttlMs`.
+        if result.ttl_s is not None and (not self.tools.record.list_ttl_s or result.ttl_s == math.inf):
+            ttl_s = result.ttl_s
+        # With jitter, or all servers of a node would be listed at the same moment forever.
+        schedule.due_s = min(schedule.due_s, now_s + ttl_s * (1 - 0.2 * self._jitter()))
         if kind == "tools":
-            self.last_list_ms = round((now_s - part.began_s) * 1000)
+            self.last_list_ms = round((now_s - schedule.began_s) * 1000)
 
     def on_failed(self, kind: ListKind, failure: ListFailed, now_s: float) -> None:
-        """A list could not be read. `show` makes it seen."""
-        limits, part = self._limits, self._parts[kind]
-        # While something besides tools is tried in vain, the tools may have to wait for it.
+        """A list could not be read. `publish` shows it."""
+        limits, schedule = self._limits, self._schedules[kind]
+        # Tools may have to wait for the failing list of another kind, so that one is retried more rarely.
         most_s = limits.list_retry_max_s if kind == "tools" else self._ttl_s
-        part.due_s = now_s + min(limits.list_retry_s * 2**part.failures, most_s)
-        part.failures = min(part.failures + 1, _MAX_DOUBLINGS)
-        part.failure = failure
+        schedule.due_s = now_s + min(limits.list_retry_s * 2**schedule.failures, most_s)
+        schedule.failures = min(schedule.failures + 1, _MAX_DOUBLINGS)
+        schedule.failure = failure
 
     def on_start_failed(self, failure: StartFailed, *, due_s: float) -> None:
-        """There was no link to list by; the next try is at `due_s`. `show` makes it seen."""
-        for part in self._parts.values():
-            part.due_s = due_s
+        """There was no connection to list by; the next attempt is at `due_s`. `publish` shows it."""
+        for schedule in self._schedules.values():
+            schedule.due_s = due_s
         self._before = None
-        self._parts["tools"].failure = ListFailed(str(failure), state=failure.state)
+        self._schedules["tools"].failure = ListFailed(str(failure), state=failure.state)
 
-    def rest(self) -> None:
-        """No list until the server is connected again."""
-        for part in self._parts.values():
-            part.due_s = math.inf
+    def suspend(self) -> None:
+        """List nothing until the server is connected again."""
+        for schedule in self._schedules.values():
+            schedule.due_s = math.inf
 
-    def show(self) -> bool:
-        """Make what is known the picture. Returns whether that changed it."""
-        parts = self._parts
-        reads = {kind: part.read for kind, part in parts.items() if part.read is not None}
+    def publish(self) -> bool:
+        """Make what is known the offer. Whether that changed it."""
+        schedules = self._schedules
+        results = {kind: one.result for kind, one in schedules.items() if one.result is not None}
+        details = ((kind, one.detail) for kind, one in schedules.items() if one.detail)
+        state = self._state
         tools = ServerTools(
             record=self.tools.record,
-            state=self._state,
-            quarantined={name: why for read in reads.values() for name, why in read.quarantined.items()},
+            state=state,
+            quarantined={name: why for one in results.values() for name, why in one.quarantined.items()},
             features=self._features,
-            era=self._era,
+            era=self._revision,
             instructions=self._instructions,
-            is_stale=self._state == "ready" and any(part.failure for part in parts.values()),
-            detail="; ".join(_prefix_kind(kind, part.detail) for kind, part in parts.items() if part.detail),
-            **{kind: read.entries for kind, read in reads.items()},
+            is_stale=state == "ready" and any(one.failure for one in schedules.values()),
+            detail="; ".join(detail if kind == "tools" else f"{kind}: {detail}" for kind, detail in details),
+            **{kind: result.entries for kind, result in results.items()},
         )
         if self._before is not None:
-            awaited = [kind for kind, part in parts.items() if part.read is None and part.failure is None]
+            awaited = [kind for kind, one in schedules.items() if one.result is None and one.failure is None]
             tools = replace(tools, **{kind: getattr(self._before, kind) for kind in awaited})
         if tools == self.tools:
             return False
@@ -436,22 +426,12 @@ class ServerDiscovery:
 
     @property
     def _ttl_s(self) -> float:
-        """How long a list holds whose server names no time."""
+        """How long a list is good if the server names no time."""
         return self.tools.record.list_ttl_s or self._limits.list_ttl_s
-
-    def _ttl_of(self, read: ListResult) -> float:
-        """How long `read` holds. What the operator set wins over the server's `ttlMs`."""
-        if read.ttl_s is None or (self.tools.record.list_ttl_s and read.ttl_s != math.inf):
-            return self._ttl_s
-        return read.ttl_s
 
     @property
     def _state(self) -> ListState:
-        tools = self._parts["tools"]
-        if tools.read is not None:
+        tools = self._schedules["tools"]
+        if tools.result is not None:
             return "ready"
         return "pending" if tools.failure is None else tools.failure.state
-
-
-def _prefix_kind(kind: ListKind, detail: str) -> str:
-    return detail if kind == "tools" else f"{kind}: {detail}"

@@ -1,6 +1,6 @@
-"""When a server may be started next. Decides only: time and chance come in as arguments.
+"""A server's health as this node sees it, and when it may be started again.
 
-What a node can say about a server: its state, why, and the last words of its child.
+Decides only: the caller passes the clock and the jitter in.
 """
 
 import time
@@ -15,7 +15,8 @@ from toolgate.model.tools import Revision
 from toolgate.upstream.connection.contract import PoolLimits
 
 FATAL_WAIT_S: Final = 30.0
-"""After a failure that trying again cannot mend, how long until a call may try all the same."""
+"""How long after a failure that a retry cannot fix, until a call may try again."""
+STDERR_TAIL_BYTES: Final = 64 * 1024
 _JITTER: Final = 0.25
 _MAX_DOUBLINGS: Final = 32
 
@@ -41,42 +42,41 @@ class RestartBackoff:
         self._failures = 0
         self._recent: deque[float] = deque(maxlen=limits.max_starts)
         self.count = 0
-        """Starts that followed a failure."""
+        """Starts after a failure."""
         self.is_fatal = False
-        """The newest start failed in a way that trying again cannot mend."""
+        """The newest start failed in a way that a retry cannot fix."""
         self.not_before_s = 0.0
 
     def on_start(self, now_s: float) -> None:
         self.count += self._failures > 0
         self._recent.append(now_s)
 
-    def on_failed(self, now_s: float, *, is_fatal: bool, asked_s: float = 0.0) -> None:
-        """A start came to nothing. `asked_s` is how long the server asks to be left alone."""
+    def on_failed(self, now_s: float, *, is_fatal: bool, delay_s: float = 0.0) -> None:
+        """A start failed. `delay_s` is the delay that the server asks for."""
         self._back_off(now_s)
-        self.not_before_s = max(self.not_before_s, now_s + asked_s)
+        self.not_before_s = max(self.not_before_s, now_s + delay_s)
         self.is_fatal = is_fatal
         if is_fatal:
             self.not_before_s = now_s + FATAL_WAIT_S
 
     def on_lost(self, now_s: float) -> None:
-        """A link ended by itself. One that held for a while counts as a first failure."""
+        """A connection ended by itself. One that lasted counts as a first failure."""
         if self._recent and now_s - self._recent[-1] >= self._limits.start_window_s:
-            self.forgive()
+            self.reset()
         self._back_off(now_s)
 
-    def forgive(self) -> None:
-        """Start afresh: the link held, was closed by us, or somebody asks for another try."""
+    def reset(self) -> None:
+        """Forget all failures: the connection lasted, the gateway closed it, or an admin asks for a retry."""
         self._failures = 0
         self._recent.clear()
         self.is_fatal = False
         self.not_before_s = 0.0
 
     def is_exhausted(self, now_s: float) -> bool:
-        """Whether the newest start used up what the window allows."""
-        return (
-            len(self._recent) == self._limits.max_starts
-            and now_s - self._recent[0] < self._limits.start_window_s
-        )
+        """Whether the newest start was the last one that the window allows."""
+        limits = self._limits
+        is_full = len(self._recent) == limits.max_starts
+        return is_full and now_s - self._recent[0] < limits.start_window_s
 
     def _back_off(self, now_s: float) -> None:
         limits = self._limits
@@ -88,24 +88,21 @@ class RestartBackoff:
             self.not_before_s = max(self.not_before_s, self._recent[0] + limits.start_window_s)
 
 
-STDERR_TAIL_BYTES: Final = 64 * 1024
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerHealth:
     """One server as this node sees it now.
 
-    connected: the link is up and the newest list was good, or is under way. starting: a link is being opened;
-    after a failure, one that takes its time. degraded: the newest list failed,
-    or the link was lost and will be opened again. down: it could not be started; calls fail at once until
-    the backoff has passed. idle: no link, and nothing wrong. disabled: by its record.
+    connected: the connection is up and the newest list was good, or is being read. starting: a connection is
+    being opened; after a failure, only if that takes long. degraded: the newest list failed, or the
+    connection was lost and will be reopened. down: it could not be started; calls fail at once until the
+    backoff has passed. idle: no connection, and no failure. disabled: by its record.
     """
 
     state: HealthState
     last_error: str = ""
-    """The newest failure, whether or not the server has recovered since."""
+    """The newest failure, even if the server has recovered since."""
     hint: str = ""
-    """What a start is waiting for, or what to do about the newest failure."""
+    """What a start waits for, or what to do about the newest failure."""
     since_ms: int = 0
     """Wall clock at which `state` was entered."""
     restarts: int = 0
@@ -118,11 +115,11 @@ class ServerHealth:
     tools: int = 0
     quarantined: int = 0
     calls: int = 0
-    """Calls that found room, since the record was first applied or last reconnected."""
+    """Admitted calls, since the record was first applied or last reconnected."""
     last_list_ms: int | None = None
     """How long the newest good list of tools took."""
     session_links: int = 0
-    """Links of sessions that are open, where each session has its own."""
+    """Open dedicated connections."""
     verified_ms: int = 0
     """Wall clock at which the server last listed its tools, in this run or an earlier one. 0: never."""
 
@@ -152,10 +149,6 @@ class Condition:
         if state != self.state:
             self.state, self.since_ms = state, wall_ms()
 
-    def note(self, error: str) -> None:
-        """A failure that does not change the state."""
-        self.last_error = error
-
 
 class StderrTail:
     """The last 64 KiB that a server's children wrote to their standard error, over all restarts."""
@@ -167,7 +160,7 @@ class StderrTail:
 
     def add(self, text: bytes) -> None:
         self._kept += text[-STDERR_TAIL_BYTES:]
-        # Cut in large steps, so that a child that never stops writing costs little per write.
+        # Cut in large steps, so a child that never stops writing costs little per write.
         if len(self._kept) > 2 * STDERR_TAIL_BYTES:
             del self._kept[:-STDERR_TAIL_BYTES]
 
@@ -176,5 +169,4 @@ class StderrTail:
 
 
 def wall_ms() -> int:
-    """What states are dated by."""
     return time.time_ns() // 1_000_000

@@ -1,9 +1,9 @@
-"""What servers offered when they were last listed, kept on disk: it is listed at once after a restart.
+"""Keeps the definitions of servers on disk, so that they are listed at once after a restart.
 
-A file holds the definitions of one server and has the SHA-256 of its content for a name. The index says which
-file belongs to which server, for which launch, and when the server last listed it. Everything here can be
-learned again, so what is damaged, or not ours, is left aside. It is checked like a list that a server sends,
-and never holds a value of a variable or header.
+A file holds the definitions of one server and is named by the SHA-256 of its content. The index maps each
+server to its file, its launch, and the time when the server last listed it. Everything here can be listed
+again, so damaged files are ignored. The content is checked like a list that a server sends, and never holds
+the value of a variable or header.
 """
 
 import asyncio
@@ -11,9 +11,8 @@ import hashlib
 import logging
 import os
 import threading
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Literal, Self
@@ -28,14 +27,15 @@ from toolgate.model.json_text import UNREADABLE
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import FEATURES, Revision, ServerTools
 from toolgate.upstream.connection.tasks import BackgroundTasks
+from toolgate.upstream.pool.health import wall_ms
 
 MAX_SERVERS: Final = 10_000
 MAX_BYTES: Final = 512 * 1024 * 1024
-"""Of all files together: 10,000 servers with 100 tools of 500 bytes each. The oldest entries go first."""
+"""All files together: 10,000 servers with 100 tools of 500 bytes each. The oldest entries go first."""
 MAX_FILE_BYTES: Final = 17 * 1024 * 1024
 """The bounds of all lists of one server together, and room for reasons."""
 FLUSH_S: Final = 2.0
-"""What is learned together is written together. A crash loses this much, which is listed again."""
+"""Saves within this time are written together. A crash loses them, and they are listed again."""
 
 _INDEX: Final = "index.json"
 
@@ -43,7 +43,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """What the index has of one server."""
+    """One server in the index."""
 
     launch: str
     content: str
@@ -57,7 +57,7 @@ class _Index(msgspec.Struct):
 
 
 class _Content(msgspec.Struct, frozen=True):
-    """What a file has: the lists as the server wrote them, and what it said of itself."""
+    """One file: the lists and instructions as the server sent them."""
 
     tools: list[msgspec.Raw] = []
     prompts: list[msgspec.Raw] = []
@@ -71,19 +71,19 @@ class _Content(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class KeptOffer:
-    """What a server offered when it was last listed."""
+    """A server's offer when it was last listed."""
 
     offer: ServerTools
     verified_ms: int
-    """When it was; 0: it never was, and its package's manifest says so."""
+    """When it was listed; 0: never, the offer is from its package's manifest."""
 
 
 DeclareTools = Callable[[ServerRecord], Awaitable[Sequence[bytes]]]
-"""The definitions of a server's tools as its package has them. Never raises."""
+"""Returns the tools that a server's package declares. Never raises."""
 
 
 async def declare_nothing(_record: ServerRecord, /) -> Sequence[bytes]:
-    """Where there are no packages."""
+    """The default: there are no packages."""
     return ()
 
 
@@ -92,14 +92,14 @@ _decode_content = msgspec.json.Decoder(_Content).decode
 
 
 def check_declared_tools(record: ServerRecord, tools: Sequence[bytes]) -> ServerTools:
-    """What a server offers whose package declares these tools, each checked alone."""
+    """The offer of a server whose package declares these tools, each checked alone."""
     good, quarantined = check_tools(record.server_id, tools)
     features = frozenset({"tools"})
     return ServerTools(record=record, state="ready", tools=good, quarantined=quarantined, features=features)
 
 
 def launch_digest(record: ServerRecord) -> str:
-    """Tells what a record starts or reaches from anything else. Of variables and headers, the names alone."""
+    """Identifies what a record starts or reaches. Contains only the names of variables and headers."""
     stdio, http, package = record.stdio, record.http, record.package
     runs: list[object] = [record.transport, record.sharing, record.protocol]
     if stdio is not None:
@@ -113,26 +113,14 @@ def launch_digest(record: ServerRecord) -> str:
     return hashlib.sha256(msgspec.json.encode(runs)).hexdigest()
 
 
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-@dataclass(slots=True)
-class _Pending:
-    """What the next flush writes."""
-
-    contents: dict[str, bytes] = field(default_factory=dict)
-    is_index_due: bool = False
-
-
 class KeptDefinitions:
-    """The definitions in `directory`, which is this process's own. Enter it before anything else."""
+    """The definitions in `directory`, which belongs to this process. Enter it before anything else."""
 
     def __init__(
         self,
         directory: Path,
         *,
-        clock_ms: Callable[[], int] = _wall_ms,
+        clock_ms: Callable[[], int] = wall_ms,
         max_servers: int = MAX_SERVERS,
         max_bytes: int = MAX_BYTES,
     ) -> None:
@@ -142,8 +130,10 @@ class KeptDefinitions:
         self._max_bytes = max_bytes
         self._entries: dict[str, _Entry] = {}
         self._saved: dict[str, ServerTools] = {}
-        """What was saved in this run, so that the same lists are not encoded again."""
-        self._pending = _Pending()
+        """The offers saved in this run, so that equal lists are not encoded again."""
+        self._unwritten: dict[str, bytes] = {}
+        """Contents that the next flush writes, by digest."""
+        self._is_flush_due = False
         self._background = BackgroundTasks()
         self._writing = threading.Lock()
         self._is_failing = False
@@ -157,7 +147,7 @@ class KeptDefinitions:
         await self.flush()
 
     def find(self, record: ServerRecord) -> KeptOffer | None:
-        """What the server of `record` offered. None: not known, or it would run something else by now."""
+        """The kept offer of a server. None: unknown, or the record would run something else by now."""
         entry = self._entries.get(record.server_id)
         if entry is None or entry.launch != launch_digest(record):
             return None
@@ -171,7 +161,7 @@ class KeptDefinitions:
         return KeptOffer(offer, entry.verified_ms)
 
     def _read(self, record: ServerRecord, entry: _Entry) -> ServerTools:
-        content = self._pending.contents.get(entry.content)
+        content = self._unwritten.get(entry.content)
         if content is None:
             content = _read_bounded(self._directory / entry.content)
         if hashlib.sha256(content).hexdigest() != entry.content:
@@ -194,7 +184,7 @@ class KeptDefinitions:
         )
 
     def save(self, offer: ServerTools, *, is_verified: bool = True) -> int:
-        """Keep what a server offers. Returns when that was verified: now, or never (0)."""
+        """Keep a server's offer. Returns when it was verified: now, or never (0)."""
         record, verified_ms = offer.record, self._clock_ms() if is_verified else 0
         entry, saved = self._entries.get(record.server_id), self._saved.get(record.server_id)
         if entry is None or saved is None or not _is_same(saved, offer):
@@ -202,12 +192,12 @@ class KeptDefinitions:
             if len(content) > MAX_FILE_BYTES:
                 return verified_ms
             digest = hashlib.sha256(content).hexdigest()
-            self._pending.contents[digest] = content
+            self._unwritten[digest] = content
             entry = _Entry(launch_digest(record), digest, len(content), verified_ms)
             self._saved[record.server_id] = offer
         self._entries[record.server_id] = msgspec.structs.replace(entry, verified_ms=verified_ms)
-        if not self._pending.is_index_due:
-            self._pending.is_index_due = True
+        if not self._is_flush_due:
+            self._is_flush_due = True
             self._background.start(self._flush_soon())
         return verified_ms
 
@@ -216,14 +206,13 @@ class KeptDefinitions:
         await self.flush()
 
     async def flush(self) -> None:
-        """Write what was learned since the last time."""
-        if not self._pending.is_index_due:
+        """Write what was saved since the last flush."""
+        if not self._is_flush_due:
             return
-        pending, self._pending = self._pending, _Pending()
+        contents, self._unwritten, self._is_flush_due = self._unwritten, {}, False
         self._trim()
-        entries = dict(self._entries)
         try:
-            await asyncio.to_thread(self._write, pending.contents, entries)
+            await asyncio.to_thread(self._write, contents, dict(self._entries))
         except OSError as exc:
             if not self._is_failing:
                 _log.warning("what servers offer is not kept in `%s`: %s", self._directory, exc.strerror)
@@ -232,15 +221,21 @@ class KeptDefinitions:
             self._is_failing = False
 
     def _write(self, contents: Mapping[str, bytes], entries: Mapping[str, _Entry]) -> None:
-        # A flush that was cancelled still has its thread.
-        with self._writing:
-            _write(self._directory, contents, entries)
+        """Write the files, then the index that names them; then remove all other files."""
+        directory, used = self._directory, {entry.content for entry in entries.values()}
+        with self._writing:  # the thread of a cancelled flush may still run
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for digest, content in contents.items():
+                if digest in used:
+                    _replace(directory / digest, content)
+            _replace(directory / _INDEX, msgspec.json.encode(_Index(servers=dict(entries))))
+            for path in directory.iterdir():
+                if path.name != _INDEX and path.name not in used:
+                    path.unlink(missing_ok=True)
 
     def _trim(self) -> None:
-        """Forget the oldest where there are too many."""
+        """Forget the oldest entries over the limits."""
         size = sum(entry.size for entry in self._entries.values())
-        if len(self._entries) <= self._max_servers and size <= self._max_bytes:
-            return
         for server_id, entry in sorted(self._entries.items(), key=lambda item: item[1].verified_ms):
             if len(self._entries) <= self._max_servers and size <= self._max_bytes:
                 return
@@ -249,10 +244,10 @@ class KeptDefinitions:
 
 
 def _is_same(saved: ServerTools, offer: ServerTools) -> bool:
-    """Whether `offer` has nothing that was not saved. Lists that did not change are the same objects."""
+    """Whether `offer` equals the saved one. Unchanged lists are the same objects."""
     return all(
-        mine is its or mine == its
-        for mine, its in (
+        old is new or old == new
+        for old, new in (
             *zip(read_lists(saved), read_lists(offer), strict=True),
             (saved.record.launch, offer.record.launch),
             (saved.features, offer.features),
@@ -293,12 +288,12 @@ def _load_index(path: Path) -> dict[str, _Entry]:
 
 
 def _is_digest(text: str) -> bool:
-    """Whether it can be the name of a file here: never a path to another."""
+    """Whether `text` can be a file name here, and no path to another directory."""
     return len(text) == 64 and all(char in "0123456789abcdef" for char in text)
 
 
 def _read_bounded(path: Path) -> bytes:
-    """A regular file's content. Raises OSError, or ValueError if it is too large."""
+    """The content of a regular file. Raises OSError, or ValueError if it is too large."""
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         content = file.read(MAX_FILE_BYTES + 1)
     if len(content) > MAX_FILE_BYTES:
@@ -306,21 +301,8 @@ def _read_bounded(path: Path) -> bytes:
     return content
 
 
-def _write(directory: Path, contents: Mapping[str, bytes], entries: Mapping[str, _Entry]) -> None:
-    """Write the files, then the index that names them; then remove those that it does not name."""
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    used = {entry.content for entry in entries.values()}
-    for digest, content in contents.items():
-        if digest in used:
-            _replace(directory / digest, content)
-    _replace(directory / _INDEX, msgspec.json.encode(_Index(servers=dict(entries))))
-    for path in directory.iterdir():
-        if path.name != _INDEX and path.name not in used:
-            path.unlink(missing_ok=True)
-
-
 def _replace(path: Path, content: bytes) -> None:
-    """Whole or not at all. Not synced: a name that promises other content is found out."""
+    """Replace a file atomically. Without sync: a file whose content does not match its name is ignored."""
     unfinished = path.with_suffix(".new")
     with os.fdopen(
         os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb"

@@ -1,7 +1,7 @@
-"""All servers of a node behind one call: reconciles records, admits calls, hands out the picture.
+"""All servers of a node behind one call: applies records, admits calls, and knows what the servers offer.
 
-The way of a call is the hottest code there is: when the link is up and there is room it goes straight to the
-link, with no task, timer or lock of its own. A call is sent at most once.
+A call takes the hottest path there is: if its connection is open and there is room, it goes straight to the
+connection, with no task, timer or lock. A call is sent at most once.
 """
 
 import asyncio
@@ -53,27 +53,27 @@ _logger: Final = logging.getLogger(__name__)
 
 
 def _ignore_update(_server_id: str, _uri: str) -> None:
-    """For a pool that nobody watches resources through."""
+    """The default: no one watches resources."""
 
 
 def _ignore_verified(_server_id: str, /) -> None:
-    """For a pool whose lists are not compared with anything."""
+    """The default: lists are not compared with anything."""
 
 
 class ServerResponse(msgspec.Struct, frozen=True):
-    """What a server answered, and in which era's terms."""
+    """A server's response, and the protocol revision that it follows."""
 
     reply: RpcResponse
     era: Revision
 
 
 class CallOrigin(NamedTuple):
-    """What a call comes from, besides its client."""
+    """Where a call comes from, apart from its client."""
 
     session: str = ""
-    """Whose state a server is to use that keeps some for each session."""
+    """The session whose state a server keeps that keeps some per session."""
     recheck: Callable[[], None] | None = None
-    """Called before a request is sent that had to wait. Raises what the request is refused with by then."""
+    """Called before a request is sent that had to wait. Raises if policy denies it by then."""
     principal_id: str = ""
     """The principal whose share of the node's calls it counts against."""
 
@@ -83,7 +83,7 @@ NO_ORIGIN: Final = CallOrigin()
 
 @dataclass(frozen=True, slots=True)
 class PoolLoad:
-    """How a node's servers fare, and the calls at each."""
+    """The states of a node's servers, and the calls at each."""
 
     states: Mapping[str, HealthState]
     children: int = 0
@@ -94,14 +94,13 @@ class PoolLoad:
 class LazyStart(NamedTuple):
     """What lets a pool start servers late and end them early."""
 
-    known: KeptDefinitions | None = None
-    """What servers offered in earlier runs. None: each is connected at once, to be listed."""
+    kept: KeptDefinitions | None = None
+    """The definitions from earlier runs. None: each server is connected at once, to be listed."""
     declared: DeclareTools = declare_nothing
-    """What packages say of their servers' tools, for servers that never ran."""
+    """The tools that packages declare, for servers that never ran."""
     on_verified: Callable[[str], None] = _ignore_verified
-    """Told the id of a server that has listed, for the first time in this run, what was known of it."""
+    """Called with the id of a server whose kept definitions were listed for the first time in this run."""
     max_children: Callable[[], int] = lambda: sys.maxsize
-    """How many children there may be at once."""
 
 
 class Pool:
@@ -111,7 +110,7 @@ class Pool:
 
     def __init__(
         self,
-        openers: Mapping[Transport, Connector],
+        connectors: Mapping[Transport, Connector],
         *,
         on_change: Callable[[str], None],
         limits: PoolLimits = DEFAULT_LIMITS,
@@ -121,11 +120,11 @@ class Pool:
     ) -> None:
         """Neither callback may raise.
 
-        `on_change` is told the id of a server whose offer changed by itself, `on_updated` the id of a server
-        and the URI of a watched resource that changed.
+        `on_change` gets the id of a server whose offer changed by itself, `on_updated` the id of a server and
+        the URI of a watched resource that changed.
         """
         self._limits = limits
-        self._openers = Connectors(openers, limits)
+        self._connectors = Connectors(connectors, limits)
         self._jitter = jitter
         self._on_change = on_change
         self._on_updated = on_updated
@@ -136,21 +135,20 @@ class Pool:
         self._servers: dict[str, ServerSupervisor] = {}
         self._leaving: list[ServerSupervisor] = []
         self._unstarted: list[ServerSupervisor] = []
-        self._sessions: list[DedicatedConnections] = []
-        """Of the servers that have any."""
+        self._dedicated: list[DedicatedConnections] = []
         self._watched: dict[str, frozenset[str]] = {}
         self._pins: Mapping[str, Pin] = {}
         self.lazy = LazyStart()
-        """What lets servers start late and end early. To be set before the pool is entered."""
+        """Set it before the pool is entered."""
         self.tracing: Tracer | None = None
-        """What calls are spans of: a server behind a URL gets the current one in its headers."""
+        """Makes spans of calls: a server behind a URL gets the current one in its headers."""
 
     async def __aenter__(self) -> Self:
         self._clock = asyncio.get_running_loop().time
         await self._tasks.__aenter__()
-        self._places = ChildSlots(self.lazy.max_children, on_evict=self._metrics.on_evicted)
-        self._around = PoolContext(
-            openers=self._openers,
+        self._child_slots = ChildSlots(self.lazy.max_children, on_evict=self._metrics.on_evicted)
+        self._context = PoolContext(
+            connectors=self._connectors,
             limits=self._limits,
             jitter=self._jitter,
             on_change=self._on_change,
@@ -159,8 +157,8 @@ class Pool:
             tasks=self._tasks,
             clock=self._clock,
             pins=lambda: self._pins,
-            places=self._places,
-            known=self.lazy.known,
+            child_slots=self._child_slots,
+            kept=self.lazy.kept,
             declared=self.lazy.declared,
             on_verified=self.lazy.on_verified,
         )
@@ -175,28 +173,28 @@ class Pool:
         self._servers.clear()
         try:
             async with asyncio.timeout(self._limits.drain_s):
-                # Not told of `exc`: it would cancel the links' orderly end, which is bounded anyway.
+                # Without `exc`, which would cancel the orderly end of connections; that is bounded anyway.
                 await self._tasks.__aexit__(None, None, None)
         except TimeoutError:
             _logger.warning("some servers did not stop within %g s", self._limits.drain_s)
 
-    # Records and what became of them
+    # Records and offers
 
     def apply(self, records: Mapping[str, ServerRecord]) -> None:
         """Make the pool hold exactly `records`. Returns at once; `tools()` shows them all afterwards.
 
-        Servers that are known from an earlier run are connected by their first call, others are started and
-        listed in the background. One whose launch changed gets a new link, while
-        calls in flight finish on the old; what a package's server offered is shown until its next version
-        was listed, so that nobody sees an empty list in between. Removed and disabled ones are closed.
-        `on_change` is not called for what `apply` itself changes.
+        Servers with kept definitions are connected by their first call; others start and are listed in the
+        background. A server whose launch changed gets a new connection, while calls in flight finish on the
+        old one. A package's offer stays visible until its next version was listed, so no caller sees an empty
+        list in between. Removed and disabled servers are closed. `apply` does not call `on_change` for its
+        own changes.
         """
         self._leaving = [server for server in self._leaving if not server.is_over]
         for server_id in self._servers.keys() - records.keys():
             self._retire(self._servers.pop(server_id), drain_s=0.0)
         for server_id, record in records.items():
             self._reconcile(server_id, record)
-        self._sessions = [one.sessions for one in self._servers.values() if one.sessions is not None]
+        self._dedicated = [one.dedicated for one in self._servers.values() if one.dedicated is not None]
         self._start_some()
 
     def _reconcile(self, server_id: str, record: ServerRecord) -> None:
@@ -208,16 +206,15 @@ class Pool:
         before = None if server is None or not _is_upgrade(server.record, record) else server.tools
         if server is not None:
             self._retire(server, drain_s=self._limits.drain_s if record.enabled else 0.0)
-        # With another launch, what was learned under the same names of variables may be of the old values.
-        is_new = server is None or server.record.launch == record.launch
-        kept = self.lazy.known
-        known = kept.find(record) if kept is not None and record.enabled and is_new else None
-        self._servers[server_id] = server = ServerSupervisor(record, self._around, before=before, known=known)
+        # After a change of launch, definitions kept under the same variable names may be of their old values.
+        may_restore = record.enabled and (server is None or server.record.launch == record.launch)
+        kept = self.lazy.kept.find(record) if self.lazy.kept is not None and may_restore else None
+        self._servers[server_id] = server = ServerSupervisor(record, self._context, before=before, kept=kept)
         server.watch(self._watched.get(server_id, frozenset()))
         self._unstarted.append(server)
 
     def _start_some(self) -> None:
-        """A few in each turn of the loop: thousands at once would keep everybody else waiting."""
+        """A few in each loop iteration: thousands at once would block everything else."""
         for server in self._unstarted[:STARTS_PER_ITERATION]:
             server.start()
         del self._unstarted[:STARTS_PER_ITERATION]
@@ -229,18 +226,18 @@ class Pool:
         self._leaving.append(server)
 
     def tools(self) -> Mapping[str, ServerTools]:
-        """What each server offers, as far as known; disabled ones too."""
+        """The known offer of each server, disabled ones included."""
         return {server_id: server.tools for server_id, server in self._servers.items()}
 
     def offer(self, server_id: str) -> ServerTools | None:
-        """What one server offers."""
+        """The known offer of one server."""
         server = self._servers.get(server_id)
         return None if server is None else server.tools
 
-    def hold_back(self, pins: Mapping[str, Pin]) -> None:
-        """Send no call of a tool that one of `pins` says has changed, however long it has waited already.
+    def set_pins(self, pins: Mapping[str, Pin]) -> None:
+        """Send no call of a tool that one of `pins` says has changed, even if the call waits already.
 
-        Nor any to a server with a pin before its new connection was listed: another program may be there.
+        And none to a pinned server before its new connection was listed: it may be another program.
         """
         self._pins = pins
         for server_id in self.unverified & pins.keys():
@@ -248,24 +245,24 @@ class Pool:
 
     @property
     def unverified(self) -> AbstractSet[str]:
-        """The servers that did not list themselves what is shown of them."""
+        """The servers whose visible offer they did not list themselves in this run."""
         return {server_id for server_id, server in self._servers.items() if server.is_unverified}
 
     def health(self) -> Mapping[str, ServerHealth]:
         return {server_id: server.health() for server_id, server in self._servers.items()}
 
     def load(self) -> PoolLoad:
-        """What servers keep busy. Cheap, for gauges."""
-        links = (one.link for server in self._servers.values() for one in server.connections)
+        """The current load of all servers. Cheap, for gauges."""
+        connections = (one.connection for server in self._servers.values() for one in server.connections)
         return PoolLoad(
             states={server_id: server.state for server_id, server in self._servers.items()},
-            children=sum(link is not None and link.pid is not None for link in links),
+            children=sum(one is not None and one.pid is not None for one in connections),
             in_flight={server_id: server.in_flight for server_id, server in self._servers.items()},
             queued={server_id: server.queued for server_id, server in self._servers.items()},
         )
 
     async def settled(self, server_ids: Iterable[str]) -> None:
-        """Returns when each of these was listed, or failed to, once; or had its time to.
+        """Return once each server was listed, failed to be, or had its time to.
 
         The time runs from when the server was applied, so a queue of starts cannot make a caller wait longer.
         """
@@ -278,7 +275,7 @@ class Pool:
                     await server.attempted.wait()
 
     async def refresh(self, server_id: str) -> None:
-        """List a server again now, whatever its state. Returns when that has ended, well or not."""
+        """List a server again now, whatever its state. Returns when the attempt has ended."""
         server = self._servers.get(server_id)
         if server is None:
             raise NotFound(f"no server `{server_id}`")
@@ -286,11 +283,11 @@ class Pool:
         await server.refresh()
 
     async def test(self, record: ServerRecord) -> TrialReport:
-        """Connect to the server of `record` and list it, beside the pool."""
+        """Connect to the server of `record` and list it, next to the pool."""
         if record.transport != "stdio":
-            return await try_server(record, self._openers, self._limits)
-        async with self._places.borrowed():
-            return await try_server(record, self._openers, self._limits)
+            return await try_server(record, self._connectors, self._limits)
+        async with self._child_slots.borrowed():
+            return await try_server(record, self._connectors, self._limits)
 
     # Calls
 
@@ -304,145 +301,152 @@ class Pool:
         client: ClientChannel | None = None,
         origin: CallOrigin = NO_ORIGIN,
     ) -> ServerResponse:
-        """Ask a server, within its budgets. Queueing and connecting count against the call's own time."""
-        server = self._serving(server_id, origin.session, client, method, params)
+        """Send a request, within its server's budgets.
+
+        Queueing and connecting count against the call's time.
+        """
+        server = self._select(server_id, origin.session, client, method, params)
         clock, slots, principal_id = self._clock, self.slots, origin.principal_id
         until_s = clock() + server.timeout_s
-        asked: YieldingClient | None = None
+        yielding: YieldingClient | None = None
         has_waited = not slots.try_take(principal_id)
         if has_waited:
             await slots.take(principal_id, until_s)
-            server = self._serving_again(server_id, method, params, client, origin)
-        gate, link = server.gate, server.link
-        if link is None or not gate.try_enter():
+            server = self._select_again(server_id, method, params, client, origin)
+        gate, connection = server.gate, server.connection
+        if connection is None or not gate.try_enter():
             has_waited = True
-            link = await self._admit(server, tool, principal_id, until_s)
+            connection = await self._admit(server, tool, principal_id, until_s)
         server.calls += 1
         try:
             if tool is not None and (server.needs_list or server_id in self._pins):
-                has_waited |= await self._vet(server, link, tool, until_s)
+                has_waited |= await self._verify(server, connection, tool, until_s)
             if has_waited and origin.recheck is not None:
                 origin.recheck()
-            era = link.server_info.revision
-            headers = self._headers(server, link, method, tool, params)
-            # Only servers of the handshake era ask in the middle of a call.
-            if era == "legacy" and client is not None and client.capabilities != NO_CAPABILITIES:
-                client = asked = YieldingClient(client, gate, slots, principal_id)
+            revision = connection.server_info.revision
+            headers = self._build_headers(server, connection, method, tool, params)
+            # Only session-based servers send requests during a call.
+            if revision == "legacy" and client is not None and client.capabilities != NO_CAPABILITIES:
+                client = yielding = YieldingClient(client, gate, slots, principal_id)
             try:
-                reply = await link.request(
+                response = await connection.request(
                     method, params, timeout_s=until_s - clock(), headers=headers, client=client
                 )
             except SessionReplaced:
                 assert tool is not None  # only calls of tools are held
-                send = partial(link.request, method, params, headers=headers, client=client)
-                await self._vet(server, link, tool, until_s)
-                reply = await _send_again(send, origin, until_s - clock())
+                await self._verify(server, connection, tool, until_s)
+                send = partial(connection.request, method, params, headers=headers, client=client)
+                response = await _send_again(send, origin, until_s - clock())
         finally:
             server.last_used_s = clock()
-            if asked is not None:
-                asked.end()
+            if yielding is not None:
+                yielding.end()
             gate.leave()
             self._release(principal_id)
-        server.on_answered(link, method, params, reply)
-        if reply.size > server.max_output_bytes:
-            reply = RpcResponse(result=_cap_response(method, reply.result or b"", server.max_output_bytes))
-        return ServerResponse(reply, era)
+        server.on_response(connection, method, params, response)
+        if response.size > server.max_output_bytes:
+            response = RpcResponse(
+                result=_cap_response(method, response.result or b"", server.max_output_bytes)
+            )
+        return ServerResponse(response, revision)
 
-    def _serving_again(
+    def _select_again(
         self, server_id: str, method: str, params: Params, client: ClientChannel | None, origin: CallOrigin, /
     ) -> ManagedConnection:
-        """The connection for a call that waited for a slot of the node: its server may have been replaced."""
+        """The connection for a call that waited for a node slot: its server may have been replaced."""
         try:
-            return self._serving(server_id, origin.session, client, method, params)
+            return self._select(server_id, origin.session, client, method, params)
         except ToolgateError:
             self.slots.release(origin.principal_id)
             raise
 
     def _release(self, principal_id: str) -> None:
-        """A call has ended: another may have its slot, and another server its child."""
+        """After a call: another call may take its slot, and another server its child."""
         self.slots.release(principal_id)
-        self._places.evict()
+        self._child_slots.evict()
 
     async def _admit(
         self, server: ManagedConnection, tool: ToolDefinition | None, principal_id: str, until_s: float, /
     ) -> ServerConnection:
-        """Wait until the server has room and is connected, without the node's slot; then for one again.
+        """Wait until the server has room and is connected, without the node's slot; then for a slot again.
 
-        So a slow server uses up slots at itself only, and no two calls can wait for each other. Returns with
-        both slots; raises with neither.
+        So a slow server uses up only its own places, and no two calls can wait for each other. Returns with
+        both the place and the slot; raises with neither.
         """
         self.slots.release(principal_id)
         await server.gate.enter(until_s)
         try:
-            link = await server.connected(until_s)
+            connection = await server.connect(until_s)
             if tool is not None:
-                await self._vet(server, link, tool, until_s)
+                await self._verify(server, connection, tool, until_s)
             await self.slots.take(principal_id, until_s, has_server_slot=True)
         except (ToolgateError, asyncio.CancelledError):
             server.calls += 1
             server.last_used_s = self._clock()
             server.gate.leave()
-            self._places.evict()
+            self._child_slots.evict()
             raise
-        return server.link or link
+        return server.connection or connection
 
-    def _headers(
+    def _build_headers(
         self,
         server: ManagedConnection,
-        link: ServerConnection,
+        connection: ServerConnection,
         method: str,
         tool: ToolDefinition | None,
         params: Params,
         /,
     ) -> Mapping[str, str]:
-        headers = (
-            EMPTY if link.server_info.revision == "legacy" else server.headers.build(method, tool, params)
-        )
+        is_session = connection.server_info.revision == "legacy"
+        headers = EMPTY if is_session else server.headers.build(method, tool, params)
         if self.tracing is None:
             return headers
-        return {**headers, **_build_trace_headers(self.tracing, server, link)}
+        span = self.tracing.current
+        span.note("mcp.protocol.version", connection.server_info.version)
+        span.note("network.transport", "pipe" if server.record.transport == "stdio" else "tcp")
+        return {**headers, **self.tracing.carried()}
 
-    async def _vet(
-        self, server: ManagedConnection, link: ServerConnection, tool: ToolDefinition, until_s: float, /
+    async def _verify(
+        self, server: ManagedConnection, connection: ServerConnection, tool: ToolDefinition, until_s: float, /
     ) -> bool:
-        """Whether the call of a tool had to wait for a list: of its server, or of `link` if that has a pin.
+        """Whether the call had to wait for a list: of its server, or of a pinned server's `connection`.
 
-        Raises UnknownTool for a call that was let in before its tool turned out to have changed.
+        Raises UnknownTool for a call that was admitted before its tool turned out to have changed.
         """
         has_waited = server.needs_list
         if has_waited:
-            await server.verified(until_s)
+            await server.verify(until_s)
         pin = self._pins.get(tool.ref.server_id)
         if pin is None:
             return has_waited
-        has_waited |= await server.listed(link, pin, until_s)
+        has_waited |= await server.check_pin(connection, pin, until_s)
         pin = self._pins.get(tool.ref.server_id)
         if pin is not None and tool.ref.name in pin.changed:
             raise UnknownTool(f"`{tool.ref}` changed while the call waited, and is not offered any more")
         return has_waited
 
     def end_session(self, session: str) -> None:
-        """Whatever servers keep for this session is not needed any more."""
-        for sessions in self._sessions:
-            sessions.end(session)
+        """Close everything that servers keep for this session."""
+        for dedicated in self._dedicated:
+            dedicated.end_session(session)
 
     def reconnect(self, server_id: str, principal_id: str) -> None:
-        """Somebody has logged in to a server or out of it: for itself, or for all callers where it is empty.
+        """Close connections after a login or logout of this principal, or of all callers if it is empty.
 
-        Links that show what was good before are closed, with the calls in flight there.
+        Their calls in flight fail.
         """
         if server_id in self._servers:
             self._servers[server_id].reconnect(principal_id)
 
     def end_principal(self, principal_id: str) -> None:
-        """Close the links that are this principal's own: it will not come again."""
-        for sessions in self._sessions:
-            sessions.end_all(principal_id)
+        """Close the dedicated connections of a principal that was removed."""
+        for dedicated in self._dedicated:
+            dedicated.end_principal(principal_id)
 
     def watch(self, server_id: str, uris: frozenset[str]) -> Acknowledgement:
-        """Hear from a server when one of these resources changes, and no other.
+        """Subscribe to exactly these resources of a server.
 
-        It is remembered, also for a server that is not there yet, until there is nothing more to watch.
+        The pool remembers them, also for a server that does not exist yet, until `uris` is empty.
         """
         if uris:
             self._watched[server_id] = uris
@@ -451,20 +455,20 @@ class Pool:
         server = self._servers.get(server_id)
         return None if server is None else server.watch(uris)
 
-    def _serving(
+    def _select(
         self, server_id: str, session: str, client: ClientChannel | None, method: str, params: Params, /
     ) -> ManagedConnection:
         try:
             server = self._servers[server_id]
         except KeyError:
             raise ServerUnavailable(f"server `{server_id}` is not registered") from None
-        return server.serving(session, client, method, params)
+        return server.select(session, client, method, params)
 
 
 async def _send_again(
     send: Callable[..., Awaitable[RpcResponse]], origin: CallOrigin, timeout_s: float
 ) -> RpcResponse:
-    """Send a call once more that its server refused unread, because it had ended the session."""
+    """Send a call again that its server rejected unread, because it had ended the session."""
     if origin.recheck is not None:
         origin.recheck()
     try:
@@ -473,18 +477,8 @@ async def _send_again(
         raise ServerUnavailable("the server ends its sessions again and again; nothing was sent") from exc
 
 
-def _build_trace_headers(
-    tracing: Tracer, server: ManagedConnection, link: ServerConnection
-) -> Mapping[str, str]:
-    """The headers by which a server goes on with the current span, which is told how that is reached."""
-    span = tracing.current
-    span.note("mcp.protocol.version", link.server_info.version)
-    span.note("network.transport", "pipe" if server.record.transport == "stdio" else "tcp")
-    return tracing.carried()
-
-
 def _is_upgrade(before: ServerRecord, after: ServerRecord) -> bool:
-    """Whether it is the same package, of another version: not just any program in place of another."""
+    """Whether it is another version of the same package, not just any other program."""
     return None not in (before.package, after.package) and before.enabled and after.enabled
 
 

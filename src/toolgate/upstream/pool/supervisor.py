@@ -1,4 +1,4 @@
-"""Keeps one server known: connected, listed, watched, and closed while nobody needs it."""
+"""Supervises one server: keeps it connected, listed and watched, and closes it while no caller needs it."""
 
 import asyncio
 import logging
@@ -35,7 +35,7 @@ CHANGED_LISTS: Final[Mapping[str, tuple[ListKind, ...]]] = {
     method: tuple(kind for kind, form in FORMS.items() if form.feature == feature)
     for feature, method in LIST_CHANGED.items()
 }
-"""Which lists are no longer what they were when a server says so."""
+"""The lists that a server's notification makes stale."""
 
 ListTask = asyncio.Task[ListResult | ListFailed]
 
@@ -50,54 +50,54 @@ _decode_updated = msgspec.json.Decoder(_ResourceUpdate).decode
 
 
 class ServerSupervisor(ManagedConnection):
-    """One server under supervision. Where sessions or principals have links of their own, it only lists."""
+    """One server under supervision. If sessions or principals have dedicated connections, it only lists."""
 
     def __init__(
         self,
         record: ServerRecord,
-        around: PoolContext,
+        context: PoolContext,
         *,
         before: ServerTools | None = None,
-        known: KeptOffer | None = None,
+        kept: KeptOffer | None = None,
     ) -> None:
-        """`before` is what an earlier version of the server offered.
+        """`before` is the offer of an earlier version of the server.
 
-        `known` is what it offered in an earlier run: it is connected by the first call.
+        `kept` is its own offer from an earlier run: its first call connects it.
         """
+        offer = None if kept is None else kept.offer
         super().__init__(
-            record, around, common=SharedServerState(known_revision=known.offer.era if known else None)
+            record, context, shared=SharedServerState(known_revision=offer.era if offer else None)
         )
-        offer = None if known is None else known.offer
-        self._discovery = ServerDiscovery(record, around.limits, around.jitter, before=before, known=offer)
-        self.is_unverified = known is not None or before is not None
-        """What it offers is from an earlier run or version, and it was not listed since."""
-        self.verified_ms = 0 if known is None else known.verified_ms
+        self._discovery = ServerDiscovery(record, context.limits, context.jitter, before=before, kept=offer)
+        self.is_unverified = kept is not None or before is not None
+        """Its offer is from an earlier run or version, and it was not listed since."""
+        self.verified_ms = 0 if kept is None else kept.verified_ms
         """Wall clock at which the server last listed its tools; 0: never."""
         self._is_listing = False
-        self._may_be_declared = known is None and before is None and record.package is not None
+        self._may_be_declared = kept is None and before is None and record.package is not None
         self._watched: frozenset[str] = frozenset()
         self._refreshes: list[asyncio.Future[None]] = []
         self._listed_by: ServerConnection | None = None
-        """The newest link by which the tools were listed."""
+        """The connection that listed the tools last."""
         self._session = 0
-        """Counts the sessions of all links: a list that began in one says nothing of the next."""
-        self._noted: HealthState | Literal[""] = ""
-        """What the log says of a server that is not connected."""
+        """Counts the sessions of all connections: a list that began in one says nothing about the next."""
+        self._logged: HealthState | Literal[""] = ""
+        """The last logged state of a server that is not connected."""
         self._list_ended = asyncio.Event()
-        """Set, and replaced by a new one, whenever an attempt to list has ended, well or not."""
+        """Set, and replaced by a new one, whenever an attempt to list has ended."""
 
-        self.began_s = around.clock()
+        self.began_s = context.clock()
         self.attempted = asyncio.Event()
-        """The first attempt to list its tools has ended, well or not; or what they were is known."""
-        if known is not None:
+        """The first attempt to list its tools has ended, or they are known from an earlier run."""
+        if kept is not None:
             self.attempted.set()
-        self.sessions: DedicatedConnections | None = None
-        """None where all callers share the one link; nor has a disabled server any."""
+        self.dedicated: DedicatedConnections | None = None
+        """None if all callers share the one connection, and for a disabled server."""
         if record.enabled and (record.sharing == "per_session" or record.is_per_principal):
-            self.sessions = DedicatedConnections(self, around)
+            self.dedicated = DedicatedConnections(self, context)
         self._session_based: SessionBasedConnection | None = None
 
-    # What the pool asks
+    # For the pool
 
     @property
     def tools(self) -> ServerTools:
@@ -106,10 +106,10 @@ class ServerSupervisor(ManagedConnection):
     @property
     def is_over(self) -> bool:
         is_over = self._session_based is None or self._session_based.is_over
-        return super().is_over and is_over and (self.sessions is None or self.sessions.is_over)
+        return super().is_over and is_over and (self.dedicated is None or self.dedicated.is_over)
 
     def start(self) -> None:
-        """Begin, once; a disabled server is only kept in the picture."""
+        """Start its task, once; a disabled server has none."""
         if self.record.enabled:
             super().start()
         else:
@@ -117,8 +117,8 @@ class ServerSupervisor(ManagedConnection):
 
     def stop(self, *, drain_s: float = 0.0) -> None:
         super().stop(drain_s=drain_s)
-        if self.sessions is not None:
-            self.sessions.stop(drain_s=drain_s)
+        if self.dedicated is not None:
+            self.dedicated.stop(drain_s=drain_s)
         if self._session_based is not None:
             self._session_based.stop(drain_s=drain_s)
         self.attempted.set()
@@ -126,84 +126,84 @@ class ServerSupervisor(ManagedConnection):
         _resolve_all(self._take_refreshes())
 
     def replace_record(self, record: ServerRecord) -> None:
-        """Another record with the same launch: its budgets hold for new calls, its rules from now on."""
+        """Another record with the same launch: its budgets apply to new calls, its rules from now on."""
         is_retry = self._condition.state == "down" and record != self.record
         super().replace_record(record)
         self._discovery.replace_record(record)
-        if self.sessions is not None:
-            self.sessions.replace_record(record)
+        if self.dedicated is not None:
+            self.dedicated.replace_record(record)
         if self._session_based is not None:
             self._session_based.replace_record(record)
         if is_retry:
-            self._restarts.forgive()
-            self._discovery.ask(self._clock())
+            self._list_now()
 
-    def serving(
+    def select(
         self, session: str, client: ClientChannel | None, method: str, params: Params
     ) -> ManagedConnection:
-        """The connection for a call. The one place that knows who shares one."""
-        if self.sessions is not None:
-            return self.sessions.of(session, client)
+        """The connection for a call. The one place that knows which callers share one."""
+        if self.dedicated is not None:
+            return self.dedicated.select(session, client)
         if self.revisions is None or not self.revisions.needs_session(client, method, params):
             return self
         if self._session_based is None:
-            self._session_based = SessionBasedConnection(self, self._around)
+            self._session_based = SessionBasedConnection(self, self._context)
             self._session_based.start()
-        if self.link is None and self._condition.state == "degraded":
+        if self.connection is None and self._condition.state == "degraded":
             self._is_demanded = True  # it was lost, and lists for both
             self._wake.set()
         return self._session_based
 
     def watch(self, uris: frozenset[str]) -> Acknowledgement:
-        """Hear of changes to these resources, now and after every reconnect."""
+        """Subscribe to these resources, now and after every reconnect."""
         if uris == self._watched:
             return None
         self._watched = uris
         self._wake.set()
-        return None if self.link is None else self.link.watch(uris)
+        return None if self.connection is None else self.connection.watch(uris)
 
     def reconnect(self, principal_id: str) -> None:
-        """What links showed the server of this principal, or of all where it is empty, is good no more."""
-        if self.sessions is not None:
-            self.sessions.end_all(principal_id)
+        """Close connections that show outdated credentials: of this principal, or of all if it is empty."""
+        if self.dedicated is not None:
+            self.dedicated.end_principal(principal_id)
         if not principal_id:
             self._end_session_based()
-            self._let_go()
-            self._restarts.forgive()
-            self._discovery.ask(self._clock())
-            self._wake.set()
+            self._drop_connection()
+            self._list_now()
 
     async def refresh(self) -> None:
-        """List again now, even where the server is down. Returns when that has ended, well or not."""
+        """List again now, even if the server is down. Returns when the attempt has ended."""
         if self._is_stopped or self._task is None:
             return
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._refreshes.append(ended)
-        self._restarts.forgive()
-        self._discovery.ask(self._clock())
-        self._wake.set()
+        self._list_now()
         await ended
+
+    def _list_now(self) -> None:
+        self._restarts.reset()
+        self._discovery.request(self._clock())
+        self._wake.set()
 
     @property
     def needs_list(self) -> bool:
         return self.is_unverified
 
-    async def verified(self, until_s: float) -> None:
-        """Returns once the tools were listed on a connection of this run. Raises as `connected`, `listed`."""
-        await self._listed(await self.connected(until_s), until_s)
+    async def verify(self, until_s: float) -> None:
+        """Return once the tools were listed on a connection of this run. Raises as `connect`, `check_pin`."""
+        await self._wait_listed(await self.connect(until_s), until_s)
 
-    async def listed(self, link: ServerConnection, pin: Pin, until_s: float) -> bool:
-        """As `Connection.listed`; those are told of the list who have to know."""
+    async def check_pin(self, connection: ServerConnection, pin: Pin, until_s: float) -> bool:
+        """Wait for the list of `connection`; the callbacks of the pool compare it with the pin."""
         del pin
-        return await self._listed(link, until_s)
+        return await self._wait_listed(connection, until_s)
 
-    async def _listed(self, link: ServerConnection, until_s: float) -> bool:
-        if self._listed_by is link:
+    async def _wait_listed(self, connection: ServerConnection, until_s: float) -> bool:
+        if self._listed_by is connection:
             return False
         with suppress(TimeoutError):
             async with asyncio.timeout_at(until_s):
                 await self._list_ended.wait()
-        if self._listed_by is not link:
+        if self._listed_by is not connection:
             raise ServerUnavailable(
                 f"server `{self.record.server_id}` could not be listed since it was connected; "
                 "nothing was sent"
@@ -211,29 +211,29 @@ class ServerSupervisor(ManagedConnection):
         return True
 
     def compare(self, pin: Pin) -> None:
-        """Connect to learn what it offers if what is known of it is not what `pin` approves."""
+        """Connect and list if the known offer is not what `pin` approves."""
         tools = self.tools.tools
         if any(name not in tools or tools[name].digest != digest for name, digest in pin.tools.items()):
-            self._discovery.ask(self._clock())
+            self._discovery.request(self._clock())
             self._wake.set()
 
     def on_session_replaced(self) -> bool:
         self._listed_by = None
         self._session += 1
-        self._discovery.ask(self._clock())
+        self._discovery.request(self._clock())
         self._wake.set()
         return not self._is_pinned
 
     @property
     def _has_answered(self) -> bool:
-        return super()._has_answered or (self.link is not None and self._listed_by is self.link)
+        return super()._has_answered or (self.connection is not None and self._listed_by is self.connection)
 
     @property
     def connections(self) -> Collection[ManagedConnection]:
-        """All to this server: its own, and those of sessions."""
+        """All connections to this server: its own, and those of sessions."""
         if self._session_based is not None:
             return (self, self._session_based)
-        return (self,) if self.sessions is None else (self, *self.sessions)
+        return (self,) if self.dedicated is None else (self, *self.dedicated)
 
     @property
     def in_flight(self) -> int:
@@ -242,51 +242,62 @@ class ServerSupervisor(ManagedConnection):
 
     @property
     def queued(self) -> int:
-        """Calls that wait for room."""
+        """Calls that wait for a place."""
         return sum(gate.queued for gate in self._gates)
 
     @property
     def _gates(self) -> Collection[ServerGate]:
-        return (self.gate,) if self.sessions is None else (self.gate, *(one.gate for one in self.sessions))
+        return (self.gate,) if self.dedicated is None else (self.gate, *(one.gate for one in self.dedicated))
 
     @property
     def state(self) -> HealthState:
         return self._condition.state
 
     def health(self) -> ServerHealth:
-        link, all_of_it = self.link, self.connections
+        connection, condition = self.connection, self._condition
+        info = connection.server_info if connection else None
+        waits = self._slots.is_awaited_by(self)
+        slots_hint = (
+            f"all {self._slots.capacity} child processes are in use (`max_children`)" if waits else ""
+        )
+        others = [one for one in self.connections if one is not self]
         return ServerHealth(
-            state=self._condition.state,
-            last_error=self._condition.last_error,
-            hint=self._condition.hint or self._place.hint,
-            since_ms=self._condition.since_ms,
+            state=condition.state,
+            last_error=condition.last_error,
+            hint=condition.hint or slots_hint,
+            since_ms=condition.since_ms,
             restarts=self._restarts.count,
-            pid=link.pid if link else None,
-            era=link.server_info.revision if link else self.common.known_revision,
-            version=link.server_info.version if link else None,
-            stderr_tail=str(self.common.stderr),
+            pid=connection.pid if connection else None,
+            era=info.revision if info else self.shared.known_revision,
+            version=info.version if info else None,
+            stderr_tail=str(self.shared.stderr),
             in_flight=self.in_flight,
             queued=self.queued,
             tools=len(self.tools.tools),
             quarantined=len(self.tools.quarantined),
-            calls=sum(one.calls for one in all_of_it) if self.sessions is None else self.sessions.calls,
+            calls=sum(one.calls for one in (self, *others))
+            if self.dedicated is None
+            else self.dedicated.calls,
             last_list_ms=self._discovery.last_list_ms,
             verified_ms=self.verified_ms,
-            session_links=sum(one.link is not None for one in all_of_it if one is not self),
+            session_links=sum(one.connection is not None for one in others),
         )
 
-    # What links report
+    # From connections
 
     def on_notification(self, method: str, params: bytes) -> None:
         if method == UPDATED:
-            self._on_updated(params)
+            with suppress(*UNREADABLE):
+                uri = _decode_updated(params).uri
+                if uri in self._watched:
+                    self._context.on_updated(self.record.server_id, uri)
         elif kinds := CHANGED_LISTS.get(method):
             for kind in kinds:
                 self._discovery.on_list_changed(kind, self._clock())
             self._wake.set()
 
     def on_session_opened(self) -> None:
-        # The link that lists may have been closed as idle; nobody calls by it, so nothing else opens it.
+        # The connection that lists may be closed as idle; no call uses it, so nothing else opens it.
         self._discovery.on_used()
         self._wake.set()
 
@@ -296,72 +307,65 @@ class ServerSupervisor(ManagedConnection):
         self._end_session_based()
 
     def on_session_failed(self, reason: str) -> None:
-        self._condition.note(reason)
-
-    def _on_updated(self, params: bytes) -> None:
-        try:
-            uri = _decode_updated(params).uri
-        except UNREADABLE:
-            return
-        if uri in self._watched:
-            self._around.on_updated(self.record.server_id, uri)
+        self._condition.last_error = reason
 
     # The task
 
     def _next(self) -> tuple[float, Step]:
         if self._may_be_declared:
-            return 0.0, self._recall_declared
-        if self.link is None:
-            is_wanted = self._is_demanded or (self._is_kept and not self._restarts.is_fatal)
+            return 0.0, self._restore_declared
+        if self.connection is None:
+            is_wanted = self._is_demanded or (self._stays_connected and not self._restarts.is_fatal)
             wanted_s = 0.0 if is_wanted else self._discovery.due_s
             return max(wanted_s, self._restarts.not_before_s), self._start
         timeout_s = self.record.idle_timeout_s
-        idle_s = math.inf if timeout_s <= 0 or self._is_kept else self._idle_s(timeout_s)
+        idle_s = math.inf if timeout_s <= 0 or self._stays_connected else self._idle_at_s(timeout_s)
         if self._discovery.due_s <= idle_s:
             return self._discovery.due_s, self._list
-        return idle_s, self._reap
+        return idle_s, self._close_idle
 
-    async def _recall_declared(self) -> None:
-        """Take over what the package says of a server that never ran here, as far as it was approved."""
-        self._may_be_declared, pin = False, self._around.pins().get(self.record.server_id)
-        raws = () if pin is None else await self._around.declared(self.record)
+    async def _restore_declared(self) -> None:
+        """Take over the approved tools that the package of a server declares that never ran here."""
+        self._may_be_declared, pin = False, self._context.pins().get(self.record.server_id)
+        raws = () if pin is None else await self._context.declared(self.record)
         offer = await asyncio.to_thread(check_declared_tools, self.record, raws)
         if pin is None or not offer.tools or self._refreshes:  # a refresh lists the server itself
             return
         self.is_unverified = True
-        self._discovery.recall(offer)
-        if self._around.known is not None:
-            self._around.known.save(self.tools, is_verified=False)
+        self._discovery.restore(offer)
+        if self._context.kept is not None:
+            self._context.kept.save(self.tools, is_verified=False)
         self.compare(pin)
         self.attempted.set()
-        self._around.on_change(self.record.server_id)
+        self._context.on_change(self.record.server_id)
 
     @property
-    def _is_kept(self) -> bool:
-        """Whether it is to be connected though nobody calls."""
+    def _stays_connected(self) -> bool:
+        """Whether it stays connected without calls."""
         return self.record.prewarm or bool(self._watched)
 
-    def _on_started(self, link: ServerConnection) -> None:
-        self._discovery.on_connected(link.server_info, self._clock())
-        # `server/discover` names stateless revisions only: a call finds out whether there are sessions.
-        self.common.refuses_sessions = False
-        may_do_both = link.server_info.revision == "modern" and self.record.protocol == "auto"
-        if not may_do_both:
+    def _on_started(self, connection: ServerConnection) -> None:
+        info = connection.server_info
+        self._discovery.on_connected(info, self._clock())
+        # `server/discover` names stateless revisions only: the first call finds out whether there are
+        # sessions.
+        self.shared.refuses_sessions = False
+        may_support_both = info.revision == "modern" and self.record.protocol == "auto"
+        if not may_support_both:
             self.revisions = None
         elif self.revisions is None:
             self.revisions = RevisionChoice(self.record.server_id)
         else:
             self.revisions.forget()
         if self._watched:
-            link.watch(self._watched)
-        super()._on_started(link)
+            connection.watch(self._watched)
+        super()._on_started(connection)
 
     def _on_start_failed(self, failure: StartFailed) -> None:
         super()._on_start_failed(failure)
-        self._discovery.on_start_failed(
-            failure, due_s=math.inf if failure.fatal else self._restarts.not_before_s
-        )
-        self._show()
+        due_s = math.inf if failure.fatal else self._restarts.not_before_s
+        self._discovery.on_start_failed(failure, due_s=due_s)
+        self._publish()
         self.attempted.set()
         _resolve_all(self._take_refreshes())
 
@@ -369,36 +373,36 @@ class ServerSupervisor(ManagedConnection):
         super()._on_slow_start()
         awaited = f": {self._awaited}" if self._awaited else ""
         _logger.info("server `%s` is still starting%s", self.record.server_id, awaited)
-        self._noted = self._noted or "starting"
+        self._logged = self._logged or "starting"
         _resolve_all(self._take_refreshes())
 
     async def _list(self) -> None:
-        """Read the lists that are due, at once; each is shown without waiting long for the others."""
-        link = self.link
-        assert link is not None  # `_next` lists only where there is a link
+        """Read the due lists at once; each is published without waiting long for the others."""
+        connection = self.connection
+        assert connection is not None  # `_next` lists only if there is one
         refreshes, session = self._take_refreshes(), self._session
         self._is_listing = True
-        readings: dict[ListTask, ListKind] = {
-            self._around.tasks.create_task(self._read(kind, link)): kind
+        tasks: dict[ListTask, ListKind] = {
+            self._context.tasks.create_task(self._read(kind, connection)): kind
             for kind in self._discovery.begin(self._clock())
         }
         try:
-            done, pending = await asyncio.wait(readings, timeout=self._around.limits.list_together_s)
-            self._on_ended(done, readings, link, session)
+            done, pending = await asyncio.wait(tasks, timeout=self._context.limits.list_together_s)
+            self._on_lists_read(done, tasks, connection, session)
             while pending:
                 done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-                self._on_ended(done, readings, link, session)
+                self._on_lists_read(done, tasks, connection, session)
         finally:
-            for reading in readings:
-                reading.cancel()
+            for task in tasks:
+                task.cancel()
             self._is_listing = False
             _resolve_all(refreshes)
-            self._place.settle()
+            self._slots.evict()
 
-    async def _read(self, kind: ListKind, link: ServerConnection) -> ListResult | ListFailed:
+    async def _read(self, kind: ListKind, connection: ServerConnection) -> ListResult | ListFailed:
         server_id = self.record.server_id
         try:
-            return await read_list(kind, server_id, link, timeout_s=self._around.limits.list_timeout_s)
+            return await read_list(kind, server_id, connection, timeout_s=self._context.limits.list_timeout_s)
         except ListFailed as exc:
             return exc
         except Exception as exc:
@@ -406,91 +410,86 @@ class ServerSupervisor(ManagedConnection):
             _logger.exception("server `%s`: unexpected failure", server_id)
             return ListFailed(f"internal error: {exc!r}")
 
-    def _on_ended(
+    def _on_lists_read(
         self,
         done: Iterable[ListTask],
-        readings: Mapping[ListTask, ListKind],
-        link: ServerConnection,
+        tasks: Mapping[ListTask, ListKind],
+        connection: ServerConnection,
         session: int,
     ) -> None:
         now_s, was_unverified = self._clock(), self.is_unverified
-        for reading in done:
-            kind, outcome = readings[reading], reading.result()
+        is_current = session == self._session
+        for task in done:
+            kind, outcome = tasks[task], task.result()
             if isinstance(outcome, ListFailed):
                 self._discovery.on_failed(kind, outcome, now_s)
                 self._on_list_failed(kind, outcome)
             else:
-                self._discovery.on_read(kind, outcome, now_s)
-                self._on_listed(kind, link if session == self._session else None)
-        self._show()
-        self._keep()
+                self._discovery.on_result(kind, outcome, now_s)
+                if kind == "tools":
+                    self._on_tools_listed(connection if is_current else None)
+        self._publish()
+        if self._discovery.has_tools and not self.is_unverified:
+            kept = self._context.kept
+            self.verified_ms = wall_ms() if kept is None else kept.save(self.tools)
         if was_unverified and not self.is_unverified:
-            self._around.on_verified(self.record.server_id)
-        if session == self._session and any(readings[reading] == "tools" for reading in done):
+            self._context.on_verified(self.record.server_id)
+        if is_current and any(tasks[task] == "tools" for task in done):
             self._announce_list_ended()
 
-    def _on_listed(self, kind: ListKind, link: ServerConnection | None) -> None:
-        if kind != "tools":
-            return
-        self._listed_by = link
+    def _on_tools_listed(self, connection: ServerConnection | None) -> None:
+        self._listed_by = connection
         self.is_unverified = False
-        if self.link is not None:
+        if self.connection is not None:
             self._enter("connected")
-        self._around.metrics.list_latency(self.record.server_id).add(self._discovery.last_list_ms or 0)
+        self._context.metrics.list_latency(self.record.server_id).add(self._discovery.last_list_ms or 0)
         self.attempted.set()
 
     def _on_list_failed(self, kind: ListKind, failure: ListFailed) -> None:
-        # Its tools alone decide how a server fares.
+        # Only the list of tools decides a server's state.
         if kind != "tools":
-            self._condition.note(str(failure))
+            self._condition.last_error = str(failure)
             return
-        if self.link is not None:
+        if self.connection is not None:
             self._enter("degraded", error=str(failure))
         self.attempted.set()
 
-    async def _reap(self) -> None:
+    async def _close_idle(self) -> None:
         self.evict()
 
     @property
     def is_evictable(self) -> bool:
-        if self.link is None or self._is_kept or self._is_listing or not self.gate.is_idle:
+        if self.connection is None or self._stays_connected or self._is_listing or not self.gate.is_idle:
             return False
-        return self._discovery.due_s > self._clock() and not (self.sessions and self.sessions.is_used)
+        return self._discovery.due_s > self._clock() and not self.dedicated
 
     def evict(self) -> None:
         super().evict()
         if self.tools.state == "ready":
-            self._discovery.rest()
+            self._discovery.suspend()
 
-    # Small things
-
-    def _keep(self) -> None:
-        """Keep what was listed for the next run."""
-        if self._discovery.has_tools and not self.is_unverified:
-            known = self._around.known
-            self.verified_ms = wall_ms() if known is None else known.save(self.tools)
+    # Helpers
 
     def _enter(self, state: HealthState, *, error: str = "", hint: str = "") -> None:
-        """Another state, logged without its reason: that may quote what the server said."""
-        before = self._condition.state
+        """Change the state and log it, without the reason: that may quote the server's output."""
+        before, server_id = self._condition.state, self.record.server_id
         super()._enter(state, error=error, hint=hint)
         if state in {before, "starting"}:
             return
         if state in {"down", "degraded"}:
-            server_id = self.record.server_id
             _logger.warning(
                 "server `%s` is %s: `toolgate servers get %s` says why", server_id, state, server_id
             )
-            self._noted = state
-        elif self._noted:
-            again = "" if self._noted == "starting" else " again"
-            _logger.info("server `%s` is %s%s", self.record.server_id, state, again)
-            self._noted = ""
+            self._logged = state
+        elif self._logged:
+            again = "" if self._logged == "starting" else " again"
+            _logger.info("server `%s` is %s%s", server_id, state, again)
+            self._logged = ""
 
-    def _show(self) -> None:
-        if self._discovery.show():
+    def _publish(self) -> None:
+        if self._discovery.publish():
             self.headers.clear()
-            self._around.on_change(self.record.server_id)
+            self._context.on_change(self.record.server_id)
 
     def _end_session_based(self) -> None:
         connection, self._session_based = self._session_based, None
