@@ -61,7 +61,7 @@ from toolgate.cli.commands.doctor import (
         ),
         pytest.param(
             "it refused `initialize`: no",
-            "see its last words with `toolgate servers test git`",
+            "see its last output with `toolgate servers test git`",
             id="anything else",
         ),
     ],

@@ -107,7 +107,7 @@ def test_a_login_says_for_whom_it_is_and_what_it_asks_for(
     assert {name: begun.body[name] for name in ("shared", "scopes")} == {"shared": True, "scopes": ["a", "b"]}
     assert finished.body == {"state": "s", "code": "c", "shared": True}
     assert ended.query == {"shared": "true"}
-    assert "did not take the token back" in out.out
+    assert "did not revoke the token" in out.out
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def test_one_server_is_shown_in_full_and_its_last_words_escaped() -> None:
         "restarts       2",
         "revision       3",
         "",
-        "its last words:",
+        "its last output:",
         "  a",
         "  \\x1b[2Jb",
     ]
@@ -146,7 +146,7 @@ def test_a_failed_test_says_why_and_what_the_server_said() -> None:
     assert shown(render_test("git", report)) == [
         "✗ git: there is no command `gitt` on its PATH",
         "",
-        "its last words:",
+        "its last output:",
         "  oops",
     ]
 

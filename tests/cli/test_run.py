@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
 from tests.cli.screen import shown
-from toolgate.cli.render.invocations import render_invocation, render_invocations
+from toolgate.cli.commands.runs import render_invocation, render_invocations
 from toolgate.cli.root import main
 
 SUM = "/api/v1/tasks/sum/invocations"

@@ -1,14 +1,19 @@
-"""`toolgate audit`: what happened, as a list, as it comes, or as a file; and whether the log is whole."""
+"""Events of the audit, a line each.
+
+`toolgate audit`: what happened, as a list, as it comes, or as a file; and whether the log is whole.
+"""
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
 import typer
+from rich.console import RenderableType
+from rich.text import Text
 from typer import Argument, Context, Option
 
 from toolgate.audit.events import Outcome
@@ -18,9 +23,87 @@ from toolgate.cli.failure import CommandError, ExitCode, UsageError
 from toolgate.cli.option_groups import group_command
 from toolgate.cli.options import SINCE, GatewayConnection, parse_time
 from toolgate.cli.output import CommandOutput
-from toolgate.cli.render.audit import render_event, render_events
-from toolgate.cli.render.layout import render_newest
+from toolgate.cli.render.layout import BAD, DIM, OK, WARN, cell, count_of, grid, render_newest, render_time
 from toolgate.lazy_modules import load_lazily
+from toolgate.model.json_text import encode_json
+
+JsonObject = Mapping[str, Any]
+MAX_ARGUMENTS: Final = 160
+"""Characters of them in a line. Programs get all."""
+MAX_WHO: Final = 24
+"""Columns of a table for who it was: longer names go on below."""
+
+_STYLES = {"ok": OK, "denied": WARN, "tool_error": BAD, "error": BAD, "cancelled": DIM, "unknown": BAD}
+
+
+def render_events(events: Sequence[JsonObject]) -> RenderableType:
+    """When, what came of it, who, and what it was."""
+    if not events:
+        return Text("nothing of that has happened")
+    table = grid("WHEN (UTC)", "TYPE", "OUTCOME", "WHO", "WHAT*")
+    who = table.columns[3]
+    who.no_wrap, who.overflow, who.max_width = False, "fold", MAX_WHO
+    for event in events:
+        table.add_row(*_render_cells(event))
+    return table
+
+
+def render_event(event: JsonObject) -> RenderableType:
+    """The same of one, as it comes."""
+    return Text("  ").join(one for one in _render_cells(event) if one)
+
+
+def _render_cells(event: JsonObject) -> list[Text]:
+    outcome = event["outcome"] or event["mode"] or event["state"] or event["operation"] or event["code"]
+    if event["type"] == "spawn":
+        outcome = event["reason"]
+    elif event["type"] == "session":
+        outcome = event["ended_by"]
+    return [
+        cell(render_time(event["at_ms"]), DIM),
+        cell(event["type"]),
+        cell(outcome, _STYLES.get(outcome or "", "")),
+        cell(event["principal"] or event["peer"]),
+        cell(" ".join(_describe_subject(event))),
+    ]
+
+
+def _describe_subject(event: JsonObject) -> list[str]:
+    """What it was about, in the words that this type of event has."""
+    tool = ".".join(filter(None, (event["server_id"], event["tool"])))
+    parts = [event["kind"], event["record_id"], tool, event["invocation_id"], event["approval_id"]]
+    parts += [event["command"], _describe_scope(event) if event["type"] == "scope" else None]
+    if event["type"] == "session":
+        parts.append(_describe_session(event))
+    if event["duration_us"]:
+        parts.append(f"{event['duration_us'] / 1000:.1f} ms")
+    by = event["rule"] or event["decided_by"]
+    parts += [event["code"] if event["outcome"] else None, by and f"by {by}"]
+    parts += [event["shadow"] and f"would be denied by {event['shadow']}"]
+    parts += [event["task_id"] and f"task {event['task_id']}", event["node"] and f"on {event['node']}"]
+    parts += [event["reason"] if event["type"] == "approval" else None]
+    parts += [event["arguments"] and _cut(encode_json(event["arguments"]))]
+    return [str(part) for part in parts if part]
+
+
+def _describe_scope(event: JsonObject) -> str:
+    """What was offered, and how much was not."""
+    offered = f"{count_of(event['tools'], 'tool')} of {count_of(event['servers'], 'server')}"
+    reasons = ", ".join(f"{reason} {many}" for reason, many in (event["reasons"] or {}).items())
+    return f"{offered}, {event['excluded']} excluded: {reasons}" if reasons else offered
+
+
+def _describe_session(event: JsonObject) -> str:
+    """What a session or a chat used."""
+    used = f"{event['door']} {event['session'] or event['request_id']}:"
+    totals = f"{count_of(event['tool_calls'], 'call')}, {count_of(event['rounds'], 'round')}"
+    hits = ", ".join(f"{limit} {many}" for limit, many in (event["limits"] or {}).items())
+    return f"{used} {totals}, limits hit: {hits}" if hits else f"{used} {totals}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_ARGUMENTS else f"{text[:MAX_ARGUMENTS]}…"
+
 
 app = typer.Typer(add_completion=False)
 audit_app = typer.Typer(add_completion=False)

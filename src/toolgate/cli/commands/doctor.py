@@ -213,7 +213,7 @@ def _suggest_remedy(server: Facts, error: str) -> str:
             return f"{remedy.format(*match.groups())}, {again}"
     if server.get("transport") != "stdio":
         return f"see that the server answers at `{(server.get('http') or {}).get('url')}`, {again}"
-    return f"see its last words with `toolgate servers test {server['server_id']}`"
+    return f"see its last output with `toolgate servers test {server['server_id']}`"
 
 
 _MARKS: Final[dict[Level, tuple[str, str]]] = {

@@ -39,8 +39,7 @@ JsonObject = Mapping[str, Any]
 def render_skill(answer: JsonObject) -> RenderableType:
     """Each tool, callable or why not, and the price of the skill."""
     tools: Sequence[JsonObject] = answer["tools"]
-    table = ui.grid("TOOL", "TOKENS", "*")
-    table.columns[1].justify = "right"
+    table = ui.grid("TOOL", ">TOKENS", "*")
     for tool in tools:
         table.add_row(
             ui.bold(tool["name"]), ui.cell(f"{tool['tokens']:,}" if tool["tokens"] else "-"), _state(tool)

@@ -188,8 +188,7 @@ def render_history(entries: Sequence[JsonObject]) -> RenderableType:
     """A line a change: which fields it touched. `diff` shows their values."""
     if not entries:
         return Text("the change log no longer reaches back to any change of it")
-    table = ui.grid("REVISION", "WHEN (UTC)", "BY", "FIELDS*")
-    table.columns[0].justify = "right"
+    table = ui.grid(">REVISION", "WHEN (UTC)", "BY", "FIELDS*")
     for one in entries:
         table.add_row(
             ui.bold(one["revision"]),

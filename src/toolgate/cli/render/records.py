@@ -1,12 +1,7 @@
-"""Modules of workloads, and workloads in tasks.
-
-Budgets over time: how much of each is used, and when it resets.
-
-Tasks, profiles and keys.
-"""
+"""Tasks, profiles, keys, quotas, and the modules that tasks run."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,69 +9,71 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from toolgate.cli.render import layout as ui
+from toolgate.cli.render.layout import JsonObject
 
-JsonObject = Mapping[str, Any]
+_MOST_USED: Final = 0.8
+_QUOTA_WORDS: Final = {
+    "calls_per_minute": "calls/minute",
+    "calls_per_day": "calls/day",
+    "tokens_per_day": "tokens/day",
+}
 
 
 def render_modules(modules: Sequence[JsonObject]) -> RenderableType:
     """One line a module."""
     if not modules:
         return Text("no modules yet: upload one with `toolgate modules upload FILE`")
-    table = ui.grid("MODULE", "UPLOADED", "BYTES", "TASKS*")
-    for one in modules:
-        table.add_row(
-            ui.bold(one["sha256"][:16]), ui.cell(_date(one)), ui.cell(f"{one['size']:,}"), _render_users(one)
-        )
-    return table
+    rows = (
+        (ui.bold(one["sha256"][:16]), _render_date(one), f"{one['size']:,}", _render_users(one))
+        for one in modules
+    )
+    return ui.grid("MODULE", "UPLOADED", "BYTES", "TASKS*", rows=rows)
 
 
 def render_module(module: JsonObject) -> RenderableType:
     """One module in full."""
-    about = ui.unheaded_grid(2)
-    about.add_row(ui.cell("uploaded", ui.DIM), ui.cell(_date(module)))
-    about.add_row(ui.cell("bytes", ui.DIM), ui.cell(f"{module['size']:,}"))
-    about.add_row(ui.cell("tasks", ui.DIM), _render_users(module))
-    return ui.stack_parts(ui.bold(module["sha256"]), about)
+    about = {
+        "uploaded": _render_date(module),
+        "bytes": f"{module['size']:,}",
+        "tasks": _render_users(module),
+    }
+    return ui.stack_parts(ui.bold(module["sha256"]), ui.fact_table(about, ui.DIM))
 
 
 def render_uploaded(answer: JsonObject) -> RenderableType:
-    """A module that is kept."""
+    """A module after its upload."""
     state = "" if answer["is_new"] else ", which was there already"
     imports = answer["imports"]
-    return Group(
+    size = ui.count_of(len(imports), "function")
+    calls = ui.sentence(f"calls {size} of its host: ", ui.join_names(imports))
+    return ui.group_parts(
         ui.done(f"module of {answer['size']:,} bytes{state}"),
         ui.indent(ui.bold(answer["sha256"])),
-        ui.indent(
-            ui.sentence(
-                f"calls {ui.count_of(len(imports), 'function')} of its host: ", ui.join_names(imports)
-            )
-        )
-        if imports
-        else ui.indent(Text("calls nothing of its host", style=ui.DIM)),
-        *filter(None, [ui.render_warnings(answer["warnings"])]),
+        ui.indent(calls if imports else Text("calls nothing of its host", style=ui.DIM)),
+        ui.render_warnings(answer["warnings"]),
     )
 
 
 def render_removed(answer: JsonObject) -> RenderableType:
-    """A module that is gone."""
+    """A module after its removal."""
     return ui.done("removed module ", ui.bold(answer["sha256"]))
 
 
-def render_workload(workload: JsonObject) -> RenderableType:
-    """What a task runs, with what, and how far."""
-    about = ui.unheaded_grid(2)
-    for arg in workload.get("args") or ():
-        about.add_row(ui.cell("argument", ui.DIM), ui.cell(arg))
-    for name, value in (workload.get("env") or {}).items():
-        about.add_row(ui.cell("variable", ui.DIM), ui.cell(f"{name}={value}"))
-    for name, value in (workload.get("limits") or {}).items():
-        about.add_row(ui.cell(name, ui.DIM), ui.cell(f"{value:,}"))
-    about.add_row(ui.cell("retries", ui.DIM), ui.cell(workload.get("retries", 0)))
-    # The hash is as wide as it is: beside the other labels it would not fit into 80 columns.
+def _render_workload(workload: JsonObject) -> RenderableType:
+    """What a task runs, with what, and within which limits."""
+    limits: JsonObject = workload.get("limits") or {}
+    rows = [
+        *(("argument", arg) for arg in workload.get("args") or ()),
+        *(("variable", f"{name}={value}") for name, value in (workload.get("env") or {}).items()),
+        *((name, f"{value:,}") for name, value in limits.items()),
+        ("retries", workload.get("retries", 0)),
+    ]
+    about = ui.unheaded_grid(2, ((ui.cell(label, ui.DIM), value) for label, value in rows))
+    # Next to the other labels, the hash would not fit into 80 columns.
     return Group(ui.sentence(Text("RUNS  ", style="bold"), ui.cell(workload["module"])), about)
 
 
-def _date(module: JsonObject) -> str:
+def _render_date(module: JsonObject) -> str:
     return ui.render_time(module["at_ms"], ui.MINUTE_FORMAT)
 
 
@@ -84,29 +81,23 @@ def _render_users(module: JsonObject) -> Text:
     return ui.join_names(module["tasks"]) if module["tasks"] else ui.cell("none", ui.DIM)
 
 
-_MOST_USED: Final = 0.8
-_WORDS: Final = {
-    "calls_per_minute": "calls/minute",
-    "calls_per_day": "calls/day",
-    "tokens_per_day": "tokens/day",
-}
-
-
 def render_budgets(budgets: Sequence[JsonObject], now_s: float) -> RenderableType:
-    """One line a budget."""
+    """One line a quota: how much of it is used, and when it resets."""
     if not budgets:
         return Text("no budgets yet: set one with `toolgate keys add NAME --calls-per-minute N`")
-    table = ui.grid("OF*", "BUDGET", "USED", "LIMIT", "RESETS IN")
-    for column in table.columns[2:4]:
-        column.justify = "right"
-    for one in budgets:
-        table.add_row(
-            ui.bold(f"{one['holder_kind']} {one['holder_id']}"),
-            ui.cell(name_budget(one["budget"])),
-            ui.cell(f"{one['used']:,}", _choose_style(one)),
-            ui.cell(f"{one['limit']:,}"),
-            ui.cell(_render_span(one["resets_at_ms"] / 1e3 - now_s), ui.DIM),
-        )
+    table = ui.grid(
+        *("OF*", "BUDGET", ">USED", ">LIMIT", "RESETS IN"),
+        rows=(
+            (
+                ui.bold(f"{one['holder_kind']} {one['holder_id']}"),
+                name_budget(one["budget"]),
+                ui.cell(f"{one['used']:,}", _choose_style(one)),
+                f"{one['limit']:,}",
+                ui.cell(_render_span(one["resets_at_ms"] / 1e3 - now_s), ui.DIM),
+            )
+            for one in budgets
+        ),
+    )
     return ui.stack_parts(table, Text("Calls that were granted to a node count as used.", style=ui.DIM))
 
 
@@ -119,7 +110,7 @@ def render_key_budgets(key: JsonObject) -> RenderableType:
 
 def name_budget(budget: str) -> str:
     """As it is shown: `calls/minute`."""
-    return _WORDS.get(budget, budget)
+    return _QUOTA_WORDS.get(budget, budget)
 
 
 def _choose_style(one: JsonObject) -> str:
@@ -137,44 +128,38 @@ def render_tasks(tasks: Sequence[JsonObject]) -> RenderableType:
     """One line a task: its servers, and whether its tools are on."""
     if not tasks:
         return Text("no tasks yet: add one with `toolgate tasks apply -f FILE`")
-    table = ui.grid("TASK", "TOOLS", "NAME*", "SERVERS*")
-    for task in tasks:
-        config: JsonObject = task.get("config") or {}
-        enabled = _decode(config.get("mcp.enabled")) is True
-        table.add_row(
-            ui.bold(task["task_id"]),
-            ui.cell("on", ui.OK) if enabled else ui.cell("off", ui.DIM),
-            ui.cell(task.get("display_name")),
-            _render_servers(config),
-        )
-    return table
+    return ui.grid("TASK", "TOOLS", "NAME*", "SERVERS*", rows=map(_render_task_row, tasks))
+
+
+def _render_task_row(task: JsonObject) -> tuple[Any, ...]:
+    config: JsonObject = task.get("config") or {}
+    is_on = _decode(config.get("mcp.enabled")) is True
+    state = ui.cell("on", ui.OK) if is_on else ui.cell("off", ui.DIM)
+    return ui.bold(task["task_id"]), state, task.get("display_name"), _render_servers(config)
 
 
 def render_task(task: JsonObject) -> RenderableType:
     """One task with its config, a key a line."""
-    table = ui.grid("KEY", "VALUE*")
-    for key, value in (task.get("config") or {}).items():
-        table.add_row(ui.cell(key), ui.cell(value))
-    title = ui.sentence(ui.bold(task["task_id"]), "  ", ui.cell(task.get("display_name"), ui.DIM))
-    workload = task.get("workload")
+    config, workload = task.get("config") or {}, task.get("workload")
     return ui.stack_parts(
-        title, table if table.row_count else None, render_workload(workload) if workload else None
+        ui.sentence(ui.bold(task["task_id"]), "  ", ui.cell(task.get("display_name"), ui.DIM)),
+        ui.grid("KEY", "VALUE*", rows=config.items()) if config else None,
+        _render_workload(workload) if workload else None,
     )
 
 
 def render_profiles(profiles: Sequence[JsonObject]) -> RenderableType:
-    """One line a profile."""
+    """One line a profile, and one for its next version."""
     if not profiles:
         return Text("no profiles yet: add one with `toolgate profiles apply -f FILE`")
-    table = ui.grid("PROFILE", "VERSION", "SERVERS", "TAGS", "ALLOW*", "DENY*")
+    rows: list[Sequence[Any]] = []
     for profile in profiles:
-        rollout: JsonObject | None = profile.get("rollout")
         version = ui.cell(profile.get("version"), ui.DIM)
-        table.add_row(ui.bold(profile["profile_id"]), version, *_render_selection(profile))
-        if rollout is not None:
+        rows.append((ui.bold(profile["profile_id"]), version, *_render_selection(profile)))
+        if rollout := profile.get("rollout"):
             candidate = f"{rollout['version']} ({rollout['share']} % of {rollout['by']}s)"
-            table.add_row("", ui.cell(candidate, ui.WARN), *_render_selection(rollout))
-    return table
+            rows.append(("", ui.cell(candidate, ui.WARN), *_render_selection(rollout)))
+    return ui.grid("PROFILE", "VERSION", "SERVERS", "TAGS", "ALLOW*", "DENY*", rows=rows)
 
 
 def _render_selection(version: JsonObject) -> list[RenderableType]:
@@ -183,44 +168,46 @@ def _render_selection(version: JsonObject) -> list[RenderableType]:
 
 
 def render_versions(answer: JsonObject) -> RenderableType:
-    """The versions of a profile, each with what became of its calls."""
-    table = ui.grid("VERSION", "SHARE", "CALLS", "ERRORS", "DENIED", "P50", "P95")
-    for one in answer["versions"]:
-        title = f"{one['version']} {one['side'] or ''}".strip()
-        table.add_row(
-            ui.bold(title),
-            ui.cell(f"{one['share']} %" if one["share"] else "-", ui.WARN if one["side"] else ui.DIM),
-            *(ui.cell(f"{one[part]:,}") for part in ("calls", "errors", "denied")),
-            *(ui.cell("-" if one[part] is None else f"{one[part]:,.1f} ms") for part in ("p50_ms", "p95_ms")),
-        )
-    return table
+    """The versions of a profile, each with the outcome of its calls."""
+    return ui.grid(
+        *("VERSION", "SHARE", "CALLS", "ERRORS", "DENIED", "P50", "P95"),
+        rows=(
+            (
+                ui.bold(f"{one['version']} {one['side'] or ''}".strip()),
+                ui.cell(f"{one['share']} %" if one["share"] else "-", ui.WARN if one["side"] else ui.DIM),
+                *(f"{one[part]:,}" for part in ("calls", "errors", "denied")),
+                *("-" if one[part] is None else f"{one[part]:,.1f} ms" for part in ("p50_ms", "p95_ms")),
+            )
+            for one in answer["versions"]
+        ),
+    )
 
 
 def render_keys(keys: Sequence[JsonObject], now_s: float) -> RenderableType:
     """One line a key: what it may reach and until when. A key itself is never shown."""
     if not keys:
         return Text("no keys yet: add one with `toolgate keys add NAME --role agent`")
-    table = ui.grid("KEY", "ROLE", "EXPIRES", "REACHES*")
-    for key in keys:
-        table.add_row(
+    rows = (
+        (
             ui.bold(key["key_id"]),
-            ui.cell(key["role"]),
+            key["role"],
             _render_expiry(key.get("expires_at_s"), now_s),
             _render_reach(key),
         )
-    return table
+        for key in keys
+    )
+    return ui.grid("KEY", "ROLE", "EXPIRES", "REACHES*", rows=rows)
 
 
 def render_new_key(key: JsonObject, file: Path | None = None) -> RenderableType:
-    """The only time a key is shown, unless it went into a file."""
+    """A new key: the only time that it is shown, unless it went into a file."""
     head = ui.done("key ", ui.bold(key["key_id"]), " (", ui.cell(key.get("role")), ")")
-    told = ui.render_warnings(key.get("warnings") or ())
+    warnings = ui.render_warnings(key.get("warnings") or ())
     if file is not None:
-        placed = ui.sentence(head, " is in ", ui.bold(file))
-        return placed if told is None else Group(placed, told)
+        return ui.group_parts(ui.sentence(head, " is in ", ui.bold(file)), warnings)
     return ui.stack_parts(
         head,
-        told,
+        warnings,
         Text(f"  {key['secret']}"),
         Group(
             Text("It is shown this once: the gateway keeps only its hash. Use it with", style=ui.WARN),
@@ -238,7 +225,7 @@ def _render_servers(config: JsonObject) -> Text:
 
 
 def _decode(text: Any) -> Any:
-    """A config value is JSON text; one that is not has been refused by the gateway long before."""
+    """A config value is JSON text; the gateway has refused any other long before."""
     try:
         return json.loads(text) if isinstance(text, str) else text
     except ValueError:

@@ -25,9 +25,7 @@ FIND_MODE_NOTE: Final = Text("mode find: clients see three tools, which find and
 def render_price(answer: JsonObject) -> RenderableType:
     """The dearest first; or why there is nothing to pay for."""
     prices: Mapping[str, int] = answer["prices"]
-    table = ui.grid("TOOL", "TOKENS", "SHARE")
-    for column in table.columns[1:]:
-        column.justify = "right"
+    table = ui.grid("TOOL", ">TOKENS", ">SHARE")
     for name, tokens in sorted(prices.items(), key=lambda item: (-item[1], item[0])):
         share = f"{tokens / max(answer['tokens'], 1):.0%}"
         table.add_row(ui.bold(name), ui.cell(f"{tokens:,}"), ui.cell(share, ui.DIM))
@@ -66,8 +64,7 @@ Decision = Mapping[str, Any]
 def render_tools(answer: JsonObject) -> RenderableType:
     """The tools of a URL, what each costs a model, and the rule that lets each through."""
     tools: Sequence[JsonObject] = answer["tools"]
-    table = ui.grid("TOOL", "TOKENS", "ALLOWED BY*")
-    table.columns[1].justify = "right"
+    table = ui.grid("TOOL", ">TOKENS", "ALLOWED BY*")
     for tool in tools:
         table.add_row(ui.bold(tool["name"]), ui.cell(f"{tool['tokens']:,}"), ui.cell(tool["rule"], ui.DIM))
     return ui.stack_parts(
@@ -248,7 +245,6 @@ def _group_decisions(
     return list(groups.items())
 
 
-_NUMBERS: Final = ("LISTS", "DEFINITIONS", "SAVED", "CALLS", "RESULTS")
 _LATE: Final = "; the last minute comes in with the next"
 
 
@@ -268,18 +264,20 @@ def _render_token_table(answer: JsonObject, what: str, rows: list[tuple[str, Jso
             f"nothing was listed or called from {answer['since']} to {answer['until']}",
             Text(_LATE, style=ui.DIM),
         )
-    table = ui.grid(f"{what}*", *_NUMBERS)
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for name, one in rows:
-        table.add_row(
-            ui.bold(name),
-            ui.cell(f"{one['lists']:,}"),
-            ui.cell(f"{one['definition_tokens']:,}"),
-            ui.cell(f"{one['saved_tokens']:,}", ui.OK if one["saved_tokens"] > 0 else ""),
-            ui.cell(f"{one['calls']:,}"),
-            ui.cell(f"{one['result_tokens']:,}"),
-        )
+    table = ui.grid(
+        *(f"{what}*", ">LISTS", ">DEFINITIONS", ">SAVED", ">CALLS", ">RESULTS"),
+        rows=(
+            (
+                ui.bold(name),
+                f"{one['lists']:,}",
+                f"{one['definition_tokens']:,}",
+                ui.cell(f"{one['saved_tokens']:,}", ui.OK if one["saved_tokens"] > 0 else ""),
+                f"{one['calls']:,}",
+                f"{one['result_tokens']:,}",
+            )
+            for name, one in rows
+        ),
+    )
     return ui.stack_parts(table, _render_token_sum(answer))
 
 
