@@ -37,7 +37,10 @@ def platform(default: Approval = "never", **per_tool: Approval) -> Snapshot:
 
 
 def found(world: Snapshot, by_task: Approval = "never") -> Mapping[str, ApprovalRequirement]:
-    return {str(ref): demand for ref, demand in find_requirements(world, TOOLS, by_task=by_task).items()}
+    return {
+        str(ref): demand
+        for ref, demand in find_requirements(world, TOOLS, TaskPolicy(task_id="t", approval=by_task)).items()
+    }
 
 
 @pytest.mark.requirement("002-011", "002-026")

@@ -16,7 +16,7 @@ from toolgate.policy.scope import Decision, EffectiveFilter, Reason, Refusal, Sc
 
 EMPTY = "no tool is left in this scope: `toolgate explain` says why"
 EMPTY_TASK = EMPTY.replace("this scope", "the scope of task `t`")
-NOWHERE = "`mcp.profile` names the profile `nowhere`, which does not exist: no tool passes it"
+NOWHERE = "`mcp.profile` names the profile `nowhere`, which does not exist: it admits no tool"
 REVIEW = Profile(
     profile_id="review",
     selection=Selection(servers=("fs", "git"), allow=("read", "log", "push"), deny=("git/push",)),

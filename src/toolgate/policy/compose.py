@@ -1,11 +1,11 @@
 """The one function that says what a caller sees: platform ∩ key ∩ caller ∩ task ∩ request, with the reasons.
 
-Each layer can only narrow what the one before it left. Servers are decided first, and only what those that
-remain offer is looked at, so the cost follows what is asked for and not what is registered. Tools, prompts
-and resources go through the same rules; only a pin, and the limits, are about tools alone.
+Each layer can only narrow what the one before it left. Servers are decided first, and only the names of those
+that remain are read, so the cost follows the request and not the registry. Tools, prompts and resources go
+through the same rules; only pins and limits are about tools alone.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Final
@@ -31,19 +31,18 @@ from toolgate.policy.rules import (
 )
 from toolgate.policy.scope import (
     DEFAULT_LIMITS,
-    ApprovalRequirement,
     Decision,
-    Layer,
     Reason,
     Refusal,
     Scope,
     ScopeLimits,
+    deny,
     refuse_oversize,
     warn_searchable,
 )
 
 MAX_NAMED: Final = 10
-"""Servers that a refusal names with their reasons; `explain` has them all."""
+"""Servers that a refusal names with their reasons: a line of text. `explain` has them all."""
 _LIST_FAULTS: Final[dict[ListState, Reason]] = {
     "env_missing": Reason.ENV_MISSING,
     "list_timeout": Reason.LIST_TIMEOUT,
@@ -60,15 +59,15 @@ def compose(
     limits: ScopeLimits = DEFAULT_LIMITS,
     integrations: Integrations = ALL_ON,
 ) -> Scope:
-    """The scope of a caller with `ceiling` and `integrations` who asks `request` of `task`.
+    """The scope of a caller with `ceiling` and `integrations` who sends `request` under `task`.
 
-    - No task: that layer does not restrict, and all servers are requested unless the request names some.
-      A task that is named but not enabled: no tools.
-    - A request for servers outside the task's allowed ones is refused whole. Tools named on such servers
-      are not there, like any name that does not exist. Servers outside the key's ceiling are left out.
+    - Without a task that layer does not restrict, and all servers are requested unless the request names
+      some. A task that is named but not enabled has no tools.
+    - A request for servers outside the task's allowed ones is denied whole. Tools named on such servers are
+      unknown. Servers outside the key's ceiling are left out.
     - An allowed server that is not registered is left out as unknown.
-    - A server whose list cannot be had is left out, unless what it has is known from an earlier time.
-    - Enabled with nothing left: a warning; a refusal if the task requires servers.
+    - A server whose list failed is left out, unless its list is known from an earlier run.
+    - Enabled with nothing left: a warning, or a refusal if the task requires servers.
     - More tools than the limits: a searchable scope, or a refusal.
     """
     resolved = resolve(platform, ceiling, task=task, request=request, integrations=integrations)
@@ -82,7 +81,8 @@ def compose(
         exclusion = exclude_server(offer, resolved)
         if exclusion is None:
             servers.append(server_id)
-            decisions.extend(_decide_all(offer, platform.pins.get(server_id), resolved))
+            names = sorted(list_names(offer))
+            decisions.extend(_decide_names(offer, platform.pins.get(server_id), resolved, names))
         else:
             decisions.append(exclusion)
     refs = [ToolRef(one.server_id, one.tool) for one in decisions if one.allowed and one.tool is not None]
@@ -102,7 +102,7 @@ def compose(
         decisions=tuple(decisions),
         warnings=resolved.warnings,
         refusal=resolved.refusal,
-        approvals=_find_approvals(platform, tools, task),
+        approvals=find_requirements(platform, tools, task),
         tokens=sum(platform.servers[ref.server_id].tools[ref.name].tokens for ref in tools),
         profiles=find_versions(platform, task, request),
     )
@@ -114,14 +114,6 @@ def compose(
     return _apply_limits(scope, limits, task)
 
 
-def _find_approvals(
-    platform: Snapshot, tools: Sequence[ToolRef], task: TaskPolicy | None
-) -> Mapping[ToolRef, ApprovalRequirement]:
-    if task is None:
-        return find_requirements(platform, tools)
-    return find_requirements(platform, tools, by_task=task.approval, in_place=task.approval_in_place)
-
-
 def decide_one(
     platform: Snapshot,
     ceiling: Ceiling,
@@ -131,28 +123,21 @@ def decide_one(
     ref: ToolRef,
     integrations: Integrations = ALL_ON,
 ) -> Decision:
-    """The decision on `ref` alone, whether or not its server lists it: a URI that fits a template, say."""
+    """The decision on `ref` alone, listed or not: a URI that matches a template, for example."""
     resolved = resolve(platform, ceiling, task=task, request=request, integrations=integrations)
     offer = platform.servers.get(ref.server_id)
     if offer is None:
-        return Decision(
-            server_id=ref.server_id,
-            tool=ref.name,
-            allowed=False,
-            layer="platform",
-            reason=Reason.UNKNOWN_SERVER,
-            rule="registry",
-        )
+        return deny(*ref, "platform", Reason.UNKNOWN_SERVER, "registry")
     exclusion = exclude_server(offer, resolved)
     if exclusion is not None:
         return replace(exclusion, tool=ref.name)
-    return _decide_each(offer, platform.pins.get(ref.server_id), resolved, [ref.name])[0]
+    return _decide_names(offer, platform.pins.get(ref.server_id), resolved, [ref.name])[0]
 
 
 def find_candidate_servers(platform: Snapshot, resolved: ResolvedRequest) -> AbstractSet[str]:
-    """The servers that lists of ids, and of patterns, leave over. What else there is cannot be in the scope.
+    """The servers that lists of ids and of patterns leave. No other server can be in the scope.
 
-    There may be thousands of others, so each step looks at no more than the one before it left.
+    There may be thousands of others, so each step reads only what the one before it left.
     """
     lists = [rule.ids for rule in resolved.rules.servers if rule.ids is not None]
     found: AbstractSet[str] = platform.servers.keys()
@@ -171,23 +156,24 @@ def find_candidate_servers(platform: Snapshot, resolved: ResolvedRequest) -> Abs
 
 
 def exclude_server(offer: ServerTools, resolved: ResolvedRequest) -> Decision | None:
-    """The decision against the whole server, if one of the layers makes it."""
+    """The denial of the whole server, if one of the layers denies it."""
     record = offer.record
+    server_id = record.server_id
     if not record.enabled:
-        return _exclude_by(offer, "platform", Reason.SERVER_DISABLED, "enabled")
+        return deny(server_id, None, "platform", Reason.SERVER_DISABLED, "enabled")
     if not record.allowed_tools:
-        return _exclude_by(offer, "platform", Reason.DENY_ALL, "allowed_tools")
+        return deny(server_id, None, "platform", Reason.DENY_ALL, "allowed_tools")
     fault = _LIST_FAULTS.get(offer.state)
     if fault is not None and is_unlisted(offer):
-        return _exclude_by(offer, "platform", fault, offer.detail or "tools/list")
+        return deny(server_id, None, "platform", fault, offer.detail or "tools/list")
     for rule in resolved.rules.servers:
         if not rule.admits(record):
-            return rule.exclude(record.server_id)
+            return rule.exclude(server_id)
     for allowlist in resolved.rules.tools:
-        if allowlist.names_servers and not allowlist.patterns.names_server(record.server_id):
-            return _exclude_by(offer, allowlist.layer, allowlist.reason, allowlist.name)
+        if allowlist.names_servers and not allowlist.patterns.names_server(server_id):
+            return deny(server_id, None, allowlist.layer, allowlist.reason, allowlist.name)
     if resolved.tools is not None and not can_match(offer, resolved.tools, is_deny=False):
-        return _exclude_by(offer, "request", Reason.NOT_IN_REQUEST_ALLOWLIST, "?tools=")
+        return deny(server_id, None, "request", Reason.NOT_IN_REQUEST_ALLOWLIST, "?tools=")
     return None
 
 
@@ -196,7 +182,7 @@ def _parse_uri(ref: ToolRef) -> str | None:
 
 
 def _apply_limits(scope: Scope, limits: ScopeLimits, task: TaskPolicy | None) -> Scope:
-    """`scope` as its size lets it stand: warned of when empty, refused or searchable when too large."""
+    """`scope` with a warning if it is empty; searchable or denied if it is too large."""
     if scope.refusal is not None:
         return scope
     if not scope.refs:
@@ -238,8 +224,10 @@ def _refuse_without_servers(platform: Snapshot, resolved: ResolvedRequest, task_
 
 
 def _explain_absence(platform: Snapshot, resolved: ResolvedRequest, server_id: str) -> str | None:
-    """None: the key does not speak of the server, so nothing is said of it. One of which the key hides all is
-    refused with the words of one that is not registered."""
+    """Why a requested server is not in the scope; None if the key hides it.
+
+    A server of which the key hides every name gets the words of one that is not registered.
+    """
     ids = [rule.ids for rule in resolved.rules.servers if rule.layer == "key" and rule.ids is not None]
     lists = [rule for rule in resolved.rules.tools if rule.layer == "key"]
     if not all(server_id in one for one in ids) or not all(_may_name(rule, server_id) for rule in lists):
@@ -252,14 +240,14 @@ def _explain_absence(platform: Snapshot, resolved: ResolvedRequest, server_id: s
 
 
 def _may_name(rule: ToolRule, server_id: str) -> bool:
-    """Whether a list of names leaves something of a server, registered or not, whatever it has."""
+    """Whether a list of names could leave something of a server, registered or not."""
     if rule.is_deny:
         return not rule.patterns.matches_any(server_id, ("*",))
     return rule.patterns.has_bare or rule.patterns.names_server(server_id)
 
 
 def _reaches_some(offer: ServerTools, pin: Pin | None, lists: Sequence[ToolRule]) -> bool:
-    """Whether `lists` let through something that the server has, or could have while it is not listed."""
+    """Whether `lists` allow something that the server has, or could have while it is not listed."""
     server_id = offer.record.server_id
     return (
         not lists
@@ -275,48 +263,32 @@ def _reaches_some(offer: ServerTools, pin: Pin | None, lists: Sequence[ToolRule]
     )
 
 
-def _exclude_by(offer: ServerTools, layer: Layer, reason: Reason, rule: str) -> Decision:
-    return Decision(
-        server_id=offer.record.server_id, tool=None, allowed=False, layer=layer, reason=reason, rule=rule
-    )
-
-
-def _decide_all(offer: ServerTools, pin: Pin | None, resolved: ResolvedRequest) -> Sequence[Decision]:
-    """One decision on each name of a server that no layer excluded whole."""
-    return _decide_each(offer, pin, resolved, sorted(list_names(offer)))
-
-
-def _decide_each(
+def _decide_names(
     offer: ServerTools, pin: Pin | None, resolved: ResolvedRequest, names: Sequence[str], /
 ) -> Sequence[Decision]:
+    """The decisions on `names` of a server that no layer excluded whole.
+
+    If the task's policy is not enforced, each allowed one has the denial that it would be if it were.
+    """
     judge = _Judge(offer, pin, resolved)
     decisions = [judge.decide(name) for name in names]
-    return decisions if resolved.strict is None else _add_shadows(offer, pin, resolved.strict, decisions)
-
-
-def _add_shadows(
-    offer: ServerTools, pin: Pin | None, strict: ResolvedRequest, decisions: Sequence[Decision], /
-) -> Sequence[Decision]:
-    """The decisions, each yes with the no that it would be under `strict`, if it would be one."""
-    exclusion = exclude_server(offer, strict)
-    judge = _Judge(offer, pin, strict)
-
-    def shadow(name: str) -> Decision | None:
-        would = judge.decide(name) if exclusion is None else replace(exclusion, tool=name)
-        return None if would.allowed else would
-
+    if resolved.strict is None:
+        return decisions
+    exclusion = exclude_server(offer, resolved.strict)
+    strict = _Judge(offer, pin, resolved.strict)
+    would_be = [strict.decide(name) if exclusion is None else replace(exclusion, tool=name) for name in names]
     return [
-        replace(one, shadow=shadow(one.tool)) if one.allowed and one.tool is not None else one
-        for one in decisions
+        replace(one, shadow=shadow) if one.allowed and not shadow.allowed else one
+        for one, shadow in zip(decisions, would_be, strict=True)
     ]
 
 
 class _Judge:
-    """Decides on what one server has, or could have."""
+    """Decides on names of one server."""
 
     def __init__(self, offer: ServerTools, pin: Pin | None, resolved: ResolvedRequest) -> None:
         rules = resolved.rules.tools
-        self._reading = resolved.integrations.read_only_rule(offer.record.server_id)
+        self._read_only_rule = resolved.integrations.read_only_rule(offer.record.server_id)
         self._offer = offer
         self._pin = pin
         self._own = ToolRule(
@@ -336,16 +308,16 @@ class _Judge:
         if name in self._offer.quarantined:
             what = "tool definition" if is_tool else "definition"
             reason = f"{what}: {self._offer.quarantined[name]}"
-            return self._refuse(ref, Reason.INVALID_DEFINITION, reason)
+            return deny(*ref, "platform", Reason.INVALID_DEFINITION, reason)
         if self._pin is not None and is_tool:
-            objection = find_pin_violation(self._pin, name, self._offer.tools.get(name))
-            if objection:
-                return self._refuse(ref, Reason.QUARANTINED, objection)
+            violation = find_pin_violation(self._pin, name, self._offer.tools.get(name))
+            if violation:
+                return deny(*ref, "platform", Reason.QUARANTINED, violation)
         decision = self._decide(ref, self._offer.tools.get(name), self._rules[is_tool])
-        return self._limit_to_reads(decision, name) if self._reading and is_tool else decision
+        return self._limit_to_reads(decision, name) if self._read_only_rule and is_tool else decision
 
     def _limit_to_reads(self, decision: Decision, name: str) -> Decision:
-        """As the caller's own layer leaves it, which comes after platform and key, and before the others."""
+        """`decision` after the caller's layer, which comes after platform and key, and before the others."""
         listed = self._offer.tools.get(name)
         is_earlier = not decision.allowed and decision.layer in {"platform", "key"}
         if is_earlier or (listed is not None and listed.is_read_only):
@@ -355,13 +327,13 @@ class _Judge:
             allowed=False,
             layer="caller",
             reason=Reason.INTEGRATION_READ_ONLY,
-            rule=self._reading,
+            rule=self._read_only_rule,
         )
 
     def _decide(self, ref: ToolRef, tool: ToolDefinition | None, rules: Sequence[ToolRule]) -> Decision:
-        """The first rule that objects decides; if none does, the last allowlist that admitted the name.
+        """The first rule that denies decides; else the last allowlist that matched.
 
-        `tool` is the approved definition: one that differs from its pin does not come here.
+        `tool` is the approved definition: one that differs from its pin was denied before.
         """
         native, effects = ("", UNSTATED) if tool is None else (tool.native_name, tool.effects)
         admitting, pattern = self._own, self._own.find_match(ref, native, effects)
@@ -374,13 +346,3 @@ class _Judge:
             if match is not None:
                 admitting, pattern = rule, match
         return admitting.decide(ref, pattern, effects, allowed=True)
-
-    def _refuse(self, ref: ToolRef, reason: Reason, rule: str) -> Decision:
-        return Decision(
-            server_id=ref.server_id,
-            tool=ref.name,
-            allowed=False,
-            layer="platform",
-            reason=reason,
-            rule=rule,
-        )

@@ -1,8 +1,6 @@
-"""Why a scope is what it is: every registered tool, prompt and resource, in or out, by which layer and rule.
+"""A scope spelled out: each registered name, in or out, by which layer and rule; and a summary of it.
 
-It must never have an opinion of its own: it spells out the decisions of `compose`, nothing else.
-
-What a scope leaves out, in few words: how many for each reason, and the first of them by name.
+It repeats the decisions of `compose` and never makes one itself.
 """
 
 from collections import Counter
@@ -25,11 +23,11 @@ class Explanation:
 
     scope: Scope
     tools: tuple[Decision, ...]
-    """Exactly one for each registered tool, prompt and resource, sorted by server and name."""
+    """One for each registered tool, prompt and resource, sorted by server and name."""
     servers: tuple[Decision, ...]
-    """The servers excluded whole, and those asked for that do not exist."""
+    """The servers excluded whole, and the requested ones that do not exist."""
     pending: tuple[str, ...]
-    """Servers in the scope whose tools are not known yet: more may come."""
+    """Servers in the scope that have not listed their tools."""
 
 
 def explain(
@@ -41,7 +39,7 @@ def explain(
     limits: ScopeLimits = DEFAULT_LIMITS,
     integrations: Integrations = ALL_ON,
 ) -> Explanation:
-    """What `compose` answers for the same arguments, with a decision for every registered tool."""
+    """The scope that `compose` returns for these arguments, with a decision for every registered tool."""
     scope = compose(platform, ceiling, task=task, request=request, limits=limits, integrations=integrations)
     resolved = resolve(platform, ceiling, task=task, request=request, integrations=integrations)
     out_of_question = platform.servers.keys() - find_candidate_servers(platform, resolved)
@@ -59,7 +57,7 @@ def explain(
 
 
 def _expand_decision(decision: Decision, platform: Snapshot) -> Iterator[Decision]:
-    """`decision` for each tool it is about: itself, or one for every tool of its server."""
+    """`decision` for each name it is about: itself, or one for each name of its server."""
     if decision.tool is not None:
         yield decision
     elif decision.server_id in platform.servers:
@@ -68,7 +66,7 @@ def _expand_decision(decision: Decision, platform: Snapshot) -> Iterator[Decisio
 
 
 MAX_EXCLUSIONS: Final = 64
-"""Exclusions that are kept whole. The others are counted."""
+"""Exclusions that are named. The others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +75,9 @@ class Exclusions:
 
     reasons: Mapping[Reason, int]
     named: tuple[Decision, ...]
-    """The first of them: whole servers before single names."""
+    """The first: whole servers before single names."""
     fingerprint: int
-    """Differs when what is excluded, or why, differs. Comparable within one process only."""
+    """Differs if what is excluded, or why, differs. Comparable within one process only."""
 
     @property
     def count(self) -> int:
@@ -87,8 +85,10 @@ class Exclusions:
 
 
 def summarize_exclusions(decisions: Iterable[Decision]) -> Exclusions:
-    """What `decisions` leave out. The wording of rules is not part of the fingerprint: it may hold details
-    of a failure that differ each time."""
+    """What `decisions` leave out.
+
+    Rules are not in the fingerprint: they may quote errors that differ each time.
+    """
     against = [one for one in decisions if one.reason is not None]
     servers = [one for one in against if one.tool is None]
     named = servers[:MAX_EXCLUSIONS]

@@ -1,4 +1,4 @@
-"""How far a task or a key reaches: all that any request could get, limits aside."""
+"""The reach of a task or a key: all that any request could get, limits aside."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,7 +21,7 @@ NO_CEILING: Final = Ceiling()
 
 
 def restrict_to_task(platform: Snapshot, task: TaskPolicy) -> Snapshot:
-    """`platform` with the servers the task could ever have: what it costs to ask follows what tasks name."""
+    """`platform` with only the servers that the task could have, so that the cost follows the task."""
     bound = bind_task(platform, task)
     ids = sorted((bound.default | bound.allowed) & platform.servers.keys())
     return replace(platform, servers=MappingProxyType({one: platform.servers[one] for one in ids}))
@@ -30,7 +30,7 @@ def restrict_to_task(platform: Snapshot, task: TaskPolicy) -> Snapshot:
 def compute_task_reach(
     platform: Snapshot, task: TaskPolicy, *, ceiling: Ceiling = NO_CEILING
 ) -> frozenset[ToolRef]:
-    """What callers of the task get, or could by naming servers; by either version while one is rolled out."""
+    """What callers of the task get, or could by naming servers, by either version during a rollout."""
     scopes = (
         scope for side in list_sides(platform, task) for scope in _compose_task_scopes(side, task, ceiling)
     )
@@ -38,7 +38,7 @@ def compute_task_reach(
 
 
 def compute_key_reach(platform: Snapshot, ceiling: Ceiling) -> frozenset[ToolRef]:
-    """What a key gets at most: of the tasks it is bound to, or, bound to none, of all there is."""
+    """The most a key gets: under the tasks it is bound to, or without any."""
     if ceiling.tasks is None:
         return _compose_whole(platform, ceiling).admitted
     reached = (
@@ -49,8 +49,8 @@ def compute_key_reach(platform: Snapshot, ceiling: Ceiling) -> frozenset[ToolRef
 
 
 def compose_caller_scopes(platform: Snapshot, principal: Principal) -> list[Scope]:
-    """The scopes that together are all a caller gets at most, whatever their size. They go by the versions of
-    profiles that the caller has: of another version it learns nothing."""
+    """The scopes that together are the most a caller gets. They use the caller's versions of profiles, so
+    that it learns nothing of others."""
     ceiling = principal.ceiling
     if ceiling.tasks is None:
         return [_compose_whole(platform, ceiling)]
@@ -76,10 +76,10 @@ def _compose_task_scopes(platform: Snapshot, task: TaskPolicy, ceiling: Ceiling)
 def is_in_ceiling(
     ceiling: Ceiling, ref: ToolRef, *, task_id: str | None, effects: Effects, native_name: str = ""
 ) -> bool:
-    """Whether a key of this ceiling may reach `ref` under this task, as far as the key is concerned.
+    """Whether the ceiling of a key admits `ref` under this task.
 
-    `effects`: those of its approved definition, UNSTATED where there is none. `native_name`: what the server
-    calls a tool that has an alias. Patterns speak of both names.
+    `effects`: of its approved definition, or UNSTATED. `native_name`: the server's name of a tool that has an
+    alias; patterns match either.
     """
     if ceiling.tasks is not None and task_id not in ceiling.tasks:
         return False
@@ -95,7 +95,7 @@ def is_in_ceiling(
 
 
 def _parse_readable(platform: Snapshot, task_ids: tuple[str, ...]) -> Iterator[TaskPolicy]:
-    """One that is not there, or cannot be read, lets nothing through."""
+    """Tasks that are missing or invalid admit nothing."""
     for task_id in task_ids:
         if task_id in platform.tasks:
             try:

@@ -1,17 +1,14 @@
-"""The caller's own layer: which servers it switched on for itself, and whether only their read-only tools.
+"""A key, a caller, a task and a request against one snapshot: the rules that follow, and what was requested.
 
-It stands between the key and the task, and can only narrow: switching on what the key does not reach gives
-nothing. What is read-only is what the definition says that was approved; a tool that says nothing is not.
-Prompts, resources and templates of a server that is on for its read-only tools stay: they are reads.
-
-A key, a task and a request held against one snapshot: the rules that follow, and what was asked for.
-
-Here stand the questions that need more than one layer to answer: what a task's servers are when a profile
-names them, which servers a request means, and when it must be refused as a whole.
+It answers what needs more than one layer: the servers of a task whose profile selects them, the servers a
+request means, and when a request is denied whole. The caller's own layer is between key and task: servers
+that it switched on for itself, or for their read-only tools. It only narrows. Prompts and resources of a
+read-only server stay: they are reads.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -23,7 +20,7 @@ from toolgate.policy.layers import SessionRequest, TaskPolicy
 from toolgate.policy.patterns import Patterns
 from toolgate.policy.rollouts import find_version
 from toolgate.policy.rules import RuleNames, Rules, ServerRule, ToolRule, deny_all, make_rules
-from toolgate.policy.scope import Decision, Layer, Reason, Refusal
+from toolgate.policy.scope import Decision, Layer, Reason, Refusal, deny
 
 SWITCHED_OFF: Final = "integrations: off, by the caller"
 NOT_SWITCHED_ON: Final = "integrations: off unless the caller switches it on"
@@ -33,7 +30,7 @@ READ_ONLY_BY_DEFAULT: Final = "integrations: read-only tools unless the caller s
 
 @dataclass(frozen=True, slots=True)
 class Integrations:
-    """What one caller has of each server: as it chose, or else `default`."""
+    """The state of each server for one caller: its choice, or else `default`."""
 
     default: IntegrationState = "on"
     chosen: Mapping[str, IntegrationState] = field(default_factory=lambda: MappingProxyType({}))
@@ -42,18 +39,18 @@ class Integrations:
         return self.chosen.get(server_id, self.default)
 
     def read_only_rule(self, server_id: str) -> str:
-        """The rule by which only the read-only tools of a server pass; empty: there is no such rule."""
+        """The rule that admits only read-only tools of a server; empty without one."""
         if self.state_of(server_id) != "read_only":
             return ""
         return READ_ONLY_BY_CALLER if server_id in self.chosen else READ_ONLY_BY_DEFAULT
 
 
 ALL_ON: Final = Integrations()
-"""Of a caller that chose nothing, where nothing has to be chosen. It makes no rules."""
+"""For a caller without choices, if everything is on by default. It makes no rules."""
 
 
 def read_integrations(platform: Snapshot, principal: Principal) -> Integrations:
-    """What `principal` has of each server. A choice that cannot be read switches all of them off."""
+    """The choices of `principal`. An unreadable choice switches every server off."""
     choice = platform.choices.get(make_choice_id(principal.id)) if platform.choices else None
     if choice is None:
         return ALL_ON if principal.integrations == "on" else Integrations(principal.integrations)
@@ -61,19 +58,14 @@ def read_integrations(platform: Snapshot, principal: Principal) -> Integrations:
 
 
 def make_integration_rules(integrations: Integrations) -> Rules:
-    """Which servers pass. Of those that are on for reading, `compose` looks at each tool's definition."""
+    """The servers that are on. `compose` checks each tool of those that are on for reading."""
+    rule = partial(ServerRule, layer="caller", reason=Reason.INTEGRATION_OFF)
     rules = []
     if switched_off := frozenset(one for one, state in integrations.chosen.items() if state == "off"):
-        rules.append(_server_rule(SWITCHED_OFF, excluded=switched_off))
+        rules.append(rule(name=SWITCHED_OFF, excluded=switched_off))
     if integrations.default == "off":
-        rules.append(_server_rule(NOT_SWITCHED_ON, ids=frozenset(integrations.chosen)))
+        rules.append(rule(name=NOT_SWITCHED_ON, ids=frozenset(integrations.chosen)))
     return Rules(tuple(rules))
-
-
-def _server_rule(
-    name: str, *, ids: frozenset[str] | None = None, excluded: frozenset[str] = frozenset()
-) -> ServerRule:
-    return ServerRule(layer="caller", reason=Reason.INTEGRATION_OFF, name=name, ids=ids, excluded=excluded)
 
 
 KEY_NAMES: Final = RuleNames("key servers", "key tags", "key allow", "key deny")
@@ -87,24 +79,24 @@ OVERRIDE_NAMES: Final = RuleNames(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedRequest:
-    """All that decides about a scope, apart from the servers themselves."""
+    """All that decides a scope, except the servers themselves."""
 
     rules: Rules
     tools: Patterns | None
-    """What `?tools=` asks for. It also stands among the rules."""
+    """The patterns of `?tools=`, which are also a rule."""
     unknown: Mapping[str, Decision]
-    """The servers asked for by name that are not registered."""
+    """Requested servers that are not registered."""
     refusal: Refusal | None
     warnings: tuple[str, ...]
     is_enabled: bool
     integrations: Integrations = ALL_ON
-    """What the caller switched on for itself. Which servers, also stands among the rules."""
+    """The choices of the caller. The servers are also a rule."""
     strict: "ResolvedRequest | None" = None
-    """What it would be, were the policy of the task enforced. None: it is."""
+    """The same with the task's policy enforced. None: it is."""
 
 
 class _RequestedServers(NamedTuple):
-    """Servers, and the name of the rule that says which. `ids` None: all."""
+    """Servers, and the name of the rule that requests them. `ids` None: all."""
 
     ids: frozenset[str] | None
     name: str
@@ -112,7 +104,7 @@ class _RequestedServers(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundTask:
-    """A task with its servers: those a request starts with, and those it may name."""
+    """A task with its servers: the default of a request, and those it may name."""
 
     policy: TaskPolicy
     default: frozenset[str]
@@ -163,7 +155,10 @@ def resolve(
 
 
 def bind_task(platform: Snapshot, task: TaskPolicy) -> BoundTask:
-    """The task with its servers. `allowed` absent equals the default; not enforced, it has them all."""
+    """The task with its servers.
+
+    `allowed` defaults to the default servers. Without enforcement it has all.
+    """
     if not task.enforced:
         ids, name = frozenset(platform.servers), "mcp.enforce"
         return BoundTask(policy=task, default=ids, default_name=name, allowed=ids, allowed_name=name)
@@ -182,7 +177,7 @@ def bind_task(platform: Snapshot, task: TaskPolicy) -> BoundTask:
 
 
 def _default_servers(platform: Snapshot, task: TaskPolicy) -> tuple[frozenset[str], str]:
-    """The servers a request starts with. Where the task names none, its profile or its tags do."""
+    """The default servers of a task, or those that its profile or its tags select."""
     if task.default or task.is_default_empty:
         return frozenset(task.default), "mcp.default_server_ids"
     if task.profile is not None:
@@ -205,7 +200,7 @@ def _profile_title(platform: Snapshot, name: str) -> str:
 
 
 def select_servers(platform: Snapshot, selection: Selection) -> frozenset[str]:
-    """The servers a selection means. One it names that is not registered counts: it shows as unknown."""
+    """The servers of a selection. An unregistered server that it names counts: it shows as unknown."""
     if selection.servers is not None:
         return frozenset(selection.servers)
     if selection.tags is None:
@@ -219,10 +214,10 @@ def select_servers(platform: Snapshot, selection: Selection) -> frozenset[str]:
 def _check_request(
     ceiling: Ceiling, task: TaskPolicy, bound: BoundTask | None, request: SessionRequest, /
 ) -> Refusal | None:
-    """Why the request is turned down whole. Where `bound` is None, the task is not enforced."""
+    """Why the request is denied whole. `bound` None: the task is not enforced."""
     task_id = task.task_id
     if ceiling.tasks is not None and task_id not in ceiling.tasks:
-        # The words of a task that does not exist: which of the two it is, is not for this caller.
+        # The words for a task that does not exist: this caller must not learn which it is.
         return Refusal(code="not_found", message=f"no task `{task_id}`", hint=NotFound.default_hint)
     if request.enabled and not task.enabled:
         return Refusal(
@@ -245,10 +240,9 @@ def _check_request(
 def _find_requested_servers(
     request: SessionRequest, tools: Patterns | None, bound: BoundTask | None
 ) -> _RequestedServers:
-    """The servers a request means.
+    """The servers that a request means: those it names, or those its tools name, or the task's default.
 
-    Those it names; else those its tools name, together with the task's default where a tool is named
-    without its server; else the task's default. Without a task, all.
+    If a tool is named without a server, the default counts, too. Without a task: all.
     """
     if request.servers is not None:
         return _RequestedServers(frozenset(request.servers), "?servers=")
@@ -263,7 +257,7 @@ def _find_requested_servers(
 
 
 def _key_rules(ceiling: Ceiling, task: TaskPolicy | None) -> Rules:
-    """The ceiling. A key bound to tasks reaches nothing outside them, and so nothing without a task."""
+    """The rules of the ceiling. A key that is bound to tasks reaches nothing without one of them."""
     selection = Selection(servers=ceiling.servers, allow=ceiling.allow, deny=ceiling.deny)
     rules = make_rules("key", selection, KEY_NAMES)
     if ceiling.tasks is not None and (task is None or task.task_id not in ceiling.tasks):
@@ -284,7 +278,7 @@ def _task_rules(platform: Snapshot, bound: BoundTask) -> Rules:
 def _request_rules(
     platform: Snapshot, request: SessionRequest, requested: _RequestedServers, tools: Patterns | None
 ) -> Rules:
-    """The request's rules. Its patterns are a caller's: compiled here, and not kept."""
+    """The rules of the request. Its patterns come from a caller, so they are not cached."""
     names = RuleNames(requested.name, "", "mcp.tool_allowlist", "mcp.tool_denylist")
     servers = None if requested.ids is None else tuple(requested.ids)
     own = Selection(servers=servers, allow=request.allow, deny=request.deny)
@@ -305,7 +299,7 @@ def _request_rules(
 
 
 def _profile_rules(platform: Snapshot, layer: Layer, profile: str, *, label: str) -> Rules:
-    """The profile's selection for this environment; nothing passes one that does not exist."""
+    """The rules of a profile for this environment. A missing profile admits nothing."""
     selection = _select_profile(platform, profile)
     title = f"{label} {_profile_title(platform, profile)}"
     if selection is None:
@@ -317,39 +311,32 @@ def _profile_rules(platform: Snapshot, layer: Layer, profile: str, *, label: str
 def _decide_unknown_servers(
     platform: Snapshot, requested: _RequestedServers, tools: Patterns | None, rules: Rules
 ) -> Mapping[str, Decision]:
-    """A decision for each server that was asked for by name and is not registered."""
-    asked = dict.fromkeys(() if tools is None else tools.server_ids, "?tools=")
-    asked |= dict.fromkeys(requested.ids or (), requested.name)
+    """The denial of each requested server that is not registered."""
+    requested_by = dict.fromkeys(() if tools is None else tools.server_ids, "?tools=")
+    requested_by |= dict.fromkeys(requested.ids or (), requested.name)
     return {
         server_id: decide_unknown_server(server_id, name, rules)
-        for server_id, name in asked.items()
+        for server_id, name in requested_by.items()
         if server_id not in platform.servers
     }
 
 
 def decide_unknown_server(server_id: str, name: str, rules: Rules) -> Decision:
-    """Unknown is what could be had if it existed; what a layer rules out, it rules out either way."""
+    """A server is unknown if no layer would deny it; else the layer denies it, registered or not."""
     for rule in rules.servers:
         if rule.ids is not None and server_id not in rule.ids:
             return rule.exclude(server_id)
-    return Decision(
-        server_id=server_id,
-        tool=None,
-        allowed=False,
-        layer="platform",
-        reason=Reason.UNKNOWN_SERVER,
-        rule=name,
-    )
+    return deny(server_id, None, "platform", Reason.UNKNOWN_SERVER, name)
 
 
 def _warn_missing_profiles(
     platform: Snapshot, task: TaskPolicy | None, request: SessionRequest
 ) -> tuple[str, ...]:
-    """One for each profile that is named and does not exist."""
+    """A warning for each profile that is named and does not exist."""
     task_profile = None if task is None else task.profile
     named = {"mcp.profile": task_profile, "?profile=": request.profile}
     return tuple(
-        f"`{label}` names the profile `{name}`, which does not exist: no tool passes it"
+        f"`{label}` names the profile `{name}`, which does not exist: it admits no tool"
         for label, name in named.items()
         if name is not None and name not in platform.profiles
     )

@@ -1,10 +1,8 @@
-"""The layers as two flat lists of rules: which servers pass, and which of their tools.
+"""Layers as two flat lists of rules, and what servers offer to them.
 
-A key's ceiling, a task, a profile, its overrides and a request all have the same shape, a selection. This
-module turns each into rules that know their layer, the reason they exclude with, and the name people know
-them by. A rule can only take away: there must never be one that lets through what another excludes.
-
-What a server offers, as rules see it: the names it lists, and whether a pattern could speak of one.
+A key's ceiling, a task, a profile, its overrides and a request all have the shape of a selection. Each
+becomes rules that know their layer, the reason they exclude with, and their name for people. A rule can only
+narrow: none may ever allow what another excludes.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -20,14 +18,14 @@ from toolgate.model.snapshot import Pin, Snapshot
 from toolgate.model.tasks import Selection
 from toolgate.model.tools import ServerTools, ToolDefinition
 from toolgate.policy.patterns import Patterns
-from toolgate.policy.scope import Decision, EffectiveFilter, Layer, Reason
+from toolgate.policy.scope import Decision, EffectiveFilter, Layer, Reason, deny
 
 CompilePatterns = Callable[[tuple[str, ...]], Patterns]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerRule:
-    """Lets through the servers in `ids` that have one of `tags`, but not `excluded`. None: any."""
+    """Admits the servers in `ids` that have one of `tags`, but not `excluded`. None: any."""
 
     layer: Layer
     reason: Reason
@@ -44,19 +42,12 @@ class ServerRule:
         return self.tags is None or not self.tags.isdisjoint(record.tags)
 
     def exclude(self, server_id: str) -> Decision:
-        return Decision(
-            server_id=server_id,
-            tool=None,
-            allowed=False,
-            layer=self.layer,
-            reason=self.reason,
-            rule=self.name,
-        )
+        return deny(server_id, None, self.layer, self.reason, self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolRule:
-    """An allowlist, or a denylist, of one layer. It decides on tools, prompts and resources alike."""
+    """An allowlist or denylist of one layer, for tools, prompts and resources alike."""
 
     layer: Layer
     reason: Reason
@@ -64,11 +55,11 @@ class ToolRule:
     patterns: Patterns
     is_deny: bool = False
     is_about_tools: bool = False
-    """It selects tools, and has no say in what else their servers show."""
+    """It selects tools, and does not apply to prompts and resources."""
 
     @property
     def names_servers(self) -> bool:
-        """Whether it lets through nothing but what its patterns name together with a server."""
+        """Whether it admits only names whose pattern has a server."""
         return not self.is_deny and not self.patterns.has_bare
 
     @property
@@ -76,11 +67,11 @@ class ToolRule:
         return EffectiveFilter(self.layer, self.name, self.patterns.texts, self.is_deny)
 
     def find_match(self, ref: ToolRef, native_name: str, effects: Effects) -> str | None:
-        """The pattern of this rule that speaks of `ref`, whose approved definition has these `effects`."""
+        """The pattern that matches `ref`, whose approved definition has these `effects`."""
         return self.patterns.first_match(ref, native_name, effects=effects, is_deny=self.is_deny)
 
     def decide(self, ref: ToolRef, match: str | None, effects: Effects, *, allowed: bool) -> Decision:
-        """The decision this rule makes on `ref`, of which its pattern `match` spoke, if any did."""
+        """The decision of this rule on `ref`, by its pattern `match`, if one matched."""
         rule = self.name if match is None else f"{self.name} `{match}`"
         if self.patterns.has_effects:
             rule += self.patterns.explain_effects(ref, match, effects)
@@ -95,17 +86,18 @@ class ToolRule:
 
 
 class Rules(NamedTuple):
-    """What one or several layers say, in the order in which they are asked."""
+    """The rules of one or several layers, in their order."""
 
     servers: tuple[ServerRule, ...] = ()
     tools: tuple[ToolRule, ...] = ()
 
     def then(self, later: "Rules") -> "Rules":
+        """These rules, and `later` after them."""
         return Rules(self.servers + later.servers, self.tools + later.tools)
 
 
 class RuleNames(NamedTuple):
-    """What people call the four lists of a selection."""
+    """The names of the four lists of a selection, for people."""
 
     servers: str
     tags: str
@@ -128,7 +120,7 @@ _REASONS: Final[dict[Layer, _Reasons]] = {
 
 @lru_cache(maxsize=4_096)
 def compile_stored(texts: tuple[str, ...]) -> Patterns:
-    """The patterns of a stored record, compiled once. Not for requests: callers must not fill the cache."""
+    """The patterns of a stored record, compiled once. Never for requests: callers would fill the cache."""
     return Patterns.of(texts)
 
 
@@ -139,7 +131,7 @@ def make_rules(
     *,
     compile_patterns: CompilePatterns = compile_stored,
 ) -> Rules:
-    """`selection` as rules of `layer`: one for each of its lists that is there."""
+    """`selection` as rules of `layer`: one for each of its lists that is present."""
     reasons = _REASONS[layer]
     servers: list[ServerRule] = []
     tools: list[ToolRule] = []
@@ -150,29 +142,31 @@ def make_rules(
         tags = frozenset(selection.tags)
         servers.append(ServerRule(layer=layer, reason=reasons.server, name=names.tags, tags=tags))
     if selection.allow is not None:
-        allow = compile_patterns(selection.allow)
-        tools.append(ToolRule(layer=layer, reason=reasons.allow, name=names.allow, patterns=allow))
+        allowed = compile_patterns(selection.allow)
+        tools.append(ToolRule(layer=layer, reason=reasons.allow, name=names.allow, patterns=allowed))
     if selection.deny:
-        deny = compile_patterns(selection.deny)
-        tools.append(ToolRule(layer=layer, reason=reasons.deny, name=names.deny, patterns=deny, is_deny=True))
+        denied = compile_patterns(selection.deny)
+        tools.append(
+            ToolRule(layer=layer, reason=reasons.deny, name=names.deny, patterns=denied, is_deny=True)
+        )
     return Rules(tuple(servers), tuple(tools))
 
 
 def deny_all(layer: Layer, name: str) -> Rules:
-    """A rule that no server passes."""
+    """A rule that admits no server."""
     return Rules((ServerRule(layer=layer, reason=_REASONS[layer].server, name=name, ids=frozenset()),))
 
 
 class RegistryTotals(NamedTuple):
-    """What all servers have together, whoever may see it."""
+    """The totals of all servers."""
 
     tools: int
     tokens: int
-    """What the definitions of those that can be offered cost a model."""
+    """Of the definitions that can be offered, for a model."""
 
 
 def count_registered(platform: Snapshot) -> RegistryTotals:
-    """Looks at every server: not for what must be quick."""
+    """The totals. It reads every server, so keep it off the call path."""
     offers = platform.servers.values()
     return RegistryTotals(
         tools=sum(len(list_tool_names(offer)) for offer in offers),
@@ -181,13 +175,13 @@ def count_registered(platform: Snapshot) -> RegistryTotals:
 
 
 def list_tool_names(offer: ServerTools) -> Collection[str]:
-    """Every tool the server lists, those with a refused definition included."""
+    """Every tool that the server lists, including those with an invalid definition."""
     names = offer.tools.keys()
     return names | {name for name in offer.quarantined if not kind_of(name)} if offer.quarantined else names
 
 
 def list_names(offer: ServerTools) -> Collection[str]:
-    """Everything the server lists: tools, and prompts, resources and templates as policy names them."""
+    """Everything that the server lists; prompts, resources and templates with their prefix."""
     names: AbstractSet[str] = offer.tools.keys()
     if offer.quarantined:
         names = names | offer.quarantined.keys()
@@ -199,9 +193,9 @@ def list_names(offer: ServerTools) -> Collection[str]:
 
 
 def find_matching(platform: Snapshot, patterns: Patterns, *, is_deny: bool) -> Iterator[ToolRef]:
-    """All that is registered and that `patterns` speak of, by server and name. Looks at every server, too.
+    """All registered names that `patterns` match, by server and name. It reads every server.
 
-    `is_deny`: as a denylist reads them, which for effects matches more.
+    `is_deny`: as a denylist, which for effects matches more.
     """
     for server_id, offer in sorted(platform.servers.items()):
         if patterns.has_bare or patterns.names_server(server_id):
@@ -211,7 +205,7 @@ def find_matching(platform: Snapshot, patterns: Patterns, *, is_deny: bool) -> I
 def find_matching_of_server(
     offer: ServerTools, pin: Pin | None, patterns: Patterns, *, is_deny: bool
 ) -> Iterator[ToolRef]:
-    """What of a server `patterns` speak of, by name."""
+    """The names of a server that `patterns` match, sorted."""
     server_id = offer.record.server_id
     for name in sorted(list_names(offer)):
         ref = ToolRef(server_id, name)
@@ -224,13 +218,13 @@ def find_matching_of_server(
 
 
 def find_native_name(offer: ServerTools, name: str) -> str:
-    """What the server itself calls a tool that has an alias; else empty."""
+    """The server's name of a tool that has an alias; else empty."""
     tool = offer.tools.get(name)
     return "" if tool is None else tool.native_name
 
 
 def find_pin_violation(pin: Pin, name: str, listed: ToolDefinition | None) -> str:
-    """Why a tool of a pinned server is not offered; empty: it is as it was approved, as far as is known."""
+    """Why a tool of a pinned server is quarantined; empty if it is as approved, or not yet listed."""
     approved = pin.tools.get(name)
     if approved is None:
         return "pin: not approved"
@@ -242,7 +236,7 @@ def find_pin_violation(pin: Pin, name: str, listed: ToolDefinition | None) -> st
 
 
 def read_approved_effects(offer: ServerTools, pin: Pin | None, name: str) -> Effects:
-    """The effects of a tool by its approved definition. Of any other definition nothing counts."""
+    """The effects of a tool by its approved definition; any other definition states nothing."""
     tool = offer.tools.get(name)
     if tool is None or (pin is not None and find_pin_violation(pin, name, tool)):
         return UNSTATED
@@ -250,15 +244,12 @@ def read_approved_effects(offer: ServerTools, pin: Pin | None, name: str) -> Eff
 
 
 def is_unlisted(offer: ServerTools) -> bool:
-    """Whether what the server has is not known, now or from an earlier time: it may have anything."""
+    """Whether no list of the server is known, now or from an earlier run: it may have anything."""
     return offer.state != "ready" and not (offer.tools or offer.prompts or offer.resources or offer.templates)
 
 
 def can_match(offer: ServerTools, patterns: Patterns, *, is_deny: bool) -> bool:
-    """Whether something of the server matches or, as long as what it has is not known, could.
-
-    Pins aside: what is not as approved is not offered, whatever it matches.
-    """
+    """Whether a name of the server matches or, while its lists are unknown, could. Pins do not count."""
     server_id = offer.record.server_id
     if is_unlisted(offer):
         return patterns.has_bare or patterns.names_server(server_id)
@@ -272,7 +263,7 @@ def can_match(offer: ServerTools, patterns: Patterns, *, is_deny: bool) -> bool:
 
 
 def _has_effect(offer: ServerTools, patterns: Patterns, *, is_deny: bool) -> bool:
-    """Whether a tool of the server matches a pattern for an effect. Equal annotations are looked at once."""
+    """Whether a tool of the server matches an effect. Equal annotations are checked once."""
     found = {tool.effects for tool in offer.tools.values()}
     if any(not kind_of(name) for name in offer.quarantined):
         found.add(UNSTATED)

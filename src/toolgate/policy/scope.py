@@ -1,8 +1,6 @@
-"""The compiled answer: which tools, prompts and resources one caller sees, and why not the others.
+"""The compiled scope: which tools, prompts and resources one caller sees, and why not the others.
 
-Values only. Every door lists from a scope and calls through it; there is no other way to an upstream.
-
-How large a scope may be. Past that it is made searchable or refused whole, never cut silently.
+Values only. Every endpoint lists from a scope and calls through it; there is no other way to a server.
 """
 
 import sys
@@ -46,26 +44,26 @@ class Reason(StrEnum):
     """A definition that differs from its pin."""
     INVALID_DEFINITION = "invalid_definition"
     APPROVAL_REQUIRED = "approval_required"
-    """Never hides a tool: a person is asked when it is called."""
+    """Never hides a tool: an approver decides when it is called."""
 
 
 UNREACHED: Final = frozenset(
     {Reason.UNKNOWN_SERVER, Reason.ENV_MISSING, Reason.LIST_TIMEOUT, Reason.LIST_FAILED}
 )
-"""No rule is against such a server: it is not there, or cannot be asked."""
+"""No rule excludes such a server: it does not exist, or cannot be listed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """One reasoned yes or no, by the layer and rule that made it.
+    """One decision, with the layer and rule that made it.
 
-    A no comes from the first layer that objects. A yes names the narrowest allowlist that let the tool
-    through, which is the server's own `allowed_tools` when no later layer has one.
+    A denial comes from the first layer that denies. An allowed tool names the narrowest allowlist that
+    matched it: the server's own `allowed_tools` if no later layer has one.
     """
 
     server_id: str
     tool: str | None
-    """A tool's name, or `prompt:<name>` or `resource:<uri>`. None: the whole server, with all it has."""
+    """A tool's name, `prompt:<name>` or `resource:<uri>`. None: the whole server."""
     allowed: bool
     layer: Layer
     reason: Reason | None
@@ -73,11 +71,16 @@ class Decision:
     rule: str
     """For people: the rule as its author wrote it."""
     shadow: "Decision | None" = None
-    """Of a yes: the no that it would be, were the policy of its task enforced."""
+    """If allowed: the denial that it would be if the policy of its task were enforced."""
+
+
+def deny(server_id: str, tool: str | None, layer: Layer, reason: Reason, rule: str) -> Decision:
+    """The denial of one name of a server, or of the whole server."""
+    return Decision(server_id=server_id, tool=tool, allowed=False, layer=layer, reason=reason, rule=rule)
 
 
 class EffectiveFilter(NamedTuple):
-    """An allowlist, or a denylist, that key, task or request apply to every server of a scope."""
+    """An allowlist or denylist that key, task or request apply to every server of a scope."""
 
     layer: Layer
     rule: str
@@ -86,12 +89,12 @@ class EffectiveFilter(NamedTuple):
 
 
 class ApprovalRequirement(NamedTuple):
-    """That a person must agree to each call of a tool, by the layer and rule that say so."""
+    """Each call of a tool needs an approval, by this layer and rule."""
 
     layer: Layer
     rule: str
     in_place: bool = True
-    """Whether the person at the client that calls may be asked."""
+    """Whether the user of the calling client may approve."""
 
 
 class ProfileVersion(NamedTuple):
@@ -100,7 +103,7 @@ class ProfileVersion(NamedTuple):
     profile_id: str
     version: int
     side: Side | None = None
-    """None: no rollout is under way, and every caller has this version."""
+    """None: without a rollout every caller has this version."""
     share: int = 100
     """Percent of callers or tasks that have it."""
     by: RolloutBy = "caller"
@@ -110,8 +113,8 @@ class ProfileVersion(NamedTuple):
 
     @property
     def title(self) -> str:
-        """For people: while a rollout is under way, with the version. Never the share: what it names is the
-        same, and is audited once, whatever others have."""
+        """For people: during a rollout with the version. Never the share: a scope is audited once, however
+        many callers have it."""
         if self.side is None:
             return f"`{self.profile_id}`"
         return f"`{self.profile_id}` version {self.version} ({self.side})"
@@ -119,22 +122,22 @@ class ProfileVersion(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why the whole request is turned down. `code` is one of the error table."""
+    """Why the whole request is denied. `code` is an error code."""
 
     code: RefusalCode
     message: str
     hint: str
     servers: tuple[str, ...] = field(default=(), compare=False)
-    """The servers that were asked for and are not allowed."""
+    """The requested servers that are not allowed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
     """What one caller sees and may call.
 
-    Invariant: with a refusal, nothing is in it. Otherwise `tools`, `prompts`, `resources` and `templates`
-    are exactly those whose decision is a yes. After `too_many_tools` the decisions still show what the rules
-    admit, so that whoever reads them sees what to narrow.
+    Invariant: with a refusal it is empty. Otherwise `tools`, `prompts`, `resources` and `templates` are
+    exactly those whose decision is allowed. After `too_many_tools` the decisions still show what the rules
+    admit, so that readers see what to narrow.
     """
 
     tools: tuple[ToolRef, ...] = ()
@@ -142,43 +145,42 @@ class Scope:
     prompts: tuple[ToolRef, ...] = ()
     resources: tuple[ToolRef, ...] = ()
     templates: tuple[ToolRef, ...] = ()
-    """Named as policy names them. A URI that is read through a template is decided on its own."""
+    """With their prefix. A URI that is read through a template is decided separately."""
     servers: tuple[str, ...] = ()
-    """Sorted: the servers no layer excluded whole, also those whose tools are not known yet."""
+    """Sorted: the servers that no layer excluded whole, including those that have not listed their tools."""
     filters: tuple[EffectiveFilter, ...] = ()
-    """In the order in which the layers are asked. A server's own `allowed_tools` come before them."""
+    """In the order of the layers. A server's own `allowed_tools` come before them."""
     decisions: tuple[Decision, ...] = ()
-    """Sorted by server and name. A server excluded whole has one decision, not one for each tool.
+    """Sorted by server and name. A server excluded whole has one decision.
 
-    Of servers that a list of ids leaves out nothing is said here: there may be thousands, and `explain`
-    names them.
+    Servers that a list of ids leaves out have none: there may be thousands, and `explain` names them.
     """
     warnings: tuple[str, ...] = ()
     refusal: Refusal | None = None
     approvals: Mapping[ToolRef, ApprovalRequirement] = field(default_factory=lambda: MappingProxyType({}))
-    """Of `tools`, those that are called only after a person has agreed."""
+    """Of `tools`, those whose calls need an approval."""
     tokens: int = 0
-    """What the definitions of `tools` cost a model."""
+    """Of the definitions of `tools`, for a model."""
     profiles: tuple[ProfileVersion, ...] = ()
-    """The versions of the profiles that took part, that of the task first."""
+    """The versions of the profiles that applied, that of the task first."""
     is_searchable: bool = False
-    """More tools than the limit: offer search in place of their definitions."""
+    """More tools than the limit: offer search instead of their definitions."""
 
     @property
     def refs(self) -> tuple[ToolRef, ...]:
-        """All that the caller sees, of every kind."""
+        """All that the caller sees."""
         return self.tools + self.prompts + self.resources + self.templates
 
     @property
     def admitted(self) -> frozenset[ToolRef]:
-        """What every layer lets through, whether or not a limit then refused it as a whole."""
+        """All that the layers allow, even if a limit then denied the whole request."""
         return frozenset(
             ToolRef(one.server_id, one.tool) for one in self.decisions if one.allowed and one.tool is not None
         )
 
     @property
     def shadowed(self) -> Mapping[ToolRef, Decision]:
-        """What every layer lets through only because the task's policy is not enforced, and why not else."""
+        """All that is allowed only because the task's policy is not enforced, with the denials."""
         return {
             ToolRef(one.server_id, one.tool): one.shadow
             for one in self.decisions
@@ -196,14 +198,14 @@ OversizeAction = Literal["refuse", "find"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScopeLimits:
-    """The size of one scope, in tools and in the tokens their definitions cost a model."""
+    """The size of a scope, in tools and tokens. A larger one is made searchable or denied, never cut."""
 
     max_tools: int = 128
     max_definition_tokens: int | None = None
     on_too_many: OversizeAction = "find"
 
     def describe_excess(self, tools: int, tokens: int) -> str | None:
-        """By how much a scope of that size is too large, or None."""
+        """By how much a scope of that size is too large; None if it is not."""
         if tools > self.max_tools:
             return f"{tools} tools, {tools - self.max_tools} more than `max_tools` {self.max_tools}"
         most = self.max_definition_tokens
@@ -214,11 +216,11 @@ class ScopeLimits:
 
 DEFAULT_LIMITS: Final = ScopeLimits()
 NO_LIMITS: Final = ScopeLimits(max_tools=sys.maxsize)
-"""For a scope that is not listed whatever its size."""
+"""For a scope that is never listed."""
 
 
 def warn_searchable(excess: str) -> str:
-    """What the callers of a scope that is too large by `excess` get in place of its definitions, and why."""
+    """The warning of a scope that is searched because it is too large by `excess`."""
     return (
         f"the scope has {excess}, so its tools are searched and not listed; "
         "each can still be called by its name. To have them listed, narrow the scope with `?tools=`, "
