@@ -3,6 +3,7 @@
 import asyncio
 import re
 import shutil
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +27,20 @@ CLIENTS = "docs/guides/clients.md"
 MIB = 2**20
 
 
-def test_the_architecture_has_a_row_for_every_package_and_no_other() -> None:
+def test_the_architecture_lists_the_packages_in_the_order_of_the_linter() -> None:
     rows = re.findall(r"^\| `(\w+)` \| ", document("ARCHITECTURE.md").text, re.MULTILINE)
+    linter = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
+    [layers] = [each["layers"] for each in linter["contracts"] if each["name"] == "Imports point down"]
 
-    assert sorted(rows) == sorted(PACKAGES)
+    ranks = {name.strip(): rank for rank, layer in enumerate(layers) for name in layer.split("|")}
+
+    assert sorted(rows) == sorted(PACKAGES), "every package has one row"
+    assert [ranks[row] for row in rows] == sorted(ranks[row] for row in rows)
 
 
 @pytest.mark.parametrize(
-    "name", ["ARCHITECTURE.md", *(f"docs/adr/{path.name}" for path in ROOT.glob("docs/adr/0*"))]
+    "name",
+    ["ARCHITECTURE.md", "CONTRIBUTING.md", *(f"docs/adr/{path.name}" for path in ROOT.glob("docs/adr/0*"))],
 )
 def test_every_module_that_is_named_exists(name: str) -> None:
     named = [code for code in document(name).code if re.fullmatch(r"(?:\w+/)+\w*(?:\.py)?", code)]
