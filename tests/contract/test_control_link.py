@@ -386,10 +386,10 @@ class Misspeaking(NodeService):
 @pytest.mark.parametrize(
     ("parts", "problem"),
     [
-        pytest.param([("e", 1, False)], "broke off", id="no last part"),
+        pytest.param([("e", 1, False)], "is incomplete", id="no last part"),
         pytest.param([("e", 1, False), ("e", 2, True)], "mixed two listings", id="two revisions"),
         pytest.param([("e", 1, False), ("f", 1, True)], "mixed two listings", id="two epochs"),
-        pytest.param([], "broke off", id="nothing"),
+        pytest.param([], "is incomplete", id="nothing"),
     ],
 )
 async def test_part_of_a_listing_is_none(
@@ -437,7 +437,7 @@ async def test_what_is_under_way_on_a_line_that_is_given_up_fails_and_is_not_can
         reporting = asyncio.ensure_future(link.report(NodeReport(node_id="n"), ()))
         await service.asked.wait()
         await link.aclose()
-        with pytest.raises(ControlUnavailable, match="given up"):
+        with pytest.raises(ControlUnavailable, match="was closed"):
             await reporting
 
         assert (await link.newest())[:2] == ("e", 0)

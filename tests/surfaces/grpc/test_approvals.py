@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import grpc.aio
 import pytest
+from google.protobuf.message import Message
 
 from tests.contract.approval_samples import ASKED
 from tests.surfaces.grpc.grpc_house import GrpcHouse, open_house, refusal_of
@@ -12,12 +13,13 @@ from tests.surfaces.rest_house import secret_of
 from toolgate.model.approvals import MAX_ARGUMENT_BYTES
 from toolgate.proto import node_pb2
 from toolgate.registry.approvals.contract import DECLINED, ApprovalVerdict, ElicitedDecision
-from toolgate.registry.replication.remote import RemoteApprovals
+from toolgate.registry.replication.remote import CALL_TIMEOUT_S, A, RemoteApprovals
 
 pytestmark = pytest.mark.anyio
 
-ASK: Final = "toolgate.v1.NodeService/AskApproval"
-DECIDE: Final = "toolgate.v1.NodeService/DecideApproval"
+SERVICE: Final = "toolgate.v1.NodeService"
+ASK: Final = f"{SERVICE}/AskApproval"
+DECIDE: Final = f"{SERVICE}/DecideApproval"
 NEW: Final = "0123456789abcdef"
 
 
@@ -27,15 +29,12 @@ class Line:
     def __init__(self, house: GrpcHouse) -> None:
         self._house = house
 
-    async def ask_approval(self, request: node_pb2.AskApprovalRequest) -> node_pb2.AskApprovalResponse:
-        answer = await self._house.ask(ASK, request, key=secret_of("node"))
-        assert isinstance(answer, node_pb2.AskApprovalResponse)
-        return answer
-
-    async def decide_approval(self, request: node_pb2.DecideApprovalRequest) -> node_pb2.AskApprovalResponse:
-        answer = await self._house.ask(DECIDE, request, key=secret_of("node"))
-        assert isinstance(answer, node_pb2.AskApprovalResponse)
-        return answer
+    async def call(
+        self, method: str, request: Message, response: type[A], *, timeout_s: float = CALL_TIMEOUT_S
+    ) -> A:
+        found = await self._house.ask(f"{SERVICE}/{method}", request, key=secret_of("node"))
+        assert isinstance(found, response)
+        return found
 
 
 async def test_a_node_asks_waits_and_uses_an_approval_through_control() -> None:
@@ -141,11 +140,8 @@ async def test_a_question_that_is_none_is_refused_and_not_kept(fields: dict[str,
 
 async def test_an_answer_that_a_node_does_not_know_lets_nothing_pass() -> None:
     class Newer:
-        async def ask_approval(self, _: node_pb2.AskApprovalRequest) -> node_pb2.AskApprovalResponse:
-            return node_pb2.AskApprovalResponse(outcome="granted_by_committee", approval_id=NEW)
-
-        async def decide_approval(self, _: node_pb2.DecideApprovalRequest) -> node_pb2.AskApprovalResponse:
-            return node_pb2.AskApprovalResponse(outcome="granted_by_vote", approval_id=NEW)
+        async def call(self, _method: str, _request: Any, response: Any, *, timeout_s: float = 0) -> Any:
+            return response(outcome="granted_by_committee", approval_id=NEW)
 
     desk = RemoteApprovals(Newer())
 

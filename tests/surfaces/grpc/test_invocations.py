@@ -253,14 +253,9 @@ class Line:
         self.sent: list[node_pb2.ReportInvocationRequest] = []
         self.claimed: list[node_pb2.ClaimedInvocation] = []
 
-    async def claim_invocations(
-        self, _request: node_pb2.ClaimInvocationsRequest
-    ) -> node_pb2.ClaimInvocationsResponse:
-        return node_pb2.ClaimInvocationsResponse(invocations=self.claimed)
-
-    async def report_invocation(
-        self, request: node_pb2.ReportInvocationRequest
-    ) -> node_pb2.ReportInvocationResponse:
+    async def call(self, method: str, request: Any, _response: Any, *, timeout_s: float = 0.0) -> Any:
+        if method == "ClaimInvocations":
+            return node_pb2.ClaimInvocationsResponse(invocations=self.claimed)
         self.sent.append(request)
         if self.failures:
             self.failures -= 1

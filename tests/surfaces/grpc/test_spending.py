@@ -4,17 +4,19 @@ from typing import Any, Final
 
 import grpc.aio
 import pytest
+from google.protobuf.message import Message
 
 from tests.surfaces.grpc.grpc_house import GrpcHouse, open_house, refusal_of
 from tests.surfaces.rest_house import secret_of
 from toolgate.errors import ControlUnavailable
 from toolgate.model.quotas import MAX_LEASE_REQUESTS, MAX_TOKENS, LeaseRequest, QuotaHolder
 from toolgate.proto import node_pb2
-from toolgate.registry.replication.remote import RemoteQuotas
+from toolgate.registry.replication.remote import CALL_TIMEOUT_S, A, RemoteQuotas
 
 pytestmark = pytest.mark.anyio
 
-SPEND: Final = "toolgate.v1.NodeService/Spend"
+SERVICE: Final = "toolgate.v1.NodeService"
+SPEND: Final = f"{SERVICE}/Spend"
 ADA: Final = QuotaHolder("key", "ada")
 
 
@@ -24,17 +26,19 @@ class Line:
     def __init__(self, house: GrpcHouse) -> None:
         self._house = house
 
-    async def spend(self, request: node_pb2.SpendRequest) -> node_pb2.SpendResponse:
-        answer = await self._house.ask(SPEND, request, key=secret_of("node"))
-        assert isinstance(answer, node_pb2.SpendResponse)
-        return answer
+    async def call(
+        self, method: str, request: Message, response: type[A], *, timeout_s: float = CALL_TIMEOUT_S
+    ) -> A:
+        found = await self._house.ask(f"{SERVICE}/{method}", request, key=secret_of("node"))
+        assert isinstance(found, response)
+        return found
 
 
 class Mute:
     """A control that says too little."""
 
-    async def spend(self, _request: node_pb2.SpendRequest) -> node_pb2.SpendResponse:
-        return node_pb2.SpendResponse()
+    async def call(self, _method: str, _request: Message, response: Any, *, timeout_s: float = 0.0) -> Any:
+        return response()
 
 
 async def test_a_node_draws_returns_and_reports_through_control() -> None:
@@ -72,7 +76,7 @@ async def test_what_is_no_draw_is_refused_and_counts_nothing(wrong: dict[str, An
     request = node_pb2.SpendRequest(draws=[node_pb2.Draw(**right), node_pb2.Draw(**{**right, **wrong})])
     async with open_house() as house:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await Line(house).spend(request)
+            await house.ask(SPEND, request, key=secret_of("node"))
 
         assert refusal_of(refused.value) == ("INVALID_ARGUMENT", "invalid_request")
         assert await house.rest.store.spending.usage() == []
@@ -81,8 +85,9 @@ async def test_what_is_no_draw_is_refused_and_counts_nothing(wrong: dict[str, An
 async def test_a_request_of_too_many_draws_is_refused() -> None:
     draw = node_pb2.Draw(kind="key", id="ada", budget="calls_per_day", limit=9)
     async with open_house() as house:
+        request = node_pb2.SpendRequest(draws=[draw] * (MAX_LEASE_REQUESTS + 1))
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await Line(house).spend(node_pb2.SpendRequest(draws=[draw] * (MAX_LEASE_REQUESTS + 1)))
+            await house.ask(SPEND, request, key=secret_of("node"))
 
         assert refusal_of(refused.value) == ("INVALID_ARGUMENT", "invalid_request")
 
