@@ -237,7 +237,7 @@ async def test_adm_14_a_package_has_so_many_versions_and_no_more(
     monkeypatch.setattr(module, "MAX_VERSIONS", 2)
     for version in ("1", "2", "2"):
         await one.put(artifacts, version=version)
-    with pytest.raises(Conflict, match="as many as one package may"):
+    with pytest.raises(Conflict, match="the most that a package may have"):
         await one.put(artifacts, version="3")
 
     await one.put(artifacts, "pkg2", "3")

@@ -95,7 +95,7 @@ async def test_there_are_only_so_many_and_only_so_large(
     monkeypatch.setattr(module, "MAX_MODULE_BYTES", 8)
     await put(modules, tmp_path, b"\0asm")
 
-    with pytest.raises(Conflict, match="as many as may be"):
+    with pytest.raises(Conflict, match="which is the limit"):
         await put(modules, tmp_path, b"\0asm2")
     with pytest.raises(BodyTooLarge, match="at most 8 bytes"):
         await put(modules, tmp_path, b"\0asm56789")

@@ -99,7 +99,7 @@ def test_all_versions_are_read(field: str, version: str) -> None:
 @pytest.mark.parametrize(
     ("members", "problem"),
     [
-        ({"manifest_version": "9"}, "version that is not known"),
+        ({"manifest_version": "9"}, "an unknown version"),
         ({"compatibility": {"platforms": ["darwin", "win32"]}}, "not made for Linux"),
         ({"server": {"type": "cobol"}}, "does not say how to run"),
         ({"server": None}, "does not say how to run"),

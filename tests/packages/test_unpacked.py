@@ -164,7 +164,7 @@ async def test_what_is_not_the_archive_that_was_installed_is_not_run(
         ),
         pytest.param(
             ControlUnavailable("the line to `control` failed"),
-            "its package cannot be had: the line to `control` failed",
+            "cannot get its package: the line to `control` failed",
             id="no control",
         ),
         pytest.param(
@@ -187,7 +187,7 @@ async def test_a_start_fails_with_the_reason_and_can_be_tried_again(
 
 async def test_fil_2_an_archive_that_is_none_makes_nothing(world: World, packages: PackageCache) -> None:
     world.source.content = b"no archive at all"
-    with pytest.raises(StartFailed, match="its package cannot be had"):
+    with pytest.raises(StartFailed, match="cannot get its package"):
         await packages.open("pkg", ref_of(world.source.content))
 
     assert world.files() == []

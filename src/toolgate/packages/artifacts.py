@@ -1,8 +1,8 @@
-"""The archives of published packages, one version beside the other.
+"""The archives of published packages, by version.
 
 A version is there if and only if its `version.json` is, which is written last and never replaced: half of a
-put is never seen, and of two different ones at once one wins whole. Archive and manifest are named by the
-archive's hash, so that the two never mix.
+put is never seen, and of two different puts at once one wins whole. Archive and manifest are named by the
+archive's hash, so they never mix.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class _Record(msgspec.Struct, frozen=True):
-    """What `version.json` says."""
+    """The content of `version.json`."""
 
     sha256: str
     size: int
@@ -52,7 +52,7 @@ class PackageVersion:
 
 
 class ArtifactStore:
-    """Every version, whoever published it. What is installed stands in the registry."""
+    """Every published version. The registry says which ones are installed."""
 
     def __init__(self, objects: ObjectStore, *, clock_ms: Callable[[], int]) -> None:
         self._objects = objects
@@ -63,7 +63,7 @@ class ArtifactStore:
     async def put(
         self, package_id: str, version: str, archive: Path, *, manifest: bytes, sha256: str
     ) -> None:
-        """Keep a version. The same again is fine; raises Conflict where it is there with other content."""
+        """Keep a version. The same again is fine; raises Conflict if it exists with other content."""
         directory = _directory(package_id, version)
         await self._refuse_too_many(package_id, version)
         if not await self._is_there(directory, sha256):
@@ -91,7 +91,7 @@ class ArtifactStore:
         return sorted(stored, key=lambda one: (one.package_id, -one.at_ms, one.version))
 
     async def get(self, package_id: str, version: str) -> PackageVersion:
-        """What is kept of one version. Raises NotFound."""
+        """One version. Raises NotFound."""
         directory = _directory(package_id, version)
         record = await self._record(directory)
         if record is None:
@@ -121,7 +121,7 @@ class ArtifactStore:
         directory = _directory(package_id, version)
         await self.get(package_id, version)
         names = [one.name for one in await self._objects.list(directory)]
-        # What makes it a version goes first: what is left after a crash is nobody's.
+        # `version.json` goes first: what a crash leaves then belongs to no version.
         await self._objects.delete(sorted(names, key=lambda name: not name.endswith(f"/{_RECORD}")))
 
     async def _refuse_too_many(self, package_id: str, version: str) -> None:
@@ -129,12 +129,12 @@ class ArtifactStore:
         versions = {one.name.split("/")[2] for one in listed}
         if version not in versions and len(versions) >= MAX_VERSIONS:
             raise Conflict(
-                f"`{package_id}` has {MAX_VERSIONS} versions, as many as one package may",
-                hint="remove versions that nobody installs any more",
+                f"`{package_id}` has {MAX_VERSIONS} versions, the most that a package may have",
+                hint="remove versions that are no longer installed",
             )
 
     async def _is_there(self, directory: str, sha256: str) -> bool:
-        """Whether nothing is left to write. Raises Conflict."""
+        """Whether the version is there, whole. Raises Conflict."""
         record = await self._record(directory)
         if record is None:
             return False
@@ -145,7 +145,7 @@ class ArtifactStore:
         )
 
     async def _remove_leftovers(self, directory: str, sha256: str) -> None:
-        """What is there now is this one, or the one of whoever was first. What others left is removed."""
+        """Remove what other puts left. Raises Conflict if another put was first, with other content."""
         record = await self._record(directory)
         if record is None:
             raise StorageFailed("the version was removed while it was written", hint="publish it again")
@@ -163,14 +163,14 @@ class ArtifactStore:
         return _parse_record(raw)
 
     async def _read_cached_record(self, one: ObjectInfo) -> _Record | None:
-        """The record, unless it went meanwhile. A damaged one hides itself, and no other."""
+        """The record, unless it was removed meanwhile. A damaged one hides only itself."""
         known = self._known.get((one.name, one.tag))
         if known is not None:
             return known
         try:
             known = await self._record(one.name.removesuffix(f"/{_RECORD}"))
         except StorageFailed as exc:
-            _log.warning("`%s` is passed over: %s", one.name, exc)
+            _log.warning("ignoring `%s`: %s", one.name, exc)
             return None
         if known is not None:
             self._known[one.name, one.tag] = known
@@ -178,7 +178,7 @@ class ArtifactStore:
 
 
 def _is_record(name: str) -> bool:
-    """Whether it makes a version. What else somebody may have put there is passed over."""
+    """Whether the object makes a version. Foreign objects are ignored."""
     segments = name.split("/")
     if len(segments) != 4 or segments[3] != _RECORD:
         return False
@@ -206,7 +206,7 @@ def _parse_record(raw: bytes) -> _Record:
         record = msgspec.json.decode(raw, type=_Record)
         parse_sha256(record.sha256)
     except (msgspec.MsgspecError, UnicodeDecodeError, InvalidRecord) as exc:
-        raise StorageFailed("what the artifact store says of a version is damaged") from exc
+        raise StorageFailed("the artifact store has a damaged record of a version") from exc
     return record
 
 
@@ -221,8 +221,8 @@ def _check_same(directory: str, record: _Record, sha256: str) -> None:
     if record.sha256 != sha256:
         _, package_id, version = directory.split("/")
         raise Conflict(
-            f"version `{version}` of `{package_id}` is there already, with other content",
-            hint="raise the version: what was published once never changes",
+            f"version `{version}` of `{package_id}` was published with other content",
+            hint="raise the version: a published version never changes",
         )
 
 

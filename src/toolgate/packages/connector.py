@@ -1,12 +1,12 @@
-"""Packages as this process runs them: fetched, checked by their hash, unpacked once, removed when unused.
+"""Starts servers that were installed as packages, from files that are fetched, checked by hash and unpacked
+once.
 
-A directory gets its name by a rename, after all of it was written: one that has a name is whole. Those of an
-earlier boot are not trusted, as what was written shortly before a power cut may be lost.
+A directory gets its name by a rename, after all of it was written: one that has a name is whole. Directories
+of an earlier boot are not trusted, because a power cut may lose what was written shortly before it. Unused
+ones go.
 
-Starts servers that were installed as packages, from their files. Others are started as ever.
-
-`${PACKAGE_DIR}` stands for the directory of these files in arguments, variables and `cwd`; a command with a
-`/` in it that does not begin with one is a program among them.
+`${PACKAGE_DIR}` means the directory of these files in arguments, variables and `cwd`; a command with a `/` in
+it that does not begin with one is a program of the package. Servers without a package are started unchanged.
 """
 
 import asyncio
@@ -41,17 +41,17 @@ from toolgate.upstream.connection.contract import (
 from toolgate.upstream.connection.tasks import BackgroundTasks
 
 FetchArchive = Callable[[str, PackageRef], AsyncGenerator[bytes, None]]
-"""Reads the archive of a package. What it raises is a ToolgateError."""
+"""Reads the archive of a package. Raises only ToolgateError."""
 NamedPackages = Callable[[], Collection[str] | None]
-"""The hashes that some record names. None: not known yet."""
+"""The hashes that records name. None: the registry is not known yet."""
 
 SWEEP_EVERY_S: Final = 60.0
 UNUSED_S: Final = 2 * SWEEP_EVERY_S
-"""When what no record names may go: a server that still ran from it has ended by then."""
+"""After this long, no server runs any more from what no record names."""
 UNPACK_TIMEOUT_S: Final = START_TIMEOUT_S
 """How long one start waits for its files."""
 MAX_UNPACKING: Final = 2
-"""At once: it is the processors' work."""
+"""At once: unpacking is bound by the processors."""
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 _ARCHIVE: Final = "package.tar.gz"
@@ -61,7 +61,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class PackageCache:
-    """The packages in `directory`, which is this process's own. Within its block, it also clears up."""
+    """The unpacked packages in `directory`, which is this process's own. Unused ones are removed."""
 
     def __init__(
         self,
@@ -72,17 +72,17 @@ class PackageCache:
         clock_s: Callable[[], float] = time.monotonic,
         boot_id: str | None = None,
     ) -> None:
-        # Programs are started in it, and told of it: it must mean the same there.
+        # Absolute: programs start in it and get it as an argument.
         self._all = directory.absolute()
         self._directory = self._all / (boot_id or _boot_id())
         self._mark = f".new-{secrets.token_hex(8)}-"
-        """Before the names of what this process is at making: those of others are leftovers."""
+        """The prefix of what this process is unpacking: other prefixes are leftovers."""
         self._fetch = fetch
         self._named = named
         self._clock_s = clock_s
         self._unpacking: dict[str, asyncio.Task[StartFailed | None]] = {}
         self._used_s: dict[str, float] = {}
-        """When some record last named a package, or a server was started from it."""
+        """When a record last named a package, or a server last started from it."""
         self._slots = asyncio.Semaphore(MAX_UNPACKING)
         self._background = BackgroundTasks()
 
@@ -100,7 +100,7 @@ class PackageCache:
     async def open(self, package_id: str, ref: PackageRef) -> Path:
         """The directory of a package, whole. Raises StartFailed.
 
-        Whoever waits may give up: the work goes on, and the next one finds it done.
+        A caller may give up: the work continues, and the next caller finds it done.
         """
         self._used_s[ref.sha256] = self._clock_s()
         path = self._directory / ref.sha256
@@ -109,7 +109,7 @@ class PackageCache:
         return path
 
     async def sweep(self) -> None:
-        """Remove what has had no use for a while, and what a crash has left."""
+        """Remove what is unused for a while, and what a crash left."""
         named, now_s = self._named(), self._clock_s()
         if named is None:
             return
@@ -132,14 +132,14 @@ class PackageCache:
                 failure = await asyncio.shield(task)
         except TimeoutError as exc:
             raise StartFailed(
-                f"its package was not there within {UNPACK_TIMEOUT_S:g} s, and is still being fetched",
+                f"its package did not arrive within {UNPACK_TIMEOUT_S:g} s, and is still being fetched",
                 state="list_timeout",
             ) from exc
         if failure is not None:
             raise StartFailed(str(failure)) from failure
 
     def _begin(self, package_id: str, ref: PackageRef) -> asyncio.Task[StartFailed | None]:
-        """The one task that makes this directory, for all who want it."""
+        """The one task that makes this directory, for all callers."""
         task = self._unpacking.get(ref.sha256)
         if task is None:
             task = asyncio.get_running_loop().create_task(self._make(package_id, ref))
@@ -148,7 +148,7 @@ class PackageCache:
         return task
 
     async def _make(self, package_id: str, ref: PackageRef) -> StartFailed | None:
-        """Fetch, check, unpack, name. What is wrong, if it fails."""
+        """Fetch, check, unpack, rename. The failure, if there is one."""
         try:
             async with self._slots:
                 workshop = await asyncio.to_thread(self._make_work_directory)
@@ -162,7 +162,7 @@ class PackageCache:
         except NotFound:
             return StartFailed(f"version `{ref.version}` of its package is not in the artifact store")
         except ToolgateError as exc:
-            return StartFailed(f"its package cannot be had: {exc}")
+            return StartFailed(f"cannot get its package: {exc}")
         except OSError as exc:
             return StartFailed(f"its package cannot be unpacked: {(exc.strerror or str(exc)).lower()}")
         return None
@@ -185,7 +185,7 @@ class PackageCache:
 
 
 def _boot_id() -> str:
-    """What no other boot of this machine has; where the kernel does not say, no other process either."""
+    """The id of this boot; if the kernel has none, an id of this process."""
     try:
         return BOOT_ID.read_text("ascii").strip()
     except OSError:
@@ -193,12 +193,10 @@ def _boot_id() -> str:
 
 
 def _unpack(workshop: Path, path: Path) -> None:
-    """Unpack the archive that is to have the hash in the name of `path` beside it, then name what it made."""
+    """Unpack the archive, which must have the hash in the name of `path`, then rename the result to it."""
     with (workshop / _ARCHIVE).open("rb") as archive:
         if hashlib.file_digest(archive, "sha256").hexdigest() != path.name:
-            raise StartFailed(
-                "the archive of its package is not the one that was installed: its hash differs"
-            )
+            raise StartFailed("the archive of its package is not the installed one: its hash differs")
         unpack_archive(archive, workshop / _FILES)
     if not _is_directory(path):
         path.unlink(missing_ok=True)
@@ -210,14 +208,14 @@ def _is_directory(path: Path) -> bool:
 
 
 def _remove_others(everything: Path, current: Path, *, kept: Collection[str], mark: str) -> None:
-    """Remove directories of other boots, and of this one all but the `kept` and those just being made."""
+    """Remove directories of other boots, and of this one all but the `kept` and those being made."""
     for path in _entries(everything):
         if path != current:
             shutil.rmtree(path)
     for path in _entries(current):
         name = path.name
         if name not in kept and not name.startswith(mark):
-            # Without its name it is nobody's any more, however far its removal gets.
+            # Renamed first, so that a removal that breaks off leaves nothing under the name.
             path.rename(nameless := path.with_name(f".gone-{name}"))
             shutil.rmtree(nameless)
 
@@ -230,7 +228,7 @@ PACKAGE_DIR: Final = "${PACKAGE_DIR}"
 
 
 class PackageConnector(Connector):
-    """An opener of records with and without a package, over that of their transport."""
+    """A connector for records with and without a package, over that of their transport."""
 
     def __init__(self, opener: Connector, packages: PackageCache) -> None:
         self._opener = opener
@@ -275,13 +273,13 @@ def _command(command: str, directory: Path) -> str:
 
 
 class ManifestTools:
-    """The tools that the manifests of packages define in full: known before their servers ever ran."""
+    """The tools that the manifests of packages define in full: known before their servers first run."""
 
     def __init__(self, packages: PackageCache) -> None:
         self._packages = packages
 
     async def __call__(self, record: ServerRecord) -> Sequence[bytes]:
-        """The definitions; nothing if the manifest only names tools, or cannot be read."""
+        """The definitions; none if the manifest only names tools, or cannot be read."""
         if record.package is None:
             return ()
         try:

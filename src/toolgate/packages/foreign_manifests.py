@@ -1,15 +1,15 @@
-"""Reads manifests from before version 2, so that packages published with them keep working.
+"""Other forms of manifest as version 2: manifests from before it, and those of MCP bundles (`.mcpb`, once
+`.dxt`).
 
-What is understood: `id` (or a `name` that is one), the texts of version 2, `tools` as full definitions, and
-`tools` or `toolsSummary` as a list of names or of objects with `name` and `description`, as an object of
-names to descriptions, or as one text with commas; and a `command` with its `args` and `env`, or a `url`, at
-the top or under one of `run`, `server`, `mcp`, `mcp_config` and `runtime`. Everything else is passed over.
+Of old manifests these members are read: `id` (or a `name` that is one), the texts of version 2, `tools` as
+full definitions, and `tools` or `toolsSummary` as a list of names or of objects with `name` and
+`description`, as an object of names to descriptions, or as one text with commas; and a `command` with its
+`args` and `env`, or a `url`, at the top or under one of `run`, `server`, `mcp`, `mcp_config` and `runtime`.
+Everything else is ignored.
 
-The manifests of MCP bundles (`.mcpb`, once `.dxt`), as manifests of ours.
-
-A bundle is made for one person's desktop, who fills in a form when it is installed. Here nobody is asked:
-each answer becomes a reference to a variable of the node, and a secret never has a default. Of a signature
-nothing is believed: who may publish is decided by keys.
+A bundle is made for a desktop, whose user fills in a form on installation. Here each answer becomes a
+reference to a variable of the node, and a secret never has a default. Signatures count for nothing: keys
+decide who may publish. Nothing that is returned here has been checked.
 """
 
 import re
@@ -29,7 +29,7 @@ from toolgate.registry.interchange.imports import parse_imports
 _SAME: Final = ("id", "name", "version", "description", "category", "tags", "homepage", "license")
 _PLACES: Final = ("run", "server", "mcp", "mcp_config", "runtime")
 _LISTS: Final = ("tools", "toolsSummary", "tools_summary")
-_SEPARATOR: Final = re.compile(r"[,;\n\uff0c\u3001\uff1b]")  # and their Chinese kin
+_SEPARATOR: Final = re.compile(r"[,;\n\uff0c\u3001\uff1b]")  # and their Chinese forms
 
 MutableObject = dict[str, Any]
 
@@ -50,7 +50,7 @@ def upgrade_manifest(document: Mapping[str, Any]) -> MutableObject:
 
 
 def _tools(value: object) -> list[MutableObject]:
-    """The tools in any of the shapes they had, each once. What cannot be the name of a tool is none."""
+    """The tools in any of the shapes they had, each once. Entries without a valid name are dropped."""
     found: dict[str, MutableObject] = {}
     for tool in _each(value):
         name = tool.get("name")
@@ -81,7 +81,7 @@ def _summary(tool: MutableObject) -> MutableObject:
 
 
 def _run(document: Mapping[str, Any]) -> MutableObject | None:
-    """How it is run, flat as version 2 has it; with the variables of other programs as references of ours."""
+    """How it is run, flat as version 2 has it; with the variables of other programs as our references."""
     for place in (document, *(document.get(name) for name in _PLACES)):
         if isinstance(place, dict) and (place.get("command") or place.get("url")):
             (body,) = parse_imports({"mcpServers": {"server": _split(place)}}, "mcpServers").bodies
@@ -119,7 +119,7 @@ JsonObject = Mapping[str, Any]
 
 
 def is_bundle_manifest(manifest: bytes) -> bool:
-    """Whether a `manifest.json` is that of a bundle. Whatever cannot be read is not."""
+    """Whether a `manifest.json` is that of a bundle. One that cannot be read is not."""
     try:
         members = decode_members(manifest)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -128,14 +128,14 @@ def is_bundle_manifest(manifest: bytes) -> bool:
 
 
 def convert_bundle(manifest: bytes) -> bytes:
-    """A bundle's manifest as one of ours, which still has to be checked. Or InvalidRecord."""
+    """A bundle's manifest as version 2, not yet checked. Or InvalidRecord."""
     try:
         document: dict[str, Any] = msgspec.json.decode(manifest, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError) as exc:
         raise InvalidRecord(f"the manifest of the bundle cannot be read: {exc}") from None
     version = next(document[name] for name in _VERSIONS if name in document)
     if version not in _KNOWN:
-        raise InvalidRecord("the bundle has a manifest of a version that is not known here")
+        raise InvalidRecord("the manifest of the bundle has an unknown version")
     platforms = _object(document, "compatibility").get("platforms")
     if isinstance(platforms, list) and _PLATFORM not in platforms:
         raise InvalidRecord("the bundle is not made for Linux: its `compatibility` says so")

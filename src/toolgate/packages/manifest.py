@@ -1,7 +1,7 @@
 """The manifest of a package: what it is, which tools it has, and how its server is run.
 
-It comes from strangers, like the archive it is in. What passed `parse_manifest` is checked in all: its tools
-are definitions as a server may list them, and how it is run is what a server's record may say.
+It comes from strangers, like its archive. What `parse_manifest` returns is checked in all: its tools are
+definitions that a server may list, and its `run` is what a server's record may say.
 
 The shape of `manifest.json` as people and programs write it: the format's version 2.
 
@@ -70,12 +70,12 @@ class Manifest:
     license: str = ""
     schema_version: SchemaVersion = "v2"
     source: Source = "legacy"
-    """How far it describes its tools: `manifest` in full, `summary` by name, `legacy` not."""
+    """How it describes its tools: `manifest` in full, `summary` by name, `legacy` not at all."""
     tools: tuple[DeclaredTool, ...] = ()
     run: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     """`transport`, and `stdio` or `http`, as a server's record has them. Empty: it does not say."""
     extensions: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    """Members that begin with `x-`, and `$schema`: carried, and not looked at."""
+    """Members that begin with `x-`, and `$schema`: carried, not interpreted."""
 
 
 def parse_manifest(content: bytes) -> Manifest:
@@ -88,7 +88,7 @@ def parse_manifest(content: bytes) -> Manifest:
     if _is_one_of(version, _OLD):
         return _parse_old(document)
     raise InvalidRecord(
-        "`manifestSchemaVersion`: is none that this gateway knows",
+        "`manifestSchemaVersion`: not a version that this gateway knows",
         hint="write `v2`, or update the gateway",
     )
 
@@ -143,7 +143,7 @@ def build_manifest_schema() -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Toolgate package manifest, version 2",
         **{name: value for name, value in schema.items() if name != "title"},
-        "patternProperties": {"^x-": {"description": "Carried, and not looked at."}},
+        "patternProperties": {"^x-": {"description": "Carried, not interpreted."}},
     }
 
 
@@ -175,7 +175,7 @@ def _parse_members(content: bytes) -> Members:
 
 
 def _decode(raw: msgspec.Raw) -> Any:
-    """One member. The whole was gone through before, so only what JSON allows and we do not is left."""
+    """One member. All of it is valid JSON; what is left to refuse is what JSON allows and we do not."""
     try:
         value = msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError) as exc:
@@ -186,7 +186,7 @@ def _decode(raw: msgspec.Raw) -> Any:
 
 
 def _is_one_of(version: object, versions: frozenset[object]) -> bool:
-    """`True` is 1 to Python, and no version."""
+    """Whether it is one of these. `True` equals 1 in Python, and is not a version."""
     return isinstance(version, str | int | None) and not isinstance(version, bool) and version in versions
 
 
@@ -240,7 +240,7 @@ def _validate(
 
 
 def _rephrase_problem(problem: FieldProblem) -> FieldProblem:
-    """A problem in the words of whoever wrote the manifest."""
+    """A problem in the terms of the manifest's author."""
     path = _RUN_CHOICE.sub("run.", problem["field"])
     words = problem["problem"]
     if words == UNKNOWN_FIELD and "." not in path:
@@ -252,15 +252,15 @@ def _rephrase_problem(problem: FieldProblem) -> FieldProblem:
 def _check_tools(
     raws: list[bytes], *, known: list[FieldProblem]
 ) -> tuple[list[DeclaredTool], list[FieldProblem]]:
-    """Each tool as a server's would be checked. Those that are known to be wrong are not told of twice."""
-    told = {match[0] for problem in known if (match := _TOOL_PLACE.match(problem["field"]))}
+    """Check each tool like one that a server lists. Tools with a known problem are not reported twice."""
+    reported = {match[0] for problem in known if (match := _TOOL_PLACE.match(problem["field"]))}
     tools: list[DeclaredTool] = []
     problems: list[FieldProblem] = []
     names: dict[str, str] = {}
     for place, raw in ((f"tools[{index}]", raw) for index, raw in enumerate(raws[:MAX_DEFINITIONS])):
         checked = check_definition("", raw)
         if isinstance(checked, QuarantinedDefinition):
-            if place not in told:
+            if place not in reported:
                 problems.append(FieldProblem(field=place, problem=_describe_quarantined(checked)))
             continue
         first = names.setdefault(checked.ref.name.casefold(), place)
@@ -327,7 +327,7 @@ ToolNameText = Annotated[str, Field(json_schema_extra=_TOOL_NAME), AfterValidato
 class StdioRunBody(StdioBody):
     """A server that is started as a child process, in the directory of the package's files.
 
-    `${PACKAGE_DIR}` in `args`, `env` and `cwd` stands for that directory. A `command` with a `/` inside is a
+    `${PACKAGE_DIR}` in `args`, `env` and `cwd` means that directory. A `command` with a `/` inside is a
     program of the package.
     """
 

@@ -1,4 +1,4 @@
-"""The modules of workloads, each under the hash of its content: none ever changes, none is there twice."""
+"""The modules of workloads, each under the hash of its content: none ever changes, none is kept twice."""
 
 import asyncio
 import re
@@ -29,13 +29,13 @@ class StoredModule:
 
 
 class ModuleStore:
-    """Every module, whoever uploaded it. Which tasks run it stands in the registry."""
+    """Every uploaded module. The registry says which tasks run it."""
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
 
     async def put(self, content: Path, *, sha256: str) -> bool:
-        """Keep a module of that hash, which is the caller's to have checked. Whether it was not there yet."""
+        """Keep a module; the caller has checked its hash. Whether it is new."""
         size = (await asyncio.to_thread(content.stat)).st_size
         check_module_size(size)
         name = _name(sha256)
@@ -50,7 +50,7 @@ class ModuleStore:
         return await self._objects.size(_name(sha256)) is not None
 
     async def get(self, sha256: str) -> StoredModule:
-        """What is kept of one. Raises NotFound."""
+        """One module. Raises NotFound."""
         found = [one for one in await self.list() if one.sha256 == parse_sha256(sha256)]
         if not found:
             raise _module_not_found(sha256)
@@ -66,7 +66,7 @@ class ModuleStore:
         return sorted(found, key=lambda one: (-one.at_ms, one.sha256))
 
     async def read(self, sha256: str) -> AsyncGenerator[bytes, None]:
-        """Its content, in pieces. Raises NotFound. Whoever reads bounds what it takes and checks the hash."""
+        """Its content, in pieces. Raises NotFound. The reader bounds the size and checks the hash."""
         try:
             async for piece in self._objects.read(_name(sha256)):
                 yield piece
@@ -82,7 +82,7 @@ class ModuleStore:
     async def _refuse_too_many(self) -> None:
         if len(await self.list()) >= MAX_MODULES:
             raise Conflict(
-                f"{MAX_MODULES} modules are kept, as many as may be",
+                f"the gateway keeps {MAX_MODULES} modules, which is the limit",
                 hint="`toolgate modules list` shows those that no task uses: delete some",
             )
 

@@ -1,8 +1,8 @@
-"""Archives on their way in: sent in parts, each small enough for one request, to whichever replica.
+"""Uploads of archives: in parts, each small enough for one request, to any replica.
 
-Parts are kept in the artifact store under whoever sends them, so nobody can touch or finish another's. All
-of it is bounded: the size and number of parts, uploads, bytes of one principal and of all, and the time an
-upload may lie there.
+Parts are kept in the artifact store under their principal, so no principal can touch or finish another's. All
+is bounded: the size and number of parts, uploads, bytes of one principal and of all, and the age of an
+upload.
 """
 
 import asyncio
@@ -29,16 +29,16 @@ MAX_UPLOADS: Final = 20
 """Open at once, of one principal."""
 MAX_OWN_BYTES: Final = 256 * 1024 * 1024
 MAX_STAGED_BYTES: Final = 512 * 1024 * 1024
-"""Of all. A replica more may exceed it by the one part that each writes at that moment."""
+"""Of all. With several replicas, each may exceed it by the one part that it writes."""
 MAX_ASSEMBLED: Final = 8
-"""Files that `finish` has made and nobody has removed yet."""
+"""Files that `finish` made and its callers have not removed."""
 MAX_AGE_MS: Final = 3600 * 1000
 
 _PART: Final = re.compile(rf"{ROOT}/([0-9a-f]{{64}})/([0-9a-f]{{64}})/([1-9][0-9]?)")
 
 
 class _Upload(NamedTuple):
-    """Whose it is (hashed), and the hash of what it is to become."""
+    """The hash of its principal, and the hash of the archive."""
 
     owner: str
     sha256: str
@@ -48,7 +48,7 @@ StagedUploads = Mapping[_Upload, Mapping[int, ObjectInfo]]
 
 
 class UploadStore:
-    """Takes parts in, and makes files of them. `directory` is this process's own."""
+    """Takes parts, and makes files of them. `directory` is this process's own."""
 
     def __init__(self, objects: ObjectStore, directory: Path, *, clock_ms: Callable[[], int]) -> None:
         self._objects = objects
@@ -57,10 +57,10 @@ class UploadStore:
         """Before the names of files that this process has made: others are what an earlier one left."""
         self._clock_ms = clock_ms
         self._turn = asyncio.Lock()
-        """Held from looking at what is staged until more is, so that the bounds hold."""
+        """Held from the check of the bounds until the part is written."""
 
     async def put_part(self, principal_id: str, sha256: str, number: int, body: bytes) -> None:
-        """Take one part of the archive of that hash; parts count from 1, and may be sent again."""
+        """Take one part of an archive; parts count from 1, and may be sent again."""
         upload = _parse_upload(principal_id, sha256)
         _check_part(number, body)
         async with self._turn:
@@ -69,21 +69,21 @@ class UploadStore:
             await self._objects.put(_part(upload, number), body)
 
     async def parts(self, principal_id: str, sha256: str) -> list[int]:
-        """The numbers of the parts that are there: none for an upload that is not."""
+        """The numbers of the parts that have arrived."""
         return sorted(await self._parts(_parse_upload(principal_id, sha256)))
 
     async def finish(self, principal_id: str, sha256: str, *, parts: int) -> Path:
-        """The archive in one file, which is the caller's to remove; its parts are gone then.
+        """The archive in one file, which the caller removes; its parts are removed here.
 
-        Raises InvalidRequest where parts are missing; also where they are not the archive of that hash, and
-        they are gone, too: nobody can tell which of them is wrong.
+        Raises InvalidRequest if parts are missing, or if they do not have the hash. Then they are removed,
+        too, because it is unknown which of them is wrong.
         """
         upload = _parse_upload(principal_id, sha256)
         there = await self._parts(upload)
         missing = [number for number in range(1, min(parts, MAX_PARTS) + 1) if number not in there]
         if missing or len(there) != parts:
             raise InvalidRequest(
-                f"the upload has {len(there)} parts, and {parts} are to make the archive",
+                f"the upload has {len(there)} parts, and `parts` is {parts}",
                 hint="send parts 1 to N, ask which are there, then finish with `parts` = N",
                 data={"missing": missing},
             )
@@ -102,7 +102,7 @@ class UploadStore:
         await self._drop((await self._parts(_parse_upload(principal_id, sha256))).values())
 
     async def sweep(self) -> None:
-        """Forget what was begun and left, here and in this process's directory."""
+        """Forget abandoned uploads, in the store and in this process's directory."""
         async with self._turn:
             await self._sweep_staged()
         await asyncio.to_thread(self._sweep_files)
@@ -111,7 +111,7 @@ class UploadStore:
         return _by_upload(await self._objects.list(_directory(upload))).get(upload, {})
 
     async def _sweep_staged(self) -> StagedUploads:
-        """All uploads, without those that were left an hour ago: these are removed."""
+        """All uploads. Those abandoned for an hour are removed."""
         before_ms = self._clock_ms() - MAX_AGE_MS
         kept: dict[_Upload, Mapping[int, ObjectInfo]] = {}
         for upload, parts in _by_upload(await self._objects.list(ROOT)).items():
@@ -141,7 +141,7 @@ class UploadStore:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if sum(1 for _ in self._directory.glob(f"{self._mark}*")) >= MAX_ASSEMBLED:
             raise SessionLimit(
-                "as many archives are checked at this moment as may be", hint="finish it again in a moment"
+                f"{MAX_ASSEMBLED} archives are being checked, which is the limit", hint="retry in a moment"
             )
         descriptor, name = tempfile.mkstemp(prefix=self._mark, dir=self._directory)
         os.close(descriptor)
@@ -153,7 +153,7 @@ class UploadStore:
         before_s = (self._clock_ms() - MAX_AGE_MS) / 1000
         for path in self._directory.iterdir():
             name = path.name
-            with suppress(FileNotFoundError):  # whoever is done with one removes it, also at this moment
+            with suppress(FileNotFoundError):  # its user may remove it at the same time
                 if not name.startswith(self._mark) or path.stat().st_mtime < before_s:
                     path.unlink()
 
@@ -196,13 +196,13 @@ def _check_part(number: int, body: bytes) -> None:
 def _check_hash(upload: _Upload, found: str) -> None:
     if found != upload.sha256:
         raise InvalidRequest(
-            "the parts together do not have the hash they were sent under",
+            "the parts together do not have the announced hash",
             hint="send all of them again: one was cut or mixed up on the way",
         )
 
 
 def _check_room(staged: StagedUploads, upload: _Upload, *, number: int, size: int) -> None:
-    """Raises where one part more of `upload` would be too much, for itself, its owner or all."""
+    """Raise if one part more of `upload` is too much for the upload, its owner or all."""
     others = [
         (one, part.size)
         for one, parts in staged.items()
@@ -214,14 +214,14 @@ def _check_room(staged: StagedUploads, upload: _Upload, *, number: int, size: in
     own = {one for one in staged if one.owner == upload.owner}
     if upload not in own and len(own) >= MAX_UPLOADS:
         raise SessionLimit(
-            f"{MAX_UPLOADS} uploads of yours are open, as many as may be",
-            hint="finish or discard some; what lies for an hour is forgotten",
+            f"you have {MAX_UPLOADS} open uploads, which is the limit",
+            hint="finish or discard some; they expire after an hour",
         )
     own_bytes = size + sum(kept for one, kept in others if one.owner == upload.owner)
     if own_bytes > MAX_OWN_BYTES or size + sum(kept for _, kept in others) > MAX_STAGED_BYTES:
         raise SessionLimit(
-            "there is no room for more uploads at this moment",
-            hint="finish or discard some; what lies for an hour is forgotten",
+            "the gateway has no room for more uploads now",
+            hint="finish or discard some; they expire after an hour",
         )
 
 
