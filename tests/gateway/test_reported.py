@@ -237,7 +237,7 @@ async def test_a_report_nobody_was_prepared_for_does_not_end_the_following(
         await pass_time(10)
 
         assert house.servers.health()["one"].state == "degraded"
-        assert "was not understood" in caplog.text
+        assert "cannot process what nodes report" in caplog.text
 
 
 async def test_reports_that_pour_in_are_read_a_few_times_a_second() -> None:
@@ -304,7 +304,7 @@ async def test_a_node_that_falls_silent_does_not_count_and_its_tools_become_stal
         assert others == "connected"
         assert house.servers.health()["one"] == ServerHealth(state="idle")
         assert (offer.state, offer.is_stale, sorted(offer.tools)) == ("ready", True, ["a"])
-        assert offer.detail == "no node has reported it of late"
+        assert offer.detail == "no node has reported it lately"
 
 
 async def test_a_list_is_stale_only_where_it_is_for_all_nodes() -> None:

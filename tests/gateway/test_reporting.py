@@ -229,7 +229,7 @@ async def test_a_report_that_fails_is_logged_once_and_the_next_one_says_it_all(
 
     assert len(control.reports) == 1
     assert [one.getMessage().split(";")[0] for one in caplog.records] == [
-        "control does not take the reports of this node: nobody listens there"
+        "the control plane rejects the reports of this node: nobody listens there"
     ]
 
 

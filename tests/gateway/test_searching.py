@@ -282,8 +282,7 @@ async def test_a_directory_without_a_model_is_refused(
 
 
 async def test_a_model_without_the_extra_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("toolgate.gateway.search.semantic", "toolgate.gateway.search.semantic"):
-        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "toolgate.gateway.search.semantic", raising=False)
     monkeypatch.setitem(sys.modules, "numpy", None)
 
     with pytest.raises(StartRefused, match="`numpy` is not installed") as refused:

@@ -21,10 +21,10 @@ from toolgate.app.components import (
     wall_clock_ms,
 )
 from toolgate.app.observability import open_loop_lag, open_token_audit, open_traces
+from toolgate.audit.events import ProcessSpawned
 from toolgate.audit.log.writer import AuditLog
 from toolgate.gateway.auth.identity import Identities
 from toolgate.gateway.auth.signing import Signer
-from toolgate.gateway.cluster.servers import process_spawned
 from toolgate.gateway.gateway import Gateway, GatewayServices
 from toolgate.lazy_modules import load_lazily
 from toolgate.model.invocations import InvocationResult
@@ -37,6 +37,7 @@ from toolgate.packages.connector import (
     PackageCache,
     PackageConnector,
 )
+from toolgate.redaction.records import redact_command
 from toolgate.registry.invocations.contract import InvocationQueue
 from toolgate.settings import Settings
 from toolgate.surfaces.http.messages import HttpHandler, HttpRequest, Responder
@@ -214,7 +215,16 @@ async def open_connectors(
     """
 
     def spawning(record: ServerRecord, purpose: Purpose, /) -> None:
-        audit.record(process_spawned(record, purpose, at_ms=wall_clock_ms()))
+        launch = record.stdio
+        audit.record(
+            ProcessSpawned(
+                at_ms=wall_clock_ms(),
+                server_id=record.server_id,
+                command="" if launch is None else redact_command(launch.command, launch.args),
+                reason=purpose,
+                package="" if record.package is None else record.package.sha256,
+            )
+        )
 
     resolved = Secrets(environ, settings.secrets_dir)
     egress = build_egress(settings)

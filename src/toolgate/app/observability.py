@@ -241,7 +241,7 @@ async def open_token_audit(gateway: Gateway) -> AsyncIterator[None]:
     counts = gateway.tokens
 
     def tell() -> None:
-        counts.tell(at_ms=wall_clock_ms(), registered=gateway.snapshot.tasks)
+        counts.audit_changes(at_ms=wall_clock_ms(), registered=gateway.snapshot.tasks)
 
     async def tell_on() -> None:
         while True:
@@ -249,7 +249,7 @@ async def open_token_audit(gateway: Gateway) -> AsyncIterator[None]:
             tell()
 
     for metric, (number, help_text) in _TOKEN_METRICS.items():
-        gateway.metrics.gauge(metric, help_text, counts.by_task(number), labels=("task_id",))
+        gateway.metrics.gauge(metric, help_text, counts.read_by_task(number), labels=("task_id",))
     try:
         async with run_in_background(tell_on()):
             yield

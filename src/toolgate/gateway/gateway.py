@@ -457,7 +457,7 @@ class Gateway:
         redaction = compile_redaction(self.snapshot.redaction, RedactionRules())
         try:
             response = await _respond(make_result)
-            outcome = outcome_of_response(response, is_tool=True)
+            outcome = outcome_of_response(response, call.route.tool)
         except (ToolgateError, asyncio.CancelledError) as exc:
             outcome = outcome_of_error(exc, call.trace)
             raise

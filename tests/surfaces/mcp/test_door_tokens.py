@@ -26,7 +26,7 @@ def world() -> MemoryNet:
 
 
 def told(house: House, *, at_ms: int) -> list[TokensCounted]:
-    house.gateway.tokens.tell(at_ms=at_ms, registered=house.gateway.snapshot.tasks)
+    house.gateway.tokens.audit_changes(at_ms=at_ms, registered=house.gateway.snapshot.tasks)
     house.gateway.audit.flush()
     return [one for _, one in house.sink.events if isinstance(one, TokensCounted) and one.at_ms == at_ms]
 
@@ -70,7 +70,7 @@ async def test_a_task_that_is_gone_is_forgotten_once_all_of_it_is_told() -> None
 
         assert [one.task_id for one in told(house, at_ms=1)] == ["review"]
         assert told(house, at_ms=2) == []
-        assert house.gateway.tokens.by_task("lists")() == {}
+        assert house.gateway.tokens.read_by_task("lists")() == {}
 
 
 async def test_what_is_counted_is_shown_as_metrics_and_told_now_and_then_and_at_the_end(

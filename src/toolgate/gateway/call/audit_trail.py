@@ -32,6 +32,7 @@ from toolgate.model.json_text import NO_ARGUMENTS
 from toolgate.model.names import MAX_AUDITED_NAME, ToolRef
 from toolgate.model.principals import Principal
 from toolgate.model.snapshot import Snapshot
+from toolgate.model.tools import ToolDefinition
 from toolgate.policy.scope import Decision
 from toolgate.redaction.arguments import DEFAULT_REDACTION
 from toolgate.telemetry import Metrics
@@ -78,12 +79,12 @@ FAILED: Final = CallOutcome("error", "internal")
 """The outcome of a call that a bug of the gateway ended."""
 
 
-def outcome_of_response(response: ServerResponse, *, is_tool: bool) -> CallOutcome:
+def outcome_of_response(response: ServerResponse, tool: ToolDefinition | None, /) -> CallOutcome:
     """What a server's response says of its call."""
     reply = response.reply
     if reply.members is None:
-        return CallOutcome("error", "server_error", reply.size, estimate_result(reply))
-    is_failure = is_tool and is_tool_error(reply.members)
+        return CallOutcome("error", "server_error", reply.size)
+    is_failure = tool is not None and is_tool_error(reply.members)
     return CallOutcome("tool_error" if is_failure else "ok", "", reply.size, estimate_result(reply))
 
 
@@ -121,7 +122,9 @@ class AuditTrail:
 
         Raises ServerUnavailable: what cannot be recorded is not sent.
         """
-        route, trace, arguments = call.route, call.trace, call.arguments
+        route, trace, arguments = call.route, call.trace, call.params.get("arguments")
+        if arguments is None and call.method == "completion/complete":
+            arguments = call.params.get("argument")
         size = 0 if arguments is None else memoryview(arguments).nbytes
         shown = route.redaction.redact_for_audit(arguments)
         own = _encode(_StartFields(size, trace.session, trace.request_id, shown, trace.trace_id))

@@ -30,14 +30,6 @@ class CallContext(msgspec.Struct, frozen=True):
         """Whether a quota or an approval stands between this call and its server."""
         return self.route.approval is not None or bool(self.view.quotas)
 
-    @property
-    def arguments(self) -> msgspec.Raw | None:
-        """What the audit shows of the request; a completion has one `argument`."""
-        arguments = self.params.get("arguments")
-        if arguments is None and self.method == "completion/complete":
-            return self.params.get("argument")
-        return arguments
-
 
 class Denial(NamedTuple):
     """A stage does not let a call through."""

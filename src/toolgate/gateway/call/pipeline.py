@@ -109,7 +109,7 @@ class CallPipeline:
                     view.caller.principal.id,
                 ),
             )
-            outcome = outcome_of_response(response, is_tool=route.tool is not None)
+            outcome = outcome_of_response(response, route.tool)
         except (ToolgateError, asyncio.CancelledError) as exc:
             outcome = outcome_of_error(exc, trace)
             raise

@@ -1,11 +1,11 @@
-"""Definitions that changed after they were approved: each is held back from then on, and told once.
+"""Definitions that changed since approval: each is quarantined from then on, and reported once.
 
-What was found once counts until somebody approves the tool again, whatever its server lists by then: a server
-could show one definition to who looks, and another to who calls. It is remembered here until it stands in the
-pin's record, where every process that follows the registry, and the next one, finds it.
+A change that was found once counts until the tool is approved again, whatever its server lists by then: a
+server could show one definition to an admin and another to callers. It is remembered here until it is in the
+pin's record, where every process that follows the registry finds it (ADR 23).
 
-Only a list that arrives can show a change. What was listed before the pin came is not approved, and so not
-offered, but it has not changed since: it may be that the server is about to become what was approved.
+Only a list that arrives can show a change. What was listed before the pin is not approved, and so not
+offered, but it has not changed either: the server may be about to become what was approved.
 """
 
 from collections.abc import Container, Iterator, Mapping
@@ -18,31 +18,31 @@ from toolgate.model.tools import ServerTools, ToolDefinition
 
 
 class DriftedTool(NamedTuple):
-    """A tool of a pinned server that was not what was approved."""
+    """A tool of a pinned server that differs from what was approved."""
 
     server_id: str
     tool: str
     approved: str
     """The digest of its pin."""
     found: str
-    """The digest of what the server listed in its place."""
+    """The digest of what the server listed instead."""
 
 
 class DriftDetector:
-    """The pins as they are recorded, and what was found since."""
+    """The pins as recorded, and the changes found since."""
 
     def __init__(self) -> None:
         self._recorded: Mapping[str, Pin] = {}
         self._found: dict[str, Mapping[str, DriftedTool]] = {}
-        """Server id and tool → what no record holds yet."""
+        """Server id and tool → changes that are in no record yet."""
         self._listed: dict[str, Mapping[str, ToolDefinition]] = {}
-        """Server id → its tools, as they were looked at last."""
+        """Server id → its tools, as last checked."""
         self.pins: Mapping[str, Pin] = MappingProxyType({})
-        """What is served: as recorded, and with what was found."""
+        """The pins to serve: as recorded, with the changes found since."""
 
     @property
     def unrecorded(self) -> tuple[DriftedTool, ...]:
-        """What was found and stands in no record yet."""
+        """The changes that are in no record yet."""
         return tuple(one for found in self._found.values() for one in found.values())
 
     def apply_pins(self, pins: Mapping[str, Pin]) -> None:
@@ -52,9 +52,12 @@ class DriftDetector:
         self._recorded = pins
         for server_id in tuple(self._found):
             pin, found = pins.get(server_id), self._found.pop(server_id)
-            left = (
-                {} if pin is None else {one.tool: one for one in found.values() if _is_unrecorded(pin, one)}
-            )
+            # Neither recorded by now, nor made void by another approval.
+            left = {
+                one.tool: one
+                for one in found.values()
+                if pin is not None and pin.tools.get(one.tool) == one.approved and one.tool not in pin.changed
+            }
             if left:
                 self._found[server_id] = left
         self._merge()
@@ -62,19 +65,20 @@ class DriftDetector:
     def check_servers(
         self, offers: Mapping[str, ServerTools], unverified: Container[str] = ()
     ) -> list[DriftedTool]:
-        """What is new in the lists of all servers, sorted. None of the `unverified` listed anything yet."""
-        news = [
-            one
-            for server_id in self._recorded
-            if (offer := offers.get(server_id)) and server_id not in unverified
-            for one in self._see(offer)
-        ]
-        self._listed = {
-            server_id: offer.tools for server_id, offer in offers.items() if server_id not in unverified
-        }
-        if news:
+        """The new changes in all lists, sorted. The `unverified` servers have listed nothing yet."""
+        verified = {one: offer for one, offer in offers.items() if one not in unverified}
+        new = [change for one in self._recorded if one in verified for change in self._check(verified[one])]
+        self._listed = {server_id: offer.tools for server_id, offer in verified.items()}
+        if new:
             self._merge()
-        return sorted(news)
+        return sorted(new)
+
+    def check_server(self, offer: ServerTools) -> list[DriftedTool]:
+        """The new changes in one server's lists, sorted."""
+        new = sorted(self._check(offer))
+        if new:
+            self._merge()
+        return new
 
     def confirm(self, offer: ServerTools) -> bool:
         """A server has listed what an earlier run knew of it. Whether something else was approved."""
@@ -85,29 +89,21 @@ class DriftDetector:
         self._listed[server_id] = offer.tools
         return False
 
-    def check_server(self, offer: ServerTools) -> list[DriftedTool]:
-        """What is new in one server's lists, sorted."""
-        news = sorted(self._see(offer))
-        if news:
-            self._merge()
-        return news
-
-    def _see(self, offer: ServerTools) -> Iterator[DriftedTool]:
+    def _check(self, offer: ServerTools) -> Iterator[DriftedTool]:
         server_id, tools = offer.record.server_id, offer.tools
         pin, before = self._recorded.get(server_id), self._listed.get(server_id, {})
         self._listed[server_id] = tools
-        # What did not change is the same object, and then there is nothing to compare.
-        if pin is None or tools is before:
+        if pin is None or tools is before:  # an unchanged list is the same object
             return
         found = self._found.get(server_id, {})
-        news = {
+        new = {
             one.tool: one
             for one in _find_differences(pin, tools)
             if one.tool not in found and (one.tool not in before or before[one.tool].digest != one.found)
         }
-        if news:
-            self._found[server_id] = {**found, **news}
-            yield from news.values()
+        if new:
+            self._found[server_id] = {**found, **new}
+            yield from new.values()
 
     def _merge(self) -> None:
         pins = dict(self._recorded)
@@ -122,8 +118,3 @@ def _find_differences(pin: Pin, tools: Mapping[str, ToolDefinition]) -> Iterator
         tool = tools.get(name)
         if tool is not None and tool.digest != approved and name not in pin.changed:
             yield DriftedTool(pin.server_id, name, approved, tool.digest)
-
-
-def _is_unrecorded(pin: Pin, one: DriftedTool) -> bool:
-    """Whether `pin` neither holds what was found, nor approves of something else since."""
-    return pin.tools.get(one.tool) == one.approved and one.tool not in pin.changed

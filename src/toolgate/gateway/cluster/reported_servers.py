@@ -1,7 +1,7 @@
-"""The servers as nodes report them: what a control without a node of its own goes by.
+"""The servers as nodes report them, for a control plane without a node.
 
-Nothing runs here. Tools are the newest definitions any node has sent, health is the worst any live node sees.
-A server is never called from here; only a trial connects to one, and only when somebody asks for it.
+Nothing runs here. Tools are the newest definitions that any node has sent, health is the worst that any live
+node sees. No server is ever called from here; only a trial connects to one, when an admin starts it.
 """
 
 import asyncio
@@ -31,31 +31,25 @@ from toolgate.upstream.pool.health import ServerHealth
 from toolgate.upstream.pool.pool import NO_ORIGIN, CallOrigin, PoolLoad, ServerResponse
 
 POLL_INTERVAL_S: Final = 5.0
-"""That a node has gone silent is told by nobody: it is looked for so often."""
+"""A node that goes silent does not announce it, so reports are read at least this often."""
 MIN_PAUSE_S: Final = 0.5
 PAUSE_FACTOR: Final = 10
 MAX_PAUSE_S: Final = 3.0
-"""After a look there is none for GAP_S, nor for PAUSE times as long as it took, up to LONGEST_PAUSE_S: on a
-busy machine it takes long by the clock, and what nodes report is to be seen within seconds even there."""
+"""Between two reads: ten times as long as the last one took. So reading costs at most a tenth of the time,
+and what nodes report is shown within seconds even on a busy machine."""
 RETRY_S: Final = 1.0
 MAX_BACKOFF_S: Final = 30.0
-"""Definitions that were announced and do not come are looked for after waits that double up to this. Those
-that are saved meanwhile are read at once."""
+"""The longest wait for definitions that were announced and do not come. Saved ones are read at once."""
 READ_BATCH: Final = 50
-"""Servers whose definitions are read and checked before they are shown, and the next ones read."""
-
+"""Servers whose definitions are read and checked before they are shown, and the next ones are read."""
 _WORST_LAST: Final[Sequence[HealthState]] = (
     *("disabled", "connected", "idle", "starting", "degraded", "down"),
 )
 
 _log: Final = logging.getLogger(__name__)
 
-
-class _DefinitionsVersion(NamedTuple):
-    """One version of the definitions of a server."""
-
-    server_id: str
-    digest: str
+_Version = tuple[str, str]
+"""The id of a server, and the digest of one version of its definitions."""
 
 
 class _ParsedDefinitions(NamedTuple):
@@ -66,28 +60,19 @@ class _ParsedDefinitions(NamedTuple):
 
 
 class _ServerSummary(NamedTuple):
-    """What the live nodes say of a server: the one that fares worst, and all together."""
+    """What the live nodes report of a server: the worst of them, and all together."""
 
     worst: ServerReport
     restarts: int
     calls: int
     is_stale: bool
-    """For each of them."""
+    """Whether its list is stale at each node."""
     verified_ms: int
-    """When one of them last had the server list its tools."""
-
-
-class _ClusterState(NamedTuple):
-    """All that is known of the servers, by id."""
-
-    definitions: Mapping[str, _ParsedDefinitions]
-    words: Mapping[str, _ServerSummary]
-    door_url: str | None = None
-    """Of a live node."""
+    """When one of them last listed the server."""
 
 
 class ReportedServers:
-    """The servers of all nodes. Enter it before anything else; while it is entered, reports are followed."""
+    """The servers of all nodes. Follows their reports while it is entered; enter it first."""
 
     is_first_hand: Final = False
     unverified: Final = frozenset[str]()
@@ -95,26 +80,28 @@ class ReportedServers:
     def __init__(
         self,
         reports: Reports,
-        openers: Mapping[Transport, Connector],
+        connectors: Mapping[Transport, Connector],
         *,
         on_change: Callable[[str], None],
         clock_ms: Callable[[], int],
     ) -> None:
-        """`on_change` is told the id of a server whose tools changed by a report; it must not raise."""
+        """`on_change` gets the id of a server whose tools changed by a report; it must not raise."""
         self._reports = reports
-        self._openers = Connectors(openers, DEFAULT_LIMITS)
+        self._connectors = Connectors(connectors, DEFAULT_LIMITS)
         self._on_change = on_change
         self._clock_ms = clock_ms
-        self._told = _ClusterState({}, {})
+        self._definitions: Mapping[str, _ParsedDefinitions] = {}
+        self._summaries: Mapping[str, _ServerSummary] = {}
+        self._node_url: str | None = None
         self._tools: Mapping[str, ServerTools] = MappingProxyType({})
         self._health: Mapping[str, ServerHealth] = MappingProxyType({})
-        self._missing = _MissingDefinitions()
-        self._times: Mapping[str, int] | None = None
-        """When the definitions of each server were saved, as of the last time that some were looked for."""
+        self._backoff = _Backoff()
+        self._saved_ms: Mapping[str, int] | None = None
+        """When the definitions of each server were saved, by the last look for missing ones."""
         self._following: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        await self._look()
+        await self._read()
         self._following = asyncio.create_task(self._follow())
         return self
 
@@ -125,19 +112,12 @@ class ReportedServers:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
 
-    # Records and what is said of them
+    # The contract of `Servers`
 
     def apply(self, records: Mapping[str, ServerRecord]) -> None:
-        """See `Servers.apply`. Nodes hear of the records in their own way, and then report."""
-        shown = self._tools
-        self._show(
-            records,
-            {
-                each
-                for each, record in records.items()
-                if each not in shown or shown[each].record is not record
-            },
-        )
+        """See `Servers.apply`. Nodes get the records on their own way, and then report."""
+        shown = {server_id: offer.record for server_id, offer in self._tools.items()}
+        self._show(records, {one for one, record in records.items() if shown.get(one) is not record})
 
     def tools(self) -> Mapping[str, ServerTools]:
         return self._tools
@@ -145,33 +125,30 @@ class ReportedServers:
     def offer(self, server_id: str) -> ServerTools | None:
         return self._tools.get(server_id)
 
-    def set_pins(self, _pins: Mapping[str, Pin], /) -> None:
-        """No call is sent from here."""
-
     def health(self) -> Mapping[str, ServerHealth]:
         return self._health
 
     def door_url(self) -> str | None:
-        """Where a node that lives can be called, if there is one."""
-        return self._told.door_url
+        """The URL of a live node, if there is one."""
+        return self._node_url
 
     def load(self) -> PoolLoad:
         return PoolLoad(states={server_id: one.state for server_id, one in self._health.items()})
 
     async def settled(self, server_ids: Iterable[str]) -> None:
-        """Returns at once: nobody here can hasten a list, and nobody calls by it."""
+        """Returns at once: nothing here can hasten a list."""
 
     async def refresh(self, server_id: str) -> None:
         if server_id not in self._tools:
             raise NotFound(f"no server `{server_id}`")
         raise InvalidRequest(
-            f"server `{server_id}` runs on nodes, and this control is none",
+            f"server `{server_id}` runs on nodes; this process is control plane only",
             hint=f"nodes list their servers by themselves, every {DEFAULT_LIMITS.list_ttl_s:g} s or sooner",
         )
 
     async def test(self, record: ServerRecord) -> TrialReport:
-        """Connect from this process, which may see another network and other secrets than the nodes do."""
-        return await try_server(record, self._openers, DEFAULT_LIMITS)
+        """Connect from this process, whose network and secrets may differ from those of the nodes."""
+        return await try_server(record, self._connectors, DEFAULT_LIMITS)
 
     async def call(
         self,
@@ -185,25 +162,24 @@ class ReportedServers:
         origin: CallOrigin = NO_ORIGIN,
     ) -> ServerResponse:
         del client, origin
+        example = "" if self._node_url is None else f", such as `{self._node_url}`"
         raise ServerUnavailable(
-            f"`{server_id if tool is None else tool.ref}` runs on nodes, and this control is none",
-            hint=f"send the call to a node{self._such_as()}; `GET /admin/api/nodes` lists them",
+            f"`{server_id if tool is None else tool.ref}` runs on nodes; this process is control plane only",
+            hint=f"send the call to a node{example}; `GET /admin/api/nodes` lists them",
         )
 
-    def _such_as(self) -> str:
-        return "" if self._told.door_url is None else f", such as `{self._told.door_url}`"
+    # Nothing is connected here, so these have no effect.
 
-    def end_session(self, _session: str, /) -> None:
-        """Nothing is kept here."""
+    def set_pins(self, _pins: Mapping[str, Pin], /) -> None: ...
 
-    def reconnect(self, _server_id: str, _principal_id: str, /) -> None:
-        """Nobody logs in to a server here."""
+    def end_session(self, _session: str, /) -> None: ...
 
-    def end_principal(self, _principal_id: str, /) -> None:
-        """Nobody has links here."""
+    def reconnect(self, _server_id: str, _principal_id: str, /) -> None: ...
+
+    def end_principal(self, _principal_id: str, /) -> None: ...
 
     def watch(self, _server_id: str, _uris: frozenset[str], /) -> Acknowledgement:
-        """Nobody listens here."""
+        return None
 
     # Following the reports
 
@@ -212,189 +188,180 @@ class ReportedServers:
         seen, is_failing = 0, False
         while True:
             try:
-                seen = await self._news(seen)
+                seen = await self._wait_for_reports(seen)
                 began_s = clock()
-                await self._look()
+                await self._read()
                 is_failing = False
-                pause_s = min(PAUSE_FACTOR * (clock() - began_s), MAX_PAUSE_S)
-                await asyncio.sleep(max(MIN_PAUSE_S, pause_s))
+                await asyncio.sleep(max(MIN_PAUSE_S, min(PAUSE_FACTOR * (clock() - began_s), MAX_PAUSE_S)))
             except ToolgateError as exc:
                 if not is_failing:
-                    _log.warning("what nodes report cannot be read, trying again: %s", exc)
+                    _log.warning("cannot read what nodes report, trying again: %s", exc)
                 is_failing = True
                 await asyncio.sleep(RETRY_S)
             except Exception:
-                # One report that nobody was prepared for must not end the following of all others.
-                _log.exception("what nodes report was not understood, trying again")
+                # One unexpected report must not end the following of all others.
+                _log.exception("cannot process what nodes report, trying again")
                 await asyncio.sleep(POLL_INTERVAL_S)
 
-    async def _news(self, seen: int) -> int:
-        """The count of reports once it is another than `seen`, or the time to look has come."""
+    async def _wait_for_reports(self, seen: int) -> int:
+        """The count of reports once it differs from `seen`, or after POLL_INTERVAL_S."""
         try:
             async with asyncio.timeout(POLL_INTERVAL_S):
                 return await self._reports.changed(seen)
         except TimeoutError:
             return seen
 
-    async def _look(self) -> None:
+    async def _read(self) -> None:
         """Take over what is reported now."""
         now_ms = self._clock_ms()
         live = [report for report in await self._reports.list_reports() if not report.is_lost(now_ms)]
-        self._told = await asyncio.to_thread(_gather, live, self._told.definitions)
-        self._take_over()
-        # Definitions are large and seldom new: they are read where a report speaks of others than are known.
-        wanted = sorted(await self._due(_missing_definitions(live, self._told.definitions)))
-        for first in range(0, len(wanted), READ_BATCH):
-            kept = await self._reports.list_definitions(wanted[first : first + READ_BATCH])
-            # In a thread: thousands of definitions take longer to check than the loop may stand still.
-            parsed = await asyncio.to_thread(_parse_all, kept, self._told.definitions)
-            self._told = self._told._replace(definitions={**self._told.definitions, **parsed})
-            self._take_over()
+        self._summaries = await asyncio.to_thread(_summarize, live)
+        self._node_url = next((node.url for node in live if node.url), None)
+        self._publish()
+        # Definitions are large and seldom new, so only announced ones that are missing here are read.
+        due = sorted(await self._find_due(_find_missing(live, self._definitions)))
+        for first in range(0, len(due), READ_BATCH):
+            stored = await self._reports.list_definitions(due[first : first + READ_BATCH])
+            # In a thread: checking thousands of definitions would block the event loop.
+            parsed = await asyncio.to_thread(_parse_definitions, stored, self._definitions)
+            self._definitions = {**self._definitions, **parsed}
+            self._publish()
 
-    async def _due(self, missing: AbstractSet[_DefinitionsVersion]) -> AbstractSet[str]:
-        """The servers whose definitions are to be read now, of those that are `missing`."""
-        is_due = self._missing.is_due(missing, asyncio.get_running_loop().time())
-        is_first = self._times is None
-        if not missing and not is_first:
+    async def _find_due(self, missing: AbstractSet[_Version]) -> AbstractSet[str]:
+        """The servers whose definitions to read now, of those that have `missing` ones."""
+        is_due = self._backoff.is_due(missing, asyncio.get_running_loop().time())
+        known = self._saved_ms
+        if not missing and known is not None:
             return frozenset()
-        times = await self._reports.definition_times()
-        known, self._times = self._times or {}, times
-        if is_first:
-            return times.keys()
-        held = {one: parsed for one, parsed in self._told.definitions.items() if one in times}
-        self._told = self._told._replace(definitions=held)  # without those of servers that are gone
-        ids = {one.server_id for one in missing} & times.keys()
-        return ids if is_due else {one for one in ids if times[one] != known.get(one)}
+        saved = self._saved_ms = await self._reports.definition_times()
+        if known is None:
+            return saved.keys()
+        self._definitions = {one: parsed for one, parsed in self._definitions.items() if one in saved}
+        announced = {server_id for server_id, _ in missing} & saved.keys()
+        return announced if is_due else {one for one in announced if saved[one] != known.get(one)}
 
-    def _take_over(self) -> None:
-        """Show what is known now, and tell of the servers that it changes."""
+    def _publish(self) -> None:
+        """Show what is known now, and report the servers whose tools changed by it."""
         before = self._tools
         self._show({server_id: offer.record for server_id, offer in before.items()}, before)
         for server_id, offer in self._tools.items():
             if offer is not before[server_id]:
                 self._on_change(server_id)
 
-    def _show(self, records: Mapping[str, ServerRecord], anew: Container[str]) -> None:
-        """Hold exactly `records`, and put together `anew` what is shown of some of them."""
+    def _show(self, records: Mapping[str, ServerRecord], changed: Container[str]) -> None:
+        """Show exactly `records`; build the offers of those that `changed` again."""
         tools: dict[str, ServerTools] = {}
         health: dict[str, ServerHealth] = {}
         for server_id, record in records.items():
             shown = self._tools.get(server_id)
-            if shown is not None and server_id not in anew:
+            if shown is not None and server_id not in changed:
                 tools[server_id], health[server_id] = shown, self._health[server_id]
                 continue
-            word = self._told.words.get(server_id)
-            offer = _build_offer(record, word, self._told.definitions.get(server_id))
-            # The same value stays the same object, so whoever holds it need not compare.
+            summary = self._summaries.get(server_id)
+            offer = _build_offer(record, summary, self._definitions.get(server_id))
+            # An equal offer stays the same object, so that its holders need not compare.
             tools[server_id] = shown if shown is not None and shown == offer else offer
-            health[server_id] = _build_health(offer, word)
+            health[server_id] = _build_health(offer, summary)
         self._tools, self._health = MappingProxyType(tools), MappingProxyType(health)
 
 
-class _MissingDefinitions:
-    """Definitions that nodes announce and control does not have, and when to look for them."""
+class _Backoff:
+    """When to look for definitions that nodes announce and that are not saved yet."""
 
     def __init__(self) -> None:
-        self._missing: AbstractSet[_DefinitionsVersion] | None = None
+        self._missing: AbstractSet[_Version] | None = None
         self._wait_s = 0.0
         self._due_s = 0.0
 
-    def is_due(self, missing: AbstractSet[_DefinitionsVersion], now_s: float) -> bool:
-        """Whether to look now: at first, when others are missing than before, and ever more seldom after."""
-        is_news, is_first = missing != self._missing, self._missing is None
+    def is_due(self, missing: AbstractSet[_Version], now_s: float) -> bool:
+        """Whether to look now: at first, when others are missing than before, then ever less often."""
+        is_new, is_first = missing != self._missing, self._missing is None
         self._missing = missing
-        if not is_first and (not missing or (not is_news and now_s < self._due_s)):
+        if not is_first and (not missing or (not is_new and now_s < self._due_s)):
             return False
-        self._wait_s = MIN_PAUSE_S if is_news else min(2 * self._wait_s, MAX_BACKOFF_S)
+        self._wait_s = MIN_PAUSE_S if is_new else min(2 * self._wait_s, MAX_BACKOFF_S)
         self._due_s = now_s + self._wait_s
         return True
 
 
-def _missing_definitions(
+def _find_missing(
     live: Sequence[NodeReport], known: Mapping[str, _ParsedDefinitions]
-) -> AbstractSet[_DefinitionsVersion]:
-    """The definitions that `live` nodes serve and are not `known`."""
+) -> AbstractSet[_Version]:
+    """The definitions that `live` nodes serve and that are not `known`."""
     return {
-        _DefinitionsVersion(server.server_id, server.definitions)
+        (one.server_id, one.definitions)
         for report in live
-        for server in report.servers
-        if server.definitions
-        and (server.server_id not in known or known[server.server_id].digest != server.definitions)
+        for one in report.servers
+        if one.definitions and (one.server_id not in known or known[one.server_id].digest != one.definitions)
     }
 
 
-def _gather(live: Sequence[NodeReport], definitions: Mapping[str, _ParsedDefinitions]) -> _ClusterState:
-    """What `live` nodes say, and the definitions that are known."""
+def _summarize(live: Sequence[NodeReport]) -> Mapping[str, _ServerSummary]:
     reports: dict[str, list[ServerReport]] = {}
     for node in live:
         for report in node.servers:
             reports.setdefault(report.server_id, []).append(report)
-    words = {server_id: _summarize(each) for server_id, each in reports.items()}
-    return _ClusterState(definitions, words, next((node.url for node in live if node.url), None))
-
-
-def _summarize(reports: Sequence[ServerReport]) -> _ServerSummary:
-    return _ServerSummary(
-        worst=max(reports, key=lambda report: _WORST_LAST.index(report.state)),
-        restarts=sum(report.restarts for report in reports),
-        calls=sum(report.calls for report in reports),
-        is_stale=all(report.is_stale for report in reports),
-        verified_ms=max(report.verified_ms for report in reports),
-    )
-
-
-def _parse_all(
-    kept: Sequence[Definitions], known: Mapping[str, _ParsedDefinitions]
-) -> Mapping[str, _ParsedDefinitions]:
-    return {each.server_id: _parse_definitions(each, known) for each in kept}
+    return {
+        server_id: _ServerSummary(
+            worst=max(each, key=lambda one: _WORST_LAST.index(one.state)),
+            restarts=sum(one.restarts for one in each),
+            calls=sum(one.calls for one in each),
+            is_stale=all(one.is_stale for one in each),
+            verified_ms=max(one.verified_ms for one in each),
+        )
+        for server_id, each in reports.items()
+    }
 
 
 def _parse_definitions(
-    definitions: Definitions, known: Mapping[str, _ParsedDefinitions]
-) -> _ParsedDefinitions:
-    before = known.get(definitions.server_id)
-    if before is not None and before.digest == definitions.digest:
-        return before
-    lists = check_lists(
-        definitions.server_id,
-        tools=definitions.tools,
-        prompts=definitions.prompts,
-        resources=definitions.resources,
-        templates=definitions.templates,
-    )
-    # The node does not send what it refused. What this control refuses besides is not offered here either.
-    quarantined = MappingProxyType({**definitions.quarantined, **lists.quarantined})
-    return _ParsedDefinitions(definitions.digest, lists._replace(quarantined=quarantined))
+    stored: Sequence[Definitions], known: Mapping[str, _ParsedDefinitions]
+) -> Mapping[str, _ParsedDefinitions]:
+    parsed = {}
+    for one in stored:
+        before = known.get(one.server_id)
+        if before is None or before.digest != one.digest:
+            lists = check_lists(
+                one.server_id,
+                tools=one.tools,
+                prompts=one.prompts,
+                resources=one.resources,
+                templates=one.templates,
+            )
+            # What the node refused, and what this process refuses besides: neither is offered.
+            quarantined = MappingProxyType({**one.quarantined, **lists.quarantined})
+            before = _ParsedDefinitions(one.digest, lists._replace(quarantined=quarantined))
+        parsed[one.server_id] = before
+    return parsed
 
 
 def _build_offer(
-    record: ServerRecord, word: _ServerSummary | None, parsed: _ParsedDefinitions | None
+    record: ServerRecord, summary: _ServerSummary | None, parsed: _ParsedDefinitions | None
 ) -> ServerTools:
-    """The last good list any node has sent, or why there is none."""
+    """The last good list that any node has sent, or why there is none."""
     if parsed is None:
-        if word is None or word.worst.list_state == "ready":  # then its definitions are on their way
+        if summary is None or summary.worst.list_state == "ready":  # its definitions are on their way
             return ServerTools(record=record)
-        return ServerTools(record=record, state=word.worst.list_state, detail=word.worst.last_error)
+        return ServerTools(record=record, state=summary.worst.list_state, detail=summary.worst.last_error)
     offer = ServerTools(record=record, state="ready", **parsed.lists._asdict())
-    if word is None:
-        return replace(offer, is_stale=True, detail="no node has reported it of late")
-    return replace(offer, is_stale=True, detail=word.worst.last_error) if word.is_stale else offer
+    if summary is None:
+        return replace(offer, is_stale=True, detail="no node has reported it lately")
+    return replace(offer, is_stale=True, detail=summary.worst.last_error) if summary.is_stale else offer
 
 
-def _build_health(offer: ServerTools, word: _ServerSummary | None) -> ServerHealth:
-    """The worst that any node sees, and the sums of what can be summed."""
-    if word is None or not offer.record.enabled:
+def _build_health(offer: ServerTools, summary: _ServerSummary | None) -> ServerHealth:
+    """The worst that any node sees, and sums over all nodes."""
+    if summary is None or not offer.record.enabled:
         return ServerHealth(state="idle" if offer.record.enabled else "disabled")
-    worst = word.worst
+    worst = summary.worst
     return ServerHealth(
-        # A node that still goes by an older record says nothing of how the server fares under this one.
+        # "disabled" comes from a node with an older record, and says nothing about this one.
         state="idle" if worst.state == "disabled" else worst.state,
         last_error=worst.last_error,
         hint=worst.hint,
         since_ms=worst.since_ms,
-        restarts=word.restarts,
-        calls=word.calls,
-        verified_ms=word.verified_ms,
+        restarts=summary.restarts,
+        calls=summary.calls,
+        verified_ms=summary.verified_ms,
         tools=len(offer.tools),
         quarantined=len(offer.quarantined),
     )

@@ -1,12 +1,11 @@
-"""URIs that a caller wrote, as plainly as they can be written: rules must hold however one is spelled.
+"""Which server a URI leads to, for one caller.
 
-Which server a URI leads to, for one caller.
+Resources keep their servers' own URIs, since results of tools refer to them. If several servers of a view
+list the same URI, each is listed under an alias that names its server; any resource can be read by its alias.
 
-Resources keep their servers' own URIs, for tools' results refer to them. Where several servers of a view list
-the same one, each is listed under an alias that names its server; an alias is understood for any resource.
-What is listed leads to its server. Anything else has to fit a template of one server alone, or be left to the
-one server that could have it, and is decided on by itself, as it is written and as plainly as it can be: no
-rule is got round by guessing.
+A listed URI leads to its server. Any other must match a template of exactly one server, or be readable at
+exactly one. Policy then decides on it twice: as written and in normal form, so that no spelling gets around a
+rule.
 """
 
 import re
@@ -22,19 +21,25 @@ from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import Listing
 from toolgate.policy.scope import Decision, Scope
 
+Decide = Callable[[ToolRef], Decision]
+"""Whether the caller may use one resource, listed or not."""
+
+ALIAS: Final = "toolgate://s/"
+_MAX_ALIAS_CHARS: Final = len(ALIAS) + 41 + 3 * MAX_URI_BYTES
+"""An alias holds a server id (40) and a URI with each byte encoded as three."""
 _MAX_DECODED: Final = 4
-"""A URI that is encoded more often has something to hide."""
+"""Levels of percent-encoding: a URI with more has something to hide."""
 _SEPARATOR: Final = re.compile(r"[/?#;]")
 _SLASHES: Final = re.compile(r"(?<!:)//+")
 _HERE: Final = re.compile(r"(?<=/)\./|(?<=/)\.$")
 
 
 def normalize_uri(uri: str) -> str | None:
-    """What a server may take `uri` for. None where that may be anything: it leads upwards, or hides its end.
+    """What a server may read `uri` as; None if that could be anything: it leads upwards, or hides its end.
 
-    Nobody else's URI is told from this one by it: it only serves to hold rules against.
+    For matching rules only: two different resources may have one normal form.
     """
-    text = _decoded(uri)
+    text = _decode(uri)
     if text is None or not uri.isprintable() or "\0" in text:
         return None
     text = text.replace("\\", "/")
@@ -50,7 +55,7 @@ def normalize_uri(uri: str) -> str | None:
     return f"{scheme.lower()}://{_collapse_slashes(host + slash + path)}"
 
 
-def _decoded(text: str) -> str | None:
+def _decode(text: str) -> str | None:
     for _ in range(_MAX_DECODED):
         decoded = unquote(text)
         if decoded == text:
@@ -63,36 +68,29 @@ def _collapse_slashes(path: str) -> str:
     return _SLASHES.sub("/", _HERE.sub("", _SLASHES.sub("/", path)))
 
 
-Decide = Callable[[ToolRef], Decision]
-"""Whether the caller may have one resource, listed or not."""
-
-ALIAS: Final = "toolgate://s/"
-_MAX_ALIAS_CHARS: Final = len(ALIAS) + 41 + 3 * MAX_URI_BYTES
-
-
 def alias_of(server_id: str, uri: str) -> str:
-    """The URI of one server's resource where the resource's own would not tell whose it is."""
+    """The URI that names both a server and its resource."""
     return f"{ALIAS}{server_id}/{quote(uri, safe='')}"
 
 
-def template_alias_of(server_id: str, template: str) -> str:
-    """As `alias_of`, but written out: what clients put into the expressions is encoded already."""
+def _template_alias_of(server_id: str, template: str) -> str:
+    """As `alias_of`, without encoding: clients encode what they put into the expressions."""
     return f"{ALIAS}{server_id}/{template}"
 
 
-def parse_alias(text: str) -> ToolRef | None:
-    """The server and the URI that an alias means, None for any other URI."""
+def _parse_alias(text: str) -> ToolRef | None:
+    """The server and the URI of an alias; None for any other URI."""
     if not text.startswith(ALIAS):
         return None
     server_id, _, rest = text[len(ALIAS) :].partition("/")
-    # Encoded, a URI has no colon left.
+    # An encoded URI has no colon left.
     return ToolRef(server_id, rest if SCHEME.match(rest) else unquote(rest))
 
 
 def decide_unlisted(decide: Decide, server_id: str, uri: str) -> Decision | None:
-    """Whether the caller may have a resource that its server does not list. None: it leads nowhere.
+    """Whether the caller may read a resource that its server does not list. None: it leads nowhere.
 
-    It has to be admitted as it is written, and as plainly as it can be written.
+    Policy must admit it as written and in normal form.
     """
     plain = normalize_uri(uri)
     if plain is None or len(uri.encode(errors="replace")) > MAX_URI_BYTES:
@@ -105,10 +103,10 @@ class ResourceRoutes:
     """The resources of one view."""
 
     __slots__ = (
-        "_announcing",
         "_by_ref",
         "_decide",
         "_matchers",
+        "_offering",
         "_redactions",
         "_shared",
         "listed",
@@ -120,48 +118,48 @@ class ResourceRoutes:
     ) -> None:
         servers = snapshot.servers
         self._redactions = redactions_of(scope, snapshot)
-        resources = {
-            ToolRef(ref.server_id, uri): self._route(admitted[ref], servers[ref.server_id].resources[uri])
-            for ref in scope.resources
-            if (uri := ref.name[len(RESOURCE) :])
-        }
-        templates = {
-            ToolRef(ref.server_id, uri): self._route(admitted[ref], servers[ref.server_id].templates[uri])
-            for ref in scope.templates
-            if (uri := ref.name[len(RESOURCE) :])
-        }
+
+        def build(refs: Iterable[ToolRef], kind: str) -> dict[ToolRef, Route]:
+            found = {}
+            for ref in refs:
+                uri = ref.name[len(RESOURCE) :]
+                listing = getattr(servers[ref.server_id], kind)[uri]
+                found[ToolRef(ref.server_id, uri)] = self._route(admitted[ref], listing)
+            return found
+
+        resources, templates = build(scope.resources, "resources"), build(scope.templates, "templates")
         self._shared = _shared_uris(resources)
         self.listed = _by_caller_uri(resources, self._shared, alias_of)
-        """By the URIs they are listed under, in their order."""
-        self.templates = _by_caller_uri(templates, _shared_uris(templates), template_alias_of)
+        """By the URIs they are listed under, sorted."""
+        self.templates = _by_caller_uri(templates, _shared_uris(templates), _template_alias_of)
         self._by_ref = templates | resources
         self._matchers = tuple((ref.server_id, UriTemplate(ref.name)) for ref in templates)
-        self._announcing = tuple(one for one in scope.servers if "resources" in servers[one].features)
+        self._offering = tuple(one for one in scope.servers if "resources" in servers[one].features)
         self._decide = decide
 
     def find(self, uri: str) -> Route | None:
-        """The way to the resource, or to the template, that the caller knows as `uri`."""
+        """The route of the resource or template that the caller knows as `uri`."""
         listed = self.listed.get(uri) or self.templates.get(uri)
         if listed is not None:
             return listed
         if len(uri) > _MAX_ALIAS_CHARS:
             return None
-        alias = parse_alias(uri)
+        alias = _parse_alias(uri)
         if alias is not None:
-            return self._by_ref.get(alias) or self._one_of([alias.server_id], alias.name)
-        return None if uri in self._shared else self._one_of(self._candidates(uri), uri)
+            return self._by_ref.get(alias) or self._find_unlisted([alias.server_id], alias.name)
+        return None if uri in self._shared else self._find_unlisted(self._find_candidates(uri), uri)
 
-    def _candidates(self, uri: str) -> Iterable[str]:
-        """The servers with a template that `uri` fits; where there is none, those that have resources."""
+    def _find_candidates(self, uri: str) -> Iterable[str]:
+        """The servers with a matching template; if there is none, all that have resources."""
         if not self._matchers or len(uri) > MAX_URI_BYTES:
-            return self._announcing
+            return self._offering
         subject = Uri(uri)
-        fitting = {server_id for server_id, template in self._matchers if template.matches(subject)}
-        return fitting or self._announcing
+        matching = {server_id for server_id, template in self._matchers if template.matches(subject)}
+        return matching or self._offering
 
-    def _one_of(self, server_ids: Iterable[str], uri: str) -> Route | None:
-        """The way to the one of these servers whose `uri` the caller may have. None where there are more."""
-        decisions = [decide_unlisted(self._decide, one, uri) for one in server_ids if one in self._announcing]
+    def _find_unlisted(self, server_ids: Iterable[str], uri: str) -> Route | None:
+        """The route to the only one of these servers whose `uri` the caller may read."""
+        decisions = [decide_unlisted(self._decide, one, uri) for one in server_ids if one in self._offering]
         allowed = [decision for decision in decisions if decision is not None and decision.allowed]
         return self._route(allowed[0]) if len(allowed) == 1 else None
 
@@ -177,7 +175,7 @@ def _shared_uris(refs: Iterable[ToolRef]) -> frozenset[str]:
 def _by_caller_uri(
     routes: Mapping[ToolRef, Route], shared: Container[str], alias: Callable[[str, str], str]
 ) -> Mapping[str, Route]:
-    """`routes` by what they are listed under: their own URIs, unless those would not tell whose they are."""
+    """Routes by the URIs they are listed under: their own, or an alias if several servers list that."""
     named = {
         alias(*ref) if ref.name in shared or ref.name.startswith(ALIAS) else ref.name: route
         for ref, route in routes.items()

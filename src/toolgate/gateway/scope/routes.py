@@ -1,10 +1,9 @@
-"""The ways from names on a door to what servers call by them, looked up once for each view."""
+"""Routes from the names a caller knows to tools, prompts and resources of servers, built once per view."""
 
 from collections.abc import Mapping
 from typing import Final
 
 import msgspec
-from msgspec.structs import replace
 
 from toolgate.catalog.naming import join_tool_name, parse_joined_name
 from toolgate.catalog.search.find_tools import FIND_TOOLS
@@ -17,33 +16,33 @@ from toolgate.redaction.arguments import DEFAULT_REDACTION, Redaction, compile_r
 
 
 class Route(msgspec.Struct, frozen=True, gc=False):
-    """From a name on the door to one tool, prompt or resource, with all that a request for it needs."""
+    """The route to one tool, prompt or resource, with everything that a request for it needs."""
 
     server_id: str
     name: str
-    """As rules, records and the audit call it: the tool's own, `prompt:<name>`, or `resource:<uri>`."""
+    """Its name in rules, records and the audit: the tool's own, `prompt:<name>`, or `resource:<uri>`."""
     upstream_name: msgspec.Raw
-    """What its server calls it."""
+    """Its name at the server."""
     layer: str
     rule: str
     """The layer and rule that admitted it."""
     label: str
-    """What metrics call it: of these there are as many as there are tools, and not many more."""
+    """Its name in metrics, of which there are about as many as tools."""
     digest: str = ""
-    """Of its definition; empty for a resource that is not listed."""
+    """Of its definition; empty for an unlisted resource."""
     tool: ToolDefinition | None = None
     listing: Listing | None = None
     approval: ApprovalRequirement | None = None
-    """By which rule a person must agree to a call. None: nobody need."""
+    """The rule by which a person must approve a call, if there is one."""
     redaction: Redaction = DEFAULT_REDACTION
-    """What of its arguments may be written down."""
+    """Which of its arguments may be audited."""
     shadow: str = ""
-    """The rule that would deny it, were the policy of its task enforced."""
+    """The rule that would deny it if the policy of its task were enforced."""
     shadow_reason: str = ""
 
     @property
     def upstream_uri(self) -> str:
-        """What its server calls a resource."""
+        """The URI of a resource at its server."""
         return self.name[len(RESOURCE) :]
 
 
@@ -54,7 +53,7 @@ def route_to(
     approval: ApprovalRequirement | None = None,
     redaction: Redaction = DEFAULT_REDACTION,
 ) -> Route:
-    """The way to what `decision` admits."""
+    """The route to what `decision` admits."""
     name = decision.tool or ""
     kind = kind_of(name)
     native = definition.native_name if isinstance(definition, ToolDefinition) else ""
@@ -75,12 +74,6 @@ def route_to(
     )
 
 
-def approval_route(route: Route) -> Route:
-    """The same way, with the rule by which its call waits in place of the one that admitted it."""
-    demand = route.approval
-    return route if demand is None else replace(route, layer=demand.layer, rule=demand.rule)
-
-
 FIND_ROUTES: Final[Mapping[str, Route]] = {
     name: Route(
         server_id="",
@@ -98,7 +91,7 @@ FIND_ROUTES: Final[Mapping[str, Route]] = {
 
 
 def allowed_decisions(scope: Scope) -> Mapping[ToolRef, Decision]:
-    """By what they admit."""
+    """The decisions that admit something, by what they admit."""
     return {
         ToolRef(one.server_id, one.tool): one
         for one in scope.decisions
@@ -109,7 +102,7 @@ def allowed_decisions(scope: Scope) -> Mapping[ToolRef, Decision]:
 def tool_routes(
     caller: Caller, scope: Scope, snapshot: Snapshot, admitted: Mapping[ToolRef, Decision]
 ) -> Mapping[str, Route]:
-    """The tools of a scope by the door's names for them, in their order."""
+    """The tools of a scope by the caller's names, sorted."""
     redactions = redactions_of(scope, snapshot)
     routes = {
         caller_name(caller, ref): route_to(
@@ -126,13 +119,12 @@ def tool_routes(
 def prompt_routes(
     caller: Caller, scope: Scope, snapshot: Snapshot, admitted: Mapping[ToolRef, Decision]
 ) -> Mapping[str, Route]:
-    """The prompts of a scope by the door's names for them, in their order."""
+    """The prompts of a scope by the caller's names, sorted."""
     redactions = redactions_of(scope, snapshot)
     routes = {}
     for ref in scope.prompts:
         own_name = ref.name[len(PROMPT) :]
-        name = caller_name(caller, ToolRef(ref.server_id, own_name))
-        routes[name] = route_to(
+        routes[caller_name(caller, ToolRef(ref.server_id, own_name))] = route_to(
             admitted[ref],
             snapshot.servers[ref.server_id].prompts[own_name],
             redaction=redactions[ref.server_id],
@@ -141,7 +133,7 @@ def prompt_routes(
 
 
 def redactions_of(scope: Scope, snapshot: Snapshot) -> Mapping[str, Redaction]:
-    """By server, for all of a scope's."""
+    """The redaction of each server of a scope."""
     return {
         server_id: compile_redaction(snapshot.redaction, snapshot.servers[server_id].record.redaction)
         for server_id in scope.servers
@@ -149,7 +141,7 @@ def redactions_of(scope: Scope, snapshot: Snapshot) -> Mapping[str, Redaction]:
 
 
 def guess_ref(caller: Caller, name: str) -> ToolRef | None:
-    """What a tool or `prompt:<name>` would be that leads nowhere. A URI names no certain server."""
+    """What an unknown tool or `prompt:<name>` most likely refers to. A URI names no certain server."""
     kind = kind_of(name)
     own_name = name[len(kind) :]
     if kind == RESOURCE:
@@ -159,5 +151,5 @@ def guess_ref(caller: Caller, name: str) -> ToolRef | None:
 
 
 def caller_name(caller: Caller, ref: ToolRef) -> str:
-    """What the caller knows it by."""
+    """The caller's name for a tool or prompt."""
     return ref.name if caller.only_server else join_tool_name(ref)

@@ -1,6 +1,6 @@
-"""Audits what callers are offered: one event for each scope that a caller saw and had not seen last.
+"""Audits what callers are offered: one event when a caller's scope differs from the one audited last.
 
-Never an event for each list: what was audited last is remembered for each caller, within a bound.
+Never an event per list: the last audited scope of each caller is remembered, within a bound.
 """
 
 import hashlib
@@ -16,21 +16,21 @@ from toolgate.policy.scope import Decision, EffectiveFilter
 from toolgate.redaction.arguments import DEFAULT_REDACTION
 
 MAX_AUDITED_CALLERS: Final = 8_192
-"""Callers of which the last audited scope is remembered: about 2 MiB. A forgotten one is audited again."""
+"""Callers whose last audited scope is remembered: about 2 MiB. A forgotten one is audited again."""
 MAX_NAME_BYTES: Final = 4 * 1024
-"""Of the names of tools, and of the exclusions, in one event. The counts are always complete."""
+"""Names of tools, and exclusions, in one event. The counts are always complete."""
 MAX_RULE_BYTES: Final = 2 * 1024
-"""Of the names of servers, and of the filters, in one event."""
+"""Names of servers, and filters, in one event."""
 MAX_DETAILED: Final = 60
-"""Events with names for one principal in a minute. Others have the counts alone, and are as short as that of
-a call: a caller that asks for ever more subsets must not push older events out of the log."""
+"""Events with names per principal and minute. Others have counts only, and are as short as that of a call: a
+caller that asks for ever more subsets must not push older events out of the log."""
 _MAX_RULE_CHARS: Final = 160
 _MEMBER_BYTES: Final = 80
-"""What the member names of one exclusion take."""
+"""Bytes of the member names of one exclusion."""
 
 
 class ScopeAudit:
-    """Writes an audit event when what a caller is offered differs from what was audited for it last."""
+    """Writes an audit event when a caller's offer differs from the one audited last."""
 
     def __init__(self, audit: AuditLog, *, most: int = MAX_AUDITED_CALLERS) -> None:
         self.most = most
@@ -38,28 +38,27 @@ class ScopeAudit:
         self._last: dict[tuple[str, str], tuple[str, int, int]] = {}
         self._minute = 0
         self._detailed: dict[str, int] = {}
-        """How many events with names each principal had in that minute."""
+        """Events with names per principal in that minute."""
 
     def __len__(self) -> int:
         return len(self._last)
 
-    def record_offer(self, view: View, door: str) -> None:
-        """A view was shown at `door`, in a list or to a model."""
+    def record_offer(self, view: View, surface: str) -> None:
+        """A view was shown at `surface`, in a list or to a model."""
         if view.is_audited:
             return
         view.is_audited = True
-        caller = view.session_key, view.mode
-        scope = view.scope
+        caller, scope = (view.session_key, view.mode), view.scope
         applied = hash((scope.servers, scope.filters, view.profiles))
-        shown = scope_digest(view), view.excluded.fingerprint, applied
-        if self._last.pop(caller, None) != shown:
-            self._audit.record(_event(view, door, shown[0], is_detailed=self._takes_detail(view)))
-        self._last[caller] = shown
+        offer = scope_digest(view), view.excluded.fingerprint, applied
+        if self._last.pop(caller, None) != offer:
+            self._audit.record(_build_event(view, surface, offer[0], is_detailed=self._take_detail(view)))
+        self._last[caller] = offer
         while len(self._last) > self.most:
             del self._last[next(iter(self._last))]
 
-    def _takes_detail(self, view: View) -> bool:
-        """Whether the next event about the caller of `view` has names."""
+    def _take_detail(self, view: View) -> bool:
+        """Whether the next event about this caller may have names."""
         minute, principal_id = int(time.time() / 60), view.caller.principal.id
         if minute != self._minute:
             self._minute, self._detailed = minute, {}
@@ -71,7 +70,7 @@ class ScopeAudit:
 
 
 def scope_digest(view: View) -> str:
-    """SHA-256 over everything in a scope with its definitions, the same in every process and mode."""
+    """SHA-256 over everything in a scope with its definitions, equal in every process and mode."""
     tables = (view.tools, view.prompts, view.resources, view.templates)
     held = sorted(
         f"{route.server_id}/{route.name} {route.digest}" for table in tables for route in table.values()
@@ -79,11 +78,12 @@ def scope_digest(view: View) -> str:
     return hashlib.sha256("\n".join(held).encode(errors="surrogatepass")).hexdigest()
 
 
-def _event(view: View, door: str, digest: str, *, is_detailed: bool) -> ScopeOffered:
+def _build_event(view: View, surface: str, digest: str, *, is_detailed: bool) -> ScopeOffered:
     caller, scope, excluded = view.caller, view.scope, view.excluded
+    tools = (f"{ref.server_id}.{ref.name}" for ref in scope.tools)
     return ScopeOffered(
         at_ms=int(time.time() * 1e3),
-        door=door,
+        door=surface,
         principal=caller.principal.id,
         scope=digest,
         mode=view.mode,
@@ -99,19 +99,14 @@ def _event(view: View, door: str, digest: str, *, is_detailed: bool) -> ScopeOff
         effective_servers=tuple(_take_fitting(scope.servers, MAX_RULE_BYTES)) if is_detailed else (),
         filters=tuple(_filters(scope.filters)) if is_detailed else (),
         profile=view.profiles,
-        offered=tuple(_names(view)) if is_detailed else (),
+        offered=tuple(_take_fitting(tools, MAX_NAME_BYTES)) if is_detailed else (),
         reasons={str(reason): count for reason, count in sorted(excluded.reasons.items())},
         exclusions=tuple(_exclusions(excluded.named)) if is_detailed else (),
     )
 
 
-def _names(view: View) -> Iterator[str]:
-    """As many of the tools as fit."""
-    return _take_fitting((f"{ref.server_id}.{ref.name}" for ref in view.scope.tools), MAX_NAME_BYTES)
-
-
 def _take_fitting(names: Iterable[str], room: int) -> Iterator[str]:
-    """The first of `names` that take no more than `room` bytes together."""
+    """The first of `names` that take at most `room` bytes together."""
     for name in names:
         room -= len(name.encode(errors="replace")) + 3
         if room < 0:
@@ -120,7 +115,7 @@ def _take_fitting(names: Iterable[str], room: int) -> Iterator[str]:
 
 
 def _filters(filters: Sequence[EffectiveFilter]) -> Iterator[AppliedFilter]:
-    """As many as fit, each with as many of its patterns."""
+    """The filters that fit, each with the patterns that fit."""
     room = MAX_RULE_BYTES
     for one in filters:
         room -= _MEMBER_BYTES + len(one.rule.encode(errors="replace"))
@@ -132,7 +127,7 @@ def _filters(filters: Sequence[EffectiveFilter]) -> Iterator[AppliedFilter]:
 
 
 def _exclusions(decisions: Iterable[Decision]) -> Iterator[Exclusion]:
-    """As many as fit."""
+    """The exclusions that fit."""
     room = MAX_NAME_BYTES
     for one in decisions:
         name = one.tool or ""
@@ -140,10 +135,7 @@ def _exclusions(decisions: Iterable[Decision]) -> Iterator[Exclusion]:
             name = DEFAULT_REDACTION.redact_name(name, MAX_AUDITED_NAME)
         rule = one.rule[:_MAX_RULE_CHARS]
         assert one.reason is not None  # exclusions have one
-        found = Exclusion(one.server_id, one.reason, one.layer, rule, name)
-        room -= _MEMBER_BYTES + sum(
-            len(text.encode(errors="replace")) for text in (one.server_id, name, rule)
-        )
+        room -= _MEMBER_BYTES + len(f"{one.server_id}{name}{rule}".encode(errors="replace"))
         if room < 0:
             return
-        yield found
+        yield Exclusion(one.server_id, one.reason, one.layer, rule, name)

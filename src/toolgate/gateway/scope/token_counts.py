@@ -1,4 +1,4 @@
-"""What lists and results cost models: an estimate cheap enough for each result, and what is told of all."""
+"""What lists and results cost models, in tokens: an estimate for each result, and the counts of each task."""
 
 from collections.abc import Callable, Container, Mapping
 from operator import sub
@@ -8,16 +8,13 @@ import msgspec
 
 from toolgate.audit.events import TokensCounted
 from toolgate.audit.log.writer import AuditLog
-from toolgate.model.json_text import Members
 from toolgate.upstream.connection.contract import RpcResponse
 
 TOKENS, PER_BYTES = 2, 7
-"""Two for seven bytes: for prose, code and JSON within JSON, what `catalog.tokens` counts within a fifth.
-It takes 50 ms for a megabyte, and this nothing."""
+"""Two tokens for seven bytes. For prose, code and JSON in JSON, `catalog.tokens` is within a fifth of that.
+It takes 50 ms per megabyte, and this nothing."""
 MEDIA_TOKENS: Final = 1_000
-"""What models count for a picture of middling size, however many bytes it has."""
-
-
+"""What models count for an image of medium size, however many bytes it has."""
 _TEXT_BEGINS, _TEXT_ENDS = b'[{"type":"text","text":"', b'"}]'
 _QUOTES: Final = (_TEXT_BEGINS + _TEXT_ENDS).count(b'"')
 _AROUND: Final = len(_TEXT_BEGINS + _TEXT_ENDS) - len(b'""')
@@ -25,7 +22,7 @@ _SHORT_BYTES: Final = 16 * 1024
 
 
 class _Block(msgspec.Struct, gc=False):
-    """One piece of a result, as far as a model reads it."""
+    """The parts of a content block that a model reads."""
 
     type: str = ""
     text: msgspec.Raw = msgspec.Raw()
@@ -36,36 +33,38 @@ _decode_blocks = msgspec.json.Decoder(list[_Block]).decode
 
 
 def estimate_result(reply: RpcResponse) -> int:
-    """About how many tokens a model is charged for `reply`; 0 for an error, which no model need see."""
+    """About how many tokens a model is charged for `reply`; 0 for an error, which no model needs to see.
+
+    A tool's result counts by its content blocks, or without any by its structured content, which is the same.
+    """
     members = reply.members
-    return 0 if members is None else _estimate(members, reply.size)
-
-
-def _estimate(members: Members, size: int) -> int:
-    """Of a tool's result its blocks; where it has none, what it has as an object, which says the same."""
+    if members is None:
+        return 0
     content = members.get("content")
     if content is None:
-        return size * TOKENS // PER_BYTES
+        return reply.size * TOKENS // PER_BYTES
     if len(content) <= _SHORT_BYTES:
-        # Most results are one text. Where there is no other quote, there is nothing else either.
-        said = bytes(content)
-        if said.count(b'"') == _QUOTES and said.startswith(_TEXT_BEGINS) and said.endswith(_TEXT_ENDS):
-            return (len(said) - _AROUND) * TOKENS // PER_BYTES
+        # Most results are one text. Without any other quote, there is nothing else in it.
+        encoded = bytes(content)
+        if (
+            encoded.count(b'"') == _QUOTES
+            and encoded.startswith(_TEXT_BEGINS)
+            and encoded.endswith(_TEXT_ENDS)
+        ):
+            return (len(encoded) - _AROUND) * TOKENS // PER_BYTES
     try:
         blocks = _decode_blocks(content)
     except msgspec.DecodeError:
         return len(content) * TOKENS // PER_BYTES
     if not blocks:
         return len(members.get("structuredContent", b"")) * TOKENS // PER_BYTES
-    text = media = 0
-    for block in blocks:
-        text += len(block.text) + len(block.resource)
-        media += block.type in ("image", "audio")
+    text = sum(len(block.text) + len(block.resource) for block in blocks)
+    media = sum(block.type in ("image", "audio") for block in blocks)
     return text * TOKENS // PER_BYTES + media * MEDIA_TOKENS
 
 
 class TaskTokens:
-    """What the lists and results of one task cost models, from the first on."""
+    """What the lists and results of one task have cost models."""
 
     __slots__ = ("calls", "definitions", "full", "lists", "results", "saved")
 
@@ -74,14 +73,14 @@ class TaskTokens:
         self.definitions = 0
         """What the definitions in those lists cost."""
         self.full = 0
-        """What those of all registered tools would have."""
+        """What the definitions of all registered tools would have cost."""
         self.saved = 0
-        """The difference where it is to the good: a counter never falls."""
+        """The difference, if it is positive: a counter never falls."""
         self.calls = 0
         self.results = 0
 
     def record_list(self, tokens: int, full: int) -> None:
-        """A list was shown that costs `tokens`, where all tools cost `full`."""
+        """A list was shown that costs `tokens`; all tools would cost `full`."""
         self.lists += 1
         self.definitions += tokens
         self.full += full
@@ -89,38 +88,38 @@ class TaskTokens:
             self.saved += full - tokens
 
     def record_result(self, tokens: int) -> None:
-        """A call ended with a result that costs `tokens`."""
+        """A call ended with a result of `tokens`."""
         self.calls += 1
         self.results += tokens
 
 
 class TokenCounts:
-    """What is counted of all tasks, and what of it the audit was told."""
+    """The counts of all tasks, and what the audit log has of them."""
 
     def __init__(self, audit: AuditLog) -> None:
         self._audit = audit
         self._tasks: dict[str, TaskTokens] = {}
-        self._told: dict[str, tuple[int, ...]] = {}
+        self._audited: dict[str, tuple[int, ...]] = {}
 
     def of(self, task_id: str) -> TaskTokens:
-        """The numbers of a task that is registered. Callers without one: under no name."""
+        """The counts of a registered task; of callers without a task: under no name."""
         found = self._tasks.get(task_id)
         if found is None:
             found = self._tasks[task_id] = TaskTokens()
         return found
 
-    def tell(self, *, at_ms: int, registered: Container[str]) -> None:
-        """Tell the audit what is new, an event a task, and forget tasks that are gone."""
+    def audit_changes(self, *, at_ms: int, registered: Container[str]) -> None:
+        """Audit what changed, an event per task, and drop tasks that are gone."""
         for task_id, tokens in list(self._tasks.items()):
             now = (tokens.lists, tokens.definitions, tokens.full, tokens.calls, tokens.results)
-            told = self._told.get(task_id, (0,) * len(now))
-            if now != told:
-                self._told[task_id] = now
-                self._audit.record(TokensCounted(at_ms, task_id, *map(sub, now, told)))
+            before = self._audited.get(task_id, (0,) * len(now))
+            if now != before:
+                self._audited[task_id] = now
+                self._audit.record(TokensCounted(at_ms, task_id, *map(sub, now, before)))
             elif task_id and task_id not in registered:
                 del self._tasks[task_id]
-                self._told.pop(task_id, None)
+                self._audited.pop(task_id, None)
 
-    def by_task(self, name: str) -> Callable[[], Mapping[str, float]]:
-        """Reads one of the numbers, task by task."""
+    def read_by_task(self, name: str) -> Callable[[], Mapping[str, float]]:
+        """A function that reads one of the counts of each task."""
         return lambda: {task_id: float(getattr(tokens, name)) for task_id, tokens in self._tasks.items()}
