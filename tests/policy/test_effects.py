@@ -304,7 +304,7 @@ def test_plan_shows_what_a_change_to_an_effect_does() -> None:
         ),
         pytest.param(
             snapshot(replace(FS, record=replace(FS.record, allowed_tools=("read", "@open_world")))),
-            [("matches_nothing", "nothing it speaks of matches `@open_world`")],
+            [("matches_nothing", "no name matches `@open_world`")],
             id="annotated, and none like that",
         ),
         pytest.param(

@@ -286,8 +286,8 @@ def test_patterns_of_kinds_that_match_nothing_are_found() -> None:
     platform = snapshot(offer("fs", *ALL, allowed=("read", "prompt:greet", "prompt:bye", "resource:git:*")))
 
     assert [(one.subject, one.message) for one in lint(platform)] == [
-        ("prompt:bye", "nothing it speaks of matches `prompt:bye`"),
-        ("resource:git:*", "nothing it speaks of matches `resource:git:*`"),
+        ("prompt:bye", "no name matches `prompt:bye`"),
+        ("resource:git:*", "no name matches `resource:git:*`"),
     ]
 
 

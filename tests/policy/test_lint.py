@@ -89,7 +89,7 @@ def test_allowed_tools_that_match_nothing_are_found(allowed: tuple[str, ...], ex
             id="fs",
             rule="allowed_tools",
             subject=text,
-            message=f"nothing it speaks of matches `{text}`",
+            message=f"no name matches `{text}`",
         )
         for text in expected
     )
@@ -122,14 +122,12 @@ def test_a_server_that_has_not_listed_its_tools_is_not_said_to_lack_any() -> Non
         ),
         pytest.param(
             with_task(tool_allowlist=["read", "log"]),
-            in_task("matches_nothing", "mcp.tool_allowlist", "log", "nothing it speaks of matches `log`"),
+            in_task("matches_nothing", "mcp.tool_allowlist", "log", "no name matches `log`"),
             id="an allow that matches nothing on the task's servers",
         ),
         pytest.param(
             with_task(tool_denylist=["delete_*"]),
-            in_task(
-                "matches_nothing", "mcp.tool_denylist", "delete_*", "nothing it speaks of matches `delete_*`"
-            ),
+            in_task("matches_nothing", "mcp.tool_denylist", "delete_*", "no name matches `delete_*`"),
             id="a deny that matches nothing",
         ),
         pytest.param(
@@ -153,7 +151,7 @@ def test_a_server_that_has_not_listed_its_tools_is_not_said_to_lack_any() -> Non
                 "unknown_profile",
                 "mcp.profile",
                 "nowhere",
-                "there is no profile `nowhere`, so no tool passes",
+                "there is no profile `nowhere`, so no tool is allowed",
             ),
             id="a profile that does not exist",
         ),
@@ -166,9 +164,7 @@ def test_a_server_that_has_not_listed_its_tools_is_not_said_to_lack_any() -> Non
         ),
         pytest.param(
             with_task(default_server_ids=[]),
-            in_task(
-                "no_servers", "mcp.default_server_ids", "t", "the task is enabled and no server is its own"
-            ),
+            in_task("no_servers", "mcp.default_server_ids", "t", "the task is enabled and has no servers"),
             id="enabled without a server",
         ),
         pytest.param(
@@ -183,7 +179,7 @@ def test_a_server_that_has_not_listed_its_tools_is_not_said_to_lack_any() -> Non
         ),
         pytest.param(
             with_profile(Selection(servers=("fs",), allow=("log",))),
-            in_profile("matches_nothing", "allow", "log", "nothing it speaks of matches `log`"),
+            in_profile("matches_nothing", "allow", "log", "no name matches `log`"),
             id="a profile's allow",
         ),
         pytest.param(
@@ -198,7 +194,7 @@ def test_a_server_that_has_not_listed_its_tools_is_not_said_to_lack_any() -> Non
         ),
         pytest.param(
             with_key(Ceiling(servers=("fs",), deny=("log",))),
-            in_key("matches_nothing", "key deny", "log", "nothing it speaks of matches `log`"),
+            in_key("matches_nothing", "key deny", "log", "no name matches `log`"),
             id="a key's deny",
         ),
         pytest.param(

@@ -187,7 +187,7 @@ def test_a_list_is_a_json_array_of_strings_and_nothing_else(key: str, text: str)
         pytest.param(
             "profile_overrides",
             '{"tool_denylist": ["a"], "tool_denylist": []}',
-            "task `t`: `mcp.profile_overrides`: a name stands in it twice",
+            "task `t`: `mcp.profile_overrides`: it has a duplicate name",
             id="a name twice in the overrides",
         ),
         pytest.param(

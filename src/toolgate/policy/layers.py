@@ -1,15 +1,16 @@
-"""The two layers that callers and operators write: a task's policy and a session's request, parsed.
+"""The two layers that people write: a task's policy and a session's request, parsed.
 
-Parsing is strict and total: a text of the wrong shape is refused with its key and the reason. It must
-never guess: no splitting at commas, no dropping of elements, no reading of `yes` as true.
+Parsing is strict and total: a text of the wrong shape is rejected with its key and the reason. It never
+guesses: no splitting at commas, no dropping of elements, no reading of `yes` as true.
 
-In every list, absent means that the list does not restrict, present and empty that nothing passes.
-Lists come out sorted and without repeats, so the order in which they were written cannot matter.
+An absent list does not restrict; an empty one admits nothing. Lists come out sorted and without duplicates.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
@@ -26,7 +27,7 @@ T = TypeVar("T")
 MAX_ENTRIES: Final = 1_024
 """Entries in one list of a request."""
 MAX_WILDCARDS: Final = 32
-"""Patterns with wildcards among them: each is held against every tool, where a plain name is looked up."""
+"""Patterns with wildcards among them: each is matched with every tool, while a plain name is looked up."""
 
 _TASK_KEYS: Final = (
     "mcp.enabled",
@@ -49,14 +50,14 @@ _SERVER_PATTERN: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_*?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskPolicy:
-    """What a task's `config` says. Invariant: `default` lies within `allowed` where that is given."""
+    """The policy of a task's `config`. Invariant: `default` is within `allowed`, if that is present."""
 
     task_id: str
     enabled: bool = False
     enforced: bool = True
-    """False: its rules deny nothing, and what they would deny is written down."""
+    """False: its rules deny nothing, and what they would deny is audited."""
     default: tuple[str, ...] = ()
-    """The servers of a request that names none. When absent, those that `profile` and `tags` select."""
+    """The servers of a request that names none. If absent, those that `profile` and `tags` select."""
     allowed: tuple[str, ...] | None = None
     """None: the same as the default."""
     allow: tuple[str, ...] | None = None
@@ -66,20 +67,20 @@ class TaskPolicy:
     tags: tuple[str, ...] | None = None
     """Only servers with one of them."""
     approval: Approval = "never"
-    """When a person must agree to a call, whatever less the server's own record says."""
+    """When a call needs an approval, at least; the server's record may require more."""
     approval_in_place: bool = True
-    """Whether that may be the person at the client that calls, where the server's record lets it."""
+    """Whether the user of the calling client may approve, if the server's record allows it, too."""
     budgets: Quotas | None = None
-    """What all calls under the task may use over time, together."""
+    """The quotas of all calls under the task together."""
     require_servers: bool = False
-    """A scope without a single server is refused, in place of a warning."""
+    """A scope without a server is denied, instead of a warning."""
     is_default_empty: bool = False
-    """`default` is present and empty, so a request must name its servers whatever a profile selects."""
+    """`default` is present and empty: a request must name its servers, whatever a profile selects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRequest:
-    """What one caller asks for now. Hashable: equal requests share one compiled scope."""
+    """The selection of one request or session. Hashable: equal ones share one compiled scope."""
 
     enabled: bool | None = None
     servers: tuple[str, ...] | None = None
@@ -89,17 +90,17 @@ class SessionRequest:
     deny: tuple[str, ...] = ()
     profile: str | None = None
     tool_choice: str | None = None
-    """Passed on to the model; no part of the policy."""
+    """For the model; not part of the policy."""
 
     @property
     def named_servers(self) -> frozenset[str]:
-        """The servers it names, also by tools."""
+        """The servers that it names, also by tools."""
         tools = (tool.partition("/") for tool in self.tools or ())
         return frozenset((*(self.servers or ()), *(server for server, slash, _ in tools if slash)))
 
 
 class _Overrides(msgspec.Struct, forbid_unknown_fields=True):
-    """The JSON object of `mcp.profile_overrides`. A null is not an absent list, and refused."""
+    """The JSON object of `mcp.profile_overrides`. A null is not an absent list: it is rejected."""
 
     server_ids: list[str] | msgspec.UnsetType = msgspec.UNSET
     tags: list[str] | msgspec.UnsetType = msgspec.UNSET
@@ -120,7 +121,7 @@ class _Budgets(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def parse_task_policy(task: Task) -> TaskPolicy:
-    """The policy in `task.config`, or InvalidRecord. Keys that do not begin with `mcp.` are not ours."""
+    """The policy in `task.config`, or InvalidRecord. Keys that do not begin with `mcp.` are ignored."""
     unknown = sorted(key for key in task.config if key.startswith("mcp.") and key not in _TASK_KEYS)
     if unknown:
         raise InvalidRecord(
@@ -136,8 +137,8 @@ def parse_task_policy(task: Task) -> TaskPolicy:
         raise config.refused("mcp.default_server_ids", why)
     return TaskPolicy(
         task_id=task.task_id,
-        enabled=config.decode("mcp.enabled", bool, "`true` or `false`") or False,
-        enforced=config.decode("mcp.enforce", bool, "`true` or `false`") is not False,
+        enabled=config.flag("mcp.enabled", default=False),
+        enforced=config.flag("mcp.enforce", default=True),
         default=default or (),
         allowed=allowed,
         allow=config.names("mcp.tool_allowlist", parse_pattern),
@@ -146,15 +147,15 @@ def parse_task_policy(task: Task) -> TaskPolicy:
         overrides=config.overrides(),
         tags=config.names("mcp.tags", _parse_tag),
         approval=config.approval(),
-        approval_in_place=config.decode("mcp.approval_in_place", bool, "`true` or `false`") is not False,
-        budgets=config.budgets(),
-        require_servers=config.decode("mcp.require_servers", bool, "`true` or `false`") or False,
+        approval_in_place=config.flag("mcp.approval_in_place", default=True),
+        budgets=config.quotas(),
+        require_servers=config.flag("mcp.require_servers", default=False),
         is_default_empty=default == (),
     )
 
 
 class _Config:
-    """A task's `config`, read key by key; whatever is wrong is told with the task and the key."""
+    """A task's `config`, read key by key. Every error names the task and the key."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -162,97 +163,94 @@ class _Config:
     def refused(self, key: str, why: str, *, hint: str | None = None) -> InvalidRecord:
         return InvalidRecord(f"task `{self._task.task_id}`: `{key}`: {why}", hint=hint)
 
-    def decode(self, key: str, shape: type[T], wanted: str) -> T | None:
+    def flag(self, key: str, *, default: bool) -> bool:
+        value = self._decode(key, bool, "`true` or `false`")
+        return default if value is None else value
+
+    def approval(self) -> Approval:
+        shape: Any = Approval
+        value: Approval | None = self._decode(
+            "mcp.approval_policy", shape, '`"never"`, `"policy"` or `"always"`'
+        )
+        return value or "never"
+
+    def names(self, key: str, parse: Callable[[str], str]) -> tuple[str, ...] | None:
+        return self._parse_each(
+            key, self._decode(key, list[str], 'a JSON array of strings, like `["a", "b"]`'), parse
+        )
+
+    def profile(self) -> str | None:
+        key = "mcp.profile"
+        name = self._decode(key, str, 'a JSON string, like `"code-review"`')
+        with self._naming(key):
+            return None if name is None else parse_task_id(name)
+
+    def overrides(self) -> Selection:
+        key = "mcp.profile_overrides"
+        found = self._decode(key, _Overrides, 'a JSON object, like `{"tool_denylist": ["delete_*"]}`')
+        if found is None:
+            return Selection()
+        return Selection(
+            servers=self._parse_each(key, found.server_ids, parse_server_id),
+            tags=self._parse_each(key, found.tags, _parse_tag),
+            allow=self._parse_each(key, found.tool_allowlist, parse_pattern),
+            deny=self._parse_each(key, found.tool_denylist, parse_pattern) or (),
+        )
+
+    def quotas(self) -> Quotas | None:
+        found = self._decode("mcp.budgets", _Budgets, 'a JSON object, like `{"calls_per_minute": 60}`')
+        limits = {} if found is None else msgspec.to_builtins(found)  # without what is unset
+        return Quotas(**limits) if limits else None
+
+    def _decode(self, key: str, shape: type[T], example: str) -> T | None:
         text = self._task.config.get(key)
         if text is None:
             return None
         try:
-            return msgspec.json.decode(text, type=shape)
+            value = msgspec.json.decode(text, type=shape)
         except (msgspec.DecodeError, UnicodeEncodeError) as exc:
             raise self.refused(
-                key, f"the value is not JSON of the right shape: {exc}", hint=f"write {wanted}"
+                key, f"the value is not JSON of the right shape: {exc}", hint=f"write {example}"
             ) from exc
+        if isinstance(value, msgspec.Struct):
+            json.loads(text, object_pairs_hook=partial(self._check_duplicates, key))
+        return value
 
-    def approval(self) -> Approval:
-        shape: Any = Approval
-        asked: Approval | None = self.decode(
-            "mcp.approval_policy", shape, '`"never"`, `"policy"` or `"always"`'
-        )
-        return asked or "never"
+    def _check_duplicates(self, key: str, pairs: list[tuple[str, object]]) -> None:
+        if len(dict(pairs)) < len(pairs):
+            raise self.refused(key, "it has a duplicate name")
 
-    def names(self, key: str, parse: Callable[[str], str]) -> tuple[str, ...] | None:
-        return self._each(
-            key, self.decode(key, list[str], 'a JSON array of strings, like `["a", "b"]`'), parse
-        )
-
-    def profile(self) -> str | None:
-        name = self.decode("mcp.profile", str, 'a JSON string, like `"code-review"`')
-        return None if name is None else self._one("mcp.profile", name, parse_task_id)
-
-    def overrides(self) -> Selection:
-        key = "mcp.profile_overrides"
-        found = self.decode(key, _Overrides, 'a JSON object, like `{"tool_denylist": ["delete_*"]}`')
-        if found is None:
-            return Selection()
-        self._check_duplicates(key)
-        return Selection(
-            servers=self._each(key, found.server_ids, parse_server_id),
-            tags=self._each(key, found.tags, _parse_tag),
-            allow=self._each(key, found.tool_allowlist, parse_pattern),
-            deny=self._each(key, found.tool_denylist, parse_pattern) or (),
-        )
-
-    def budgets(self) -> Quotas | None:
-        key = "mcp.budgets"
-        found = self.decode(key, _Budgets, 'a JSON object, like `{"calls_per_minute": 60}`')
-        if found is None:
-            return None
-        self._check_duplicates(key)
-        given = msgspec.to_builtins(found)  # without what is unset
-        return Quotas(**given) if given else None
-
-    def _check_duplicates(self, key: str) -> None:
-        def check(pairs: list[tuple[str, object]]) -> None:
-            if len(dict(pairs)) < len(pairs):
-                raise self.refused(key, "a name stands in it twice")
-
-        json.loads(self._task.config[key], object_pairs_hook=check)
-
-    def _each(
+    def _parse_each(
         self, key: str, items: list[str] | msgspec.UnsetType | None, parse: Callable[[str], str]
     ) -> tuple[str, ...] | None:
         if items is None or items is msgspec.UNSET:
             return None
-        found = tuple(sorted({self._one(key, item, parse) for item in items}))
-        if parse is parse_pattern:
-            self._check(key, found)
+        with self._naming(key):
+            found = tuple(sorted({parse(item) for item in items}))
+            if parse is parse_pattern:
+                check_patterns(found)
         return found
 
-    def _check(self, key: str, patterns: tuple[str, ...]) -> None:
+    @contextmanager
+    def _naming(self, key: str) -> Iterator[None]:
         try:
-            check_patterns(patterns)
-        except InvalidRecord as exc:
-            raise self.refused(key, str(exc), hint=exc.hint) from exc
-
-    def _one(self, key: str, item: str, parse: Callable[[str], str]) -> str:
-        try:
-            return parse(item)
+            yield
         except InvalidRecord as exc:
             raise self.refused(key, str(exc), hint=exc.hint) from exc
 
 
 def parse_session_params(params: Mapping[str, object]) -> SessionRequest:
-    """The session parameters that speak of tools, or InvalidParams. Others are the model's, not ours.
+    """The session parameters about tools, or InvalidParams. Others are the model's.
 
-    Any `mcp.task_…` key is PolicyDenied: what the task says is the host's alone to set.
+    Any `mcp.task_…` key is PolicyDenied: only the operator sets the policy of a task.
     """
-    ours = sorted(key for key in params if key.startswith("mcp."))
-    if any(key.startswith("mcp.task_") for key in ours):
+    known = sorted(key for key in params if key.startswith("mcp."))
+    if any(key.startswith("mcp.task_") for key in known):
         raise PolicyDenied(
             "`mcp.task_…` parameters are not for a session to set",
             hint="change the task's `config` instead",
         )
-    unknown = [key for key in ours if key not in _SESSION_KEYS]
+    unknown = [key for key in known if key not in _SESSION_KEYS]
     if unknown:
         raise InvalidParams(
             f"`{ascii(unknown[0])[1:-1]}` is not a session parameter",
@@ -270,8 +268,8 @@ def parse_session_params(params: Mapping[str, object]) -> SessionRequest:
 def parse_tools_selection(items: Sequence[str]) -> tuple[str, ...]:
     """The entries of `?tools=` or of `initialize` `params.tools[]` as patterns, or InvalidParams.
 
-    An entry is `server.tool`, cut at its first dot, or `server/tool`, or a name without either for any
-    server. A tool whose own name has a dot is named with its server, or as `*/tool.name`.
+    An entry is `server.tool`, cut at its first dot, or `server/tool`, or a tool name for any server. A tool
+    with a dot in its name needs its server, or `*/tool.name`.
     """
     return _parse_entries("tools", items, _parse_tool_entry)
 

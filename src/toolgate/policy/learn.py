@@ -1,9 +1,7 @@
-"""The least policy that lets a task have what it used, and nothing else of what it has now.
+"""The least policy that lets a task have what it used, and the grants that are not used.
 
-Learning only takes away, with one exception: where a task was not enforced, what was used of it against its
-rules is let through from then on, and those rules go. What was used once and is refused by now stays refused.
-
-Grants that nobody uses: what a task or a key may call and did not, and what that costs in each list.
+Learning only takes away, with one exception: if a task was not enforced, what was used against its rules is
+allowed from then on, and those rules go. What was used once and is denied now stays denied.
 """
 
 from collections import defaultdict
@@ -33,39 +31,38 @@ from toolgate.policy.resolve import bind_task
 from toolgate.policy.rollouts import list_sides
 from toolgate.policy.rules import is_unlisted, list_names, read_approved_effects
 from toolgate.policy.scope import Decision
+from toolgate.redaction.shapes import MASK
 
 MAX_NAMED_OF_KIND: Final = 64
-"""Prompts, or resources, of one server that are named one by one. More are all of its kind."""
+"""Prompts, or resources, of one server that are named one by one. With more, all of them are allowed."""
 
-_HIDDEN: Final = "***"
-"""What stands in a URI in place of a secret."""
 _EVERYTHING: Final = ("*", PROMPT + "*", RESOURCE + "*")
 _Groups = Mapping[str, frozenset[str]]
-"""What patterns of one kind and server begin with, to those patterns."""
+"""The beginning of the patterns of one kind and server, to those patterns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lesson:
-    """What a task should be, by what was used of it."""
+    """The least policy of a task, and how it differs from the present one."""
 
     policy: TaskPolicy
     kept: tuple[ToolRef, ...]
-    """Of what was used, what it lets through. Sorted, as are the others."""
+    """The used names that it allows. Sorted, as are the others."""
     newly_allowed: tuple[ToolRef, ...]
-    """Of that, what the rules of the task would deny as they are."""
+    """Those of them that the present rules of the task would deny."""
     refused: tuple[Decision, ...]
-    """Of what was used, what the rules of the task refuse by now."""
+    """The used names that the present rules deny."""
     gone: tuple[ToolRef, ...]
-    """Of what was used, what its server does not have any more."""
+    """The used names that their servers no longer have."""
     dropped: tuple[str, ...]
-    """Rules that are left out because they would deny what was used."""
+    """Rules that go because they would deny what was used."""
     widened: tuple[str, ...]
-    """Patterns for more than was used, where that was too much to name it: all of a kind that a server has,
-    or as the task has it now."""
+    """Patterns for more than was used, if that is too much to name: all of a kind of a server, or the present
+    pattern."""
 
 
 def learn(platform: Snapshot, task: TaskPolicy, used: Collection[ToolRef]) -> Lesson:
-    """The least that `task` should be. A name of `used` that was cut is too long by a `*` at its end."""
+    """The least policy of `task`. A name of `used` that the audit cut ends in `*`."""
     there = sorted(ref for ref in used if _exists(platform, ref))
     judged = {ref: _judge_any_version(platform, task, ref) for ref in there}
     kept = tuple(ref for ref, decision in judged.items() if decision.allowed)
@@ -73,7 +70,11 @@ def learn(platform: Snapshot, task: TaskPolicy, used: Collection[ToolRef]) -> Le
     narrowed = _limit_groups(groups, _widen_groups(platform, kept, task))
     lax = task if task.enforced else _loosen(platform, task, kept)
     return Lesson(
-        policy=replace(_set_servers(platform, lax, kept), enforced=True, allow=_flatten_groups(narrowed)),
+        policy=replace(
+            _set_servers(platform, lax, kept),
+            enforced=True,
+            allow=tuple(sorted(text for patterns in narrowed.values() for text in patterns)),
+        ),
         kept=kept,
         newly_allowed=tuple(ref for ref in kept if judged[ref].shadow is not None),
         refused=tuple(decision for decision in judged.values() if not decision.allowed),
@@ -86,7 +87,7 @@ def learn(platform: Snapshot, task: TaskPolicy, used: Collection[ToolRef]) -> Le
 
 
 def encode_lesson(config: Mapping[str, str], before: TaskPolicy, after: TaskPolicy) -> Mapping[str, str]:
-    """A task's `config`, which says `before`, changed to say `after`. What is the same stays as written."""
+    """A task's `config` of `before`, changed to `after`. Equal values stay as they are written."""
     old, new = _settable(before), _settable(after)
     changed = {key: value for key, value in new.items() if value != old[key]}
     kept = {key: text for key, text in config.items() if key not in changed}
@@ -95,7 +96,7 @@ def encode_lesson(config: Mapping[str, str], before: TaskPolicy, after: TaskPoli
 
 
 def _settable(policy: TaskPolicy) -> Mapping[str, Any]:
-    """What a lesson may change, by key. None: the key is not there."""
+    """The keys that a lesson may change. None: without this key."""
     return {
         "mcp.enforce": None if policy.enforced else False,
         "mcp.default_server_ids": policy.default if policy.default or policy.is_default_empty else None,
@@ -110,7 +111,7 @@ def _settable(policy: TaskPolicy) -> Mapping[str, Any]:
 
 
 def _exists(platform: Snapshot, ref: ToolRef) -> bool:
-    """Resources need not be listed to be had, and of a server that was not listed nothing is known."""
+    """Resources may exist without being listed, and so may anything of a server that has not listed."""
     offer = platform.servers.get(ref.server_id)
     if offer is None:
         return False
@@ -118,16 +119,16 @@ def _exists(platform: Snapshot, ref: ToolRef) -> bool:
 
 
 def _judge_any_version(platform: Snapshot, task: TaskPolicy, ref: ToolRef) -> Decision:
-    """As `_judge`; while a profile is rolled out, what one of its versions lets through was rightly used."""
+    """As `_judge`. During a rollout of its profile, one version that allows it is enough."""
     decisions = [_judge(one, task, ref) for one in list_sides(platform, task)]
     return next((one for one in decisions if one.allowed), decisions[0])
 
 
 def _judge(platform: Snapshot, task: TaskPolicy, ref: ToolRef) -> Decision:
-    """What the task says to somebody who asks for exactly this, were all well with the server that has it.
+    """The decision of the task on exactly this, if its server were healthy.
 
-    A server that is down, or a definition that waits for approval, is no reason to take away what was used.
-    Its annotations do not count until then.
+    A server that is down, or a definition that is quarantined, is no reason to take away what was used. The
+    annotations of a quarantined definition do not count.
     """
     offer = platform.servers[ref.server_id]
     if (tool := offer.tools.get(ref.name)) is not None:
@@ -142,8 +143,8 @@ def _judge(platform: Snapshot, task: TaskPolicy, ref: ToolRef) -> Decision:
 def _set_servers(platform: Snapshot, task: TaskPolicy, kept: Iterable[ToolRef]) -> TaskPolicy:
     """`task` with the servers of `kept`.
 
-    A request that names a server the task does not allow is refused whole. So those that may be named stay:
-    of a server that the allowlist does not speak of, nothing can be had.
+    Servers that requests may name stay, because a request for any other is denied whole. Servers not in the
+    allowlist expose nothing.
     """
     servers = {ref.server_id for ref in kept}
     bound = bind_task(platform, replace(task, enforced=True))
@@ -210,7 +211,7 @@ def _group_patterns(refs: Iterable[ToolRef]) -> _Groups:
 
 
 def _widen_groups(platform: Snapshot, refs: Iterable[ToolRef], task: TaskPolicy) -> _Groups:
-    """As `_grouped`, but with patterns for more than was used: never for more than the task lets through."""
+    """As `_group_patterns`, but with wider patterns: never wider than the task allows."""
     allow = Patterns.of(task.allow or ()) if task.enforced else Patterns.of(())
     groups: dict[str, set[str]] = defaultdict(set)
     for ref in refs:
@@ -221,10 +222,10 @@ def _widen_groups(platform: Snapshot, refs: Iterable[ToolRef], task: TaskPolicy)
 
 
 def _make_pattern(ref: ToolRef) -> str:
-    """One that `ref` matches, and as little else as can be said: a `*` in a name is no wildcard."""
+    """The narrowest pattern for `ref`: a `*` in a name is not a wildcard."""
     text = str(ref)
     end = "*" if len(ref.name) > MAX_AUDITED_NAME and text.endswith("*") else ""
-    parts = text.removesuffix(end).split(_HIDDEN)
+    parts = text.removesuffix(end).split(MASK)
     text = "*".join("".join(map(_escape_char, part)) for part in parts) + end
     longest = MAX_KIND_PATTERN if kind_of(ref.name) else MAX_PATTERN
     return text if len(text) <= longest else f"{text[: longest - 1]}*"
@@ -235,7 +236,7 @@ def _escape_char(char: str) -> str:
 
 
 def _limit_groups(groups: _Groups, wide: _Groups) -> _Groups:
-    """As many patterns as a list may hold: the largest groups are given up first."""
+    """At most as many patterns as a list may have: the largest groups are widened first."""
     found = dict(groups)
     while (widest := _choose_group_to_widen(found, wide)) is not None:
         found[widest] = wide[widest]
@@ -254,22 +255,18 @@ def _choose_group_to_widen(groups: _Groups, wide: _Groups) -> str | None:
     return max(crowded, key=lambda start: len(groups[start]), default=None)
 
 
-def _flatten_groups(groups: _Groups) -> tuple[str, ...]:
-    return tuple(sorted(text for patterns in groups.values() for text in patterns))
-
-
 class UnusedTool(NamedTuple):
-    """A tool that is granted and was not used."""
+    """A granted tool that was not used."""
 
     ref: ToolRef
     tokens: int
-    """What its definition costs in each list."""
+    """Of its definition, in each list."""
     last_ms: int | None
-    """When it was used last, before the time that is asked about. None: never, as far as is known."""
+    """When it was last used, before the time in question. None: never, in all the index has."""
 
 
 class GrantUse(NamedTuple):
-    """What one holder is granted, and what it does not use of that."""
+    """The tools that a task or key is granted, and those it does not use."""
 
     tools: int
     unused: tuple[UnusedTool, ...]
@@ -287,17 +284,13 @@ def weigh_grant(
     used: Collection[ToolRef],
     last_ms: Mapping[ToolRef, int],
 ) -> GrantUse:
-    """What of `reach` is not in `used`. Tools alone: prompts and resources cost nothing until asked for."""
+    """The tools of `reach` that are not in `used`. Prompts and resources cost nothing until they are read."""
     tools = [ref for ref in reach if not kind_of(ref.name)]
     return GrantUse(
         tools=len(tools),
         unused=tuple(
-            UnusedTool(ref, _definition_tokens(platform, ref), last_ms.get(ref))
+            UnusedTool(ref, platform.servers[ref.server_id].tools[ref.name].tokens, last_ms.get(ref))
             for ref in sorted(tools)
             if ref not in used
         ),
     )
-
-
-def _definition_tokens(platform: Snapshot, ref: ToolRef) -> int:
-    return platform.servers[ref.server_id].tools[ref.name].tokens

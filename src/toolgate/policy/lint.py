@@ -1,7 +1,7 @@
-"""Rules that do not do what their author thought: they match nothing, name what is not there, or cancel out.
+"""Rules without effect: they match nothing, name what does not exist, or cancel each other.
 
-A finding never changes a scope. What a server has not listed yet is not known to be missing: rules that only
-such a server could match are returned as not judged.
+A finding never changes a scope. What a server has not listed may exist: rules that only such a server could
+match are returned as not judged.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,7 +40,7 @@ FindingCode = Literal[
 ]
 _MINUTES_PER_DAY: Final = 24 * 60
 _CATCH_ALL: Final = frozenset({f"{PROMPT}*", f"{RESOURCE}*"})
-"""Meant for servers that have none as well: most have tools alone."""
+"""Also for servers without any: most have tools alone."""
 _PROFILE_NAMES: Final = RuleNames("servers", "tags", "allow", "deny")
 _TASK_NAMES: Final = RuleNames(
     "mcp.allowed_server_ids", "mcp.tags", "mcp.tool_allowlist", "mcp.tool_denylist"
@@ -49,7 +49,7 @@ _TASK_NAMES: Final = RuleNames(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LintFinding:
-    """One rule of one record that does nothing, or not what it says."""
+    """One rule of a record without the intended effect."""
 
     code: FindingCode
     kind: Kind
@@ -63,15 +63,15 @@ class LintFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LintReport:
-    """What was found, and what could not be judged. Both are sorted by kind of record, id and rule."""
+    """The findings, and the rules that could not be judged, sorted by kind of record, id and rule."""
 
     findings: tuple[LintFinding, ...]
     unjudged: tuple[LintFinding, ...]
-    """Rules that may match something of a server that has not listed what it has."""
+    """Rules that may match something of a server that has not listed."""
 
 
 def lint(platform: Snapshot) -> tuple[LintFinding, ...]:
-    """Every finding about rules that could be judged."""
+    """The findings of `lint_all`."""
     return lint_all(platform).findings
 
 
@@ -96,7 +96,7 @@ def lint_all(platform: Snapshot) -> LintReport:
 
 @dataclass(frozen=True, slots=True)
 class _LintedRecord:
-    """The record that is looked at."""
+    """The record that is checked."""
 
     kind: Kind
     id: str
@@ -114,23 +114,23 @@ def _lint_task(platform: Snapshot, task: Task) -> Iterator[LintFinding]:
         return
     strict = replace(policy, enforced=True)
     bound = bind_task(platform, strict)
-    # While a profile is rolled out, a rule may be about what only one of its versions selects.
+    # During a rollout of a profile, a rule may be about what only one of its versions selects.
     allowed = bound.allowed.union(*(bind_task(one, strict).allowed for one in list_sides(platform, strict)))
     offers = _find_registered(platform, allowed)
     if policy.enabled and not policy.enforced:
-        lax = "the rules of the task deny nothing: what they would deny is only written down"
-        yield at.find("not_enforced", "mcp.enforce", "false", lax)
+        unenforced = "the rules of the task deny nothing: what they would deny is only audited"
+        yield at.find("not_enforced", "mcp.enforce", "false", unenforced)
     own = Selection(servers=policy.allowed, tags=policy.tags, allow=policy.allow, deny=policy.deny)
     yield from _lint_selection(platform, at, own, names=_TASK_NAMES, offers=offers)
     yield from _lint_selection(platform, at, policy.overrides, names=OVERRIDE_NAMES, offers=offers)
     yield from _lint_default(platform, at, policy)
     yield from _lint_budgets(at, "mcp.budgets", policy.budgets)
     if policy.profile is not None and policy.profile not in platform.profiles:
-        missing = f"there is no profile `{policy.profile}`, so no tool passes"
+        missing = f"there is no profile `{policy.profile}`, so no tool is allowed"
         yield at.find("unknown_profile", "mcp.profile", policy.profile, missing)
     if policy.enabled and not bound.allowed:
         yield at.find(
-            "no_servers", bound.allowed_name, task.task_id, "the task is enabled and no server is its own"
+            "no_servers", bound.allowed_name, task.task_id, "the task is enabled and has no servers"
         )
 
 
@@ -144,7 +144,7 @@ def _lint_default(platform: Snapshot, at: _LintedRecord, policy: TaskPolicy) -> 
 
 
 def _lint_budgets(at: _LintedRecord, rule: str, budgets: Quotas | None) -> Iterator[LintFinding]:
-    """A minute's budget and a day's, one of which is used up before the other can be."""
+    """A rate limit and a daily quota, one of which is exceeded before the other can be."""
     if budgets is None or budgets.calls_per_minute is None or budgets.calls_per_day is None:
         return
     if budgets.calls_per_day <= budgets.calls_per_minute:
@@ -194,7 +194,7 @@ def _lint_selection(
     names: RuleNames,
     offers: Sequence[ServerTools],
 ) -> Iterator[LintFinding]:
-    """What is wrong with the four lists of `selection`, whose patterns speak of `offers`."""
+    """The findings in the four lists of `selection`, whose patterns apply to `offers`."""
     yield from _lint_servers(platform, at, names.servers, selection.servers or ())
     for tag in selection.tags or ():
         if not any(tag in offer.record.tags for offer in platform.servers.values()):
@@ -230,7 +230,7 @@ def _lint_patterns(
             reading = "so it denies all of them" if is_deny else "so it allows none of them"
             yield at.find("no_annotations", rule, text, f"{silent}, {reading}")
         elif text not in _CATCH_ALL and not holding:
-            yield at.find("matches_nothing", rule, text, f"nothing it speaks of matches `{text}`")
+            yield at.find("matches_nothing", rule, text, f"no name matches `{text}`")
         elif len(unlisted) == len(holding) and (awaited := [one for one in unlisted if one.record.enabled]):
             yield at.find("not_judged", rule, text, _explain_unlisted(awaited))
 
@@ -243,17 +243,17 @@ def _explain_unlisted(offers: Sequence[ServerTools]) -> str:
 
 
 def _explain_missing_hints(text: str, patterns: Patterns, offers: Iterable[ServerTools]) -> str:
-    """That no tool `text` speaks of states its effect. Empty where one does, where there is no tool, and
-    where `text` speaks of names."""
+    """That no tool that `text` is about states its effect. Empty if one does, if there is no tool, and if
+    `text` is for names."""
     effect = effect_of(text)
-    spoken_of = [
+    concerned = [
         offer
         for offer in offers
         if offer.tools and (patterns.has_bare or patterns.names_server(offer.record.server_id))
     ]
-    if effect is None or not spoken_of or any(_states_effect(offer, effect) for offer in spoken_of):
+    if effect is None or not concerned or any(_states_effect(offer, effect) for offer in concerned):
         return ""
-    first, *others = sorted(f"`{offer.record.server_id}`" for offer in spoken_of)
+    first, *others = sorted(f"`{offer.record.server_id}`" for offer in concerned)
     more = f" and {len(others)} more servers" if others else ""
     return f"no tool of {first}{more} states `{HINTS[effect]}`"
 

@@ -1,22 +1,18 @@
-"""Patterns: which tools, prompts and resources a list of rules speaks of.
+"""Patterns: which tools, prompts and resources a list of rules matches.
 
-A pattern is anchored and case-sensitive. `*` stands for any run of characters, also none; `?` for exactly
-one; every other character, `[`, `{`, `!` and `\\` included, for itself. Without a `/` it is held against
-the tool name; with one, what stands before the `/` against the server id, what follows it against the tool
-name.
+A pattern is a glob (`model.names.Glob`), anchored and case-sensitive. With a `/`, the part before it matches
+the server id, and the part after it the tool name. Without one it matches the tool name of any server.
 
-A pattern that begins with `prompt:` or `resource:` speaks of prompts or resources, and any other of tools
-alone: `*` is every tool and nothing else. There the first `/` parts server and name, except that in
-`resource:` a part with a colon is no server but the URI's own scheme.
+A pattern that begins with `prompt:` or `resource:` matches prompts or resources, and any other tools alone:
+`*` is every tool and nothing else. There the first `/` separates server and name, except that in `resource:`
+a part with a colon is the scheme of the URI.
 
-A name that begins with `@` is an effect: `@read_only` speaks of every tool whose approved definition says so,
-`fs/@read_only` of those of one server. No name of a tool is ever held against it, also not the native name
-`@read_only`. An allowlist and a denylist read a definition differently, each on the side that gives less: see
-`model/effects`.
+A name that begins with `@` is an effect: `@read_only` matches every tool whose approved definition states it,
+`fs/@read_only` those of one server. It never matches the name of a tool, not even a native name `@read_only`.
+An allowlist and a denylist read a definition differently, each on the side that gives less: see
+`model.effects`.
 
-Patterns come from callers too, so matching must never backtrack: a pattern is cut at its stars and the
-pieces are searched from left to right, each once. The subject is only ever compared, never interpreted:
-a `*` in a tool's name is a character like any other.
+A name is only ever compared, never interpreted: a `*` in a tool's name is a character like any other.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -30,12 +26,12 @@ from toolgate.model.names import RESOURCE, Glob, ToolRef, kind_of
 
 MAX_PATTERN: Final = 128
 MAX_KIND_PATTERN: Final = 1_024
-"""Of characters; those of prompts and resources may be longer, for URIs are."""
+"""Characters. Patterns for prompts and resources may be longer, because URIs are."""
 MAX_LISTED: Final = 2_000
 MAX_LISTED_WILDCARDS: Final = 128
-"""Patterns in one list of a record, and those with wildcards among them: each is held against every tool."""
+"""Patterns in one list of a record, and those with wildcards among them: each is matched with every tool."""
 EFFECT: Final = "@"
-"""What the name of an effect begins with."""
+"""The first character of an effect."""
 _NONE: Final[frozenset[str]] = frozenset()
 
 
@@ -51,7 +47,7 @@ def parse_pattern(text: str) -> str:
     if len(text) > longest:
         raise InvalidRecord(
             f"the pattern `{ascii(text[:40])[1:-1]}…` has {len(text)} characters",
-            hint=f"use at most {longest}; `*` stands for any run of characters",
+            hint=f"use at most {longest}; `*` matches any run of characters",
         )
     if not text.isprintable() or " " in text:
         raise InvalidRecord(
@@ -79,7 +75,7 @@ def _check_effect(text: str) -> None:
 
 
 def effect_of(text: str) -> str | None:
-    """The effect that a pattern is for. None: it is for names."""
+    """The effect that a pattern matches. None: it matches names."""
     name = _split_pattern(text)[1] if EFFECT in text else ""
     return name.removeprefix(EFFECT) if name.startswith(EFFECT) else None
 
@@ -90,11 +86,11 @@ def has_wildcard(text: str) -> bool:
 
 
 def check_patterns(patterns: Collection[str]) -> None:
-    """InvalidRecord where one list of a record would take too long to hold against thousands of tools."""
+    """InvalidRecord for a list that would take too long to match with thousands of tools."""
     if len(patterns) > MAX_LISTED:
         raise InvalidRecord(
             f"the list has {len(patterns)} patterns",
-            hint=f"use at most {MAX_LISTED}; `*` stands for many tools",
+            hint=f"use at most {MAX_LISTED}; `*` matches many tools",
         )
     if (wild := sum(map(has_wildcard, patterns))) > MAX_LISTED_WILDCARDS:
         raise InvalidRecord(
@@ -104,7 +100,7 @@ def check_patterns(patterns: Collection[str]) -> None:
 
 
 class _WildcardPattern(NamedTuple):
-    """One pattern with wildcards. `server` None: it speaks of every server."""
+    """One pattern with wildcards. `server` None: any."""
 
     text: str
     server: Glob | None
@@ -115,7 +111,7 @@ class _WildcardPattern(NamedTuple):
 
 
 class _EffectPattern(NamedTuple):
-    """One pattern for an effect. `server` None: it speaks of every server."""
+    """One pattern for an effect. `server` None: any."""
 
     text: str
     server: Glob | None
@@ -123,7 +119,7 @@ class _EffectPattern(NamedTuple):
 
 
 def _split_pattern(text: str) -> tuple[str | None, str]:
-    """The server a pattern names, if it does, and the name it speaks of, which begins with its kind."""
+    """The server of a pattern, if it has one, and its name with the prefix of its kind."""
     kind = kind_of(text)
     if not kind:
         server, slash, name = text.rpartition("/")
@@ -142,20 +138,20 @@ class Patterns:
     _names: frozenset[str] = field(compare=False, repr=False)
     _refs: Mapping[str, frozenset[str]] = field(compare=False, repr=False)
     _wild: Mapping[str, tuple[_WildcardPattern, ...]] = field(compare=False, repr=False)
-    """By kind: a wildcard never reaches from one into another."""
+    """By kind: a wildcard never matches another kind."""
     _effects: tuple[_EffectPattern, ...] = field(compare=False, repr=False)
-    """Those for one server that is named outright are in `_server_effects`."""
+    """Without those of a server that is named without wildcards, which are in `_server_effects`."""
     _server_effects: Mapping[str, tuple[_EffectPattern, ...]] = field(compare=False, repr=False)
     server_ids: frozenset[str] = field(compare=False, repr=False)
-    """The servers named outright, without a wildcard in their id."""
+    """The servers that are named without wildcards."""
     _servers: tuple[Glob, ...] = field(compare=False, repr=False)
     """The others that are named."""
     has_bare: bool = field(compare=False, repr=False)
-    """Whether a pattern here names no server, and so speaks of all of them."""
+    """Whether a pattern has no server, and so matches all of them."""
     are_about_tools: bool = field(compare=False, repr=False)
-    """Whether none here speaks of anything else."""
+    """Whether every pattern is about tools."""
     has_effects: bool = field(compare=False, repr=False)
-    """Whether a pattern here speaks of an effect."""
+    """Whether a pattern is for an effect."""
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> "Patterns":
@@ -195,21 +191,21 @@ class Patterns:
             are_about_tools=not any(map(kind_of, unique)),
         )
 
-    def speaks_of(self, kind: str) -> bool:
-        """Whether a pattern here is about prompts, about resources, or about tools."""
+    def has_kind(self, kind: str) -> bool:
+        """Whether a pattern is about this kind: prompts, resources or tools."""
         return any(kind_of(text) == kind for text in self.texts)
 
     def names_server(self, server_id: str) -> bool:
-        """Whether a pattern here has a server part, and it is this server's."""
+        """Whether a pattern has a server part that matches this server."""
         return server_id in self.server_ids or any(glob.matches(server_id) for glob in self._servers)
 
     def first_match(
         self, ref: ToolRef, native_name: str = "", *, effects: Effects, is_deny: bool
     ) -> str | None:
-        """The pattern that speaks of `ref`: an exact one if there is, else the first in order of text.
+        """The pattern that matches `ref`: an exact one, else the first in order of text.
 
-        A tool with an alias is spoken of by that and by its `native_name`, which is never of another kind.
-        `effects` are those of its approved definition, UNSTATED where there is none. They are looked at last.
+        A tool with an alias matches by that and by its `native_name`, which is never of another kind.
+        `effects` are those of its approved definition, or UNSTATED. They are matched last.
         """
         found = self._match_name(ref)
         if found is not None:
@@ -231,28 +227,28 @@ class Patterns:
         return None
 
     def match_effect(self, server_id: str, effects: Effects, *, is_deny: bool) -> str | None:
-        """The pattern for an effect that speaks of a tool of this server with these `effects`."""
+        """The pattern for an effect that matches a tool of this server with these `effects`."""
         for one in self._effects_for(server_id):
             if effects.counts_as(one.effect, is_deny=is_deny):
                 return one.text
         return None
 
     def explain_effects(self, ref: ToolRef, match: str | None, effects: Effects) -> str:
-        """What the definition says about the effect that `match` is for; without a match, about each."""
+        """What the definition states about the effect of `match`, or without a match about each effect."""
         if kind_of(ref.name) or (match is not None and effect_of(match) is None):
             return ""
-        looked_at = (one for one in self._effects_for(ref.server_id) if match in {None, one.text})
+        patterns = (one for one in self._effects_for(ref.server_id) if match in {None, one.text})
         named = "" if match is not None else "`{}`: "
-        said = [named.format(one.text) + effects.describe(one.effect) for one in looked_at]
-        return f" ({'; '.join(said)})" if said else ""
+        stated = [named.format(one.text) + effects.describe(one.effect) for one in patterns]
+        return f" ({'; '.join(stated)})" if stated else ""
 
     def _effects_for(self, server_id: str) -> Iterator[_EffectPattern]:
-        """The patterns for effects that speak of tools of this server."""
+        """The patterns for effects that match tools of this server."""
         yield from self._server_effects.get(server_id, ())
         yield from (one for one in self._effects if one.server is None or one.server.matches(server_id))
 
     def matches_any(self, server_id: str, names: Collection[str]) -> bool:
-        """Whether a pattern here speaks of one of the `names` of that server, effects aside."""
+        """Whether a pattern matches one of the `names` of a server, effects aside."""
         if not self._names.isdisjoint(names):
             return True
         if not self._refs.get(server_id, _NONE).isdisjoint(names):
@@ -263,7 +259,7 @@ class Patterns:
             if (globs := [one.name for one in wild if one.covers_server(server_id)])
         }
         for kind, globs in reaching.items():
-            # Most are tools, and no kind is without a colon.
+            # Most names are tools, and only other kinds have a colon.
             own = [name for name in names if (kind_of(name) if ":" in name else "") == kind]
             if any(any(map(glob.matches, own)) for glob in globs):
                 return True

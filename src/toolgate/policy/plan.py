@@ -1,7 +1,7 @@
-"""What a change to the registry would do to every task, before it is applied.
+"""The effect of a change to the registry on every task, before it is applied.
 
 Both sides are composed as a caller of the task would have them; nothing is predicted by other means. Servers
-that are the same on both sides cannot differ in what a task has of them, so only the others are composed.
+that are equal on both sides cannot change a scope, so only the others are composed.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -24,28 +24,28 @@ from toolgate.policy.rollouts import split_cohorts
 from toolgate.policy.scope import DEFAULT_LIMITS, NO_LIMITS, Refusal, Scope, ScopeLimits, refuse_oversize
 
 MAX_TALLIES: Final = 50_000
-"""Counts of a task's tools on one server that are remembered: about 8 MiB. Then it begins again."""
+"""Cached counts of a task's tools on one server: about 8 MiB. With more, the cache is emptied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskChange:
-    """What changes for callers of one task who ask for nothing in particular, and for those who do."""
+    """The changes for callers of one task without a selection, and for those with one."""
 
     task_id: str | None
     """None: callers of the plain URL, without a task."""
     added: tuple[ToolRef, ...] = ()
-    """Tools, prompts and resources alike."""
+    """Tools, prompts and resources."""
     removed: tuple[ToolRef, ...] = ()
     reach_added: tuple[ToolRef, ...] = ()
-    """What a request could newly get by naming servers, limits aside. It takes in what is `added`."""
+    """What a request could newly get by naming servers, limits aside. It includes `added`."""
     reach_removed: tuple[ToolRef, ...] = ()
     refusal_before: Refusal | None = None
     refusal_after: Refusal | None = None
     problem_before: str | None = None
-    """Why the task's config cannot be read; it then has no tools."""
+    """Why the task's config is invalid; it then has no tools."""
     problem_after: str | None = None
     share: float = 100
-    """Percent of the task's callers it is about; several entries while its profile is rolled out."""
+    """Percent of the task's callers; during a rollout of its profile a task has several entries."""
 
     @property
     def has_effect(self) -> bool:
@@ -64,10 +64,8 @@ class TaskChange:
 class Plan:
     """One entry for the plain URL, then one for each task of either side, sorted.
 
-    While the profile of a task is rolled out, it has an entry for each share of its callers that the change
-    affects differently, if it affects any.
-
-    The entry of a task that the change cannot touch says nothing, not even why it is refused.
+    During a rollout of its profile, a task has an entry for each share of callers that the change affects.
+    The entry of a task that the change cannot affect is empty, even if the task is denied.
     """
 
     changes: tuple[TaskChange, ...]
@@ -84,7 +82,7 @@ def plan(before: Snapshot, after: Snapshot, *, limits: ScopeLimits = DEFAULT_LIM
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Side:
-    """One task on one side of the change, as far as it is looked at."""
+    """One task on one side of the change."""
 
     tools: frozenset[ToolRef] = frozenset()
     reach: frozenset[ToolRef] = frozenset()
@@ -98,7 +96,7 @@ class _Task(NamedTuple):
     policy: TaskPolicy | None = None
     is_there: bool = True
     problem: str | None = None
-    """Why its config cannot be read."""
+    """Why its config is invalid."""
 
     @property
     def has_policy(self) -> bool:
@@ -112,7 +110,7 @@ class _Size(NamedTuple):
 
 
 class _Tally(NamedTuple):
-    """How much a task has of one server, and the state of the server for which that holds."""
+    """The size of a task on one server, and the state of the server that it was counted for."""
 
     offer: ServerTools
     pin: Pin | None
@@ -120,14 +118,14 @@ class _Tally(NamedTuple):
 
 
 class _Tallies(NamedTuple):
-    """What is remembered of a task, as long as it and its profile are the same."""
+    """The cached counts of a task. They are valid while it and its profile are the same."""
 
     made_for: tuple[Task | None, Profile | None, str]
     servers: Mapping[str, _Tally]
 
 
 class _Comparison(NamedTuple):
-    """Two snapshots, and what of them differs."""
+    """Two snapshots, and the records in which they differ."""
 
     before: Snapshot
     after: Snapshot
@@ -145,40 +143,32 @@ class _Comparison(NamedTuple):
 
 
 class Planner:
-    """Makes plans. It remembers how many tools the tasks have of servers that stay the same."""
+    """Makes plans. It caches how many tools the tasks have of servers that stay the same."""
 
     def __init__(self) -> None:
         self._tallies: dict[tuple[str | None, bool], _Tallies] = {}
         """By task, and by whether its profile is the candidate."""
         self.composed = 0
-        """Servers that were composed so far: the work that plans were."""
+        """Servers composed so far: the work of plans."""
 
     def plan(self, before: Snapshot, after: Snapshot, *, limits: ScopeLimits = DEFAULT_LIMITS) -> Plan:
-        """See the function `plan`. May be called in any thread."""
+        """As the function `plan`. Safe in any thread."""
         if sum(len(one.servers) for one in self._tallies.values()) > MAX_TALLIES:
             self._tallies = {}
-        pins = {
-            one
-            for one in before.pins.keys() | after.pins.keys()
-            if before.pins.get(one) != after.pins.get(one)
-        }
         servers = {
             one
             for one in before.servers.keys() | after.servers.keys()
             if before.servers.get(one) is not after.servers.get(one)
         }
-        profiles = {
-            one
-            for one in before.profiles.keys() | after.profiles.keys()
-            if before.profiles.get(one) != after.profiles.get(one)
-        }
+        pins = _find_differences(before.pins, after.pins)
+        profiles = _find_differences(before.profiles, after.profiles)
         compared = _Comparison(before, after, limits, servers | pins, profiles)
         tasks = sorted(before.tasks.keys() | after.tasks.keys())
         changes = (change for task_id in (None, *tasks) for change in self._changes(compared, task_id))
         return Plan(changes=tuple(changes))
 
     def _changes(self, compared: _Comparison, task_id: str | None) -> Iterable[TaskChange]:
-        """What changes for the callers of one task, by the version of its profile that they have."""
+        """The changes for callers of one task, by their version of its profile."""
         before, after = compared.before, compared.after
         profiles = _find_profile(before, task_id), _find_profile(after, task_id)
         cohorts = split_cohorts(*profiles, task_id or "")
@@ -223,7 +213,7 @@ class Planner:
         rest: _Size,
         /,
     ) -> TaskChange:
-        """The change of a task that is refused where it has too many tools. `rest`: of untouched servers."""
+        """The change of a task that is denied with too many tools. `rest`: of untouched servers."""
         platforms = (compared.before, compared.after)
         excesses = [
             compared.limits.describe_excess(rest.tools + size.tools, rest.tokens + size.tokens)
@@ -244,7 +234,7 @@ class Planner:
     def _count_untouched(
         self, platform: Snapshot, task_id: str | None, task: _Task, touched: AbstractSet[str]
     ) -> _Size:
-        """How much a task has of the servers that are the same on both sides."""
+        """The size of a task on the servers that are equal on both sides."""
         profile = None if task.policy is None or task.policy.profile is None else task.policy.profile
         made_for = (
             None if task_id is None else platform.tasks.get(task_id),
@@ -291,6 +281,10 @@ class Planner:
         return compose(platform, Ceiling(), task=policy, request=request, limits=limits)
 
 
+def _find_differences(before: Mapping[str, object], after: Mapping[str, object]) -> AbstractSet[str]:
+    return {one for one in before.keys() | after.keys() if before.get(one) != after.get(one)}
+
+
 def _compare(task_id: str | None, before: _Side, after: _Side) -> TaskChange:
     return TaskChange(
         task_id=task_id,
@@ -317,7 +311,7 @@ def _read_task(platform: Snapshot, task_id: str | None) -> _Task:
 
 
 def _find_profile(platform: Snapshot, task_id: str | None) -> Profile | None:
-    """The profile that narrows a task; None also where it does not narrow."""
+    """The profile that narrows a task; None if the task is not enforced."""
     policy = _read_task(platform, task_id).policy
     if policy is None or policy.profile is None or not policy.enforced:
         return None
@@ -331,7 +325,7 @@ def _with_version(platform: Snapshot, profile: Profile | None, side: Side) -> Sn
 
 
 def _reachable_servers(platform: Snapshot, task: _Task) -> AbstractSet[str]:
-    """The servers that the task could ever have, registered or not."""
+    """The servers that the task could have, registered or not."""
     if not task.has_policy:
         return frozenset()
     if task.policy is None:

@@ -1,8 +1,8 @@
-"""Which version of a profile a caller has while a rollout is under way.
+"""Which version of a profile a caller has during a rollout.
 
-The draw is a hash of the profile, the candidate's version, and the caller or task: the same on every node
-and after every restart, without anything stored. It must never depend on the share: a caller whose number
-lies below a low share also lies below every higher one, so a higher share adds callers and removes none.
+The draw is a hash of the profile, the candidate's version, and the caller or task: the same on every node and
+after every restart, without any state. It never depends on the share: a number below a low share is below
+every higher one, so a higher share adds callers and removes none.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ from toolgate.policy.layers import SessionRequest, TaskPolicy
 from toolgate.policy.scope import ProfileVersion
 
 BUCKETS: Final = 10_000
-"""Callers are told apart to a hundredth of a percent: finer than any share."""
+"""A hundredth of a percent: finer than any share."""
 PER_PERCENT: Final = BUCKETS // 100
 
 
@@ -48,7 +48,7 @@ def draw_side(profile: Profile, *, principal_id: str, task_id: str) -> Side:
 def draw_versions(
     platform: Snapshot, principal_id: str, *, task: TaskPolicy | None, request: SessionRequest
 ) -> Snapshot:
-    """`platform` with the versions of the profiles in question that this caller has."""
+    """`platform` with this caller's versions of the profiles of task and request."""
     named = [None if task is None else task.profile, request.profile]
     task_id = "" if task is None else task.task_id
     candidates = frozenset(_draw_candidates(platform, named, principal_id=principal_id, task_id=task_id))
@@ -78,7 +78,7 @@ def find_candidates(platform: Snapshot, principal_id: str) -> frozenset[str]:
 
 
 def list_sides(platform: Snapshot, task: TaskPolicy) -> tuple[Snapshot, ...]:
-    """`platform` as each caller of the task may have it: once, or twice while its profile is rolled out."""
+    """`platform` as callers of the task may have it: once, or twice during a rollout of its profile."""
     profile = None if task.profile is None else platform.profiles.get(task.profile)
     if profile is None or profile.rollout is None:
         return (platform,)
@@ -88,7 +88,7 @@ def list_sides(platform: Snapshot, task: TaskPolicy) -> tuple[Snapshot, ...]:
 
 
 def find_version(platform: Snapshot, name: str) -> ProfileVersion | None:
-    """The version of a profile that holds in `platform`; None: there is no such profile."""
+    """The version of a profile in `platform`; None if there is no such profile."""
     profile = platform.profiles.get(name)
     if profile is None:
         return None
@@ -104,7 +104,7 @@ def find_version(platform: Snapshot, name: str) -> ProfileVersion | None:
 def find_versions(
     platform: Snapshot, task: TaskPolicy | None, request: SessionRequest
 ) -> tuple[ProfileVersion, ...]:
-    """The versions of the profiles that take part in a scope. A task that is not enforced has no part."""
+    """The versions of the profiles that apply to a scope. That of a task without enforcement does not."""
     named = [None if task is None or not task.enforced else task.profile, request.profile]
     found = (find_version(platform, name) for name in dict.fromkeys(named) if name is not None)
     return tuple(one for one in found if one is not None)
@@ -113,8 +113,8 @@ def find_versions(
 def split_cohorts(before: Profile | None, after: Profile | None, task_id: str) -> tuple[Cohort, ...]:
     """How a change of a task's profile divides the callers of the task.
 
-    Of one rollout with two shares, those of the lower have the candidate under both. Two different rollouts
-    draw independently.
+    If only the share of a rollout changes, callers below the lower share keep the candidate. Different
+    rollouts draw independently.
     """
     old, new = _count_candidate_buckets(before, task_id), _count_candidate_buckets(after, task_id)
     both = min(old, new) if _is_same_draw(before, after) else old * new // BUCKETS
@@ -128,7 +128,7 @@ def split_cohorts(before: Profile | None, after: Profile | None, task_id: str) -
 
 
 def _count_candidate_buckets(profile: Profile | None, task_id: str) -> int:
-    """How many of the numbers that callers of the task draw mean the candidate."""
+    """How many of the numbers that callers of the task may draw mean the candidate."""
     if profile is None or profile.rollout is None:
         return 0
     if profile.rollout.by == "caller":

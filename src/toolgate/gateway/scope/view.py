@@ -315,7 +315,7 @@ def _signature(table: Mapping[str, Route]) -> bytes:
 def _shown_features(offer: ServerTools) -> frozenset[str]:
     """The features of a server, without the kinds that its record hides from everyone."""
     patterns = compile_stored(offer.record.allowed_tools)
-    hidden = {feature for feature, kind in _NEEDS_PATTERN.items() if not patterns.speaks_of(kind)}
+    hidden = {feature for feature, kind in _NEEDS_PATTERN.items() if not patterns.has_kind(kind)}
     return offer.features - hidden
 
 
