@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import grpc
 import grpc.aio
@@ -34,7 +34,7 @@ from toolgate.surfaces.grpc.reports import (
     parse_node_id,
     parse_report,
 )
-from toolgate.surfaces.grpc.rpc import RpcCall
+from toolgate.surfaces.grpc.rpc import RpcCall, StreamHandler
 
 pytestmark = pytest.mark.anyio
 
@@ -115,7 +115,7 @@ async def test_a_transaction_too_large_for_a_message_is_followed_by_listing() ->
         call = RpcCall(principal=None, request=node_pb2.WatchRecordsRequest())
 
         with pytest.raises(Compacted):
-            await anext(watch_records(control, call))
+            await anext(cast("StreamHandler", watch_records.handler)(control, call))
 
 
 # Reports

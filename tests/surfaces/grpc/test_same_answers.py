@@ -180,7 +180,10 @@ async def ask_rest(house: RestHouse, ask: Ask) -> Said:
         code = told["error"]["code"]
         assert answer.status_code == WIRE[code].http
         return Said(code)
-    listed = [(one["revision"], encode_message(ask.kind, one)) for one in told.get(f"{ask.kind}s", ())]
+    listed = []
+    for one in told.get(f"{ask.kind}s", ()):
+        body = {name: value for name, value in one.items() if name not in {"revision", "updated_at_ms"}}
+        listed.append((one["revision"], encode_message(ask.kind, body)))
     return Said("ok", told["revision"], tuple(told.get("warnings", ())), tuple(listed))
 
 

@@ -1,12 +1,11 @@
-"""The change log as a watcher gets it: narrowed to what it watches, with a sign of life when idle.
+"""The four RPCs that servers, tasks, profiles and pins share: list, watch, upsert, delete.
 
-The four RPCs that servers, tasks, profiles and pins have alike: list, watch, upsert, delete.
-
-The services over the registry's records: SPEAR's for servers, and those of our own that work like it.
+SPEAR's service for servers, and services that work like it for the others. A watch sends what was changed,
+never what it is now, and a bookmark while nothing changes.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
@@ -21,16 +20,14 @@ from toolgate.govern.control import Control
 from toolgate.govern.watches import filter_batch
 from toolgate.model.principals import Role
 from toolgate.model.revisions import ChangeBatch, Kind, RecordList, StoredRecord
-from toolgate.proto import mcp_registry_pb2 as sms
-from toolgate.proto import policy_pb2 as policy
 from toolgate.registry.records.codec import parse_id
 from toolgate.registry.replication.sync import HistoryPosition
 from toolgate.registry.store.contract import Store
 from toolgate.surfaces.grpc.messages import encode_message, list_kept_members, parse_message
-from toolgate.surfaces.grpc.rpc import Rpc, RpcCall
+from toolgate.surfaces.grpc.rpc import Rpc, RpcCall, response_type, rpc
 
 BOOKMARK_S: Final = 5.0
-"""A watcher that hears nothing for much longer than this knows that it is cut off."""
+"""A watcher that gets nothing for much longer than this knows that it is cut off."""
 
 
 async def watch_batches(
@@ -76,9 +73,6 @@ async def _next_batch(
         return idle
 
 
-MakeMessage = Callable[..., Message]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordService:
     """All records of one kind, as a service. Its methods are handlers."""
@@ -93,20 +87,24 @@ class RecordService:
     """The field of a listing that holds the records."""
     id_field: str
     """The field of a removal that holds the id."""
-    listing: MakeMessage
-    watched: MakeMessage
-    event: MakeMessage
-    written: MakeMessage
-    deleted: MakeMessage
     readers: tuple[Role, ...] = ("viewer",)
+
+    def rpcs(self) -> tuple[Rpc, Rpc, Rpc, Rpc]:
+        """The rows of the service."""
+        writer = WRITER_ROLES[self.kind]
+        return (
+            rpc(self.service, f"List{self.noun}s", *self.readers)(self.list),
+            rpc(self.service, f"Watch{self.noun}s", *self.readers)(self.watch),
+            rpc(self.service, f"Upsert{self.noun}", writer)(self.upsert),
+            rpc(self.service, f"Delete{self.noun}", writer)(self.delete),
+        )
 
     async def list(self, control: Control, call: RpcCall[Any]) -> Message:
         """All records, sorted by id, at one revision. Secrets are masked, except for a node."""
         asked, store = call.request, control.store
         if asked.may_omit_unchanged and _is_newest(asked, store):
-            return self.listing(
-                revision=asked.since_revision, epoch=asked.epoch, digest=store.digest, unchanged=True
-            )
+            members = {"revision": asked.since_revision, "epoch": asked.epoch, "digest": store.digest}
+            return self._response(f"List{self.noun}s", **members, unchanged=True)
         listing = await store.list(self.kind)
         # In a thread: thousands of records take long enough for every caller to feel it.
         return await asyncio.to_thread(self._show, listing, is_masked=call.caller.role != "node")
@@ -121,7 +119,7 @@ class RecordService:
         with place:
             async with aclosing(batches):
                 async for batch in batches:
-                    yield self.watched(event=self._event(batch))
+                    yield self._response(f"Watch{self.noun}s", event=_encode_batch(batch))
 
     async def upsert(self, control: Control, call: RpcCall[Any]) -> Message:
         """Create or replace the record. A hidden value (`***`) that is sent back stays as it is stored."""
@@ -135,10 +133,10 @@ class RecordService:
             keeping=list_kept_members(message),
         )
         done = await commit_changes(control, call.caller, [draft], plan_id=call.request.plan or None)
-        return self.written(revision=done.revision, warnings=done.warnings)
+        return self._response(f"Upsert{self.noun}", revision=done.revision, warnings=done.warnings)
 
     async def delete(self, control: Control, call: RpcCall[Any]) -> Message:
-        """Remove the record. Whatever still names it is told in the warnings."""
+        """Remove the record. The warnings name what still refers to it."""
         draft = PendingChange(
             kind=self.kind,
             id=parse_id(self.kind, getattr(call.request, self.id_field)),
@@ -146,24 +144,27 @@ class RecordService:
             if_revision=_if_revision(call.request),
         )
         done = await commit_changes(control, call.caller, [draft], plan_id=call.request.plan or None)
-        return self.deleted(revision=done.revision, warnings=done.warnings)
+        return self._response(f"Delete{self.noun}", revision=done.revision, warnings=done.warnings)
 
     def _show(self, listing: RecordList, *, is_masked: bool) -> Message:
         shown = [_encode_record(stored, is_masked=is_masked) for stored in listing.records]
-        return self.listing(
-            revision=listing.revision,
-            epoch=listing.epoch,
-            digest=listing.digest,
-            **{self.listed: shown},
-        )
+        members = {"revision": listing.revision, "epoch": listing.epoch, "digest": listing.digest}
+        return self._response(f"List{self.noun}s", **members, **{self.listed: shown})
 
-    def _event(self, batch: ChangeBatch) -> Message:
-        ids: dict[str, list[str]] = {"put": [], "delete": []}
-        for change in batch.changes:
-            ids[change.operation].append(change.id)
-        return self.event(
-            revision=batch.revision, upserts=ids["put"], deletes=ids["delete"], digest=batch.digest
-        )
+    def _response(self, method: str, **members: Any) -> Message:
+        return response_type(self.service, method)(**members)
+
+
+def _encode_batch(batch: ChangeBatch) -> dict[str, Any]:
+    ids: dict[str, list[str]] = {"put": [], "delete": []}
+    for change in batch.changes:
+        ids[change.operation].append(change.id)
+    return {
+        "revision": batch.revision,
+        "upserts": ids["put"],
+        "deletes": ids["delete"],
+        "digest": batch.digest,
+    }
 
 
 def _is_newest(asked: Any, store: Store) -> bool:
@@ -182,18 +183,6 @@ def _encode_record(stored: StoredRecord, *, is_masked: bool) -> Message:
     return shown  # type: ignore[no-any-return]
 
 
-def collection_rpcs(collection: RecordService) -> tuple[Rpc, ...]:
-    """The rows of `collection`."""
-    service, noun = collection.service, collection.noun
-    writers = (WRITER_ROLES[collection.kind],)
-    return (
-        Rpc(service=service, method=f"List{noun}s", roles=collection.readers, handler=collection.list),
-        Rpc(service=service, method=f"Watch{noun}s", roles=collection.readers, handler=collection.watch),
-        Rpc(service=service, method=f"Upsert{noun}", roles=writers, handler=collection.upsert),
-        Rpc(service=service, method=f"Delete{noun}", roles=writers, handler=collection.delete),
-    )
-
-
 SERVERS: Final = RecordService(
     kind="server",
     service="sms.McpRegistryService",
@@ -201,16 +190,11 @@ SERVERS: Final = RecordService(
     sent="record",
     listed="servers",
     id_field="server_id",
-    listing=sms.ListMcpServersResponse,
-    watched=sms.WatchMcpServersResponse,
-    event=sms.McpRegistryEvent,
-    written=sms.UpsertMcpServerResponse,
-    deleted=sms.DeleteMcpServerResponse,
     readers=("viewer", "node"),
 )
 
 
-def _policy_collection(kind: Kind, listing: MakeMessage) -> RecordService:
+def _policy_service(kind: Kind) -> RecordService:
     noun = kind.capitalize()
     return RecordService(
         kind=kind,
@@ -219,21 +203,10 @@ def _policy_collection(kind: Kind, listing: MakeMessage) -> RecordService:
         sent=kind,
         listed=f"{kind}s",
         id_field="id",
-        listing=listing,
-        watched=policy.WatchResponse,
-        event=policy.Event,
-        written=policy.WriteResponse,
-        deleted=policy.WriteResponse,
     )
 
 
-TASKS: Final = _policy_collection("task", policy.ListTasksResponse)
-PROFILES: Final = _policy_collection("profile", policy.ListProfilesResponse)
-PINS: Final = _policy_collection("pin", policy.ListPinsResponse)
-
 RECORD_RPCS: Final[tuple[Rpc, ...]] = (
-    *collection_rpcs(SERVERS),
-    *collection_rpcs(TASKS),
-    *collection_rpcs(PROFILES),
-    *collection_rpcs(PINS),
+    *SERVERS.rpcs(),
+    *(row for kind in ("task", "profile", "pin") for row in _policy_service(kind).rpcs()),
 )

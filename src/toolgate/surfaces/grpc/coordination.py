@@ -1,16 +1,7 @@
-"""How nodes tell each other of sessions that their clients have ended, by way of control.
+"""What nodes coordinate through control: ended sessions, quota leases, approvals of calls, audit logs.
 
-How nodes draw on budgets over time. A node is trusted to know the limits: it has them from the records.
-
-How nodes ask about calls that a person must agree to.
-
-A node is trusted to say who calls, and what: it is where callers prove themselves. What it sends for people
-to read is bounded and must be what it should be.
-
-How nodes hand over their audit logs: in pieces, in order, each event once.
-
-A node is trusted to say what happened to it, under no other name than its key allows. What it says is
-bounded, and lines that are no events are passed over.
+A node is trusted to say who calls, what, and what happened to it, under no other name than its key allows: it
+is where callers authenticate. What it sends is bounded, and must be what it claims to be.
 """
 
 import asyncio
@@ -40,19 +31,19 @@ from toolgate.model.reports import MAX_ENDED, EndedSession
 from toolgate.proto import node_pb2
 from toolgate.registry.approvals.contract import ApprovalVerdict, ElicitedDecision
 from toolgate.surfaces.grpc.reports import MAX_COUNT, MAX_TEXT, parse_node_id
-from toolgate.surfaces.grpc.rpc import Rpc, RpcCall
+from toolgate.surfaces.grpc.rpc import Rpc, RpcCall, node_rpc
 
 MAX_ENDED_AT_ONCE: Final = 1_000
 REREAD_MS: Final = 1_000
-"""However many nodes ask, the database is asked this often."""
+"""The database is queried this often, however many nodes there are."""
 OVERLAP_MS: Final = 60_000
-"""Transactions do not end in the order of their times: what may have been stored late is told again."""
+"""Transactions do not end in the order of their times: what may have been stored late is sent again."""
 MAX_LIFETIME_MS: Final = 7 * 24 * 3600 * 1000
 _NONCE: Final = re.compile(r"[A-Za-z0-9_-]{16,64}")
 
 
 class EndedSessionSync:
-    """Takes in and tells. It remembers what it has read: there may be thousands, and few of them are new."""
+    """Passes ended sessions between nodes. It remembers what it has read: of thousands, few are new."""
 
     def __init__(self) -> None:
         self._known: dict[str, EndedSession] = {}
@@ -63,13 +54,13 @@ class EndedSessionSync:
     async def sync(
         self, control: Control, call: RpcCall[node_pb2.SyncSessionsRequest]
     ) -> node_pb2.SyncSessionsResponse:
-        """Keep what a node tells; all that was ended since `after_ms`."""
+        """Keep the sessions that a node ended; send all that were ended since `after_ms`."""
         sent, now_ms = call.request, control.clock_ms()
         if len(sent.ended) > MAX_ENDED_AT_ONCE:
             raise InvalidRequest(f"at most {MAX_ENDED_AT_ONCE} sessions go into one request")
         if sent.ended:
             await control.store.ended_sessions.add([_parse_ended_session(one, now_ms) for one in sent.ended])
-        # The node that tells knows of it already, and the others hear of it a moment later.
+        # The node that sent it knows already, and the others get it a moment later.
         if not 0 <= now_ms - self._read_ms < REREAD_MS:
             self._read_ms = now_ms
             await self._read(control, now_ms)
@@ -102,15 +93,10 @@ def _parse_ended_session(sent: node_pb2.EndedSession, now_ms: int) -> EndedSessi
     return EndedSession(sent.nonce, min(sent.until_ms, now_ms + MAX_LIFETIME_MS))
 
 
-def session_rpcs(intake: EndedSessionSync) -> tuple[Rpc, ...]:
-    """The row of the service."""
-    service = "toolgate.v1.NodeService"
-    return (Rpc(service=service, method="SyncSessions", roles=("node",), handler=intake.sync),)
-
-
 _MAX_MS: Final = 2**53
 
 
+@node_rpc("Spend")
 async def lease_quota(control: Control, call: RpcCall[node_pb2.SpendRequest]) -> node_pb2.SpendResponse:
     """Grant calls, count tokens."""
     if len(call.request.draws) > MAX_LEASE_REQUESTS:
@@ -143,30 +129,26 @@ def parse_lease_request(sent: node_pb2.Draw) -> LeaseRequest:
     )
 
 
-def spending_rpcs() -> tuple[Rpc, ...]:
-    """The row of the service."""
-    return (Rpc(service="toolgate.v1.NodeService", method="Spend", roles=("node",), handler=lease_quota),)
-
-
-_SERVICE: Final = "toolgate.v1.NodeService"
 _HEX: Final = re.compile(r"[0-9a-f]{16,64}")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _decode_object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
+@node_rpc("AskApproval")
 async def request_approval(
     control: Control, call: RpcCall[node_pb2.AskApprovalRequest]
 ) -> node_pb2.AskApprovalResponse:
-    """Use the approval there is for a call, or ask for one."""
+    """Use the approval that a call has, or request one."""
     question = parse_question(call.request)
     verdict = await control.store.approvals.ask(question, new_id=call.request.new_id)
     return _encode_verdict(control, verdict)
 
 
+@node_rpc("DecideApproval")
 async def decide_approval(
     control: Control, call: RpcCall[node_pb2.DecideApprovalRequest]
 ) -> node_pb2.AskApprovalResponse:
-    """Take what the person says who is at the client that calls, and use the approval if it agrees."""
+    """Take the decision of the user at the calling client, and use the approval if it agrees."""
     sent = call.request
     said = ElicitedDecision(sent.approval_id, sent.is_approved)
     if not _HEX.fullmatch(said.approval_id):
@@ -222,14 +204,6 @@ def _parse_arguments(raw: bytes) -> bytes:
     raise InvalidRequest(f"`arguments` is not one JSON object of at most {MAX_ARGUMENT_BYTES} bytes")
 
 
-def approval_rpcs() -> tuple[Rpc, ...]:
-    """The rows of the service."""
-    return (
-        Rpc(service=_SERVICE, method="AskApproval", roles=("node",), handler=request_approval),
-        Rpc(service=_SERVICE, method="DecideApproval", roles=("node",), handler=decide_approval),
-    )
-
-
 MAX_EVENTS: Final = 1_000
 """In one piece."""
 MAX_LOG_CHARS: Final = 64
@@ -237,6 +211,7 @@ MAX_LOG_CHARS: Final = 64
 _log: Final = logging.getLogger(__name__)
 
 
+@node_rpc("RecordEvents", max_bytes=MAX_EVENTS * MAX_LINE_BYTES)
 async def record_events(
     control: Control, call: RpcCall[node_pb2.RecordEventsRequest]
 ) -> node_pb2.RecordEventsResponse:
@@ -267,14 +242,7 @@ def parse_events(sent: Sequence[bytes], *, after: int, upto: int) -> Sequence[Au
     return lines
 
 
-def audit_rpcs() -> tuple[Rpc, ...]:
+def coordination_rpcs() -> tuple[Rpc, ...]:
     """The rows of the service."""
-    return (
-        Rpc(
-            service="toolgate.v1.NodeService",
-            method="RecordEvents",
-            roles=("node",),
-            handler=record_events,
-            max_bytes=MAX_EVENTS * MAX_LINE_BYTES,
-        ),
-    )
+    sync_sessions = node_rpc("SyncSessions")(EndedSessionSync().sync)
+    return (request_approval, decide_approval, lease_quota, record_events, sync_sessions)

@@ -1,9 +1,10 @@
-"""How nodes take invocations from the queue, and what they report of them.
+"""How nodes take invocations from the queue, and report on them.
 
-Nodes are told apart by their keys alone: those that share a key could speak for each other, and all of them
-are trusted with what they run. What one reports is bounded and made whole before it is kept.
+Only their keys tell nodes apart: those that share a key could speak for each other, and all are trusted with
+what they run. A report is bounded and normalized before it is stored.
 """
 
+from dataclasses import fields
 from typing import Final, get_args
 
 import msgspec
@@ -29,7 +30,7 @@ from toolgate.model.tasks import MAX_OUTPUT_BYTES
 from toolgate.proto import node_pb2
 from toolgate.registry.replication.remote import MAX_WAIT_S
 from toolgate.surfaces.grpc.reports import MAX_COUNT, MAX_TEXT, parse_known, parse_node_id
-from toolgate.surfaces.grpc.rpc import Rpc, RpcCall
+from toolgate.surfaces.grpc.rpc import RpcCall, node_rpc
 
 MAX_CLAIMED: Final = 8
 """At a time: each may have an input of 1 MiB, and a node takes messages of 16."""
@@ -37,6 +38,7 @@ MAX_ID: Final = 128
 MAX_REPORT_BYTES: Final = 16 * 1024 * 1024
 
 
+@node_rpc("ClaimInvocations", waits=True)
 async def claim_invocations(
     control: Control, call: RpcCall[node_pb2.ClaimInvocationsRequest]
 ) -> node_pb2.ClaimInvocationsResponse:
@@ -50,10 +52,11 @@ async def claim_invocations(
     return node_pb2.ClaimInvocationsResponse(invocations=map(encode_claimed, claimed))
 
 
+@node_rpc("ReportInvocation", max_bytes=MAX_REPORT_BYTES)
 async def report_invocation(
     control: Control, call: RpcCall[node_pb2.ReportInvocationRequest]
 ) -> node_pb2.ReportInvocationResponse:
-    """Hear what an attempt wrote and how it ended, and renew its lease; whether it may go on."""
+    """Take what an attempt wrote and how it ended, and renew its lease; whether it may continue."""
     sent = call.request
     if len(sent.lines) > MAX_LOG_LINES:
         raise InvalidRequest(f"the report has more than {MAX_LOG_LINES} lines")
@@ -84,7 +87,7 @@ def encode_claimed(invocation: Invocation) -> node_pb2.ClaimedInvocation:
 
 
 def parse_line(sent: node_pb2.LogLine) -> LogLine:
-    """A line as it is kept: no longer than a line may be."""
+    """A line as it is stored: no longer than a line may be."""
     raw = sent.text.encode()
     # A character that is cut in two is dropped.
     text = sent.text if len(raw) <= MAX_LINE_BYTES else raw[:MAX_LINE_BYTES].decode(errors="ignore")
@@ -98,7 +101,7 @@ def parse_line(sent: node_pb2.LogLine) -> LogLine:
 
 
 def parse_ending(sent: node_pb2.Ending) -> InvocationResult:
-    """An ending as it is kept. Raises InvalidRequest where it is none."""
+    """A result as it is stored. Raises InvalidRequest."""
     state = parse_known(get_args(InvocationState), sent.state, otherwise="queued")
     if state not in ENDED:
         raise InvalidRequest("`ending.state` is not one that an invocation ends in")
@@ -111,16 +114,14 @@ def parse_ending(sent: node_pb2.Ending) -> InvocationResult:
         stdout=sent.stdout[:MAX_OUTPUT_BYTES],
         stderr=sent.stderr[:MAX_OUTPUT_BYTES],
         is_truncated=sent.is_truncated or max(len(sent.stdout), len(sent.stderr)) > MAX_OUTPUT_BYTES,
-        usage=RunUsage(
-            fuel=min(sent.usage.fuel, MAX_COUNT),
-            wall_ms=min(sent.usage.wall_ms, MAX_COUNT),
-            memory_bytes=min(sent.usage.memory_bytes, MAX_COUNT),
-            hostcalls=min(sent.usage.hostcalls, MAX_COUNT),
-            tool_calls=min(sent.usage.tool_calls, MAX_COUNT),
-            model_asks=min(sent.usage.model_asks, MAX_COUNT),
-        ),
+        usage=_parse_usage(sent.usage),
         calls=tuple(map(_parse_call, sent.calls[:MAX_CALLS_KEPT])),
     )
+
+
+def _parse_usage(sent: node_pb2.RunUsage) -> RunUsage:
+    names = (one.name for one in fields(RunUsage))
+    return RunUsage(**{name: min(getattr(sent, name), MAX_COUNT) for name in names})
 
 
 def _parse_call(sent: node_pb2.CallMade) -> InvocationCall:
@@ -132,22 +133,4 @@ def _parse_call(sent: node_pb2.CallMade) -> InvocationCall:
     )
 
 
-def invocation_rpcs() -> tuple[Rpc, ...]:
-    """The rows of the service."""
-    service = "toolgate.v1.NodeService"
-    return (
-        Rpc(
-            service=service,
-            method="ClaimInvocations",
-            roles=("node",),
-            handler=claim_invocations,
-            waits=True,
-        ),
-        Rpc(
-            service=service,
-            method="ReportInvocation",
-            roles=("node",),
-            handler=report_invocation,
-            max_bytes=MAX_REPORT_BYTES,
-        ),
-    )
+INVOCATION_RPCS: Final = (claim_invocations, report_invocation)

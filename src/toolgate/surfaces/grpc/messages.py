@@ -13,14 +13,13 @@ from toolgate.model.revisions import Body, Kind
 from toolgate.proto import mcp_registry_pb2 as sms
 from toolgate.proto import policy_pb2 as policy
 
-_PLAIN_EXTRAS: Final = (
+EXTRAS: Final = (
     *("tags", "category", "enabled", "sharing", "idle_timeout_s", "start_timeout_s", "prewarm"),
-    *("protocol", "list_ttl_s"),
+    *("protocol", "list_ttl_s", "package", "redaction", "approval_policy.in_place"),
 )
-EXTRAS: Final = (*_PLAIN_EXTRAS, "package", "redaction", "approval_policy.in_place")
 """The members of a server that a client of SPEAR's does not know."""
-_BUDGETS: Final = ("tool_timeout_ms", "max_concurrency", "max_tool_output_bytes")
-_OAUTH: Final = ("grant", "client_id", "client_secret_ref", "issuer", "scopes", "per_principal")
+_PARTS_THAT_MAY_BE_EMPTY: Final = frozenset({"oauth", "package"})
+"""Any other part that is set and holds nothing says no more than one that is not set."""
 _LISTS: Final = ("servers", "tags", "allow")
 _TRANSPORTS: Final[Mapping[int, str]] = {
     sms.MCP_TRANSPORT_STDIO: "stdio",
@@ -56,97 +55,49 @@ def list_kept_members(message: Message) -> tuple[str, ...]:
     return ()
 
 
+def _select(descriptor: Any, value: Body) -> dict[str, Any]:
+    """The members of `value` that a message has fields for."""
+    found: dict[str, Any] = {}
+    for name, field in descriptor.fields_by_name.items():
+        content = value.get(name)
+        if isinstance(content, Mapping) and not field.is_repeated:
+            found[name] = _select(field.message_type, content)
+        elif content is not None:
+            found[name] = content
+    return found
+
+
 def _encode_server(body: Body) -> sms.McpServerRecord:
     approval = body["approval_policy"]
-    return sms.McpServerRecord(
-        server_id=body["server_id"],
-        display_name=body["display_name"],
-        transport=_TRANSPORT_NUMBERS[body["transport"]],  # type: ignore[arg-type]
-        stdio=_encode_part(sms.McpStdioConfig, body.get("stdio")),
-        http=_encode_part(sms.McpHttpConfig, body.get("http")),
-        tool_namespace=body["tool_namespace"],
-        allowed_tools=body["allowed_tools"],
-        approval_policy=sms.McpApprovalPolicy(
-            default_policy=approval["default"], per_tool=approval["per_tool"], in_place=approval["in_place"]
-        ),
-        budgets=sms.McpBudgets(**{name: body["budgets"][name] for name in _BUDGETS}),
-        extras=sms.McpServerExtras(
-            **{name: body[name] for name in _PLAIN_EXTRAS},
-            package=_encode_part(sms.McpPackageRef, body.get("package")),
-            redaction=_encode_part(sms.McpRedaction, body["redaction"]),
-        ),
-    )
-
-
-def _encode_part(message_type: Callable[..., Any], value: Body | None) -> Any:
-    if value is None:
-        return None
-    fields = message_type.DESCRIPTOR.fields_by_name  # type: ignore[attr-defined]
-    return message_type(**{name: content for name, content in value.items() if name in fields})
+    parts = {
+        "transport": _TRANSPORT_NUMBERS[body["transport"]],
+        "approval_policy": {**approval, "default_policy": approval["default"]},
+        "extras": body,
+    }
+    return sms.McpServerRecord(**_select(sms.McpServerRecord.DESCRIPTOR, {**body, **parts}))
 
 
 def _parse_server(record: sms.McpServerRecord) -> dict[str, Any]:
-    body = _read_fields(record, ("server_id", "display_name", "tool_namespace", "allowed_tools"))
-    if record.transport:
-        body["transport"] = _TRANSPORTS.get(record.transport, str(int(record.transport)))
-    # A part that is there and holds nothing says no more than one that is not.
-    if record.stdio.ByteSize():
-        body["stdio"] = _read_fields(record.stdio, ("command", "args", "env", "cwd", "env_from"))
-    if record.http.ByteSize():
-        body["http"] = _read_fields(record.http, ("url", "headers", "auth_ref"))
-        if record.http.HasField("oauth"):
-            body["http"]["oauth"] = _read_fields(record.http.oauth, _OAUTH)
-    if approval := _read_fields(record.approval_policy, ("per_tool",)):
-        body["approval_policy"] = approval
-    if record.approval_policy.default_policy:
-        body.setdefault("approval_policy", {})["default"] = record.approval_policy.default_policy
-    if record.approval_policy.HasField("in_place"):
-        body.setdefault("approval_policy", {})["in_place"] = record.approval_policy.in_place
-    if budgets := _read_fields(record.budgets, _BUDGETS):
-        body["budgets"] = budgets
-    return body | _parse_extras(record.extras)
-
-
-def _parse_extras(extras: sms.McpServerExtras) -> dict[str, Any]:
-    body = _read_fields(extras, _PLAIN_EXTRAS)
-    if extras.HasField("package"):
-        body["package"] = _read_fields(extras.package, ("version", "sha256"))
-    if redaction := _read_fields(extras.redaction, ("hide", "show", "arguments")):
-        body["redaction"] = redaction
-    if extras.HasField("enabled"):
-        body["enabled"] = extras.enabled
-    return body
+    body = _read_message(record)
+    for kept_by_store in ("revision", "updated_at_ms"):
+        body.pop(kept_by_store, None)
+    if "transport" in body:
+        body["transport"] = _TRANSPORTS.get(body["transport"], str(body["transport"]))
+    approval = body.get("approval_policy", {})
+    if "default_policy" in approval:
+        approval["default"] = approval.pop("default_policy")
+    extras: dict[str, Any] = body.pop("extras", {})
+    return body | extras
 
 
 def _encode_task(body: Body) -> policy.Task:
-    return policy.Task(
-        task_id=body["task_id"],
-        display_name=body["display_name"],
-        config=body["config"],
-        workload=_encode_workload(body.get("workload")),
-    )
-
-
-def _encode_workload(body: Body | None) -> policy.Workload | None:
-    if body is None:
-        return None
-    limits = _encode_part(policy.WorkloadLimits, body["limits"])
-    workload: policy.Workload = _encode_part(policy.Workload, {**body, "limits": limits})
-    return workload
+    return policy.Task(**_select(policy.Task.DESCRIPTOR, body))
 
 
 def _parse_task(task: policy.Task) -> dict[str, Any]:
     body = _read_fields(task, ("task_id", "display_name", "config"))
-    if workload := _parse_workload(task.workload):
+    if workload := _read_message(task.workload):
         body["workload"] = workload
-    return body
-
-
-def _parse_workload(workload: policy.Workload) -> dict[str, Any]:
-    body = _read_fields(workload, ("module", "args", "env", "retries"))
-    # Some of them may be 0, which is not the default.
-    if limits := {field.name: value for field, value in workload.limits.ListFields()}:
-        body["limits"] = limits
     return body
 
 
@@ -208,6 +159,16 @@ def _parse_pin(pin: policy.Pin) -> dict[str, Any]:
     if pin.changed:
         # In a message nothing can stand for null but an empty text.
         body["changed"] = {name: found or None for name, found in pin.changed.items()}
+    return body
+
+
+def _read_message(message: Message) -> dict[str, Any]:
+    """All fields that are set, as plain data."""
+    body = {}
+    for field, value in message.ListFields():
+        plain = _read_message(value) if isinstance(value, Message) else _to_plain(value)
+        if plain or not isinstance(value, Message) or field.name in _PARTS_THAT_MAY_BE_EMPTY:
+            body[field.name] = plain
     return body
 
 

@@ -18,7 +18,7 @@ from toolgate.registry.records.transaction import encode_body
 from toolgate.registry.replication.sync import HistoryPosition
 from toolgate.surfaces.grpc.collection import watch_batches
 from toolgate.surfaces.grpc.reports import MAX_REPORT_BYTES, ReportReceiver
-from toolgate.surfaces.grpc.rpc import Rpc, RpcCall
+from toolgate.surfaces.grpc.rpc import Rpc, RpcCall, node_rpc
 
 PART_BYTES: Final = 1024 * 1024
 MAX_BATCH_BYTES: Final = 12 * 1024 * 1024
@@ -26,6 +26,7 @@ MAX_BATCH_BYTES: Final = 12 * 1024 * 1024
 _MANY_CHANGES: Final = 100
 
 
+@node_rpc("ListRecords")
 async def list_records(
     control: Control, _call: RpcCall[node_pb2.ListRecordsRequest]
 ) -> AsyncGenerator[Message, None]:
@@ -60,6 +61,7 @@ def _new_part(listing: RecordList) -> node_pb2.ListRecordsResponse:
     return node_pb2.ListRecordsResponse(epoch=listing.epoch, revision=listing.revision, digest=listing.digest)
 
 
+@node_rpc("WatchRecords")
 async def watch_records(
     control: Control, call: RpcCall[node_pb2.WatchRecordsRequest]
 ) -> AsyncGenerator[Message, None]:
@@ -87,6 +89,7 @@ def _encode_record(kind: Kind, record_id: str, body: Body | None) -> node_pb2.Re
     return node_pb2.Record(kind=kind, id=record_id, body=raw)
 
 
+@node_rpc("ReadArtifact")
 async def read_artifact(
     control: Control, call: RpcCall[node_pb2.ReadArtifactRequest]
 ) -> AsyncGenerator[Message, None]:
@@ -99,6 +102,7 @@ async def read_artifact(
         yield node_pb2.ReadArtifactResponse(content=piece)
 
 
+@node_rpc("ReadModule")
 async def read_module(
     control: Control, call: RpcCall[node_pb2.ReadModuleRequest]
 ) -> AsyncGenerator[Message, None]:
@@ -107,19 +111,7 @@ async def read_module(
         yield node_pb2.ReadModuleResponse(content=piece)
 
 
-def node_rpcs(intake: ReportReceiver) -> tuple[Rpc, ...]:
+def node_record_rpcs() -> tuple[Rpc, ...]:
     """The rows of the service."""
-    service = "toolgate.v1.NodeService"
-    return (
-        Rpc(service=service, method="ListRecords", roles=("node",), handler=list_records),
-        Rpc(service=service, method="WatchRecords", roles=("node",), handler=watch_records),
-        Rpc(
-            service=service,
-            method="Report",
-            roles=("node",),
-            handler=intake.receive,
-            max_bytes=MAX_REPORT_BYTES,
-        ),
-        Rpc(service=service, method="ReadArtifact", roles=("node",), handler=read_artifact),
-        Rpc(service=service, method="ReadModule", roles=("node",), handler=read_module),
-    )
+    report = node_rpc("Report", max_bytes=MAX_REPORT_BYTES)(ReportReceiver().receive)
+    return (list_records, watch_records, report, read_artifact, read_module)

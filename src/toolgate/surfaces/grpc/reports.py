@@ -43,6 +43,8 @@ _NODE_NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._:/-]{0,126}[A-Za-z0-9
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _DIGEST: Final = re.compile(r"[0-9A-Za-z:._-]{0,128}")
 
+_COUNTS: Final = ("since_ms", "restarts", "tools", "quarantined", "calls", "verified_ms")
+
 T = TypeVar("T", bound=str)
 
 
@@ -164,19 +166,14 @@ def parse_report(
 
 
 def _parse_server(sent: node_pb2.ServerReport) -> ServerReport:
+    counts = {name: min(getattr(sent, name), MAX_COUNT) for name in _COUNTS}
     return ServerReport(
         server_id=sent.server_id,
         # A newer node may know more states than we do.
         state=parse_known(get_args(HealthState), sent.state, otherwise="degraded"),
         list_state=parse_known(get_args(ListState), sent.list_state, otherwise="pending"),
-        since_ms=min(sent.since_ms, MAX_COUNT),
         last_error=_clean_text(sent.last_error),
         hint=_clean_text(sent.hint),
-        restarts=min(sent.restarts, MAX_COUNT),
-        tools=min(sent.tools, MAX_COUNT),
-        quarantined=min(sent.quarantined, MAX_COUNT),
-        calls=min(sent.calls, MAX_COUNT),
-        verified_ms=min(sent.verified_ms, MAX_COUNT),
         is_stale=sent.is_stale,
         definitions=_parse_digest(sent.definitions),
         changed={
@@ -184,6 +181,7 @@ def _parse_server(sent: node_pb2.ServerReport) -> ServerReport:
             for name, found in sorted(sent.changed.items())[:MAX_DEFINITIONS]
             if is_tool_name(name) and _SHA256.fullmatch(found)
         },
+        **counts,
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from google.protobuf import descriptor_pool
@@ -67,3 +67,22 @@ class Rpc:
     @cached_property
     def request_type(self) -> type[Message]:
         return GetMessageClass(self.descriptor.input_type)
+
+
+@cache
+def response_type(service: str, method: str) -> type[Message]:
+    """The message that an RPC responds with."""
+    found = descriptor_pool.Default().FindServiceByName(service).methods_by_name[method]
+    return GetMessageClass(found.output_type)
+
+
+def rpc(
+    service: str, method: str, *roles: Role, **options: Any
+) -> Callable[[UnaryHandler | StreamHandler], Rpc]:
+    """A decorator that makes an RPC of its handler."""
+    return lambda handler: Rpc(service=service, method=method, roles=roles, handler=handler, **options)
+
+
+def node_rpc(method: str, **options: Any) -> Callable[[UnaryHandler | StreamHandler], Rpc]:
+    """The same, of the service for nodes."""
+    return rpc("toolgate.v1.NodeService", method, "node", **options)

@@ -12,20 +12,14 @@ from toolgate.errors import StartRefused
 from toolgate.govern.control import Control
 from toolgate.model.http import is_loopback, parse_address
 from toolgate.surfaces.grpc.collection import RECORD_RPCS
-from toolgate.surfaces.grpc.coordination import (
-    EndedSessionSync,
-    approval_rpcs,
-    audit_rpcs,
-    session_rpcs,
-    spending_rpcs,
-)
+from toolgate.surfaces.grpc.coordination import coordination_rpcs
 from toolgate.surfaces.grpc.dispatch import RpcDispatcher
-from toolgate.surfaces.grpc.invocations import invocation_rpcs
-from toolgate.surfaces.grpc.node_records import node_rpcs
-from toolgate.surfaces.grpc.reports import MAX_REPORT_BYTES, ReportReceiver
+from toolgate.surfaces.grpc.invocations import INVOCATION_RPCS
+from toolgate.surfaces.grpc.node_records import node_record_rpcs
+from toolgate.surfaces.grpc.reports import MAX_REPORT_BYTES
 from toolgate.surfaces.grpc.rpc import Rpc
-from toolgate.surfaces.grpc.spear_tasks import spear_task_rpcs
-from toolgate.surfaces.grpc.standard_services import HealthService, health_rpcs, reflection_rpcs
+from toolgate.surfaces.grpc.spear_tasks import SPEAR_TASK_RPCS
+from toolgate.surfaces.grpc.standard_services import health_rpcs, reflection_rpc
 
 DRAIN_S: Final = 5.0
 """How long answers under way may take once the listener closes."""
@@ -64,25 +58,22 @@ async def open_grpc_server(control: Control, address: str, *, tls: Tls | None = 
     without a credential, end at loopback.
     """
     is_local = is_loopback(parse_address(address)[0])
-    door = RpcDispatcher(control, list_rpcs(with_reflection=is_local), is_local=is_local)
-    server = grpc.aio.server(handlers=[door], options=_OPTIONS, maximum_concurrent_rpcs=MAX_CALLS)
+    dispatcher = RpcDispatcher(control, list_rpcs(with_reflection=is_local), is_local=is_local)
+    server = grpc.aio.server(handlers=[dispatcher], options=_OPTIONS, maximum_concurrent_rpcs=MAX_CALLS)
     port = _bind(server, address, tls)
     await server.start()
     try:
         yield f"{address.rpartition(':')[0]}:{port}"
     finally:
-        door.close()
+        dispatcher.close()
         await server.stop(DRAIN_S)
 
 
 def list_rpcs(*, with_reflection: bool) -> tuple[Rpc, ...]:
     """Every RPC of a listener."""
-    nodes = (*invocation_rpcs(), *approval_rpcs(), *spending_rpcs(), *audit_rpcs())
-    nodes += session_rpcs(EndedSessionSync())
-    records = (*RECORD_RPCS, *spear_task_rpcs(), *node_rpcs(ReportReceiver()), *nodes)
-    services = sorted({rpc.service for rpc in records})
-    table = (*records, *health_rpcs(HealthService(services)))
-    return (*table, *reflection_rpcs({rpc.service for rpc in table})) if with_reflection else table
+    rows = (*RECORD_RPCS, *SPEAR_TASK_RPCS, *node_record_rpcs(), *INVOCATION_RPCS, *coordination_rpcs())
+    rows += health_rpcs(sorted({one.service for one in rows}))
+    return (*rows, reflection_rpc({one.service for one in rows})) if with_reflection else rows
 
 
 def _bind(server: grpc.aio.Server, address: str, tls: Tls | None) -> int:

@@ -5,7 +5,8 @@ the description are kept. What Toolgate does not do is UNIMPLEMENTED, and no res
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import replace
 from typing import Final
 
 from google.protobuf.message import Message
@@ -18,7 +19,7 @@ from toolgate.govern.control import Control
 from toolgate.model.revisions import StoredRecord
 from toolgate.proto import task_pb2 as sms
 from toolgate.registry.records.codec import parse_id
-from toolgate.surfaces.grpc.rpc import Rpc, RpcCall, StreamHandler, UnaryHandler
+from toolgate.surfaces.grpc.rpc import Rpc, RpcCall, rpc
 
 SERVICE: Final = "sms.TaskService"
 DEFAULT_LIMIT: Final = 100
@@ -29,6 +30,7 @@ MAX_LIMIT: Final = 1_000
 _NOT_KEPT: Final = ("priority", "node_uuid", "endpoint", "version", "capabilities", "metadata")
 
 
+@rpc(SERVICE, "RegisterTask", WRITER_ROLES["task"])
 async def register_task(control: Control, call: RpcCall[sms.RegisterTaskRequest]) -> sms.RegisterTaskResponse:
     """Create the task with this name, or replace the `config` of the one that exists.
 
@@ -55,6 +57,7 @@ async def register_task(control: Control, call: RpcCall[sms.RegisterTaskRequest]
     )
 
 
+@rpc(SERVICE, "ListTasks", "viewer")
 async def list_tasks(control: Control, call: RpcCall[sms.ListTasksRequest]) -> sms.ListTasksResponse:
     """Tasks sorted by name, `limit` at a time. None has a node or a priority; all are `REGISTERED`."""
     asked = call.request
@@ -70,6 +73,7 @@ async def list_tasks(control: Control, call: RpcCall[sms.ListTasksRequest]) -> s
     return sms.ListTasksResponse(tasks=tasks, total_count=len(records))
 
 
+@rpc(SERVICE, "GetTask", "viewer")
 async def get_task(control: Control, call: RpcCall[sms.GetTaskRequest]) -> sms.GetTaskResponse:
     """One task. `found` is false if there is none with this id."""
     try:
@@ -81,6 +85,7 @@ async def get_task(control: Control, call: RpcCall[sms.GetTaskRequest]) -> sms.G
     return sms.GetTaskResponse(found=True, task=_encode_task(stored))
 
 
+@rpc(SERVICE, "UnregisterTask", WRITER_ROLES["task"])
 async def unregister_task(
     control: Control, call: RpcCall[sms.UnregisterTaskRequest]
 ) -> sms.UnregisterTaskResponse:
@@ -103,58 +108,43 @@ def _encode_task(stored: StoredRecord) -> sms.Task:
     return task
 
 
-def _unimplemented(method: str, why: str, *, instead: str) -> UnaryHandler:
-    async def answer(_control: Control, _call: RpcCall[Message]) -> Message:
-        raise MethodNotFound(f"`{SERVICE}/{method}`: {why}", hint=instead)
-
-    answer.__doc__ = f"UNIMPLEMENTED: {why}; {instead}."
-    return answer
-
-
-def _unimplemented_stream(method: str, why: str, *, instead: str) -> StreamHandler:
-    answer = _unimplemented(method, why, instead=instead)
-
-    async def stream(control: Control, call: RpcCall[Message]) -> AsyncGenerator[Message, None]:
-        yield await answer(control, call)
-
-    stream.__doc__ = answer.__doc__
-    return stream
-
-
-_UNSUPPORTED: Final[dict[str, UnaryHandler | StreamHandler]] = {
-    "SubscribeTaskEvents": _unimplemented_stream(
-        "SubscribeTaskEvents",
+_UNSUPPORTED: Final[Mapping[str, tuple[str, str]]] = {
+    "SubscribeTaskEvents": (
         "Toolgate sends no events to SPEAR's nodes",
-        instead="watch tasks with `toolgate.v1.TaskService/WatchTasks`",
+        "watch tasks with `toolgate.v1.TaskService/WatchTasks`",
     ),
-    "ResolveEndpoint": _unimplemented(
-        "ResolveEndpoint",
+    "ResolveEndpoint": (
         "a task of Toolgate has no endpoint",
-        instead="use the name of the task, with `sms.TaskService/GetTask`",
+        "use the name of the task, with `sms.TaskService/GetTask`",
     ),
-    "UpdateTaskStatus": _unimplemented(
-        "UpdateTaskStatus",
+    "UpdateTaskStatus": (
         "a task of Toolgate has no status",
-        instead="set `mcp.enabled` in its `config` with `sms.TaskService/RegisterTask`",
+        "set `mcp.enabled` in its `config` with `sms.TaskService/RegisterTask`",
     ),
-    "UpdateTaskResult": _unimplemented(
-        "UpdateTaskResult",
+    "UpdateTaskResult": (
         "Toolgate records the results of runs itself",
-        instead="read them at `/api/v1/tasks/{task_id}/invocations`",
+        "read them at `/api/v1/tasks/{task_id}/invocations`",
     ),
 }
+"""RPCs of SPEAR's service that Toolgate does not serve: why not, and what to do instead."""
 
 
-def spear_task_rpcs() -> tuple[Rpc, ...]:
-    """The rows of the service."""
-    writers = (WRITER_ROLES["task"],)
-    return (
-        Rpc(service=SERVICE, method="RegisterTask", roles=writers, handler=register_task),
-        Rpc(service=SERVICE, method="ListTasks", roles=("viewer",), handler=list_tasks),
-        Rpc(service=SERVICE, method="GetTask", roles=("viewer",), handler=get_task),
-        Rpc(service=SERVICE, method="UnregisterTask", roles=writers, handler=unregister_task),
-        *(
-            Rpc(service=SERVICE, method=method, roles=("viewer",), handler=handler)
-            for method, handler in _UNSUPPORTED.items()
-        ),
-    )
+def _unsupported_rpc(method: str, why: str, instead: str) -> Rpc:
+    async def reject(_control: Control, _call: RpcCall[Message]) -> Message:
+        raise MethodNotFound(f"`{SERVICE}/{method}`: {why}", hint=instead)
+
+    async def reject_stream(control: Control, call: RpcCall[Message]) -> AsyncGenerator[Message, None]:
+        yield await reject(control, call)
+
+    reject.__doc__ = reject_stream.__doc__ = f"UNIMPLEMENTED: {why}; {instead}."
+    row = rpc(SERVICE, method, "viewer")(reject)
+    return replace(row, handler=reject_stream) if row.descriptor.server_streaming else row
+
+
+SPEAR_TASK_RPCS: Final = (
+    register_task,
+    list_tasks,
+    get_task,
+    unregister_task,
+    *(_unsupported_rpc(method, *reasons) for method, reasons in _UNSUPPORTED.items()),
+)

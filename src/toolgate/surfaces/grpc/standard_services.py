@@ -1,7 +1,6 @@
-"""`grpc.health.v1.Health`, for load balancers. Whoever is answered here is served; a listener that drains
-answers nobody, and ends the watches.
+"""The services that gRPC itself defines: health, for load balancers, and reflection.
 
-Reflection, by which tools find out what there is to call. Never on a listener beyond loopback.
+A listener that drains ends the watches of its health. Reflection is never served beyond loopback.
 """
 
 import asyncio
@@ -20,12 +19,12 @@ from grpc_reflection.v1alpha import reflection
 
 from toolgate.errors import NotFound, SessionLimit
 from toolgate.govern.control import Control
-from toolgate.surfaces.grpc.rpc import ANYONE, Rpc, RpcCall
+from toolgate.surfaces.grpc.rpc import Rpc, RpcCall, rpc
 
 WHOLE: Final = ""
-"""The name that stands for all services together."""
+"""The name of all services together."""
 MAX_WATCHES: Final = 1_000
-"""Anybody may open one: those of strangers must not take the place of all others."""
+"""Anyone may open one: watches without a credential must not take the place of all others."""
 
 _SERVING: Final[Message] = HealthCheckResponse(status=HealthCheckResponse.SERVING)
 _UNKNOWN: Final[Message] = HealthCheckResponse(status=HealthCheckResponse.SERVICE_UNKNOWN)
@@ -63,38 +62,27 @@ class HealthService:
             self._watches -= 1
 
 
-def health_rpcs(health: HealthService) -> tuple[Rpc, ...]:
-    """The rows of the service."""
-    service = "grpc.health.v1.Health"
+def health_rpcs(services: Iterable[str]) -> tuple[Rpc, ...]:
+    """The rows of the service, over the health of `services`."""
+    health, service = HealthService(services), "grpc.health.v1.Health"
     return (
-        Rpc(service=service, method="Check", roles=ANYONE, handler=health.check),
-        Rpc(service=service, method="List", roles=ANYONE, handler=health.list),
-        Rpc(service=service, method="Watch", roles=ANYONE, handler=health.watch),
+        rpc(service, "Check")(health.check),
+        rpc(service, "List")(health.list),
+        rpc(service, "Watch")(health.watch),
     )
 
 
-class ReflectionService:
-    """The definitions of the services of one listener."""
+def reflection_rpc(services: Iterable[str]) -> Rpc:
+    """How tools find out what RPCs there are."""
+    servicer = reflection.aio.ReflectionServicer((*services, reflection.SERVICE_NAME))
 
-    def __init__(self, services: Iterable[str]) -> None:
-        self._servicer = reflection.aio.ReflectionServicer((*services, reflection.SERVICE_NAME))
-
-    async def info(
-        self, _control: Control, call: RpcCall[AsyncIterator[Message]]
+    @rpc(reflection.SERVICE_NAME, "ServerReflectionInfo", "agent")
+    async def list_definitions(
+        _control: Control, call: RpcCall[AsyncIterator[Message]]
     ) -> AsyncGenerator[Message, None]:
         """What services there are, and how their messages are defined."""
-        async with aclosing(self._servicer.ServerReflectionInfo(call.request, None)) as answers:
+        async with aclosing(servicer.ServerReflectionInfo(call.request, None)) as answers:
             async for answer in answers:
                 yield answer
 
-
-def reflection_rpcs(services: Iterable[str]) -> tuple[Rpc, ...]:
-    """The row of the service."""
-    return (
-        Rpc(
-            service=reflection.SERVICE_NAME,
-            method="ServerReflectionInfo",
-            roles=("agent",),
-            handler=ReflectionService(services).info,
-        ),
-    )
+    return list_definitions
