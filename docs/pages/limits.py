@@ -47,8 +47,7 @@ from toolgate.surfaces.grpc import reports as grpc_reports
 from toolgate.surfaces.grpc import rpc
 from toolgate.surfaces.grpc import server as grpc_server
 from toolgate.surfaces.http import connection, parsing, server
-from toolgate.surfaces.mcp import batches, capabilities, input_required, session, sse
-from toolgate.surfaces.mcp import session as asking
+from toolgate.surfaces.mcp import batches, capabilities, input_required, session
 from toolgate.surfaces.rest.framework import paging, routing
 from toolgate.surfaces.rest.resources import catalog as rest_catalog
 from toolgate.surfaces.rest.resources import changes as rest_changes
@@ -117,11 +116,15 @@ def _lists() -> Rows:
     most_tools = Settings.model_fields["max_tools"].default
     forgotten = "`unknown_session`, once its node has forgotten it"
     return (
-        ("legacy sessions a node holds", f"{session.MAX_SESSIONS:,}", "503 `session_limit`"),
+        ("sessions a node holds", f"{session.DEFAULT_LIMITS.max_sessions:,}", "503 `session_limit`"),
         ("a session without a request", duration(session.IDLE_S), "`unknown_session`"),
         ("a session in all", duration(session.LIFETIME_S), forgotten),
         ("what a session asks for, as its id", size(session.MAX_ID_BYTES), "`invalid_params`"),
-        ("requests without an answer on an SSE stream", f"{sse.MAX_UNANSWERED}", "503 `session_limit`"),
+        (
+            "requests without an answer on an SSE stream",
+            f"{session.DEFAULT_LIMITS.max_unanswered}",
+            "503 `session_limit`",
+        ),
         ("messages in a batch (2025-03-26)", f"{batches.MAX_BATCH}", "400 `invalid_request`"),
         (
             "responses to a batch together",
@@ -330,7 +333,11 @@ def _questions() -> Rows:
             at_once,
             "the server gets an error",
         ),
-        ("questions a session has not answered", f"{asking.MAX_OPEN_REQUESTS}", "the server gets an error"),
+        (
+            "questions a session has not answered",
+            f"{session.DEFAULT_LIMITS.max_client_requests}",
+            "the server gets an error",
+        ),
         ("time for an answer", duration(contract.CALL_CEILING_S), "`mcp_timeout` or `mcp_input_not_given`"),
         ("calls parked for input: on a node, of one caller", parked, "503 `session_limit`"),
         ("what those were asked with", parked_bytes, "503 `session_limit`"),

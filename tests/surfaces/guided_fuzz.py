@@ -11,7 +11,8 @@ import atheris
 
 with atheris.instrument_imports(include=["toolgate"]):
     from toolgate.errors import ToolgateError
-    from toolgate.surfaces.mcp.binding import parse_mcp_url
+    from toolgate.model.principals import Principal
+    from toolgate.surfaces.mcp.binding import parse_caller
     from toolgate.surfaces.mcp.jsonrpc import parse_message
     from toolgate.upstream.http.sse import EventTooLarge, SseParser
 
@@ -31,7 +32,7 @@ def query(data: bytes) -> None:
     """Any path and query are a target or refused."""
     path, _, text = data.partition(b"?")
     try:
-        parse_mcp_url(f"/api/mcp{path.decode('latin-1')}", text)
+        parse_caller(Principal(id="ada", role="agent"), f"/api/mcp{path.decode('latin-1')}", text)
     except ToolgateError:
         return
 

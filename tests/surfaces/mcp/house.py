@@ -26,7 +26,7 @@ from toolgate.surfaces.http.guard import OriginGuard
 from toolgate.surfaces.http.messages import Headers, HttpRequest
 from toolgate.surfaces.http.responder import EVENT_HEADERS, encode_event
 from toolgate.surfaces.mcp.endpoint import McpEndpoint
-from toolgate.surfaces.mcp.session import ClientSessions
+from toolgate.surfaces.mcp.session import ClientSessions, SessionLimits
 from toolgate.telemetry import Metrics
 
 MODERN = "2026-07-28"
@@ -290,6 +290,7 @@ async def open_house(
         page_size=options.pop("page_size", 500),
     )
     verifier = options.pop("verifier", None)
+    session_limits = options.pop("session_limits", SessionLimits())
 
     def changed(server_id: str) -> None:
         gateway.on_tools_changed(server_id)
@@ -312,7 +313,7 @@ async def open_house(
             admin_key=None, trusts_local=trusts_local, clock_s=lambda: 0.0, verifier=verifier
         )
         clock = asyncio.get_running_loop().time
-        sessions = ClientSessions(b"k" * 32, clock_s=clock, wall_s=clock)
+        sessions = ClientSessions(b"k" * 32, clock_s=clock, wall_s=clock, limits=session_limits)
         door = McpEndpoint(gateway, identities, sessions=sessions, discovery=discovery)
         guard = OriginGuard(door, {"127.0.0.1", "localhost"}, origins)
         state = RegistryState(revision=0, epoch="test")

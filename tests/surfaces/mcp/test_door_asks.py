@@ -11,7 +11,7 @@ import pytest
 from tests.surfaces.mcp.house import House, LegacyClient, open_house
 from tests.surfaces.mcp.test_sse import INITIALIZE, connected, settled
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record, text_result
-from toolgate.surfaces.mcp import session as asking
+from toolgate.surfaces.mcp.session import SessionLimits
 from toolgate.upstream.connection.contract import ClientChannel, RpcResponse
 
 pytestmark = pytest.mark.anyio
@@ -64,9 +64,8 @@ async def test_a_server_asks_the_client_of_a_call_and_gets_its_answer() -> None:
         assert call.headers["content-type"] == "text/event-stream"
 
 
-async def test_a_stream_on_which_somebody_is_asked_is_kept_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "KEEPALIVE_S", 0.001)
-    async with open_house(net_of(elicit), ONE) as house:
+async def test_a_stream_on_which_the_client_is_asked_is_kept_alive() -> None:
+    async with open_house(net_of(elicit), ONE, session_limits=SessionLimits(keepalive_s=0.001)) as house:
         session = await house.session("/api/mcp", capabilities=CAN)
         call = begin(session)
         asked = await call.event()
@@ -206,16 +205,15 @@ async def test_a_question_ends_with_its_request(way: str) -> None:
         assert (await session.reply(ask_id, result={})).status == (404 if way == "ended" else 202)
 
 
-async def test_a_client_that_has_too_much_to_answer_is_asked_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "MAX_OPEN_REQUESTS", 1)
-    async with open_house(net_of(elicit), ONE) as house:
+async def test_a_client_that_has_too_much_to_answer_is_asked_no_more() -> None:
+    async with open_house(net_of(elicit), ONE, session_limits=SessionLimits(max_client_requests=1)) as house:
         session = await house.session("/api/mcp", capabilities=CAN)
         first = begin(session)
         ask_id = (await first.event())["id"]
         second = await session.send("tools/call", {"name": "one.act"}, request_id=2)
         await session.reply(ask_id, result={})
 
-        assert said(second.json)["message"] == "the client has too much to answer already"
+        assert said(second.json)["message"] == "too many requests already wait for the client"
         assert said(await first.event()) == {}
 
 
@@ -225,7 +223,9 @@ async def test_a_client_that_reads_nothing_is_not_waited_for() -> None:
         call = begin(session)
         call.say = lambda _message: False
 
-        assert said((await call.whole()).json)["message"] == "the client reads nothing at the moment"
+        assert (
+            said((await call.whole()).json)["message"] == "the client does not read its stream at the moment"
+        )
 
 
 # What is only told

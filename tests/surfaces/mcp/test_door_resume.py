@@ -12,7 +12,7 @@ from tests.surfaces.mcp.test_sse import settled
 from tests.upstream.memory_link import definition, record
 from toolgate.gateway.auth.identity import LOCAL_ADMIN
 from toolgate.gateway.scope.caller import Caller
-from toolgate.surfaces.mcp.streams import encode_picture, parse_picture
+from toolgate.surfaces.mcp.streams import encode_event_id, parse_event_id
 
 pytestmark = pytest.mark.anyio
 
@@ -142,5 +142,5 @@ async def test_a_session_that_ends_ends_its_stream_and_what_servers_keep_for_it(
 def test_an_id_holds_the_picture_it_was_made_of() -> None:
     picture: Any = {"tools": b"aaaaaa", "resources": b"bbbbbb"}
 
-    assert parse_picture(encode_picture(picture)) == picture
-    assert len(encode_picture({})) == 32
+    assert parse_event_id(encode_event_id(picture)) == picture
+    assert len(encode_event_id({})) == 32

@@ -15,8 +15,7 @@ from toolgate.gateway.subscriptions.listeners import Subscription
 from toolgate.model.principals import Ceiling, Principal
 from toolgate.model.reports import EndedSession
 from toolgate.policy.layers import SessionRequest
-from toolgate.surfaces.mcp import session as session_module
-from toolgate.surfaces.mcp.session import IDLE_S, LIFETIME_S, MAX_ID_BYTES, ClientSessions
+from toolgate.surfaces.mcp.session import IDLE_S, LIFETIME_S, MAX_ID_BYTES, ClientSessions, SessionLimits
 
 ADA = Principal(id="key:ada", role="agent")
 BOB = Principal(id="key:bob", role="agent")
@@ -39,8 +38,8 @@ def clock() -> Clock:
     return Clock()
 
 
-def sessions_on(clock: Clock, key: bytes = KEY) -> ClientSessions:
-    return ClientSessions(key, clock_s=clock, wall_s=clock)
+def sessions_on(clock: Clock, key: bytes = KEY, **limits: int) -> ClientSessions:
+    return ClientSessions(key, clock_s=clock, wall_s=clock, limits=SessionLimits(**limits))
 
 
 def open_stream() -> Subscription:
@@ -65,12 +64,8 @@ def test_rep_1_what_its_client_can_do_is_known_on_every_node(clock: Clock) -> No
     assert sessions_on(clock).find(session_id, ADA).capabilities == capabilities
 
 
-def test_who_keeps_something_for_sessions_hears_when_they_are_gone(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session_module, "MAX_SESSIONS", 3)
-    monkeypatch.setattr(session_module, "DISPLACED_AT_ONCE", 1)
-    sessions = sessions_on(clock)
+def test_who_keeps_something_for_sessions_hears_when_they_are_gone(clock: Clock) -> None:
+    sessions = sessions_on(clock, max_sessions=3, displaced_per_session=1)
     gone: list[tuple[str, bool]] = []
     sessions.on_dropped = lambda session: gone.append((session.nonce, session.has_ended))
     ids = [sessions.issue(CALLER, "2025-11-25") for _ in range(3)]
@@ -184,11 +179,8 @@ def test_an_id_does_not_outlive_its_lifetime_on_a_node_that_never_saw_it(clock: 
         sessions_on(clock).find(session_id, ADA)
 
 
-def test_lod_9_a_full_table_refuses_new_sessions_and_keeps_the_old(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session_module, "MAX_SESSIONS", 2)
-    sessions = sessions_on(clock)
+def test_lod_9_a_full_table_refuses_new_sessions_and_keeps_the_old(clock: Clock) -> None:
+    sessions = sessions_on(clock, max_sessions=2)
     first = sessions.issue(CALLER, "2025-11-25")
     sessions.issue(CALLER, "2025-11-25")
 
@@ -200,10 +192,8 @@ def test_lod_9_a_full_table_refuses_new_sessions_and_keeps_the_old(
     assert len(sessions) == 1
 
 
-def test_nobody_takes_the_whole_table(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_module, "MAX_SESSIONS", 20)
-    monkeypatch.setattr(session_module, "DISPLACED_AT_ONCE", 1)
-    sessions = sessions_on(clock)
+def test_nobody_takes_the_whole_table(clock: Clock) -> None:
+    sessions = sessions_on(clock, max_sessions=20, displaced_per_session=1)
     oldest, *others = [sessions.issue(CALLER, "2025-11-25") for _ in range(20)]
     clock.now += 1
     for session_id in others:
@@ -221,9 +211,8 @@ def test_nobody_takes_the_whole_table(clock: Clock, monkeypatch: pytest.MonkeyPa
     assert len(sessions) == 20
 
 
-def test_a_session_in_use_is_not_displaced(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_module, "MAX_SESSIONS", 20)
-    sessions = sessions_on(clock)
+def test_a_session_in_use_is_not_displaced(clock: Clock) -> None:
+    sessions = sessions_on(clock, max_sessions=20)
     for _ in range(20):
         sessions.find(sessions.issue(CALLER, "2025-11-25"), ADA).stream = open_stream()
 
@@ -289,7 +278,7 @@ def test_a_session_that_was_ended_on_another_node_is_closed_and_does_not_come_ba
     session = there.find(session_id, ADA)
     stream = open_stream()
 
-    with session.listening(stream):
+    with session.attach_stream(stream):
         here.end(session_id, ADA, everywhere=True)
         for node in (there, later):
             node.apply_ended([one.nonce for one in ended])
@@ -314,9 +303,8 @@ def test_only_what_its_client_ends_is_told_to_other_nodes(clock: Clock) -> None:
     assert ended == []
 
 
-def test_a_session_that_is_dropped_says_why(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_module, "MAX_SESSIONS", 2)
-    sessions = sessions_on(clock)
+def test_a_session_that_is_dropped_says_why(clock: Clock) -> None:
+    sessions = sessions_on(clock, max_sessions=2)
     dropped: list[str] = []
     sessions.on_dropped = lambda session: dropped.append(session.ended_by)
 

@@ -26,6 +26,7 @@ from toolgate.gateway.auth.identity import LOCAL_ADMIN
 from toolgate.gateway.scope.caller import Caller
 from toolgate.gateway.subscriptions import listeners
 from toolgate.surfaces.mcp import sse
+from toolgate.surfaces.mcp.session import SessionLimits
 from toolgate.upstream.connection.contract import RpcResponse
 
 pytestmark = pytest.mark.anyio
@@ -431,10 +432,12 @@ async def test_a_stream_outlives_a_change_of_the_key_that_sessions_are_signed_wi
         assert await client.tools() == ["git.log"]
 
 
-async def test_a_stream_takes_so_many_requests_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sse, "MAX_UNANSWERED", 1)
+async def test_a_stream_takes_so_many_requests_at_once() -> None:
     gate = Gate()
-    async with settled(world(), GIT) as house, calling(house, gate) as client:
+    async with (
+        settled(world(), GIT, session_limits=SessionLimits(max_unanswered=1)) as house,
+        calling(house, gate) as client,
+    ):
         full = await client.post(PING)
         assert (await client.post({"jsonrpc": "2.0", "method": "notifications/x"})).status == 202
         gate.may_answer.set()

@@ -3,44 +3,55 @@
 import pytest
 
 from toolgate.errors import InvalidRequest, NotFound
+from toolgate.gateway.scope.caller import Caller, Mode
+from toolgate.model.principals import Principal
 from toolgate.policy.layers import SessionRequest
-from toolgate.surfaces.mcp.binding import McpTarget, is_mcp_path, parse_mcp_url
+from toolgate.surfaces.mcp.binding import is_mcp_path, parse_caller
+
+ADA = Principal(id="ada", role="agent")
+
+
+def caller(
+    task_id: str | None = None,
+    only_server: str | None = None,
+    request: SessionRequest = SessionRequest(),  # noqa: B008
+    mode: Mode = "list",
+) -> Caller:
+    return Caller(ADA, task_id, request, only_server, mode)
 
 
 @pytest.mark.parametrize(
     ("path", "query", "expected"),
     [
-        pytest.param("/api/mcp", b"", McpTarget(), id="everything the key may see"),
-        pytest.param("/mcp", b"", McpTarget(), id="the alias"),
-        pytest.param("/api/mcp/", b"", McpTarget(), id="a trailing slash"),
-        pytest.param("/api/mcp/t/review", b"", McpTarget("review"), id="a task by path"),
-        pytest.param("/api/mcp", b"task=review", McpTarget("review"), id="a task by query"),
+        pytest.param("/api/mcp", b"", caller(), id="everything the key may see"),
+        pytest.param("/mcp", b"", caller(), id="the alias"),
+        pytest.param("/api/mcp/", b"", caller(), id="a trailing slash"),
+        pytest.param("/api/mcp/t/review", b"", caller("review"), id="a task by path"),
+        pytest.param("/api/mcp", b"task=review", caller("review"), id="a task by query"),
         pytest.param(
-            "/api/mcp/s/git", b"", McpTarget(None, "git", SessionRequest(servers=("git",))), id="one server"
+            "/api/mcp/s/git", b"", caller(None, "git", SessionRequest(servers=("git",))), id="one server"
         ),
         pytest.param(
-            "/api/mcp", b"servers=b,a", McpTarget(request=SessionRequest(servers=("a", "b"))), id="servers"
+            "/api/mcp", b"servers=b,a", caller(request=SessionRequest(servers=("a", "b"))), id="servers"
         ),
-        pytest.param("/api/mcp", b"servers=", McpTarget(request=SessionRequest(servers=())), id="no server"),
-        pytest.param("/api/mcp", b"tools=", McpTarget(request=SessionRequest(tools=())), id="sco-4 no tool"),
+        pytest.param("/api/mcp", b"servers=", caller(request=SessionRequest(servers=())), id="no server"),
+        pytest.param("/api/mcp", b"tools=", caller(request=SessionRequest(tools=())), id="sco-4 no tool"),
         pytest.param(
-            "/api/mcp", b"profile=web", McpTarget(request=SessionRequest(profile="web")), id="a profile"
+            "/api/mcp", b"profile=web", caller(request=SessionRequest(profile="web")), id="a profile"
         ),
-        pytest.param("/api/mcp", b"mode=list", McpTarget(), id="a list, which is usual"),
-        pytest.param("/api/mcp", b"mode=find", McpTarget(mode="find"), id="tools to be found"),
-        pytest.param("/api/mcp/find", b"", McpTarget(mode="find"), id="the same by path"),
-        pytest.param("/mcp/find/", b"", McpTarget(mode="find"), id="the same at the alias"),
-        pytest.param(
-            "/api/mcp/t/review", b"mode=find", McpTarget("review", mode="find"), id="those of a task"
-        ),
+        pytest.param("/api/mcp", b"mode=list", caller(), id="a list, which is usual"),
+        pytest.param("/api/mcp", b"mode=find", caller(mode="find"), id="tools to be found"),
+        pytest.param("/api/mcp/find", b"", caller(mode="find"), id="the same by path"),
+        pytest.param("/mcp/find/", b"", caller(mode="find"), id="the same at the alias"),
+        pytest.param("/api/mcp/t/review", b"mode=find", caller("review", mode="find"), id="those of a task"),
     ],
 )
-def test_a_url_has_one_reading(path: str, query: bytes, expected: McpTarget) -> None:
-    assert parse_mcp_url(path, query) == expected
+def test_a_url_has_one_reading(path: str, query: bytes, expected: Caller) -> None:
+    assert parse_caller(ADA, path, query) == expected
 
 
 def test_tools_by_door_name_and_by_bare_name() -> None:
-    request = parse_mcp_url("/api/mcp", b"tools=git.status,now").request
+    request = parse_caller(ADA, "/api/mcp", b"tools=git.status,now").request
 
     assert set(request.tools or ()) == {"git/status", "now"}
 
@@ -68,13 +79,13 @@ def test_tools_by_door_name_and_by_bare_name() -> None:
 )
 def test_a_query_with_no_or_two_readings_is_refused(query: bytes) -> None:
     with pytest.raises(InvalidRequest):
-        parse_mcp_url("/api/mcp", query)
+        parse_caller(ADA, "/api/mcp", query)
 
 
 @pytest.mark.parametrize("encoded", [b"a%252Cb", b"a;b", "a，b".encode()])
 def test_sco_11_other_separators_do_not_separate(encoded: bytes) -> None:
     try:
-        tools = parse_mcp_url("/api/mcp", b"tools=" + encoded).request.tools
+        tools = parse_caller(ADA, "/api/mcp", b"tools=" + encoded).request.tools
     except InvalidRequest:
         tools = ("refused",)
 
@@ -83,12 +94,12 @@ def test_sco_11_other_separators_do_not_separate(encoded: bytes) -> None:
 
 def test_a_task_in_path_and_query_is_refused() -> None:
     with pytest.raises(InvalidRequest):
-        parse_mcp_url("/api/mcp/t/a", b"task=b")
+        parse_caller(ADA, "/api/mcp/t/a", b"task=b")
 
 
 def test_a_single_server_path_and_a_query_that_leaves_it_out_is_refused() -> None:
     with pytest.raises(InvalidRequest):
-        parse_mcp_url("/api/mcp/s/git", b"servers=time")
+        parse_caller(ADA, "/api/mcp/s/git", b"servers=time")
 
 
 @pytest.mark.parametrize(
@@ -96,7 +107,7 @@ def test_a_single_server_path_and_a_query_that_leaves_it_out_is_refused() -> Non
 )
 def test_a_path_that_names_nothing_is_not_found(path: str) -> None:
     with pytest.raises(NotFound):
-        parse_mcp_url(path, b"")
+        parse_caller(ADA, path, b"")
 
 
 def test_paths_of_the_door() -> None:

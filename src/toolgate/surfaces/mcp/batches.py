@@ -1,23 +1,21 @@
-"""JSON-RPC batches: several messages in one POST, which only sessions of 2025-03-26 know.
+"""JSON-RPC batches: several messages in one POST, which only sessions of revision 2025-03-26 have.
 
-Each message is served as if it came alone, all at once; what is wrong with one concerns no other. The
-responses come back as one array, in the order of their requests.
+Each message is served as if it came alone, all at once; an error in one concerns no other. The responses are
+one array, in the order of their requests.
 """
 
 import asyncio
-import logging
 from typing import Final
 
 import msgspec
 
-from toolgate.errors import CallCancelled, InvalidRequest, OutputTooLarge, ToolgateError
-from toolgate.surfaces.http.messages import Headers, Responder
+from toolgate.errors import InvalidRequest, OutputTooLarge, ToolgateError
 from toolgate.surfaces.http.parsing import is_small_and_flat, parse_json, parse_off_loop
 from toolgate.surfaces.mcp.binding import CallerBinding
 from toolgate.surfaces.mcp.dispatch import trace_request
 from toolgate.surfaces.mcp.exchange import McpExchange
 from toolgate.surfaces.mcp.jsonrpc import ClientResponse, McpMessage, parse_message
-from toolgate.surfaces.mcp.responses import send_empty, send_error
+from toolgate.surfaces.mcp.responses import HeldResponder, responding_with_errors, send_empty, send_error
 from toolgate.surfaces.mcp.session import ClientSession
 from toolgate.surfaces.mcp.stateful import StatefulHandler
 from toolgate.telemetry.spans import Tracer
@@ -25,13 +23,12 @@ from toolgate.telemetry.spans import Tracer
 BATCH_VERSION: Final = "2025-03-26"
 """The one revision with batches: the next one, 2025-06-18, removed them."""
 MAX_BATCH: Final = 64
-"""Messages in one batch: as many as a 2024 client may have without an answer on its stream."""
+"""Messages in one batch: as many as a 2024 client may have without a response on its stream."""
 MAX_RESPONSE_BYTES: Final = 16 * 1024 * 1024
-"""Of all responses to a batch, which are held until the last one is there. One alone may have more."""
+"""Of all responses to a batch, which are held until the last one is there. A single one may be larger."""
 
 BatchPart = McpMessage | ClientResponse | ToolgateError
 
-_log = logging.getLogger(__name__)
 _decode_parts = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
@@ -43,30 +40,26 @@ def is_batch(body: bytes) -> bool:
 class BatchHandler:
     """Serves the batches of sessions."""
 
-    def __init__(self, legacy: StatefulHandler, *, tracing: Tracer | None) -> None:
-        self._legacy = legacy
+    def __init__(self, stateful: StatefulHandler, *, tracing: Tracer | None) -> None:
+        self._stateful = stateful
         self._tracing = tracing
 
     async def serve(self, exchange: McpExchange) -> None:
-        """One POST. Raises what refuses the batch as a whole."""
-        session = self._legacy.session(exchange)
+        """One POST. Raises what rejects the batch as a whole."""
+        session = self._stateful.session(exchange)
         if session.version != BATCH_VERSION:
             raise InvalidRequest(
                 f"batches are served in sessions of revision {BATCH_VERSION} only",
-                hint="send each message in a request of its own",
+                hint="send each message in its own request",
             )
         parts = await parse_off_loop(parse_batch, exchange.request.body)
         binding = session.bind(exchange.principal)
-        responders: list[_PartResponder] = []
-        room = _ResponseBudget(MAX_RESPONSE_BYTES)
+        budget = _ResponseBudget(MAX_RESPONSE_BYTES)
         async with asyncio.TaskGroup() as tasks:
-            for part in parts:
-                responder = _PartResponder(exchange.responder, room)
-                responder.task = tasks.create_task(
-                    self._serve(exchange, part, responder, session, binding=binding)
-                )
-                responders.append(responder)
-        responses = [one.response for one in responders if one.response]
+            running = [
+                tasks.create_task(self._serve(exchange, part, session, binding, budget)) for part in parts
+            ]
+        responses = [body for task in running if (body := task.result())]
         if responses:
             exchange.responder.send(200, b"[%b]" % b",".join(responses))
         else:
@@ -76,51 +69,36 @@ class BatchHandler:
         self,
         exchange: McpExchange,
         part: BatchPart,
-        responder: "_PartResponder",
         session: ClientSession,
+        binding: CallerBinding,
+        budget: "_ResponseBudget",
         /,
-        *,
-        binding: CallerBinding,
-    ) -> None:
+    ) -> bytes:
+        """The response to one message; empty if it gets none."""
+        task = asyncio.current_task()
+        assert task is not None  # a coroutine of the task group
+        responder = HeldResponder(exchange.responder, task)
         request_id = part.id if isinstance(part, McpMessage) else None
-        try:
-            if isinstance(part, McpMessage):
-                await self._answer(part, responder, session, binding=binding, hears=exchange.accepts_stream)
-            elif isinstance(part, ClientResponse):
-                session.asks.take(part, exchange.principal)
+        with responding_with_errors(responder, request_id):
+            if isinstance(part, ToolgateError):
+                raise part
+            if isinstance(part, ClientResponse):
+                session.client_requests.resolve(part, exchange.principal)
             else:
-                send_error(responder, part)
-        except CallCancelled:
-            pass  # the client that took it back waits for no response
-        except ToolgateError as exc:
-            send_error(responder, exc, request_id=request_id)
-        except Exception:  # the message ends here, whatever went wrong; the others go on
-            _log.exception("a message of a batch failed")
-            send_error(responder, ToolgateError("internal error"), request_id=request_id)
-        if responder.is_too_large:
+                part.check()
+                if part.method == "initialize":
+                    raise InvalidRequest("`initialize` is never part of a batch")
+                with trace_request(self._tracing, part, session.principal_id):
+                    await self._stateful.answer(
+                        responder, part, session, binding=binding, accepts_stream=exchange.accepts_stream
+                    )
+        if not budget.take(len(responder.body)):
             send_error(responder, _too_large(), request_id=request_id)
-
-    async def _answer(
-        self,
-        message: McpMessage,
-        responder: Responder,
-        session: ClientSession,
-        *,
-        binding: CallerBinding,
-        hears: bool,
-    ) -> None:
-        message.check()
-        if message.method == "initialize":
-            raise InvalidRequest("`initialize` is never part of a batch")
-        if self._tracing is None or message.id is None:
-            await self._legacy.answer(responder, message, session, binding=binding, hears=hears)
-            return
-        with trace_request(self._tracing, message, session.principal_id):
-            await self._legacy.answer(responder, message, session, binding=binding, hears=hears)
+        return responder.body
 
 
 class _ResponseBudget:
-    """How much of the responses to one batch may still be held."""
+    """How many bytes of the responses to one batch may still be held."""
 
     def __init__(self, size: int) -> None:
         self._left = size
@@ -135,41 +113,6 @@ class _ResponseBudget:
         return True
 
 
-class _PartResponder:
-    """Keeps the response to one message of a batch. A status and headers have no place there."""
-
-    task: "asyncio.Task[None]"
-
-    def __init__(self, whole: Responder, room: _ResponseBudget) -> None:
-        self._whole = whole
-        self._room = room
-        self.response = b""
-        self.is_too_large = False
-        """The response did not fit, and is not held."""
-
-    def add_headers(self, headers: Headers) -> None:
-        """The answer to the whole batch has them."""
-
-    def send(self, status: int, body: bytes, headers: Headers = ()) -> None:
-        del status, headers
-        if self.is_too_large or self._room.take(len(body)):
-            self.response = body
-        else:
-            self.is_too_large = True
-
-    def say(self, message: bytes) -> bool:
-        return self._whole.say(message)
-
-    def start(self, status: int, headers: Headers) -> None:
-        """It starts with the whole."""
-
-    async def write(self, chunk: bytes) -> None:
-        await self._whole.write(chunk)
-
-    def end(self) -> None:
-        """It ends with the whole."""
-
-
 def _too_large() -> OutputTooLarge:
     return OutputTooLarge(
         f"the responses to this batch have more than {MAX_RESPONSE_BYTES} bytes: this one is left out",
@@ -178,7 +121,7 @@ def _too_large() -> OutputTooLarge:
 
 
 def parse_batch(body: bytes) -> list[BatchPart]:
-    """The messages of a batch, each with what is wrong with it in its place. Raises InvalidRequest."""
+    """The messages of a batch; an invalid one is the error it raises. Raises InvalidRequest."""
     try:
         if not is_small_and_flat(body):
             parse_json(body)

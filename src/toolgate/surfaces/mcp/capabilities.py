@@ -1,8 +1,6 @@
-"""What clients and servers say they can do, as far as the gateway carries it from one side to the other.
+"""What clients and servers declare, where the gateway carries it: capabilities and log levels.
 
-Each side relies on it, so nothing is passed on that would get lost on the way.
-
-How severe a log message is, and who wants to hear it.
+Each side relies on what it is told, so nothing is passed on that would get lost on the way.
 """
 
 from collections.abc import Mapping
@@ -17,10 +15,11 @@ from toolgate.model.protocol import LOG_LEVELS
 from toolgate.model.tools import FEATURES
 
 MAX_BYTES: Final = 1_024
-"""Of what is passed on. A client that says more is taken at the names of its capabilities alone."""
+"""Of what is carried. Of a client that sends more, only the names of its capabilities are."""
 _CARRIED: Final = ("elicitation", "roots", "sampling")
 _NOT_CARRIED_EXTENSIONS: Final = frozenset({"io.modelcontextprotocol/tasks"})
-"""A task lives on at its server; the gateway has no way back to it, so no client is said to know of them."""
+"""A task continues at its server, and the gateway has no way back to it: no server learns that a client
+supports them."""
 
 _ANNOUNCED: Final[Mapping[str, dict[str, bool]]] = {
     "tools": {"listChanged": True},
@@ -35,7 +34,7 @@ _EMPTY: Final = msgspec.Raw(b"{}")
 
 
 def filter_client_capabilities(sent: bytes | msgspec.Raw | None) -> bytes:
-    """The capabilities in `sent` that are carried, as a JSON object. Whatever is not one says nothing."""
+    """The capabilities in `sent` that are carried, as a JSON object. An invalid one is left out."""
     members = _members(sent)
     carried = {name: members[name] for name in _CARRIED if _is_object(members.get(name))}
     extensions = {
@@ -52,10 +51,10 @@ def filter_client_capabilities(sent: bytes | msgspec.Raw | None) -> bytes:
 
 
 def build_server_capabilities(view: View) -> dict[str, dict[str, bool]]:
-    """What clients are told that the servers of a view can do, those not known yet included."""
+    """What the servers of a view support, including what is not known yet."""
     can = FEATURES if view.is_partial else view.features
     announced = {name: settings for name, settings in _ANNOUNCED.items() if name == "tools" or name in can}
-    # Only who asked for them has the find tools for good: others get them when a scope grows too large.
+    # In find mode the list is fixed. Others get the find tools when their scope grows too large.
     return announced | {"tools": {"listChanged": False}} if view.caller.mode == "find" else announced
 
 
@@ -81,16 +80,16 @@ _decode_message = msgspec.json.Decoder(_LogMessage).decode
 
 
 def parse_log_level(level: str | None) -> str:
-    """A level that a client asks for. Raises InvalidParams."""
+    """A log level that a client requests. Raises InvalidParams."""
     if level is None or level not in _SEVERITY:
         raise InvalidParams("`level` is not a log level", hint=f"use one of {', '.join(LOG_LEVELS)}")
     return level
 
 
 def is_severe_enough(params: bytes, least: str) -> bool:
-    """Whether a log message is at least as severe as `least`; any is where that is empty.
+    """Whether a log message is at least as severe as `least`; empty: any.
 
-    What has no level of the specification is not heard: clients refuse it.
+    A message without a level of the specification is dropped: clients reject it.
     """
     try:
         level = _decode_message(params).level

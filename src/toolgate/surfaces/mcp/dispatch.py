@@ -1,10 +1,11 @@
-"""The methods both eras serve, the same but for the shape of the answer: lists, and what goes to a server.
+"""The methods that both kinds of revisions serve: lists from memory, and requests that go to a server.
 
-Requests of MCP clients as spans. In their way only where requests are traced.
+They differ only in the shape of the response. Where requests are traced, each is a span. Nothing here waits
+for a server unless the request needs one.
 """
 
 from collections.abc import Coroutine, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 import msgspec
@@ -36,44 +37,41 @@ from toolgate.upstream.connection.contract import ClientChannel
 from toolgate.upstream.pool.pool import ServerResponse
 
 LIST_KINDS: Final[Mapping[str, ListKind]] = {method: kind for kind, method in LIST_METHODS.items()}
-"""Answered from memory."""
+"""Methods that are served from memory."""
 SERVER_METHODS: Final = frozenset({"tools/call", "prompts/get", "resources/read", "completion/complete"})
-"""Answered by a server."""
+"""Methods that a server serves."""
 
 
 class RequestDispatcher:
-    """Lists and asks servers for a bound caller."""
+    """Serves lists, and sends requests to servers, for a bound caller."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
     async def list(
-        self, responder: Responder, message: McpMessage, binding: CallerBinding, *, era: Revision
+        self, responder: Responder, message: McpMessage, binding: CallerBinding, *, revision: Revision
     ) -> None:
-        """Answer one of `LIST_KINDS` from bytes encoded once per view."""
+        """Respond to one of `LIST_KINDS` with bytes that are encoded once per view."""
         gateway, kind = self._gateway, LIST_KINDS[message.method]
         is_limited = kind == "tools"
         view = binding.view(gateway) if is_limited else binding.calling_view(gateway)
         if not view.is_settled(kind):
             view = await gateway.wait_for_view(binding.caller, for_call=not is_limited)
         cursor = message.text("cursor")
-        page = view.page(kind, era, cursor, SERVER_INFO)
+        page = view.page(kind, revision, cursor, SERVER_INFO)
         if cursor is None:  # further pages are of the same list
-            self._note(view, kind)
+            if kind == "tools":
+                gateway.record_listing(view, SURFACE)
+            else:
+                gateway.scope_audit.record_offer(view, SURFACE)
         send_result(responder, message.id or b"null", page)
-
-    def _note(self, view: View, kind: ListKind) -> None:
-        if kind == "tools":
-            self._gateway.record_listing(view, SURFACE)
-        else:
-            self._gateway.scope_audit.record_offer(view, SURFACE)
 
     def ask(
         self, message: McpMessage, binding: CallerBinding, *, client: ClientChannel | None, session: str = ""
     ) -> Coroutine[Any, Any, ServerResponse]:
-        """What a server answers to one of `SERVER_METHODS`. The message stays as it came.
+        """The response of a server to one of `SERVER_METHODS`. Does not change the message.
 
-        Not a coroutine of its own, as a plain call is worth one frame less on the way to its server.
+        Not itself a coroutine: that saves a plain call one frame.
         """
         view = binding.calling_view(self._gateway)
         if view.is_partial and not _is_known(view, message):
@@ -107,71 +105,77 @@ class RequestDispatcher:
         return self._gateway.server_of(view, message.method, message.params, trace=self.trace(message))
 
     def trace(self, message: McpMessage, session: str = "") -> Trace:
-        """By which its call is found in the audit."""
+        """What identifies its call in the audit."""
         return Trace(SURFACE, session, (message.id or b"null").decode(), message.round)
 
 
 def _is_known(view: View, message: McpMessage) -> bool:
-    """Whether its tool is there: then it need not wait for servers that are still to be listed."""
+    """Whether the view has its tool: then the call need not wait for servers that are not listed yet."""
     return message.method == "tools/call" and message.text("name") in view.routes
 
 
 def send_server_response(
-    responder: Responder, message: McpMessage, answer: ServerResponse, *, era: Revision
+    responder: Responder, message: McpMessage, answer: ServerResponse, *, revision: Revision
 ) -> None:
-    """What a server answered, as a client of `era` takes it. Raises InputNeeded where it asks first."""
+    """Send what a server responded, in the form of `revision`. Raises InputRequired."""
     request_id, reply = message.id or b"null", answer.reply
     if reply.members is None:
         send_upstream_error(
-            responder, request_id, reply.error or b"{}", method=message.method, modern=era == "modern"
+            responder, request_id, reply.error or b"{}", method=message.method, stateless=revision == "modern"
         )
         return
-    result = adapt_result(reply.take_members(), upstream=answer.era, client=era, method=message.method)
+    result = adapt_result(reply.take_members(), upstream=answer.era, client=revision, method=message.method)
     send_result(responder, request_id, result)
 
 
-def send_failure(responder: Responder, message: McpMessage, exc: ToolgateError, *, era: Revision) -> bool:
-    """A failure of a tool's call, as a result that a model can act on. False for others: nothing is sent."""
+def send_failure(
+    responder: Responder, message: McpMessage, exc: ToolgateError, *, revision: Revision
+) -> bool:
+    """Send a failed tool call as a result for the model. False, with nothing sent, for other failures."""
     failure = build_failed_result(exc) if message.method == "tools/call" else None
     if failure is None:
         return False
-    result = adapt_result(failure, upstream="legacy", client=era)
+    result = adapt_result(failure, upstream="legacy", client=revision)
     send_result(responder, message.id or b"null", result)
     return True
 
 
 _ENDLESS: Final = "subscriptions/listen"
-"""Answered by a stream that is open for as long as its client likes."""
+"""Its response is a stream that stays open until the client closes it."""
 
 
-class _Carried(msgspec.Struct):
-    """A trace in a `_meta`."""
+class _MetaTrace(msgspec.Struct):
+    """The trace context in a `_meta`."""
 
     traceparent: str = ""
     tracestate: str = ""
 
 
-_decode_carried = msgspec.json.Decoder(_Carried).decode
+_decode_meta_trace = msgspec.json.Decoder(_MetaTrace).decode
 
 
 def is_traced(message: McpMessage) -> bool:
-    """Whether it is a step that begins and ends: a notification does not."""
+    """Whether it has a begin and an end: a notification has no end."""
     return message.id is not None and message.method != _ENDLESS
 
 
 def continue_trace(
     tracing: Tracer, exchange: McpExchange, message: McpMessage
 ) -> AbstractContextManager[None]:
-    """The block belongs to the trace of the client, which is named in `_meta` or else by headers."""
-    return tracing.continued(_carried(message) or read_trace_headers(exchange.request))
+    """Make the block part of the client's trace, which `_meta` names, or else headers."""
+    return tracing.continued(_read_meta_trace(message) or read_trace_headers(exchange.request))
 
 
-def trace_request(tracing: Tracer, message: McpMessage, principal_id: str) -> AbstractContextManager[Span]:
-    """The block answers a request."""
+def trace_request(
+    tracing: Tracer | None, message: McpMessage, principal_id: str
+) -> AbstractContextManager[Span | None]:
+    """A span for the block, which serves a request. Nothing where requests are not traced."""
+    if tracing is None or message.id is None:
+        return nullcontext()
     method = message.method[:MAX_SPAN_NAME_CHARS]
     target = _traced_tool(message)
     notes = span_attributes(method, target) | {
-        "jsonrpc.request.id": (message.id or b"").decode().strip('"'),
+        "jsonrpc.request.id": message.id.decode().strip('"'),
         "network.transport": "tcp",
         "network.protocol.name": "http",
         "toolgate.door": SURFACE,
@@ -181,14 +185,13 @@ def trace_request(tracing: Tracer, message: McpMessage, principal_id: str) -> Ab
 
 
 def make_dispatcher(gateway: Gateway) -> RequestDispatcher:
-    """What answers for both eras; where requests are traced, one that says what came of them."""
-    return (
-        RequestDispatcher(gateway) if gateway.tracer is None else _TracedDispatcher(gateway, gateway.tracer)
-    )
+    """The dispatcher for all revisions."""
+    tracer = gateway.tracer
+    return RequestDispatcher(gateway) if tracer is None else _TracedDispatcher(gateway, tracer)
 
 
 class _TracedDispatcher(RequestDispatcher):
-    """Notes on the span of a request what came of it."""
+    """Records the outcome of a request on its span."""
 
     def __init__(self, gateway: Gateway, tracing: Tracer) -> None:
         super().__init__(gateway)
@@ -220,17 +223,17 @@ class _TracedDispatcher(RequestDispatcher):
         return msgspec.structs.replace(super().trace(message, session), trace_id=self._tracing.trace_id)
 
 
-def _carried(message: McpMessage) -> Mapping[str, str]:
-    """The trace in the `_meta` of a request; empty where there is none that can be read."""
+def _read_meta_trace(message: McpMessage) -> Mapping[str, str]:
+    """The trace in the `_meta` of a request; empty if it has none that is valid."""
     try:
-        found = _decode_carried(message.params.get("_meta", b"{}"))
+        found = _decode_meta_trace(message.params.get("_meta", b"{}"))
     except UNREADABLE:
         return {}
     return {TRACEPARENT: found.traceparent, TRACESTATE: found.tracestate} if found.traceparent else {}
 
 
 def _traced_tool(message: McpMessage) -> str | None:
-    """The tool that is called, as its caller knows it."""
+    """The tool that is called, by its name in the view."""
     if message.method != "tools/call":
         return None
     try:

@@ -1,7 +1,7 @@
-"""The MCP door: both eras of the protocol on the same paths.
+"""The MCP endpoint: all protocol revisions on the same paths.
 
-Order of things: who calls, what the URL asks for, one envelope, then the era the body belongs to.
-Nothing here talks to a server; the gateway does.
+In this order: authenticate the caller, parse the URL and one envelope, then dispatch by the revision of the
+body. Nothing here talks to a server; the gateway does.
 """
 
 from collections.abc import Awaitable
@@ -13,12 +13,11 @@ from toolgate.gateway.auth.identity import Identities, reaches
 from toolgate.gateway.auth.issuer import KEYS_ONLY, NoResourceMetadata, ResourceMetadata
 from toolgate.gateway.call.parked_calls import ParkedCalls
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.scope.caller import Caller
 from toolgate.surfaces.http.endpoint import error_headers
 from toolgate.surfaces.http.messages import HttpRequest, Responder
 from toolgate.surfaces.http.parsing import LARGE_BYTES, check_json_media, parse_off_loop
 from toolgate.surfaces.mcp.batches import BatchHandler, is_batch
-from toolgate.surfaces.mcp.binding import CallerBinding, parse_mcp_url
+from toolgate.surfaces.mcp.binding import CallerBinding, parse_caller
 from toolgate.surfaces.mcp.dispatch import continue_trace, is_traced, trace_request
 from toolgate.surfaces.mcp.exchange import McpExchange, check_headers, return_at_once
 from toolgate.surfaces.mcp.input_required import RoundTrips, StateSealer
@@ -33,7 +32,7 @@ from toolgate.telemetry.spans import Tracer
 
 MAX_BINDINGS: Final = 1_024
 MAX_KNOWN_URL: Final = 1_024
-"""URLs remembered, per credential, so that a known one is not parsed again; and how long one may be."""
+"""URLs that are cached per credential, so that a known one is not parsed again; and how long one may be."""
 
 
 class McpEndpoint:
@@ -47,21 +46,21 @@ class McpEndpoint:
         sessions: ClientSessions,
         discovery: ResourceMetadata | NoResourceMetadata = KEYS_ONLY,
     ) -> None:
-        """`discovery`: where the tokens come from that this gateway takes beside its own keys."""
+        """`discovery`: the issuer of the tokens that this gateway accepts in addition to its own keys."""
         self._identities = identities
         self._discovery = discovery
         self._streams = ClientStreams(gateway.subscriptions, identities)
-        self._legacy = StatefulHandler(gateway, sessions, streams=self._streams)
+        self._stateful = StatefulHandler(gateway, sessions, streams=self._streams)
         self._parking = ParkedCalls()
         rounds = RoundTrips(self._parking, StateSealer(sessions.signer, sessions.wall_s))
-        self._modern = StatelessHandler(gateway, streams=self._streams, rounds=rounds)
-        self._sse = SseTransport(self._legacy, sessions, tracing=gateway.tracer)
-        self._batches = BatchHandler(self._legacy, tracing=gateway.tracer)
+        self._stateless = StatelessHandler(gateway, streams=self._streams, rounds=rounds)
+        self._sse = SseTransport(self._stateful, sessions, tracing=gateway.tracer)
+        self._batches = BatchHandler(self._stateful, tracing=gateway.tracer)
         self._bindings: dict[tuple[int, str, bytes], CallerBinding] = {}
         self._take = self._post if gateway.tracer is None else partial(self._post_traced, gateway.tracer)
 
     def close(self) -> None:
-        """End the open streams, each with its proper last word, and the calls that wait for input."""
+        """End the open streams, each with its last event, and the calls that wait for input."""
         self._streams.close()
         self._parking.close()
 
@@ -71,14 +70,14 @@ class McpEndpoint:
             check_headers(request)
             sent = request.headers.get(b"authorization")
             authorization = None if sent is None else sent.decode("latin-1")
-            # Whoever is known is not waited for: this is every call of a busy client.
+            # A cached credential needs no await: this is every call of a busy client.
             is_page = request.is_from_elsewhere
             known = None if is_page else self._identities.known(authorization)
             principal = known or await self._identities.authenticate(
                 authorization, peer=request.peer, path=request.path, trusts_local=not is_page
             )
             if not reaches(principal.role, "agent"):
-                raise Forbidden(f"a credential of role `{principal.role}` calls no tools")
+                raise Forbidden(f"role `{principal.role}` may not call tools")
             exchange = McpExchange(request, responder, principal)
             if request.method == "POST":
                 check_json_media(request)
@@ -94,41 +93,41 @@ class McpEndpoint:
             elif request.method == "GET":
                 await self._get(exchange)
             elif request.method == "DELETE":
-                self._legacy.end(exchange)
+                self._stateful.end(exchange)
             else:
                 raise MethodNotAllowed(
-                    f"`{request.method}` is not served here",
+                    f"`{request.method}` is not a method of the MCP endpoint",
                     hint="use POST, GET or DELETE",
                     data={"allowed": ["POST", "GET", "DELETE"]},
                 )
         except ToolgateError as exc:
-            self._refuse(exc, request, responder, message)
+            self._send_error(exc, request, responder, message)
 
     async def _get(self, exchange: McpExchange) -> None:
-        binding = self._bind(exchange)  # a path that does not exist has no stream either
+        binding = self._find_binding(exchange)  # a path that does not exist has no stream either
         if b"mcp-session-id" not in exchange.headers and wants_stream(exchange):
             await self._sse.stream(exchange, binding)
         else:
-            await self._legacy.stream(exchange)
+            await self._stateful.stream(exchange)
 
     def _post(self, exchange: McpExchange, message: McpMessage | ClientResponse) -> Awaitable[None]:
-        """Not a coroutine of its own, as a plain call is worth one frame less on its way."""
+        """Not itself a coroutine: that saves a plain call one frame."""
         is_on_stream = exchange.request.query.startswith(SESSION_QUERY)
         if isinstance(message, ClientResponse):
-            session = self._sse.session(exchange) if is_on_stream else self._legacy.session(exchange)
-            session.asks.take(message, exchange.principal)
+            session = self._sse.session(exchange) if is_on_stream else self._stateful.session(exchange)
+            session.client_requests.resolve(message, exchange.principal)
             send_empty(exchange.responder, 202)
         elif is_on_stream:
             return self._sse.post(exchange, message)
         elif is_stateless(exchange.request, message):
-            return self._modern.answer(exchange, message, self._bind(exchange))
+            return self._stateless.answer(exchange, message, self._find_binding(exchange))
         elif message.method == "initialize":
-            self._legacy.initialize(exchange, message, self._bind(exchange))
+            self._stateful.initialize(exchange, message, self._find_binding(exchange))
         else:
-            session = self._legacy.session(exchange)
+            session = self._stateful.session(exchange)
             binding = session.bind(exchange.principal)
-            return self._legacy.answer(
-                exchange.responder, message, session, binding=binding, hears=exchange.accepts_stream
+            return self._stateful.answer(
+                exchange.responder, message, session, binding=binding, accepts_stream=exchange.accepts_stream
             )
         return return_at_once()
 
@@ -140,12 +139,12 @@ class McpEndpoint:
             return
         with continue_trace(tracing, exchange, message):
             if exchange.request.query.startswith(SESSION_QUERY):
-                await self._post(exchange, message)  # answered on its stream, and there is its span
+                await self._post(exchange, message)  # its response is on the stream, and so is its span
             else:
                 with trace_request(tracing, message, exchange.principal.id):
                     await self._post(exchange, message)
 
-    def _refuse(
+    def _send_error(
         self,
         exc: ToolgateError,
         request: HttpRequest,
@@ -157,8 +156,8 @@ class McpEndpoint:
         if not isinstance(message, McpMessage):
             send_error(responder, exc, headers=headers)
             return
-        modern = not request.query.startswith(SESSION_QUERY) and is_stateless(request, message)
-        send_error(responder, exc, request_id=message.id, modern=modern, headers=headers)
+        stateless = not request.query.startswith(SESSION_QUERY) and is_stateless(request, message)
+        send_error(responder, exc, request_id=message.id, stateless=stateless, headers=headers)
 
     def _refusal_headers(self, request: HttpRequest, exc: ToolgateError) -> dict[str, str]:
         called_url = f"http://{request.headers.get(b'host', b'').decode('latin-1')}"
@@ -169,22 +168,15 @@ class McpEndpoint:
             headers["allow"] = ", ".join(exc.data["allowed"])
         return headers
 
-    def _bind(self, exchange: McpExchange) -> CallerBinding:
+    def _find_binding(self, exchange: McpExchange) -> CallerBinding:
         request = exchange.request
-        # By identity: a binding holds its principal, so that no other object can have its address meanwhile.
+        # By identity: a binding holds its principal, so no other object can have its address meanwhile.
         key = (id(exchange.principal), request.path, request.query)
         binding = self._bindings.get(key)
         if binding is None:
-            target = parse_mcp_url(request.path, request.query)
-            caller = Caller(
-                exchange.principal, target.task_id, target.request, target.only_server, target.mode
-            )
-            binding = CallerBinding(caller)
+            binding = CallerBinding(parse_caller(exchange.principal, request.path, request.query))
             if len(request.path) + len(request.query) <= MAX_KNOWN_URL:
-                self._remember(key, binding)
+                if len(self._bindings) >= MAX_BINDINGS:
+                    self._bindings.pop(next(iter(self._bindings)))
+                self._bindings[key] = binding
         return binding
-
-    def _remember(self, key: tuple[int, str, bytes], binding: CallerBinding) -> None:
-        if len(self._bindings) >= MAX_BINDINGS:
-            self._bindings.pop(next(iter(self._bindings)))
-        self._bindings[key] = binding

@@ -1,8 +1,7 @@
-"""One HTTP request to the MCP door while it is answered: who asks, and what its headers say.
+"""One HTTP request to the MCP endpoint, and its headers compared with the body that is executed.
 
-Headers by which intermediaries route a request, held against the body that is executed (2026-07-28).
-
-Whoever looked at the headers on the way here must have seen the truth.
+Intermediaries route and filter by headers (2026-07-28), so headers that repeat the body must not say
+something else.
 """
 
 import base64
@@ -17,7 +16,7 @@ from toolgate.surfaces.http.parsing import reject_repeated_headers
 from toolgate.upstream.connection.contract import Params
 from toolgate.upstream.connection.messages import iter_mirrored_headers
 
-# First-copy and last-copy readers would disagree about these.
+# Readers of the first and of the last copy would disagree about these.
 _ONCE_ONLY: Final = frozenset(
     {
         b"authorization",
@@ -32,7 +31,7 @@ _ONCE_ONLY: Final = frozenset(
 
 
 class McpExchange:
-    """What a handler needs of one request."""
+    """One HTTP request with its principal and its responder."""
 
     __slots__ = ("headers", "principal", "request", "responder")
 
@@ -44,25 +43,25 @@ class McpExchange:
 
     @property
     def authorization(self) -> str | None:
-        """The credential, as it was sent."""
+        """The credential as it was sent."""
         value = self.headers.get(b"authorization")
         return None if value is None else value.decode("latin-1")
 
     @property
     def accepts_stream(self) -> bool:
-        """Whether the client takes an event stream for an answer."""
+        """Whether the client accepts an event stream as a response."""
         accepted = self.headers.get(b"accept", b"*/*")
         if b"text/event-stream" in accepted:  # as nearly all write it
             return True
         return b"*/*" in accepted or b"text/event-stream" in accepted.lower()
 
     def header(self, name: bytes) -> str | None:
-        """A header's value, without the white space around it."""
+        """A header's value without surrounding white space."""
         value = self.headers.get(name)
         return None if value is None else value.decode("latin-1").strip()
 
     def require_accept(self, media: str) -> None:
-        """Raise NotAcceptable where the client says it cannot take `media`."""
+        """Raise NotAcceptable if the client does not accept `media`."""
         accepted = self.header(b"accept")
         if accepted is None:
             return
@@ -72,17 +71,17 @@ class McpExchange:
 
 
 async def return_at_once() -> None:
-    """For a request that is answered already."""
+    """For a request that has its response already."""
 
 
 def check_headers(request: HttpRequest) -> None:
-    """Headers that decide the routing stand once at most."""
+    """Reject repeated headers that decide the routing."""
     if request.repeated:
         reject_repeated_headers(request, _ONCE_ONLY)
 
 
 def check_header(exchange: McpExchange, name: bytes, expected: str) -> None:
-    """The header is there and says `expected`. Raises HeaderMismatch."""
+    """Raise HeaderMismatch unless the header has the value `expected`."""
     value = exchange.headers.get(name)
     if value is not None and (value == expected.encode() or _decode_header(value) == expected):
         return
@@ -93,19 +92,19 @@ def check_header(exchange: McpExchange, name: bytes, expected: str) -> None:
 
 
 def check_argument_headers(exchange: McpExchange, tool: ToolDefinition, params: Params) -> None:
-    """The `Mcp-Param-…` headers of a call say what its arguments do. Raises HeaderMismatch."""
+    """Raise HeaderMismatch unless the `Mcp-Param-…` headers of a call equal its arguments."""
     for name, text in iter_mirrored_headers(tool, bytes(params.get("arguments", b"{}"))):
         folded = name.lower().encode()
         if folded in exchange.request.repeated:
-            raise HeaderMismatch(f"the header `{name}` stands more than once")
+            raise HeaderMismatch(f"duplicate header `{name}`")
         if text is not None:
             check_header(exchange, folded, text)
         elif folded in exchange.headers:
-            raise HeaderMismatch(f"the header `{name}` repeats an argument that is not there")
+            raise HeaderMismatch(f"the header `{name}` repeats an argument that the body does not have")
 
 
 def _decode_header(value: bytes) -> str | None:
-    """A header value as the specification encodes text that is not plain ASCII; None when malformed."""
+    """A header value, decoded as the specification encodes text beyond ASCII; None if malformed."""
     text = value.decode("latin-1").strip(" \t")
     if not (text.startswith("=?base64?") and text.endswith("?=")):
         return text

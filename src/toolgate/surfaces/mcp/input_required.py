@@ -1,18 +1,7 @@
-"""A client of the stateless era, as the server of one of its requests can reach it.
+"""Multi-round-trip requests of the stateless revision: a server may require input before it responds.
 
-It hears of its request on the stream of the answer. It cannot be asked anything there: it answers by sending
-its request again.
-
-The `requestState` that clients of the stateless era hand back: ours, around what a server put into it.
-
-A state is good for the credential (`fingerprint_of`), the request and the time it was made for, at any node.
-Nothing in it is taken at its word before its seal is checked.
-
-Requests of the stateless era whose server may want to know something first.
-
-Such a client cannot be asked: it gets the questions as its answer, and sends its request again with what it
-has to say. What has to be remembered until then travels with it, sealed; a call that a legacy server has not
-ended yet waits, parked, on this node.
+A stateless client cannot be sent requests. It gets them as a result with `requestState`, and sends its
+request again with the responses. Nothing in a state is believed before its seal is verified.
 """
 
 import hashlib
@@ -57,7 +46,11 @@ from toolgate.upstream.pool.pool import ServerResponse
 
 
 class StatelessClient:
-    """Behind one request."""
+    """The client of one request, as its server reaches it: by notifications on the stream of the response.
+
+    A server cannot send it requests: it gets them as its result, and sends its request again with the
+    responses.
+    """
 
     __slots__ = ("_exchange", "capabilities", "log_level", "missing", "principal_id")
     has_session: Final = False
@@ -68,16 +61,16 @@ class StatelessClient:
         self.capabilities = capabilities
         self.log_level = log_level
         self.missing: MissingCapability | None = None
-        """Why the request was broken off: its server wants what this client does not offer."""
+        """Why the request was aborted: its server needs a capability that the client does not have."""
 
     @property
     def credential(self) -> str:
-        """With which it came: see `fingerprint_of`."""
+        """The fingerprint of its credential."""
         return fingerprint_of(self._exchange.principal)
 
     @property
     def supports_url_mode(self) -> bool:
-        """Whether somebody can be sent to a web page."""
+        """Whether it can send its user to a URL."""
         return b'"url"' in self.capabilities
 
     def notify(self, method: str, params: bytes) -> None:
@@ -94,13 +87,13 @@ class StatelessClient:
 
 
 STATE_LIFETIME_S: Final = 600
-"""How long a person may take to answer."""
+"""How long the user of the client may take to respond."""
 MAX_STATE_BYTES: Final = 256 * 1024
-"""Of what a server puts into its state: it travels with every round."""
+"""Of a server's own state, which travels with every round."""
 
 StateKind = Literal["server", "parked", "again", "approval"]
-"""Around a server's own state; a handle to a parked call; nothing but that the request was sent before; what
-approval its client was asked for."""
+"""What the payload is: a server's own state; a handle to a parked call; nothing, the request is sent again;
+the approval that the client elicits."""
 
 _STATE_PURPOSE: Final = b"requestState"
 _ROUND_MEMBERS: Final = frozenset({"_meta", "inputResponses", "requestState"})
@@ -109,7 +102,7 @@ _encode_canonical = msgspec.json.Encoder(order="sorted").encode
 
 
 class SealedState(msgspec.Struct, array_like=True, frozen=True):
-    """What was sealed."""
+    """The contents of a `requestState`."""
 
     kind: StateKind
     payload: str
@@ -117,7 +110,7 @@ class SealedState(msgspec.Struct, array_like=True, frozen=True):
     request: str
     expires_s: int
     rounds: int = 1
-    """How often the client was asked, this time included."""
+    """How often input was required, this time included."""
 
 
 class StateSealer:
@@ -128,7 +121,7 @@ class StateSealer:
         self._wall_s = wall_s
 
     def seal(self, kind: StateKind, payload: str, *, credential: str, request: str, rounds: int = 1) -> str:
-        """A state for this credential's next round of this request. Raises ServerUnavailable if too long."""
+        """A state for the next round of a request. Raises ServerUnavailable if the payload is too long."""
         if len(payload) > MAX_STATE_BYTES:
             raise ServerUnavailable(f"the server's `requestState` is longer than {MAX_STATE_BYTES} bytes")
         expires_s = int(self._wall_s()) + STATE_LIFETIME_S
@@ -136,7 +129,7 @@ class StateSealer:
         return self._signer.sign(_STATE_PURPOSE, msgspec.json.encode(state)).decode("ascii")
 
     def open(self, raw: msgspec.Raw, *, credential: str, request: str) -> SealedState:
-        """The state as it was sealed. Raises InputStateRefused, which does not say what was wrong."""
+        """The state as it was sealed. Raises InputStateRefused, which does not reveal what is wrong."""
         state = self._read(raw)
         if state is None or state.credential != credential or state.request != request:
             raise InputStateRefused("this `requestState` does not belong to this request")
@@ -154,21 +147,23 @@ class StateSealer:
 
 
 def request_digest(method: str, params: Params, *, server_id: str) -> str:
-    """Tells one request from another, and not one round of it from the next. Raises InvalidParams."""
+    """A digest that all rounds of a request share, and no other request has. Raises InvalidParams."""
     try:
-        asked = {name: msgspec.json.decode(raw) for name, raw in params.items() if name not in _ROUND_MEMBERS}
+        members = {
+            name: msgspec.json.decode(raw) for name, raw in params.items() if name not in _ROUND_MEMBERS
+        }
     except (msgspec.DecodeError, RecursionError) as exc:
         raise InvalidParams("`params` cannot be read") from exc
-    return hashlib.sha256(_encode_canonical([server_id, method, asked])).hexdigest()
+    return hashlib.sha256(_encode_canonical([server_id, method, members])).hexdigest()
 
 
 APPROVAL: Final = "approval"
-"""The key of the question whether a call may be made."""
-URL_WANTED: Final = -32042
-"""How a legacy server says that somebody has to visit a page before the call can be made."""
+"""The key of the input request for an approval."""
+URL_ELICITATION_REQUIRED: Final = -32042
+"""The error by which a session-based server requires that a user visits a URL before the call."""
 
 SendRequest = Callable[[ClientChannel], Coroutine[Any, Any, ServerResponse]]
-"""Puts a request, as it now is, to its server for the client given."""
+"""Sends a request, as it is at that moment, to its server for a client."""
 _encode = msgspec.json.encode
 
 
@@ -177,56 +172,58 @@ class _Pages(msgspec.Struct):
 
 
 class StatelessRequest(msgspec.Struct):
-    """One request, as its client sent it."""
+    """One request as its client sent it."""
 
     message: McpMessage
     client: StatelessClient
-    ask: SendRequest
+    send: SendRequest
     server_of: Callable[[], str]
-    """Where it goes as things are now. Raises what it is refused with."""
+    """Where it would go now. Raises why it is rejected."""
     rounds: int = 0
-    """How often its client was asked before, as the state says that it brings."""
+    """How often input was required before, by the state it carries."""
 
     @property
     def digest(self) -> str:
-        """Tells it from any other request, and from the same one to another server. Raises as `server_of`."""
+        """What its state is bound to: the request and its server. Raises as `server_of`."""
         return request_digest(self.message.method, self.message.params, server_id=self.server_of())
 
 
 class RoundTrips:
-    """Takes requests through as many rounds as they need."""
+    """Takes requests through as many rounds as they need.
+
+    What has to be remembered between rounds travels with the client, sealed: good for its credential and
+    request, on any node. A call that a session-based server has not completed is parked on this node.
+    """
 
     def __init__(self, parking: ParkedCalls, seals: StateSealer) -> None:
         self._parking = parking
         self._seals = seals
 
     async def run(self, request: StatelessRequest) -> RpcResponse:
-        """What to answer this round with. Raises what `request.ask` does, and InputStateRefused."""
+        """The response of this round. Raises what `request.send` does, and InputStateRefused."""
         params = request.message.params
         state = params.pop("requestState", None)
         if state is None:
-            came = await self._begin(request)
+            outcome = await self._begin(request)
         else:
-            # Decided anew, also where the call runs already.
+            # Policy decides again, even if the call is already running.
             opened = self._seals.open(state, credential=request.client.credential, request=request.digest)
             request.rounds = opened.rounds
-            came = await self._go_on(request, opened)
-        if isinstance(came, ServerResponse):
-            return self.finish(request, came)
-        if isinstance(came, ApprovalElicitation):
-            agree = {APPROVAL: _encode_input_request(ELICIT, came.elicitation)}
-            return RpcResponse(
-                result=self._require_input(request, agree, "approval", _encode(came.verdict).decode())
-            )
-        questions = {
-            key: _encode_input_request(one.method, one.params) for key, one in came.questions.items()
+            outcome = await self._resume(request, opened)
+        if isinstance(outcome, ServerResponse):
+            return self.finish(request, outcome)
+        if isinstance(outcome, ApprovalElicitation):
+            inputs = {APPROVAL: _encode_input_request(ELICIT, outcome.elicitation)}
+            return self._require_input(request, inputs, "approval", _encode(outcome.verdict).decode())
+        inputs = {
+            key: _encode_input_request(one.method, one.params) for key, one in outcome.questions.items()
         }
-        return RpcResponse(result=self._require_input(request, questions, "parked", came.handle))
+        return self._require_input(request, inputs, "parked", outcome.handle)
 
     def finish(self, request: StatelessRequest, answer: ServerResponse) -> RpcResponse:
-        """What a server answered, as this client takes it: its questions under our seal.
+        """What a server responded, in the form of this revision, its state sealed.
 
-        Raises MissingCapability where the client may not be asked, and ServerUnavailable.
+        Raises MissingCapability if the client cannot give the required input, and ServerUnavailable.
         """
         reply = answer.reply
         if reply.members is None:
@@ -249,20 +246,20 @@ class RoundTrips:
         )
         call.credential = client.credential
         try:
-            return await self._parking.run(call, request.ask(call), client.notify)
+            return await self._parking.run(call, request.send(call), client.notify)
         except ApprovalRequired:
             if call.elicitation_due is None:
                 raise
             return call.elicitation_due
 
-    async def _go_on(
+    async def _resume(
         self, request: StatelessRequest, state: SealedState
     ) -> ServerResponse | PendingInput | ApprovalElicitation:
         params = request.message.params
         if state.kind == "approval":
             responses = _parse_responses(params.pop("inputResponses", None))
-            asked = msgspec.json.decode(state.payload, type=ApprovalVerdict)
-            return await self._begin(request, ElicitedAnswer(asked, parse_action(responses.get(APPROVAL))))
+            verdict = msgspec.json.decode(state.payload, type=ApprovalVerdict)
+            return await self._begin(request, ElicitedAnswer(verdict, parse_action(responses.get(APPROVAL))))
         if state.kind == "parked":
             responses = _parse_responses(params.get("inputResponses"))
             return await self._parking.resume(
@@ -276,7 +273,7 @@ class RoundTrips:
         return await self._begin(request)
 
     def _seal_in(self, request: StatelessRequest, needed: InputRequired) -> bytes:
-        """The server's own result, with its state in our seal. One without a state needs none from us."""
+        """The server's own result, its state sealed. A result without a state needs none."""
         check_inputs(request.client.capabilities, needed)
         if needed.request_state is None:
             return needed.result
@@ -285,9 +282,9 @@ class RoundTrips:
         return _encode({**members, "requestState": sealed})
 
     def _as_input_request(self, request: StatelessRequest, reply: RpcResponse) -> RpcResponse:
-        """An error that only says what somebody has to do first is put as a question."""
+        """An error that requires a URL visit, as an input request; any other error as it is."""
         error = parse_error(reply.error)
-        if error.code != URL_WANTED:
+        if error.code != URL_ELICITATION_REQUIRED:
             return reply
         if not request.client.supports_url_mode:
             raise missing_capability("elicitation/create", b'{"mode":"url"}')
@@ -297,17 +294,18 @@ class RoundTrips:
             return reply
         if not (0 < len(pages) <= MAX_INPUTS and all(bytes(page)[:1] == b"{" for page in pages)):
             return reply
-        questions = {
+        inputs = {
             f"elicitation-{number}": _encode_input_request("elicitation/create", bytes(page))
             for number, page in enumerate(pages, start=1)
         }
-        return RpcResponse(result=self._require_input(request, questions, "again", ""))
+        return self._require_input(request, inputs, "again", "")
 
     def _require_input(
-        self, request: StatelessRequest, questions: Mapping[str, msgspec.Raw], kind: StateKind, payload: str
-    ) -> bytes:
+        self, request: StatelessRequest, inputs: Mapping[str, msgspec.Raw], kind: StateKind, payload: str
+    ) -> RpcResponse:
         state = self._seal(request, kind, payload)
-        return _encode({"resultType": "input_required", "inputRequests": questions, "requestState": state})
+        result = {"resultType": "input_required", "inputRequests": inputs, "requestState": state}
+        return RpcResponse(result=_encode(result))
 
     def _seal(self, request: StatelessRequest, kind: StateKind, payload: str) -> str:
         if request.rounds >= MAX_ROUNDS:
@@ -317,7 +315,7 @@ class RoundTrips:
             payload,
             credential=request.client.credential,
             request=request.digest,
-            # Whether the call may be made is asked before it is, so it is no round of its own.
+            # An approval precedes the call, so it is not one of its rounds.
             rounds=request.rounds + (kind != "approval"),
         )
 

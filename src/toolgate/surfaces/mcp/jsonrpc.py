@@ -1,12 +1,9 @@
-"""The members of MCP messages that decide something, and those that only look like one of them.
+"""JSON-RPC messages: the envelope is parsed once and checked; what is only carried stays raw.
 
-A server behind the gateway may ignore letter case, stop at a NUL or normalise Unicode. Each of these objects
-is checked before anything is looked up, so that such a server reads the names that were authorised.
-
-The JSON-RPC envelope: parsed once, checked, and everything that is only carried left raw.
-
-What travels on is decoded once to prove it is JSON that any server can read again (no NaN, no numbers
-out of range, no lone surrogates, no depth bomb). The bytes go as they came.
+A body is decoded in full once, to prove that it is JSON that any server can read (no NaN, no numbers out of
+range, no lone surrogates, no depth bomb). The bytes travel as they came. A server may ignore letter case,
+stop at a NUL or normalize Unicode, so members that only look like one that decides something are rejected
+before anything is looked up.
 """
 
 import json
@@ -35,9 +32,9 @@ PARAMS_MEMBERS: Final = KnownNames(
     *("requestState", "inputResponses", "notifications", "requestId", "reason", "progressToken", "progress"),
     *("protocolVersion", "capabilities", "clientInfo", "tools"),
 )
-"""All that any method has, as a server may look for any of them."""
+"""Those of all methods, as a server may read any of them."""
 RESULT_MEMBERS: Final = KnownNames("action", "content", "_meta", "model", "role", "stopReason", "roots")
-"""Of what a client answers to a question."""
+"""Of the response of a client to a request."""
 _OBJECT_MEMBERS: Final[Mapping[str, KnownNames]] = {
     "_meta": KnownNames(
         *(PROTOCOL_VERSION_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, LOG_LEVEL_KEY),
@@ -54,9 +51,9 @@ _OBJECT_MEMBERS: Final[Mapping[str, KnownNames]] = {
 
 
 def find_ambiguity(params: Mapping[str, Any]) -> str:
-    """Why some reader may find something else in `params` than is decided on here; empty where none does.
+    """Why a reader may find something else in `params` than the gateway decides on; empty if none can.
 
-    What is in `arguments` is the tool's own: that is checked where the tool is known.
+    The members of `arguments` are the tool's own: they are checked where the tool is known.
     """
     impostor = PARAMS_MEMBERS.find_impostor(params)
     if impostor is not None:
@@ -98,23 +95,23 @@ class _RpcError(msgspec.Struct, gc=False):
 
 
 class McpMessage(msgspec.Struct):
-    """One request or notification. `id` is the caller's own bytes, answered as they came."""
+    """One request or notification. `id` is the client's own bytes, which the response repeats."""
 
     method: str
     params: Params
     id: bytes | None
     round: int = 0
-    """How often its server has asked its client something, and it was sent again with the answers."""
+    """How often its server required input, and it was sent again with it."""
     fault: str = ""
-    """Why other readers of its `params` may read something else. Such a message is refused."""
+    """Why other readers of its `params` may read something else. Such a message is rejected."""
 
     def check(self) -> None:
-        """Raises InvalidParams for a message that can be read in two ways."""
+        """Raise InvalidParams for an ambiguous message."""
         if self.fault:
             raise InvalidParams(self.fault, hint="name each member once, exactly as the specification has it")
 
     def text(self, member: str) -> str | None:
-        """A string member of `params`, or None where it is absent."""
+        """A string member of `params`; None if it is absent. Raises InvalidParams."""
         raw = self.params.get(member)
         if raw is None:
             return None
@@ -126,7 +123,7 @@ class McpMessage(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class ClientResponse:
-    """What a client says to a request that was put to it."""
+    """The response of a client to a request."""
 
     id: bytes
     reply: RpcResponse
@@ -137,7 +134,7 @@ _decode_error = msgspec.json.Decoder(_RpcError).decode
 
 
 def parse_message(body: bytes) -> McpMessage | ClientResponse:
-    """One JSON-RPC request, notification or answer, or ParseFailed / InvalidRequest."""
+    """One JSON-RPC request, notification or response. Raises ParseFailed and InvalidRequest."""
     envelope, whole = _parse_envelope(body)
     if envelope.jsonrpc != "2.0":
         raise InvalidRequest("the body is not a JSON-RPC 2.0 message")
@@ -165,7 +162,7 @@ def _parse_envelope(body: bytes) -> tuple[_Envelope, dict[str, Any]]:
         if whole is None:
             whole = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        parse_json(body)  # what cannot be read at all is said to be so
+        parse_json(body)  # reports JSON that cannot be read at all as such
         raise InvalidRequest("the body must be one JSON-RPC message") from exc
     impostor = ENVELOPE_MEMBERS.find_impostor(whole)
     if impostor is not None:
@@ -174,14 +171,14 @@ def _parse_envelope(body: bytes) -> tuple[_Envelope, dict[str, Any]]:
 
 
 def _check_envelope_once(body: bytes) -> None:
-    """Raises InvalidRequest where it is the message itself that has two members of one name."""
+    """Raise InvalidRequest if the message itself has a duplicate member."""
     names = json.loads(body, object_pairs_hook=lambda pairs: [name for name, _ in pairs])
     if len(names) > len(set(names)):
         raise InvalidRequest("the message has two members of one name")
 
 
 def _check_response(body: bytes, whole: dict[str, Any]) -> None:
-    """Raises InvalidRequest where the server that asked may read another answer than is decided on here."""
+    """Raise InvalidRequest if a server may read another response than the gateway decides on."""
     if has_duplicate_members(body, whole):
         raise InvalidRequest("an object of the message has two members of one name")
     result = whole.get("result")
@@ -217,4 +214,4 @@ def _parse_reply(envelope: _Envelope) -> RpcResponse:
             return RpcResponse(error=error)
     except msgspec.DecodeError:
         pass
-    raise InvalidRequest("the body is neither a request nor an answer with one result or one error")
+    raise InvalidRequest("the body is neither a request nor a response with one result or one error")

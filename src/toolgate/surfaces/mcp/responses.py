@@ -1,20 +1,23 @@
-"""How the MCP door answers: JSON-RPC bodies, HTTP statuses, and the one translation of errors."""
+"""What the MCP endpoint sends: JSON-RPC bodies, HTTP statuses, and the one translation of errors."""
 
-from collections.abc import Mapping
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 import msgspec
 
 from toolgate import __version__
 from toolgate.catalog.encoding import make_error_result
-from toolgate.errors import ToolgateError, UnknownResource
+from toolgate.errors import CallCancelled, ToolgateError, UnknownResource
 from toolgate.model.json_text import Members, decode_members
 from toolgate.model.servers import EMPTY
 from toolgate.surfaces.http.messages import Headers, Responder
 
 SERVER_INFO: Final = msgspec.json.encode({"name": "toolgate", "title": "Toolgate", "version": __version__})
 NO_RESOURCE: Final = -32002
-"""How the handshake era says that there is no such resource. The stateless era says -32602."""
+"""JSON-RPC code for an unknown resource in session-based revisions. The stateless revision has -32602."""
 
 # Failures of the call itself, which the model should see and may act on: results, not protocol errors.
 _RESULT_CODES: Final = frozenset(
@@ -31,7 +34,7 @@ _RESULT_CODES: Final = frozenset(
         "node_busy",
     }
 )
-# By JSON-RPC code, for both eras of HTTP; refusals of our own keep the status of their code.
+# By JSON-RPC code. Errors of the gateway itself keep the status of their code.
 _STATUS: Final = {-32700: 400, -32600: 400, -32020: 400, -32021: 400, -32022: 400}
 _STATELESS_STATUS: Final = _STATUS | {-32602: 400, -32601: 404}
 
@@ -43,51 +46,52 @@ _SHOWN_AS_TEXT: Final = frozenset(
 
 
 class _RpcError(msgspec.Struct):
-    """What every client insists on."""
+    """The members that every client requires."""
 
     code: int
     message: str
 
 
 _decode_error = msgspec.json.Decoder(_RpcError).decode
-_UNREADABLE: Final = b'{"code":-32603,"message":"the server answered with an error that cannot be read"}'
+_UNREADABLE: Final = b'{"code":-32603,"message":"the server sent an error that cannot be read"}'
 
+_log = logging.getLogger(__name__)
 _encode = msgspec.json.encode
 _NO_SNIFF: Final = (b"x-content-type-options", b"nosniff")
 
 
 def send_empty(responder: Responder, status: int) -> None:
-    """An answer without a body."""
+    """Send a response without a body."""
     responder.send(status, b"")
 
 
 def send_result(responder: Responder, request_id: bytes, result: bytes, headers: Headers = ()) -> None:
-    """The result of a request."""
+    """Send the result of a request."""
     responder.send(200, b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (request_id, result), headers)
 
 
 def encode_notification(method: str, params: bytes) -> bytes:
-    """A message to a client that wants no answer."""
+    """A JSON-RPC notification to a client."""
     return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (_encode(method), params)
 
 
 def encode_request(request_id: bytes, method: str, params: bytes) -> bytes:
-    """A question to a client."""
+    """A JSON-RPC request to a client."""
     return b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}' % (request_id, _encode(method), params)
 
 
 def send_upstream_error(
-    responder: Responder, request_id: bytes, error: bytes, *, method: str, modern: bool
+    responder: Responder, request_id: bytes, error: bytes, *, method: str, stateless: bool
 ) -> None:
-    """A server's own JSON-RPC error, as it came; one of ours where it is none."""
+    """Send a server's own JSON-RPC error as it came, or the gateway's if it is not valid."""
     try:
         code = _decode_error(error).code
-        if modern and code == NO_RESOURCE and method == "resources/read":
+        if stateless and code == NO_RESOURCE and method == "resources/read":
             code = -32602
             error = _encode(decode_members(error) | {"code": msgspec.Raw(b"-32602")})
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         error, code = _UNREADABLE, -32603
-    status = _STATELESS_STATUS.get(code, 200) if modern else 200
+    status = _STATELESS_STATUS.get(code, 200) if stateless else 200
     responder.send(status, b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (request_id, error))
 
 
@@ -96,30 +100,72 @@ def send_error(
     exc: ToolgateError,
     *,
     request_id: bytes | None = None,
-    modern: bool = False,
+    stateless: bool = False,
     headers: Mapping[str, str] = EMPTY,
 ) -> None:
-    """The one shape of every JSON-RPC error of this door."""
+    """Send an error of the gateway. Every JSON-RPC error of this endpoint has this shape."""
     data = {"code": exc.code, "hint": exc.hint, "retryable": exc.retryable, **exc.data}
-    is_old_form = isinstance(exc, UnknownResource) and not modern
+    is_stateful_form = isinstance(exc, UnknownResource) and not stateless
     error = {
-        "code": NO_RESOURCE if is_old_form else exc.wire.jsonrpc,
+        "code": NO_RESOURCE if is_stateful_form else exc.wire.jsonrpc,
         "message": f"{exc}: {exc.hint}" if exc.code in _SHOWN_AS_TEXT else str(exc),
         "data": data,
     }
     body = {"jsonrpc": "2.0", "id": msgspec.Raw(request_id or b"null"), "error": error}
     sent = [_NO_SNIFF, *((name.encode(), value.encode()) for name, value in headers.items())]
-    responder.send(_status(exc, modern=modern), msgspec.json.encode(body), sent)
+    responder.send(_status(exc, stateless=stateless), msgspec.json.encode(body), sent)
 
 
 def build_failed_result(exc: ToolgateError) -> Members | None:
-    """A failure of the call itself as a tool result, or None where it is a protocol error."""
+    """A failure of the call itself as a tool result; None for a protocol error."""
     return make_error_result(exc) if exc.code in _RESULT_CODES else None
 
 
-def _status(exc: ToolgateError, *, modern: bool) -> int:
+def _status(exc: ToolgateError, *, stateless: bool) -> int:
     if exc.wire.jsonrpc in (-32600, -32700):
         return exc.wire.http
     if -32768 <= exc.wire.jsonrpc <= -32000:
-        return (_STATELESS_STATUS if modern else _STATUS).get(exc.wire.jsonrpc, 200)
+        return (_STATELESS_STATUS if stateless else _STATUS).get(exc.wire.jsonrpc, 200)
     return 200 if exc.code in _SHOWN_AS_TEXT else exc.wire.http
+
+
+class HeldResponder:
+    """Holds the response to one message of a batch or stream, which has no place for a status or headers."""
+
+    def __init__(self, whole: Responder, task: "asyncio.Task[None]") -> None:
+        self._whole = whole
+        self.task = task
+        self.body = b""
+
+    def add_headers(self, headers: Headers) -> None:
+        """Nothing: the whole response has its own."""
+
+    def send(self, status: int, body: bytes, headers: Headers = ()) -> None:
+        del status, headers
+        self.body = body
+
+    def say(self, message: bytes) -> bool:
+        return self._whole.say(message)
+
+    def start(self, status: int, headers: Headers) -> None:
+        """Nothing: the whole response starts on its own."""
+
+    async def write(self, chunk: bytes) -> None:
+        await self._whole.write(chunk)
+
+    def end(self) -> None:
+        """Nothing: the whole response ends on its own."""
+
+
+@contextmanager
+def responding_with_errors(responder: HeldResponder, request_id: bytes | None) -> Iterator[None]:
+    """Make what fails in the block the response to one message. The other messages go on."""
+    try:
+        yield
+    except CallCancelled:
+        pass  # the client that cancelled it expects no response
+    except ToolgateError as exc:
+        send_error(responder, exc, request_id=request_id)
+    except Exception:  # a message ends here, whatever is wrong with it
+        _log.exception("a request failed")
+        send_error(responder, ToolgateError("internal error"), request_id=request_id)

@@ -1,13 +1,12 @@
-"""What is asked of a client in the middle of its requests, and how its answers find their way back.
+"""Sessions of the session-based revisions, without a session store, and the requests to their clients.
 
-A question goes out on the stream of the request it belongs to. Its answer comes as a message of its own in
-the same session, on the same node, and is found by an id that nobody else could have made up.
+A session id says, signed, whose it is and what it selects. Any node with the key can serve any session. A
+node keeps a bounded table of the sessions it has seen, for idle time, cancellation and the one GET stream;
+losing the table loses nothing a client would miss. An id is bound to its principal: possessing it
+authenticates no one.
 
-Legacy sessions without a session store: the id itself, signed, says whose it is and what it asks for.
-
-Any node with the key can serve any session. A node keeps a bounded table of the sessions it has seen,
-for idle time, cancellation and the one GET stream; losing the table loses nothing a client would miss.
-Possession of an id is not authentication: it is bound to its principal.
+A request to a client goes out on the stream of the request that caused it. Its response is another message of
+the same session, on the same node, and is found by an id that no one can guess.
 """
 
 import asyncio
@@ -16,6 +15,7 @@ import secrets
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -38,74 +38,96 @@ from toolgate.surfaces.mcp.jsonrpc import ClientResponse
 from toolgate.surfaces.mcp.responses import encode_notification, encode_request
 from toolgate.upstream.connection.contract import NO_CAPABILITIES, RpcResponse
 
-MAX_OPEN_REQUESTS: Final = 32
-"""Questions of one session that may wait for their answers."""
 _ID_PREFIX: Final = b'"toolgate-'
 
-TOO_MANY: Final = RpcResponse(error=b'{"code":-32603,"message":"the client has too much to answer already"}')
-GONE: Final = RpcResponse(error=b'{"code":-32603,"message":"the client reads nothing at the moment"}')
+TOO_MANY: Final = RpcResponse(
+    error=b'{"code":-32603,"message":"too many requests already wait for the client"}'
+)
+GONE: Final = RpcResponse(
+    error=b'{"code":-32603,"message":"the client does not read its stream at the moment"}'
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionLimits:
+    """What sessions may hold on one node."""
+
+    max_sessions: int = 10_000
+    """Bounds what callers can make a node hold."""
+    displaced_per_session: int = 100
+    """Sessions that make room at once: finding the longest unused ones goes through the whole table."""
+    max_client_requests: int = 32
+    """Requests to the client of one session that wait for their responses."""
+    max_unanswered: int = 64
+    """Requests on one SSE stream that wait for their responses: each holds a task."""
+    keepalive_s: float = KEEPALIVE_S
+    """Between events on a stream while its client responds to a request."""
+
+
+DEFAULT_LIMITS: Final = SessionLimits()
 
 
 class ClientRequests:
-    """The open questions of one session."""
+    """The requests to the client of one session that wait for their responses."""
 
-    __slots__ = ("_open",)
+    __slots__ = ("_limits", "_open")
 
-    def __init__(self) -> None:
+    def __init__(self, limits: SessionLimits) -> None:
+        self._limits = limits
         self._open: dict[bytes, tuple[Principal, asyncio.Future[RpcResponse]]] = {}
 
-    async def put(
+    async def send(
         self, responder: Responder, method: str, params: bytes, *, principal: Principal
     ) -> RpcResponse:
-        """Ask ahead of an answer, and wait for what comes back. A question that is given up is taken back.
+        """Send a request before the response that `responder` is for, and wait for its response.
 
-        Only the credential of `principal` can answer: another token of the same subject may be allowed less.
+        Only the credential of `principal` may respond: another token of the same subject may be allowed less.
+        If the wait is cancelled, so is the request.
         """
-        if len(self._open) >= MAX_OPEN_REQUESTS:
+        if len(self._open) >= self._limits.max_client_requests:
             return TOO_MANY
-        ask_id = b'%b%b"' % (_ID_PREFIX, secrets.token_urlsafe(16).encode())
-        answer: asyncio.Future[RpcResponse] = asyncio.get_running_loop().create_future()
-        self._open[ask_id] = principal, answer
+        request_id = b'%b%b"' % (_ID_PREFIX, secrets.token_urlsafe(16).encode())
+        response: asyncio.Future[RpcResponse] = asyncio.get_running_loop().create_future()
+        self._open[request_id] = principal, response
         try:
-            if not responder.say(encode_request(ask_id, method, params)):
+            if not responder.say(encode_request(request_id, method, params)):
                 return GONE
-            # People take their time, and whoever is between us and them may cut a stream that is silent.
-            while not (await asyncio.wait({answer}, timeout=KEEPALIVE_S))[0]:
+            # People take their time, and a proxy may close a stream that is silent.
+            while not (await asyncio.wait({response}, timeout=self._limits.keepalive_s))[0]:
                 await responder.write(KEEPALIVE)
-            return answer.result()
+            return response.result()
         except asyncio.CancelledError:
-            taken_back = msgspec.json.encode({"requestId": msgspec.Raw(ask_id)})
-            responder.say(encode_notification(CANCELLED, taken_back))
+            cancelled = msgspec.json.encode({"requestId": msgspec.Raw(request_id)})
+            responder.say(encode_notification(CANCELLED, cancelled))
             raise
         finally:
-            del self._open[ask_id]
+            del self._open[request_id]
 
-    def take(self, answer: ClientResponse, principal: Principal) -> None:
-        """Bring an answer to the request that waits for it. A late or second answer has no effect.
+    def resolve(self, response: ClientResponse, principal: Principal) -> None:
+        """Hand a response to the request that waits for it. A late or second response has no effect.
 
-        Raises InvalidRequest for an answer to what `principal` was never asked here.
+        Raises InvalidRequest for a response to a request that `principal` was never sent here.
         """
-        asked_principal, asked = self._open.get(answer.id, (principal, None))
-        is_own = asked_principal is principal or fingerprint_of(asked_principal) == fingerprint_of(principal)
-        if asked is not None and is_own and not asked.done():
-            asked.set_result(answer.reply)
-        elif not (is_own and answer.id.startswith(_ID_PREFIX)):
-            raise InvalidRequest("this answers nothing that was asked", hint="answer with the request's `id`")
+        owner, waiting = self._open.get(response.id, (principal, None))
+        is_own = owner is principal or fingerprint_of(owner) == fingerprint_of(principal)
+        if waiting is not None and is_own and not waiting.done():
+            waiting.set_result(response.reply)
+        elif not (is_own and response.id.startswith(_ID_PREFIX)):
+            raise InvalidRequest("no request has the `id` of this response", hint="use the request's `id`")
 
 
-MAX_SESSIONS: Final = 10_000
 SHARE: Final = 10
-"""A principal that holds less than this part of a full table still gets in, at the largest's expense."""
-DISPLACED_AT_ONCE: Final = 100
+"""A principal with less than this part of a full table gets a session, and the largest holder loses one."""
 IDLE_S: Final = 30 * 60
 LIFETIME_S: Final = 24 * 60 * 60
+"""An id must end some time, as no node remembers for ever which sessions were deleted."""
 MAX_ID_BYTES: Final = 7 * 1024
-"""An id is a header, and many proxies and clients take no header line of more than 8 KiB."""
+"""An id is a header, and many proxies and clients accept no header line over 8 KiB."""
 _PURPOSE: Final = b"session"
 
 
 class _SessionClaims(msgspec.Struct, array_like=True, frozen=True):
-    """What an id says. 128 random bits make it unguessable and unique even before it is signed."""
+    """The contents of an id. 128 random bits make it unguessable and unique even before it is signed."""
 
     nonce: str
     principal: str
@@ -120,13 +142,13 @@ class _SessionClaims(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ClientSession:
-    """One legacy session as this node knows it."""
+    """One session as this node knows it."""
 
     __slots__ = (
         "_binding",
-        "asks",
         "calls",
         "capabilities",
+        "client_requests",
         "ended_by",
         "expires_s",
         "has_ended",
@@ -141,47 +163,48 @@ class ClientSession:
         "watch",
     )
 
-    def __init__(self, claims: _SessionClaims, binding: CallerBinding, now: float) -> None:
+    def __init__(
+        self, claims: _SessionClaims, binding: CallerBinding, now: float, limits: SessionLimits
+    ) -> None:
         self.nonce = claims.nonce
         self.principal_id = claims.principal
-        """Whose it is."""
         self.version = claims.version
         self.expires_s = claims.issued_s + LIFETIME_S
-        """When its id is good for nothing any more; wall clock."""
+        """When its id expires; wall clock."""
         self.capabilities = bytes(claims.capabilities)
-        """What the client can do, as far as it is carried to servers."""
+        """The client's capabilities that the gateway carries."""
         self.revision = claims.revision
-        """Of the registry, when the session was opened: a node that is behind has to catch up first."""
+        """Of the registry when the session was opened: a node that is behind catches up first."""
         self._binding = binding
         self.last_used = now
         self.calls: dict[bytes, asyncio.Task[None]] = {}
-        self.asks = ClientRequests()
+        self.client_requests = ClientRequests(limits)
         self.log_level = ""
-        """The least severe log message the client wants to hear; empty where it did not say."""
+        """The least severe log message the client requested; empty if it requested none."""
         self.watch = ResourceWatch(self.principal_id)
-        """The resources it wants to hear of."""
+        """The resources it subscribed to."""
         self.stream: Subscription | None = None
-        """The one stream it listens on."""
+        """Its one GET stream."""
         self.has_ended = False
-        """Nobody can come back to it here."""
+        """It cannot be used again on this node."""
         self.ended_by = ""
-        """Why this node does not know it any more."""
+        """Why this node dropped it."""
         self.totals = SessionTotals()
 
     @property
     def caller(self) -> Caller:
-        """What it is for, by the credential that was used last."""
+        """What it selects, by the credential that was used last."""
         return self._binding.caller
 
     def bind(self, principal: Principal) -> CallerBinding:
-        """What the session is for a request that came with a credential of `principal`."""
+        """What the session selects for a request with a credential of `principal`."""
         binding = self._binding
         if binding.caller.principal is not principal:
             binding = self._binding = binding.for_principal(principal)
         return binding
 
     def rebind(self, binding: CallerBinding) -> None:
-        """Have the session be for what `binding` asks for, from now on."""
+        """Let the session select what `binding` does from now on."""
         self._binding = binding
 
     @property
@@ -190,8 +213,8 @@ class ClientSession:
         return bool(self.calls) or self.stream is not None
 
     @contextmanager
-    def listening(self, stream: Subscription) -> Iterator[None]:
-        """While the block runs, `stream` is the session's. One that was before it, broken perhaps, ends."""
+    def attach_stream(self, stream: Subscription) -> Iterator[None]:
+        """Make `stream` the session's for the block. An earlier one, which may be broken, ends."""
         if self.stream is not None:
             self.stream.end()
         self.stream = stream
@@ -203,9 +226,17 @@ class ClientSession:
 
 
 class ClientSessions:
-    """Issues, verifies and forgets sessions. `clock_s` is monotonic, `wall_s` the time of day."""
+    """Issues, verifies and drops sessions. `clock_s` is monotonic, `wall_s` the time of day."""
 
-    def __init__(self, key: bytes, *, clock_s: Callable[[], float], wall_s: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        key: bytes,
+        *,
+        clock_s: Callable[[], float],
+        wall_s: Callable[[], float],
+        limits: SessionLimits = DEFAULT_LIMITS,
+    ) -> None:
+        self.limits = limits
         self.signer = Signer(key)
         self._clock_s = clock_s
         self.wall_s = wall_s
@@ -213,15 +244,15 @@ class ClientSessions:
         self._held: Counter[str] = Counter()
         self._ended: OrderedDict[str, None] = OrderedDict()
         self.on_dropped: Callable[[ClientSession], None] = lambda _session: None
-        """Told of each session this node does not know any more."""
+        """Called with each session that this node drops."""
         self.on_ended: Callable[[EndedSession], None] = lambda _ended: None
-        """Told of each session that its client has ended here, and that no other node may serve."""
+        """Called with each session that its client ended here, and that no other node may serve."""
 
     def __len__(self) -> int:
         return len(self._open)
 
     def use_key(self, key: bytes) -> None:
-        """Sign with `key` from now on. Sessions that were signed with another are not known any more."""
+        """Sign with `key` from now on. Sessions signed with another key become unknown."""
         if key != self.signer.key:
             self.signer.key = key
             for session_id in tuple(self._open):
@@ -230,10 +261,9 @@ class ClientSessions:
     def issue(
         self, caller: Caller, version: str, capabilities: bytes = NO_CAPABILITIES, *, revision: int = 0
     ) -> bytes:
-        """Open a session; its id. Raises InvalidParams when the caller asks for more than an id can hold.
+        """Open a session; its id. Raises InvalidParams if the caller selects more than an id can hold.
 
-        `capabilities` are the client's, as far as they are carried; `revision` is what the caller's scope was
-        found at.
+        `capabilities`: those of the client that the gateway carries. `revision`: of the registry, now.
         """
         claims = _SessionClaims(
             nonce=secrets.token_urlsafe(16),
@@ -253,12 +283,12 @@ class ClientSessions:
                 "the selection of tools and servers is too long for a session",
                 hint="put it into a task or a profile, and name that in the URL",
             )
-        session = ClientSession(claims, CallerBinding(caller), self._clock_s())
+        session = ClientSession(claims, CallerBinding(caller), self._clock_s(), self.limits)
         self._admit(session_id, session, is_new=True)
         return session_id
 
     def find(self, session_id: bytes, principal: Principal) -> ClientSession:
-        """The live session of that id, for its own principal; to anybody else it does not exist."""
+        """The live session of that id, for its own principal; for anyone else it does not exist."""
         session = self._open.get(session_id)
         if session is None:
             session = self._revive(session_id, principal)
@@ -272,14 +302,14 @@ class ClientSessions:
         return session
 
     def end(self, session_id: bytes, principal: Principal, *, everywhere: bool = False) -> None:
-        """Close a session for good, here or on every node. Its stream ends, and its calls are cancelled."""
+        """Close a session for good, here or on every node. Its stream ends and its calls are cancelled."""
         session = self.find(session_id, principal)
         self._close(session_id, session, "deleted" if everywhere else "closed")
         if everywhere:
             self.on_ended(EndedSession(session.nonce, session.expires_s * 1000))
 
     def apply_ended(self, nonces: Collection[str]) -> None:
-        """Close the sessions that were ended on other nodes, and let none of them come back."""
+        """Close the sessions that were ended on other nodes, for good."""
         news = set(nonces) - self._ended.keys()
         if not news:
             return
@@ -289,7 +319,7 @@ class ClientSessions:
             self._remember(nonce)
 
     def close(self) -> None:
-        """Forget all sessions: the process ends. Their ids stay valid."""
+        """Drop all sessions: the process ends. Their ids stay valid."""
         for session_id in tuple(self._open):
             self._drop(session_id, for_good=False, ended_by="shutdown")
 
@@ -303,31 +333,30 @@ class ClientSessions:
             task.cancel()
 
     def _admit(self, session_id: bytes, session: ClientSession, *, is_new: bool) -> None:
-        if len(self._open) >= MAX_SESSIONS:
+        if len(self._open) >= self.limits.max_sessions:
             self.drop_idle()
-        if len(self._open) >= MAX_SESSIONS:
+        if len(self._open) >= self.limits.max_sessions:
             self._displace(session.principal_id, is_new=is_new)
         self._open[session_id] = session
         self._held[session.principal_id] += 1
 
     def _displace(self, principal_id: str, *, is_new: bool) -> None:
-        """Make room in a full table: for a session that is open already, and for a new one within its share.
+        """Make room in a full table: for a session that is already open, and for a new one within its share.
 
-        Those that go lose nothing: their ids are still good, and bring them back when they are used.
+        The displaced ones lose nothing: their ids stay valid, and bring them back when they are used.
         """
-        if is_new and self._held[principal_id] * SHARE >= MAX_SESSIONS:
-            raise SessionLimit(
-                f"this node holds {MAX_SESSIONS} sessions, {self._held[principal_id]} of them yours"
-            )
+        most, own = self.limits.max_sessions, self._held[principal_id]
+        if is_new and own * SHARE >= most:
+            raise SessionLimit(f"this node holds {most} sessions, {own} of them yours")
         [(largest, _)] = self._held.most_common(1)
         unused = (
             (one.last_used, key)
             for key, one in self._open.items()
             if one.principal_id == largest and not one.is_busy
         )
-        displaced = heapq.nsmallest(DISPLACED_AT_ONCE, unused)
+        displaced = heapq.nsmallest(self.limits.displaced_per_session, unused)
         if not displaced:
-            raise SessionLimit(f"this node holds {MAX_SESSIONS} sessions, and all are in use")
+            raise SessionLimit(f"this node holds {most} sessions, and all are in use")
         for _, session_id in displaced:
             self._drop(session_id, for_good=False, ended_by="displaced")
 
@@ -357,13 +386,13 @@ class ClientSessions:
             self._ended.popitem(last=False)
 
     def _revive(self, session_id: bytes, principal: Principal) -> ClientSession:
-        """A session this node has not seen, opened on another or before a restart."""
+        """A session that this node has not seen: another node opened it, or this one before a restart."""
         claims = self._verify(session_id)
         age_s = self.wall_s() - claims.issued_s
         if claims.principal != principal.id or claims.nonce in self._ended or age_s > LIFETIME_S:
             raise _unknown()
         caller = Caller(principal, claims.task_id, claims.request, claims.only_server, claims.mode)
-        session = ClientSession(claims, CallerBinding(caller), self._clock_s())
+        session = ClientSession(claims, CallerBinding(caller), self._clock_s(), self.limits)
         self._admit(session_id, session, is_new=False)
         return session
 

@@ -1,10 +1,7 @@
-"""The client of a session, as the server of one of its requests can reach it: on the stream of the answer.
+"""The session-based revisions (2025-03-26 to 2025-11-25): `initialize`, a signed session, one GET stream.
 
-What the client of a session wants to hear of by itself: log messages, and updates of resources.
-
-It holds for the session on this node, for as long as the node knows it.
-
-The handshake era (2025-03-26 to 2025-11-25): `initialize`, a signed session, one GET stream.
+`StatefulHandler` serves each message of an open session, however it came: alone, in a batch, or posted to an
+SSE stream. Log levels and subscriptions hold for the session on this node, while the node knows the session.
 """
 
 import asyncio
@@ -63,31 +60,45 @@ from toolgate.surfaces.mcp.streams import (
     ClientStreams,
     encode_first_event,
     make_change_encoder,
-    parse_picture,
+    parse_event_id,
     send_changes,
 )
 from toolgate.upstream.connection.contract import NO_CAPABILITIES, RpcResponse
 
 DEFAULT_LEVEL: Final = "info"
-"""What servers that send log messages on demand only are asked for, where the client said nothing."""
+"""The level requested of servers that log on demand, if the client set none."""
+
+
+STATEFUL_VERSIONS: Final = LEGACY_VERSIONS[:3]
+"""Newest first: a client that requests an unknown version is offered the first."""
+
+_VERSIONS_SENT: Final = frozenset({None, *(version.encode() for version in STATEFUL_VERSIONS)})
+MAX_SELECTION: Final = 1_000
+"""Tool names in `initialize`. They travel in the session id, which must fit into a header."""
+CATCH_UP_S: Final = 2.0
+"""How long a session waits for a node that does not have the revision yet at which it was opened."""
+_ROUND_MEMBERS: Final = frozenset({"inputResponses", "requestState"})
 
 
 class SessionClient:
-    """Behind one request of a session. A client that takes no event stream can be told and asked nothing."""
+    """The client of one request of a session, reached on the stream of its response.
+
+    A client that does not accept an event stream gets no notifications and no requests.
+    """
 
     __slots__ = ("binding", "capabilities", "log_level", "principal_id", "responder", "session")
     has_session: Final = True
 
     def __init__(
-        self, session: ClientSession, responder: Responder, *, binding: CallerBinding, hears: bool
+        self, session: ClientSession, responder: Responder, *, binding: CallerBinding, accepts_stream: bool
     ) -> None:
         self.session = session
         self.responder = responder
         self.binding = binding
-        """By which its request is decided, however long that takes."""
+        """What decides its request, however long that takes."""
         self.principal_id = session.principal_id
-        self.capabilities = session.capabilities if hears else NO_CAPABILITIES
-        self.log_level = session.log_level or DEFAULT_LEVEL if hears else ""
+        self.capabilities = session.capabilities if accepts_stream else NO_CAPABILITIES
+        self.log_level = session.log_level or DEFAULT_LEVEL if accepts_stream else ""
 
     def notify(self, method: str, params: bytes) -> None:
         if self.log_level and (method != LOG_MESSAGE or is_severe_enough(params, self.session.log_level)):
@@ -98,75 +109,18 @@ class SessionClient:
             return UNSUPPORTED
         self.session.totals.rounds += 1
         principal = self.binding.caller.principal
-        return await self.session.asks.put(self.responder, method, params, principal=principal)
-
-
-class SessionSettings:
-    """Takes the wishes of sessions."""
-
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
-
-    async def change(
-        self, message: McpMessage, session: ClientSession, *, binding: CallerBinding, trace: Trace
-    ) -> None:
-        """`logging/setLevel`, `resources/subscribe` and `resources/unsubscribe`. Raises MethodNotFound."""
-        if message.method == "logging/setLevel":
-            session.log_level = parse_log_level(message.text("level"))
-        elif message.method == "resources/subscribe":
-            await self._subscribe(_require_uri(message), session, binding, trace)
-        elif message.method == "resources/unsubscribe":
-            await self._unsubscribe(_require_uri(message), session, binding, trace)
-        else:
-            raise MethodNotFound(f"no method `{message.method}`")
-
-    async def _subscribe(
-        self, uri: str, session: ClientSession, binding: CallerBinding, trace: Trace, /
-    ) -> None:
-        view = await self._gateway.wait_for_view(binding.caller, for_call=True)
-        if not await self._gateway.resource_subscriptions.subscribe(view, session.watch, [uri], trace=trace):
-            raise UnknownResource("Resource not found", data={"uri": uri})
-
-    async def _unsubscribe(
-        self, uri: str, session: ClientSession, binding: CallerBinding, trace: Trace, /
-    ) -> None:
-        """Also of what the client may not see any more."""
-        try:
-            view = await self._gateway.wait_for_view(binding.caller, for_call=True)
-        except ToolgateError:  # whoever may see nothing any more need not hear of anything either
-            if uri not in session.watch.targets:
-                raise
-            self._gateway.subscriptions.watches.remove(session.watch, uri)
-        else:
-            await self._gateway.resource_subscriptions.unsubscribe(view, session.watch, uri, trace=trace)
-
-
-def _require_uri(message: McpMessage) -> str:
-    uri = message.text("uri")
-    if not uri:
-        raise InvalidParams("`uri` is missing")
-    return uri
-
-
-STATEFUL_VERSIONS: Final = LEGACY_VERSIONS[:3]
-"""Newest first: what a client is offered that asks for a version we do not know."""
-
-_VERSIONS_SENT: Final = frozenset({None, *(version.encode() for version in STATEFUL_VERSIONS)})
-MAX_SELECTION: Final = 1_000
-CATCH_UP_S: Final = 2.0
-"""How long a session waits for a node that has not heard yet of what it was opened with."""
-_OF_A_ROUND: Final = frozenset({"inputResponses", "requestState"})
+        return await self.session.client_requests.send(self.responder, method, params, principal=principal)
 
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
-    """What an `initialize` leads to."""
+    """The outcome of `initialize`."""
 
     binding: CallerBinding
-    """What the session is for: what its URL asks for, or less."""
+    """What the session selects: what its URL selects, or less."""
     version: str
     capabilities: bytes
-    """The client's, as far as they are carried."""
+    """Those of the client that the gateway carries."""
     result: bytes
 
 
@@ -176,8 +130,7 @@ class StatefulHandler:
     def __init__(self, gateway: Gateway, sessions: ClientSessions, *, streams: ClientStreams) -> None:
         self._gateway = gateway
         self._sessions = sessions
-        self._methods = make_dispatcher(gateway)
-        self._hearing = SessionSettings(gateway)
+        self._dispatcher = make_dispatcher(gateway)
         self._streams = streams
         sessions.on_dropped = self._record_end
 
@@ -188,19 +141,20 @@ class StatefulHandler:
         session: ClientSession,
         *,
         binding: CallerBinding,
-        hears: bool = True,
+        accepts_stream: bool = True,
     ) -> Awaitable[None]:
-        """One message of an open session, however it came. `hears`: it takes messages ahead of an answer.
+        """Serve one message of an open session.
 
-        `binding` is the session's for the credential that the message came with.
+        `binding` is the session's for the credential of the message. `accepts_stream`: the client accepts
+        messages before the response.
         """
-        client = SessionClient(session, responder, binding=binding, hears=hears)
+        client = SessionClient(session, responder, binding=binding, accepts_stream=accepts_stream)
         is_known = session.revision <= self._gateway.snapshot.revision
         if is_known and message.id is not None and message.method in SERVER_METHODS:
-            return self._ask(message, client)
-        return self._answer(message, client)
+            return self._call_server(message, client)
+        return self._serve(message, client)
 
-    async def _answer(self, message: McpMessage, client: SessionClient) -> None:
+    async def _serve(self, message: McpMessage, client: SessionClient) -> None:
         session, responder = client.session, client.responder
         if session.revision > self._gateway.snapshot.revision:
             await self._catch_up(session)
@@ -208,46 +162,69 @@ class StatefulHandler:
             _handle_notification(session, message)
             send_empty(responder, 202)
         elif message.method in SERVER_METHODS:
-            await self._ask(message, client)
+            await self._call_server(message, client)
         elif message.method in LIST_KINDS:
-            await self._methods.list(responder, message, client.binding, era="legacy")
+            await self._dispatcher.list(responder, message, client.binding, revision="legacy")
         else:
             if message.method != "ping":
-                trace = self._methods.trace(message, session.nonce)
-                await self._hearing.change(message, session, binding=client.binding, trace=trace)
+                await self._change_settings(message, client)
             send_result(responder, message.id, b"{}")
 
+    async def _change_settings(self, message: McpMessage, client: SessionClient) -> None:
+        """`logging/setLevel`, `resources/subscribe` and `resources/unsubscribe`. Raises MethodNotFound."""
+        session, gateway = client.session, self._gateway
+        if message.method == "logging/setLevel":
+            session.log_level = parse_log_level(message.text("level"))
+            return
+        if message.method not in {"resources/subscribe", "resources/unsubscribe"}:
+            raise MethodNotFound(f"no method `{message.method}`")
+        uri, trace = message.text("uri"), self._dispatcher.trace(message, session.nonce)
+        if not uri:
+            raise InvalidParams("`uri` is missing")
+        try:
+            view = await gateway.wait_for_view(client.binding.caller, for_call=True)
+        except ToolgateError:
+            # A client that sees nothing any more can still unsubscribe.
+            if message.method == "resources/subscribe" or uri not in session.watch.targets:
+                raise
+            gateway.subscriptions.watches.remove(session.watch, uri)
+            return
+        if message.method == "resources/unsubscribe":
+            await gateway.resource_subscriptions.unsubscribe(view, session.watch, uri, trace=trace)
+        elif not await gateway.resource_subscriptions.subscribe(view, session.watch, [uri], trace=trace):
+            raise UnknownResource("Resource not found", data={"uri": uri})
+
     async def _catch_up(self, session: ClientSession) -> None:
-        """Wait, once, until this node knows what the session was opened with on another."""
+        """Wait, once, until this node has the revision at which another node opened the session."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CATCH_UP_S):
                 await self._gateway.wait_for_revision(session.revision)
-        session.revision = 0  # a registry that was put back may never come that far
+        session.revision = 0  # a restored registry may never reach it
 
-    async def _ask(self, message: McpMessage, client: SessionClient) -> None:
-        """Answer what goes to a server. The client may take it back while it runs."""
+    async def _call_server(self, message: McpMessage, client: SessionClient) -> None:
+        """Serve what goes to a server. The client may cancel it while it runs."""
         session, responder = client.session, client.responder
         request_id, handler = message.id or b"null", responder.task
         session.totals.calls += message.method == "tools/call"
         session.calls[request_id] = handler
         if "requestState" in message.params or "inputResponses" in message.params:
-            # A modern server would take them for an answer to what it asked this client, or another.
-            message.params = {name: raw for name, raw in message.params.items() if name not in _OF_A_ROUND}
+            # A stateless server would take them for input that it requested, of this client or another.
+            message.params = {name: raw for name, raw in message.params.items() if name not in _ROUND_MEMBERS}
         try:
             try:
-                answer = await self._methods.ask(
+                answer = await self._dispatcher.ask(
                     message, client.binding, client=client, session=session.nonce
                 )
-                send_server_response(responder, message, answer, era="legacy")
+                send_server_response(responder, message, answer, revision="legacy")
             except InputRequired as needed:
                 await self._run_rounds(message, client, needed)
         except ToolgateError as exc:
             session.totals.count_limit_hit(self._gateway.metrics, SURFACE, exc.code)
-            if not send_failure(responder, message, exc, era="legacy"):
+            if not send_failure(responder, message, exc, revision="legacy"):
                 raise
         except asyncio.CancelledError:
             if session.calls.get(request_id) is handler:
-                raise  # not by `_cancel`: the client is gone, or the gateway stops
+                raise  # not by a notification: the client is gone, or the gateway stops
             handler.uncancel()
             raise CallCancelled("the call was cancelled by its client") from None
         finally:
@@ -255,15 +232,15 @@ class StatefulHandler:
                 del session.calls[request_id]
 
     async def _run_rounds(self, message: McpMessage, client: SessionClient, needed: InputRequired) -> None:
-        """Take the client through the questions of a modern server: each round is a request of its own."""
-        session, asked = client.session, message.params
+        """Collect what a stateless server requires of the client: each round is a request to the server."""
+        session, params = client.session, message.params
         for message.round in range(1, MAX_ROUNDS + 1):
-            message.params = asked | await collect_inputs(client, needed)
+            message.params = params | await collect_inputs(client, needed)
             try:
-                answer = await self._methods.ask(
+                answer = await self._dispatcher.ask(
                     message, client.binding, client=client, session=session.nonce
                 )
-                send_server_response(client.responder, message, answer, era="legacy")
+                send_server_response(client.responder, message, answer, revision="legacy")
             except InputRequired as again:
                 needed = again
             else:
@@ -271,24 +248,24 @@ class StatefulHandler:
         raise too_many_rounds()
 
     async def stream(self, exchange: McpExchange) -> None:
-        """GET: tell the client when its lists and resources change, and what it missed before."""
+        """GET: notify the client when its lists and resources change, and of what it missed before."""
         exchange.require_accept("text/event-stream")
         if b"mcp-session-id" not in exchange.headers:
             raise MethodNotAllowed(
-                "GET opens the stream of a session; there is none without `Mcp-Session-Id`",
-                hint="a client of the 2024 transport says that it accepts `text/event-stream`",
+                "GET opens the stream of a session, and needs `Mcp-Session-Id`",
+                hint="a client of the 2024 transport sends `Accept: text/event-stream`",
                 data={"allowed": ["POST", "DELETE"]},
             )
         session = self.session(exchange)
-        with self.listening(exchange, session) as subscription:
+        with self.open_stream(exchange, session) as subscription:
             responder = exchange.responder
             responder.start(200, EVENT_HEADERS)
             last_id = exchange.headers.get(b"last-event-id")
-            seen = subscription.seen if last_id is None else parse_picture(last_id)
+            seen = subscription.seen if last_id is None else parse_event_id(last_id)
             can_resume = session.version == STATEFUL_VERSIONS[0]
             await responder.write(encode_first_event(seen) if can_resume else b": open\n\n")
             if last_id is not None:
-                # After a restart the lists are not known at once, and what is not known has not changed.
+                # After a restart the lists are unknown at first, and an unknown list has not changed.
                 with suppress(ToolgateError):
                     await self._gateway.wait_for_view(subscription.caller)
                 subscription.catch_up(seen)
@@ -296,22 +273,22 @@ class StatefulHandler:
             responder.end()
 
     @contextmanager
-    def listening(self, exchange: McpExchange, session: ClientSession) -> Iterator[Subscription]:
-        """Have one of the places for streams, as the one stream of the session."""
+    def open_stream(self, exchange: McpExchange, session: ClientSession) -> Iterator[Subscription]:
+        """Open the one stream of the session, if there is room for another stream."""
         try:
             with (
                 self._streams.open(
                     exchange, session.bind(exchange.principal).caller, watch=session.watch
                 ) as subscription,
-                session.listening(subscription),
+                session.attach_stream(subscription),
             ):
                 yield subscription
         finally:
             if session.has_ended:
-                self._let_go(session)
+                self._release(session)
 
     def _record_end(self, session: ClientSession) -> None:
-        """A session is over here: record what it used, and keep nothing for it."""
+        """Record what a session used that ended on this node, and release what is kept for it."""
         session.totals.record_end(
             self._gateway.audit,
             self._gateway.metrics,
@@ -319,10 +296,10 @@ class StatefulHandler:
             Trace(SURFACE, session.nonce),
             ended_by=session.ended_by,
         )
-        self._let_go(session)
+        self._release(session)
 
-    def _let_go(self, session: ClientSession) -> None:
-        """Keep nothing for a session that this node does not know, once the stream it may have is over."""
+    def _release(self, session: ClientSession) -> None:
+        """Release what is kept for a session that this node does not know, once its stream has ended."""
         if session.stream is not None:
             return
         self._gateway.subscriptions.watches.drop(session.watch)
@@ -337,29 +314,29 @@ class StatefulHandler:
         try:
             self._sessions.end(session_id, exchange.principal, everywhere=True)
         except UnknownSession as exc:
-            self._note_stranger(exchange, exc)
+            self._audit_unknown_session(exchange, exc)
             raise
         send_empty(exchange.responder, 200)
 
     def initialize(self, exchange: McpExchange, message: McpMessage, binding: CallerBinding) -> None:
-        """Open a session for what the URL asks for, `binding`."""
+        """Open a session for what the URL selects."""
         if message.id is None:
-            raise InvalidRequest("`initialize` is a request: it needs an `id`")
-        agreed = self.negotiate(message, binding, STATEFUL_VERSIONS)
+            raise InvalidRequest("`initialize` is a request and needs an `id`")
+        handshake = self.negotiate(message, binding, STATEFUL_VERSIONS)
         session_id = self._sessions.issue(
-            agreed.binding.caller,
-            agreed.version,
-            agreed.capabilities,
+            handshake.binding.caller,
+            handshake.version,
+            handshake.capabilities,
             revision=self._gateway.snapshot.revision,
         )
-        send_result(exchange.responder, message.id, agreed.result, [(b"mcp-session-id", session_id)])
+        send_result(exchange.responder, message.id, handshake.result, [(b"mcp-session-id", session_id)])
 
     def negotiate(self, message: McpMessage, binding: CallerBinding, versions: Sequence[str]) -> Handshake:
-        """What to answer `initialize` with, where `versions` are served, newest first."""
-        asked = message.text("protocolVersion")
-        if asked is None:
+        """The outcome of `initialize`, if `versions` are served, newest first."""
+        requested = message.text("protocolVersion")
+        if requested is None:
             raise InvalidParams("`protocolVersion` is missing")
-        version = asked if asked in versions else versions[0]
+        version = requested if requested in versions else versions[0]
         if "tools" in message.params:
             binding = CallerBinding(_narrow_caller(binding, message.params["tools"]))
         capabilities = filter_client_capabilities(message.params.get("capabilities"))
@@ -367,7 +344,7 @@ class StatefulHandler:
         return Handshake(binding, version, capabilities, result)
 
     def check_scope(self, binding: CallerBinding) -> None:
-        """Raise what the scope is refused with, before anything is opened for it. Its size is for later."""
+        """Raise why the scope is rejected, before anything is opened for it. A list checks its size later."""
         binding.calling_view(self._gateway)
 
     def find_session(self, exchange: McpExchange, session_id: bytes) -> ClientSession:
@@ -375,7 +352,7 @@ class StatefulHandler:
         try:
             return self._sessions.find(session_id, exchange.principal)
         except UnknownSession as exc:
-            self._note_stranger(exchange, exc)
+            self._audit_unknown_session(exchange, exc)
             raise
 
     def session(self, exchange: McpExchange) -> ClientSession:
@@ -387,11 +364,11 @@ class StatefulHandler:
                 hint="or send the 2026-07-28 envelope with each request",
             )
         if exchange.headers.get(b"mcp-protocol-version") not in _VERSIONS_SENT:
-            raise InvalidRequest("`MCP-Protocol-Version` is not one of this era")
+            raise InvalidRequest("`MCP-Protocol-Version` is not a session-based revision")
         return self.find_session(exchange, session_id)
 
-    def _note_stranger(self, exchange: McpExchange, exc: UnknownSession) -> None:
-        """A session that is not the caller's, or none at all, may be somebody trying: that is audited."""
+    def _audit_unknown_session(self, exchange: McpExchange, exc: UnknownSession) -> None:
+        """Someone may be guessing session ids."""
         self._gateway.record_refused(exchange.principal, exc.code, trace=Trace(SURFACE))
 
 
@@ -422,13 +399,8 @@ def _encode_initialize_result(version: str, view: View, instructions: str) -> by
 
 
 def _handle_notification(session: ClientSession, message: McpMessage) -> None:
-    """Of the notifications only a cancellation has an effect; unknown ones have none."""
+    """Cancel a running request. Other notifications, and unknown ids, have no effect."""
     if message.method == CANCELLED:
-        _cancel_request(session, bytes(message.params.get("requestId", b"")))
-
-
-def _cancel_request(session: ClientSession, request_id: bytes) -> None:
-    """Take back a running request of a session; unknown ids have no effect."""
-    handler = session.calls.pop(request_id, None)
-    if handler is not None:
-        handler.cancel()
+        handler = session.calls.pop(bytes(message.params.get("requestId", b"")), None)
+        if handler is not None:
+            handler.cancel()

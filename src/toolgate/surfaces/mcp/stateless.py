@@ -1,12 +1,12 @@
-"""`subscriptions/listen`: one stream of the stateless era, for exactly what its client names.
+"""The stateless revision (2026-07-28): every request carries its own envelope, and the gateway keeps nothing.
 
-The stateless era (2026-07-28): every request carries its own envelope, and nothing is remembered.
+`subscriptions/listen` opens one stream for exactly what its client names.
 """
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Mapping
+from collections.abc import Awaitable, Mapping
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -17,7 +17,6 @@ from toolgate.errors import (
     UnsupportedVersion,
 )
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.scope.caller import Trace
 from toolgate.gateway.subscriptions.listeners import ListenerUpdate
 from toolgate.gateway.subscriptions.resources import MAX_WATCHED_EACH, ResourceWatch
 from toolgate.model.protocol import (
@@ -31,7 +30,7 @@ from toolgate.model.protocol import (
     UPDATED,
 )
 from toolgate.surfaces.http.messages import HttpRequest
-from toolgate.surfaces.http.responder import encode_event
+from toolgate.surfaces.http.responder import EVENT_HEADERS, encode_event
 from toolgate.surfaces.mcp.binding import CallerBinding
 from toolgate.surfaces.mcp.capabilities import (
     build_server_capabilities,
@@ -43,13 +42,14 @@ from toolgate.surfaces.mcp.exchange import McpExchange, check_argument_headers, 
 from toolgate.surfaces.mcp.input_required import RoundTrips, StatelessClient, StatelessRequest
 from toolgate.surfaces.mcp.jsonrpc import McpMessage
 from toolgate.surfaces.mcp.responses import SERVER_INFO, send_empty, send_result, send_upstream_error
-from toolgate.surfaces.mcp.stateful import STATEFUL_VERSIONS as LEGACY_VERSIONS
-from toolgate.surfaces.mcp.streams import ClientStreams, StreamMessages, list_changed_methods
-from toolgate.upstream.connection.contract import NO_CAPABILITIES, ClientChannel
-from toolgate.upstream.pool.pool import ServerResponse
+from toolgate.surfaces.mcp.stateful import STATEFUL_VERSIONS
+from toolgate.surfaces.mcp.streams import ClientStreams, list_changed_methods, send_changes
+from toolgate.upstream.connection.contract import NO_CAPABILITIES
 
 
 class _ListenFilter(msgspec.Struct, rename="camel"):
+    """What a client subscribes to."""
+
     tools_list_changed: bool | None = None
     prompts_list_changed: bool | None = None
     resources_list_changed: bool | None = None
@@ -57,7 +57,7 @@ class _ListenFilter(msgspec.Struct, rename="camel"):
 
     @property
     def lists(self) -> Mapping[str, bool | None]:
-        """Whether changes of lists are wanted, by the capability of those who have them."""
+        """Which list changes the client subscribes to, by capability."""
         return {
             "tools": self.tools_list_changed,
             "prompts": self.prompts_list_changed,
@@ -65,89 +65,24 @@ class _ListenFilter(msgspec.Struct, rename="camel"):
         }
 
 
-_decode_wanted = msgspec.json.Decoder(_ListenFilter).decode
+_decode_filter = msgspec.json.Decoder(_ListenFilter).decode
 
 
-class ListenHandler:
-    """Serves clients that listen."""
-
-    def __init__(self, gateway: Gateway, *, streams: ClientStreams) -> None:
-        self._gateway = gateway
-        self._streams = streams
-
-    async def serve(
-        self, exchange: McpExchange, message: McpMessage, binding: CallerBinding, *, trace: Trace
-    ) -> None:
-        """Tell the client of what it wants to hear until it leaves. Resources it may not see are left out."""
-        exchange.require_accept("text/event-stream")
-        wanted = _parse_filter(message)
-        watch = ResourceWatch(exchange.principal.id)
-        try:
-            if wanted.resource_subscriptions:
-                view = await self._gateway.wait_for_view(binding.caller)
-                await self._gateway.resource_subscriptions.subscribe(
-                    view, watch, wanted.resource_subscriptions, trace=trace
-                )
-            words = _encode_messages(message.id or b"null", wanted, uris=list(watch.targets))
-            await self._streams.announce(exchange, binding.caller, words, watch=watch)
-        finally:
-            self._gateway.subscriptions.watches.drop(watch)
-
-
-def _parse_filter(message: McpMessage) -> _ListenFilter:
-    try:
-        wanted = _decode_wanted(message.params.get("notifications", b"null"))
-    except msgspec.ValidationError as exc:
-        raise InvalidParams("`notifications` must say what to listen for") from exc
-    if len(wanted.resource_subscriptions) > MAX_WATCHED_EACH:
-        raise InvalidParams(f"`resourceSubscriptions` names more than {MAX_WATCHED_EACH} resources")
-    return wanted
-
-
-def _encode_messages(request_id: bytes, wanted: _ListenFilter, *, uris: list[str]) -> StreamMessages:
-    subscription_id = msgspec.Raw(request_id)
-    meta = {SUBSCRIPTION_ID_KEY: subscription_id}
-    lists = [name for name, is_wanted in wanted.lists.items() if is_wanted]
-    heard = {LIST_CHANGED[name] for name in lists}
-
-    def event(**members: object) -> bytes:
-        return encode_event(msgspec.json.encode({"jsonrpc": "2.0", **members}))
-
-    def changed(changes: ListenerUpdate) -> bytes:
-        methods = [method for method in list_changed_methods(changes) if method in heard]
-        changed_lists = [event(method=method, params={"_meta": meta}) for method in methods]
-        updates = [event(method=UPDATED, params={"uri": uri, "_meta": meta}) for uri in changes.uris]
-        return b"".join((*changed_lists, *updates))
-
-    acknowledged: dict[str, object] = {f"{name}ListChanged": True for name in lists}
-    if uris:
-        acknowledged["resourceSubscriptions"] = uris
-    return StreamMessages(
-        first=event(
-            method="notifications/subscriptions/acknowledged",
-            params={"notifications": acknowledged, "_meta": meta},
-        ),
-        changed=changed,
-        last=event(id=subscription_id, result={"resultType": "complete", "_meta": meta}),
-    )
-
-
-SUPPORTED_VERSIONS: Final = (MODERN_VERSION, *LEGACY_VERSIONS)
+SUPPORTED_VERSIONS: Final = (MODERN_VERSION, *STATEFUL_VERSIONS)
 _VERSION_BYTES: Final = MODERN_VERSION.encode()
 _VERSION_KEY_BYTES: Final = PROTOCOL_VERSION_KEY.encode()
-_LEGACY_BYTES: Final = frozenset(version.encode() for version in LEGACY_VERSIONS)
+_LEGACY_BYTES: Final = frozenset(version.encode() for version in STATEFUL_VERSIONS)
 DISCOVER_TTL_MS: Final = 300_000
-
-
+"""Of what `server/discover` returns: a client that keeps it learns of a change five minutes late at most."""
 _NAME_MEMBERS: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-"""The methods whose requests say in `Mcp-Name` what they are for, and the member it repeats."""
+"""Methods whose requests carry `Mcp-Name`, and the member that it repeats."""
 
 
 class ClientEnvelope(NamedTuple):
-    """What a request says of its client."""
+    """What a request says about its client."""
 
     capabilities: bytes
-    """Those that are carried."""
+    """Those that the gateway carries."""
     log_level: str
 
 
@@ -156,39 +91,39 @@ class StatelessHandler:
 
     def __init__(self, gateway: Gateway, *, streams: ClientStreams, rounds: RoundTrips) -> None:
         self._gateway = gateway
-        self._methods = make_dispatcher(gateway)
-        self._listening = ListenHandler(gateway, streams=streams)
+        self._dispatcher = make_dispatcher(gateway)
+        self._streams = streams
         self._rounds = rounds
         self._good_envelopes: dict[bytes, ClientEnvelope] = {}
 
     def answer(self, exchange: McpExchange, message: McpMessage, binding: CallerBinding) -> Awaitable[None]:
-        """One POST."""
+        """Serve one POST."""
         if message.id is None:
-            # The revision defines no notification from client to server over HTTP; they have no effect.
+            # The revision defines no notification from client to server over HTTP, so they have no effect.
             send_empty(exchange.responder, 202)
             return return_at_once()
         envelope = self._check_envelope(exchange, message)
         if message.method in SERVER_METHODS:
-            return self._request(exchange, message, binding, envelope)
+            return self._call_server(exchange, message, binding, envelope)
         if message.method in LIST_KINDS:
-            return self._methods.list(exchange.responder, message, binding, era="modern")
+            return self._dispatcher.list(exchange.responder, message, binding, revision="modern")
         if message.method == "subscriptions/listen":
-            return self._listening.serve(exchange, message, binding, trace=self._methods.trace(message))
+            return self._listen(exchange, message, binding)
         if message.method != "server/discover":
             raise MethodNotFound(f"no method `{message.method}`")
         self._discover(exchange, message.id, binding)
         return return_at_once()
 
-    async def _request(
+    async def _call_server(
         self, exchange: McpExchange, message: McpMessage, binding: CallerBinding, envelope: ClientEnvelope
     ) -> None:
-        """What a server answers, or what it wants to know first."""
+        """Respond with what a server responds, or with the input it requires first."""
         client = StatelessClient(exchange, envelope.capabilities, envelope.log_level)
         request = StatelessRequest(
             message,
             client,
-            ask=partial(self._ask, message, binding),
-            server_of=partial(self._methods.server_of, message, binding),
+            send=lambda client: self._dispatcher.ask(message, binding, client=client),
+            server_of=partial(self._dispatcher.server_of, message, binding),
         )
         if message.method == "tools/call":
             route = binding.calling_view(self._gateway).routes.get(message.text("name") or "")
@@ -198,7 +133,7 @@ class StatelessHandler:
             await self._gateway.wait_for_view(binding.caller, for_call=True)
         try:
             if envelope.capabilities == NO_CAPABILITIES and "requestState" not in message.params:
-                answer = await self._methods.ask(message, binding, client=client)
+                answer = await self._dispatcher.ask(message, binding, client=client)
                 reply = self._rounds.finish(request, answer)
             else:
                 reply = await self._rounds.run(request)
@@ -208,21 +143,39 @@ class StatelessHandler:
             exchange.responder.task.uncancel()
             raise client.missing from None
         except ToolgateError as exc:
-            if not send_failure(exchange.responder, message, exc, era="modern"):
+            if not send_failure(exchange.responder, message, exc, revision="modern"):
                 raise
             return
         if reply.result is None:
             error = reply.error or b"{}"
             send_upstream_error(
-                exchange.responder, message.id or b"null", error, method=message.method, modern=True
+                exchange.responder, message.id or b"null", error, method=message.method, stateless=True
             )
         else:
             send_result(exchange.responder, message.id or b"null", reply.result)
 
-    def _ask(
-        self, message: McpMessage, binding: CallerBinding, client: ClientChannel
-    ) -> Coroutine[Any, Any, ServerResponse]:
-        return self._methods.ask(message, binding, client=client)
+    async def _listen(self, exchange: McpExchange, message: McpMessage, binding: CallerBinding) -> None:
+        """Notify the client of what it subscribes to, without resources that it may not see."""
+        exchange.require_accept("text/event-stream")
+        subscribed, responder = _parse_filter(message), exchange.responder
+        gateway, watch = self._gateway, ResourceWatch(exchange.principal.id)
+        try:
+            if subscribed.resource_subscriptions:
+                view, trace = await gateway.wait_for_view(binding.caller), self._dispatcher.trace(message)
+                await gateway.resource_subscriptions.subscribe(
+                    view, watch, subscribed.resource_subscriptions, trace=trace
+                )
+            subscription_id = msgspec.Raw(message.id or b"null")
+            lists = [name for name, is_subscribed in subscribed.lists.items() if is_subscribed]
+            with self._streams.open(exchange, binding.caller, watch=watch) as subscription:
+                responder.start(200, EVENT_HEADERS)
+                await responder.write(_encode_acknowledged(subscription_id, lists, list(watch.targets)))
+                await send_changes(responder, subscription, partial(_encode_changes, subscription_id, lists))
+                result = {"resultType": "complete", "_meta": {SUBSCRIPTION_ID_KEY: subscription_id}}
+                await responder.write(_encode_event(id=subscription_id, result=result))
+                responder.end()
+        finally:
+            gateway.subscriptions.watches.drop(watch)
 
     def _discover(self, exchange: McpExchange, request_id: bytes, binding: CallerBinding) -> None:
         view, instructions = binding.initial_view(self._gateway)
@@ -239,7 +192,7 @@ class StatelessHandler:
         send_result(exchange.responder, request_id, msgspec.json.encode(result))
 
     def _check_envelope(self, exchange: McpExchange, message: McpMessage) -> ClientEnvelope:
-        """The ladder of the specification: envelope, headers against body, version."""
+        """The checks of the specification in its order: envelope, headers against body, version."""
         raw = bytes(message.params.get("_meta", b""))
         envelope = self._good_envelopes.get(raw)
         if envelope is None:
@@ -268,7 +221,7 @@ class StatelessHandler:
             raise UnsupportedVersion(f"protocol version `{version[:40]}` is not served", data=data)
         capabilities = filter_client_capabilities(meta[CLIENT_CAPABILITIES_KEY])
         envelope = ClientEnvelope(capabilities, parse_log_level(level) if level else "")
-        # Clients send the same envelope over and over; those that vary it must not fill the memory.
+        # Clients send the same envelope with every request. Those that vary it must not fill the memory.
         if len(raw) <= 1_024:
             if len(self._good_envelopes) >= 1_024:
                 self._good_envelopes.clear()
@@ -277,7 +230,7 @@ class StatelessHandler:
 
 
 def is_stateless(request: HttpRequest, message: McpMessage) -> bool:
-    """Body first: an envelope is modern whatever the headers say; then the header alone decides."""
+    """Whether it is of the stateless revision: a body with an envelope always is; else the header decides."""
     meta = message.params.get("_meta")
     if meta is not None and _VERSION_KEY_BYTES in bytes(meta):
         return True
@@ -285,3 +238,33 @@ def is_stateless(request: HttpRequest, message: McpMessage) -> bool:
     if version is None or version in _LEGACY_BYTES:
         return False
     return message.method != "initialize" and b"mcp-session-id" not in request.headers
+
+
+def _parse_filter(message: McpMessage) -> _ListenFilter:
+    try:
+        subscribed = _decode_filter(message.params.get("notifications", b"null"))
+    except msgspec.ValidationError as exc:
+        raise InvalidParams("`notifications` must name what to subscribe to") from exc
+    if len(subscribed.resource_subscriptions) > MAX_WATCHED_EACH:
+        raise InvalidParams(f"`resourceSubscriptions` names more than {MAX_WATCHED_EACH} resources")
+    return subscribed
+
+
+def _encode_event(**members: object) -> bytes:
+    return encode_event(msgspec.json.encode({"jsonrpc": "2.0", **members}))
+
+
+def _encode_acknowledged(subscription_id: msgspec.Raw, lists: list[str], uris: list[str]) -> bytes:
+    acknowledged: dict[str, object] = {f"{name}ListChanged": True for name in lists}
+    if uris:
+        acknowledged["resourceSubscriptions"] = uris
+    params = {"notifications": acknowledged, "_meta": {SUBSCRIPTION_ID_KEY: subscription_id}}
+    return _encode_event(method="notifications/subscriptions/acknowledged", params=params)
+
+
+def _encode_changes(subscription_id: msgspec.Raw, lists: list[str], changes: ListenerUpdate) -> bytes:
+    meta, subscribed = {SUBSCRIPTION_ID_KEY: subscription_id}, {LIST_CHANGED[name] for name in lists}
+    methods = [method for method in list_changed_methods(changes) if method in subscribed]
+    changed_lists = [_encode_event(method=method, params={"_meta": meta}) for method in methods]
+    updates = [_encode_event(method=UPDATED, params={"uri": uri, "_meta": meta}) for uri in changes.uris]
+    return b"".join((*changed_lists, *updates))

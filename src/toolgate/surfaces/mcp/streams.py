@@ -1,16 +1,13 @@
 """Open event streams: of sessions, of `subscriptions/listen`, of the 2024 transport. All share one limit.
 
-Event ids that say what a client has seen, so that any node can tell it what it missed meanwhile.
-
-Nothing is kept for a stream that broke: an id is a picture of the lists as they were when it was sent. It
-only decides what the client is told has changed, so it need not be signed.
+Nothing is kept for a broken stream: an event id holds the signatures of the lists as they were, so any node
+can notify a client of what it missed. It only decides which changes are notified, so it is not signed.
 """
 
 import base64
 import binascii
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -28,25 +25,16 @@ from toolgate.gateway.subscriptions.resources import ResourceWatch
 from toolgate.model.protocol import LIST_CHANGED, UPDATED
 from toolgate.model.tools import ListKind
 from toolgate.surfaces.http.messages import Responder
-from toolgate.surfaces.http.responder import EVENT_HEADERS, KEEPALIVE, KEEPALIVE_S, encode_event
+from toolgate.surfaces.http.responder import KEEPALIVE, KEEPALIVE_S, encode_event
 from toolgate.surfaces.mcp.exchange import McpExchange
 from toolgate.surfaces.mcp.responses import encode_notification
 
-Encode = Callable[[ListenerUpdate], bytes]
-"""What a stream says of changes; nothing where its client does not want to hear of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class StreamMessages:
-    """What a stream says: once it is open, whenever something changed, and when the gateway ends it."""
-
-    first: bytes
-    changed: Encode
-    last: bytes
+ChangeEncoder = Callable[[ListenerUpdate], bytes]
+"""Encodes changes as events; empty if the client did not subscribe to them."""
 
 
 class ClientStreams:
-    """The open streams of this door. One lives no longer than the credential it was opened with."""
+    """The open streams of this endpoint. None outlives the credential that opened it."""
 
     def __init__(self, subscriptions: Subscriptions, identities: Identities) -> None:
         self._subscriptions = subscriptions
@@ -56,37 +44,20 @@ class ClientStreams:
     def open(
         self, exchange: McpExchange, caller: Caller, *, watch: ResourceWatch | None = None
     ) -> Iterator[Subscription]:
-        """One of the places for streams. It is over when the door closes or the credential lapses."""
+        """Open a stream, if there is room. It ends when the endpoint closes or the credential expires."""
         with (
             self._subscriptions.open(caller, watch=watch) as subscription,
             self._identities.hold_credential(exchange.authorization, subscription.end),
         ):
             yield subscription
 
-    async def announce(
-        self,
-        exchange: McpExchange,
-        caller: Caller,
-        words: StreamMessages,
-        *,
-        watch: ResourceWatch | None = None,
-    ) -> None:
-        """Serve one stream that only announces. A client that leaves ends it."""
-        responder = exchange.responder
-        with self.open(exchange, caller, watch=watch) as subscription:
-            responder.start(200, EVENT_HEADERS)
-            await responder.write(words.first)
-            await send_changes(responder, subscription, words.changed)
-            await responder.write(words.last)
-            responder.end()
-
     def close(self) -> None:
-        """End them all, each with its last word."""
+        """End all streams, each with its last event."""
         self._subscriptions.close()
 
 
-async def send_changes(responder: Responder, subscription: Subscription, encode: Encode) -> None:
-    """Say what changed whenever something did, until the stream has to end."""
+async def send_changes(responder: Responder, subscription: Subscription, encode: ChangeEncoder) -> None:
+    """Send what changes until the stream has to end."""
     while not subscription.is_over:
         changes = await subscription.wait(KEEPALIVE_S)
         if changes.lists or changes.uris:
@@ -96,7 +67,7 @@ async def send_changes(responder: Responder, subscription: Subscription, encode:
 
 
 def list_changed_methods(changes: ListenerUpdate) -> list[str]:
-    """The notifications that tell of changed lists, each once."""
+    """The notifications for changed lists, each once."""
     capabilities = ("resources" if kind == "templates" else kind for kind in changes.lists)
     return list(dict.fromkeys(LIST_CHANGED[one] for one in capabilities))
 
@@ -105,13 +76,13 @@ _KINDS: Final[tuple[ListKind, ...]] = ("tools", "prompts", "resources", "templat
 _UNSEEN: Final = bytes(SIGNATURE_BYTES)
 
 
-def encode_picture(picture: ListSignatures) -> bytes:
-    """The id of an event that is sent while the lists look like this."""
-    return base64.urlsafe_b64encode(b"".join(picture.get(kind, _UNSEEN) for kind in _KINDS))
+def encode_event_id(signatures: ListSignatures) -> bytes:
+    """The id of an event that is sent while the lists have these signatures."""
+    return base64.urlsafe_b64encode(b"".join(signatures.get(kind, _UNSEEN) for kind in _KINDS))
 
 
-def parse_picture(event_id: bytes) -> ListSignatures:
-    """What a client has seen that saw this event last. With an id that is none of ours, it saw nothing."""
+def parse_event_id(event_id: bytes) -> ListSignatures:
+    """The lists that a client saw whose last event this was. An invalid id: none."""
     try:
         seen = base64.b64decode(event_id, altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
@@ -122,19 +93,19 @@ def parse_picture(event_id: bytes) -> ListSignatures:
     return {kind: part for kind, part in zip(_KINDS, parts, strict=True) if part != _UNSEEN}
 
 
-def encode_first_event(picture: ListSignatures) -> bytes:
-    """An event that says nothing and has an id, so that even a stream that saw no other can be resumed."""
-    return b"id: %b\ndata: \n\n" % encode_picture(picture)
+def encode_first_event(signatures: ListSignatures) -> bytes:
+    """An empty event with an id, so that a stream can be resumed that got no other."""
+    return b"id: %b\ndata: \n\n" % encode_event_id(signatures)
 
 
-def make_change_encoder(subscription: Subscription) -> Callable[[ListenerUpdate], bytes]:
-    """What a session's stream says of changes."""
+def make_change_encoder(subscription: Subscription) -> ChangeEncoder:
+    """Encodes changes for the stream of a session."""
 
     def encode(changes: ListenerUpdate) -> bytes:
         messages = [encode_notification(method, b"{}") for method in list_changed_methods(changes)]
         messages += [encode_notification(UPDATED, msgspec.json.encode({"uri": uri})) for uri in changes.uris]
-        # The id stands with the last word: a stream that breaks before it has not said everything.
-        last = encode_event(messages.pop(), event_id=encode_picture(subscription.seen))
+        # Only the last event has the id: a stream that breaks before it has not sent everything.
+        last = encode_event(messages.pop(), event_id=encode_event_id(subscription.seen))
         return b"".join(map(encode_event, messages)) + last
 
     return encode
