@@ -58,7 +58,7 @@ async def test_a_renewed_token_is_shown_on_the_same_link_and_session(era: str) -
         assert isinstance(link, OAuthConnection)
         await call(link, 1)
         house.authority.valid = {"another-token"}
-        link.take(OAuthToken(access="another-token"))
+        link.authorize("another-token")
         reply = await call(link, 2)
         await link.aclose()
 
@@ -77,7 +77,7 @@ async def test_a_token_that_was_renewed_is_not_shown_when_the_server_quotes_it()
         assert isinstance(link, OAuthConnection)
         first = await call(link)
         house.authority.valid = {"another-token"}
-        link.take(OAuthToken(access="another-token"))
+        link.authorize("another-token")
         second = await call(link)
         await link.aclose()
 

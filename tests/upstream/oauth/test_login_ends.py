@@ -206,7 +206,7 @@ async def test_a_refused_token_is_renewed_once_for_all_links_that_showed_it(gran
         await Desk(grants).log_in(house, personal(house))
         tokens = authorizer(grants)
         renewed = await asyncio.gather(
-            *(tokens.token(personal(house), refused="token-1-of-many") for _ in range(8))
+            *(tokens.token(personal(house), rejected="token-1-of-many") for _ in range(8))
         )
 
     assert {token.access for token in renewed} == {"token-2-of-many"}
@@ -220,7 +220,7 @@ async def test_a_login_that_ends_while_it_is_renewed_does_not_come_back(tmp_path
         desk = Desk(grants)
         await desk.log_in(house, personal(house))
         tokens = authorizer(grants)
-        renewing = asyncio.create_task(tokens.token(personal(house), refused="token-1-of-many"))
+        renewing = asyncio.create_task(tokens.token(personal(house), rejected="token-1-of-many"))
         await asyncio.sleep(0)
         await grants.drop(LoginKey("there"))
         with pytest.raises(StartFailed, match="nobody has logged in"):
@@ -239,7 +239,7 @@ async def test_a_login_that_is_made_anew_while_the_old_one_is_renewed_is_the_one
         await desk.log_in(house, personal(house))
         house.authority.answer = {}
         house.authority.held = asyncio.Event()
-        renewing = asyncio.create_task(desk.authorizer.token(personal(house), refused="token-1-of-many"))
+        renewing = asyncio.create_task(desk.authorizer.token(personal(house), rejected="token-1-of-many"))
         await house.authority.renewing.wait()
         logging_in = asyncio.create_task(desk.log_in(house, personal(house)))
         while len(house.authority.forms) < 3:
@@ -257,7 +257,7 @@ async def test_a_renewal_that_hangs_holds_up_nothing_but_itself(grants: GrantFil
         desk = Desk(grants)
         await desk.log_in(house, personal(house))
         house.authority.held = asyncio.Event()
-        renewing = asyncio.create_task(desk.authorizer.token(personal(house), refused="token-1-of-many"))
+        renewing = asyncio.create_task(desk.authorizer.token(personal(house), rejected="token-1-of-many"))
         await house.authority.renewing.wait()
         await desk.logins.tidy({}, anybody)
         house.authority.held.set()
@@ -275,7 +275,7 @@ async def test_a_logout_gives_back_what_a_renewal_under_way_has_earned(grants: G
         await desk.log_in(house, personal(house))
         house.authority.answer = {"refresh_token": "new"}
         house.authority.held = asyncio.Event()
-        renewing = asyncio.create_task(desk.authorizer.token(personal(house), refused="token-1-of-many"))
+        renewing = asyncio.create_task(desk.authorizer.token(personal(house), rejected="token-1-of-many"))
         await house.authority.renewing.wait()
         ending = asyncio.create_task(desk.logins.end(personal(house)))
         await asyncio.sleep(0)

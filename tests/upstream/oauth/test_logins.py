@@ -45,7 +45,7 @@ async def test_an_expired_token_is_renewed_once_and_kept_with_what_renews_it_nex
         late = authorizer(grants, now_s=NOW_S + 3_600)
         tokens = [await late.token(record), await late.token(record)]
         house.authority.answer = {}
-        refused = await late.token(record, refused="token-2-of-many")
+        refused = await late.token(record, rejected="token-2-of-many")
 
     assert [token.access for token in tokens] == ["token-2-of-many"] * 2
     assert [form.get("refresh_token") for form in house.authority.forms] == [None, "first", "second"]
@@ -113,7 +113,7 @@ async def test_a_refused_renewal_says_to_log_in_again(grants: GrantFiles) -> Non
         await Desk(grants).log_in(house, personal(house))
         house.authority.refusal = "invalid_grant"
         with pytest.raises(StartFailed, match="log in again") as refused:
-            await authorizer(grants).token(personal(house), refused="token-1-of-many")
+            await authorizer(grants).token(personal(house), rejected="token-1-of-many")
 
     assert refused.value.fatal
 

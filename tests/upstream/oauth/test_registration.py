@@ -53,7 +53,7 @@ async def test_the_gateway_registers_itself_for_each_login_and_renews_as_who_it_
         for _ in range(2):
             await Desk(grants, OWN_URL).log_in(house, record)
         # As after a restart: what was registered is in the file.
-        await authorizer(GrantFiles(tmp_path)).token(record, refused="token-2-of-many")
+        await authorizer(GrantFiles(tmp_path)).token(record, rejected="token-2-of-many")
 
     assert house.authority.registrations[0] == {
         "client_name": "Toolgate",

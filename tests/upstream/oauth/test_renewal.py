@@ -39,8 +39,8 @@ class Play:
     taken: list[float] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
 
-    async def obtain(self, *, refused: str | None) -> OAuthToken:
-        self.asked.append((now_s(), refused == "a"))
+    async def obtain(self, rejected: str | None) -> OAuthToken:
+        self.asked.append((now_s(), rejected == "a"))
         if self.failure is not None:
             raise self.failure
         return token(self.lifetime_s)
@@ -53,11 +53,13 @@ class Play:
 
 
 async def run(play: Play, *, for_s: float, refused_at_s: tuple[float, ...] = ()) -> None:
-    renewal = TokenRenewal(token(play.lifetime_s), obtain=play.obtain, clock_s=now_s)
-    running = asyncio.create_task(renewal.run(play))
+    renewal = TokenRenewal(
+        token(play.lifetime_s), obtain=play.obtain, on_token=play.take, on_failed=play.fail, clock_s=now_s
+    )
+    running = asyncio.create_task(renewal.run())
     for at_s in refused_at_s:
         await pass_time(at_s - now_s())
-        renewal.on_refused()
+        renewal.on_rejected()
     await pass_time(for_s - now_s())
     running.cancel()
 

@@ -163,7 +163,7 @@ async def test_a_login_to_a_server_of_the_sdk(
         link = await opener(record, Heard(), known_revision=era)
         first = await call(link, "first")
         await link.aclose()
-        await authorizer.token(record, refused=(await authorizer.token(record)).access)
+        await authorizer.token(record, rejected=(await authorizer.token(record)).access)
         link = await opener(record, Heard(), known_revision=era)
         second = await call(link, "second")
         await link.aclose()

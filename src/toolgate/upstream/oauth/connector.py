@@ -1,8 +1,7 @@
-"""Keeps the token of one link fresh, beside its calls. It must never make a call wait.
+"""Connects to servers that require a token, through the connector of their transport, and renews the token.
 
-Opens links to servers that want a token, over the opener of their transport, and keeps the token fresh.
-
-A server whose record has no `oauth` gets the link of its transport, and nothing in between.
+A server whose record has no `oauth` gets the connection of its transport, with nothing in between. Renewal
+runs next to the calls and never makes one wait.
 """
 
 import asyncio
@@ -14,7 +13,7 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from toolgate.errors import LoginRequired, ServerUnavailable, ToolgateError
-from toolgate.model.servers import EMPTY, ServerRecord
+from toolgate.model.servers import EMPTY, HttpEndpoint, ServerRecord
 from toolgate.model.tools import Revision
 from toolgate.upstream.connection.contract import (
     SHARED_CAPABILITIES,
@@ -32,79 +31,68 @@ from toolgate.upstream.oauth.authorizer import Authorizer
 from toolgate.upstream.oauth.tokens import OAuthToken
 
 MIN_GAP_S: Final = 5.0
-"""Between two requests for a token, whatever a server says to the one it is shown."""
-
-
-class TokenBearer(Protocol):
-    """Who shows the token to the server."""
-
-    def take(self, token: OAuthToken) -> None:
-        """Show this one from now on."""
-
-    def fail(self, reason: str) -> None:
-        """There is none any more."""
-
-
-class ObtainToken(Protocol):
-    """Gets another token."""
-
-    async def __call__(self, *, refused: str | None) -> OAuthToken:
-        """`refused` is the one that the server takes no more. Raises StartFailed."""
+"""Between two token requests, whatever the server answers to the token."""
 
 
 class TokenRenewal:
-    """Gets another token before one expires, and when the server refuses it."""
+    """Requests another token before one expires, and when the server rejects it."""
 
-    def __init__(self, token: OAuthToken, *, obtain: ObtainToken, clock_s: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        token: OAuthToken,
+        *,
+        obtain: Callable[[str | None], Awaitable[OAuthToken]],
+        on_token: Callable[[OAuthToken], None],
+        on_failed: Callable[[str], None],
+        clock_s: Callable[[], float],
+    ) -> None:
+        """`obtain` takes the token that the server rejects, if any; it raises StartFailed."""
         self._token = token
         self._obtain = obtain
+        self._on_token = on_token
+        self._on_failed = on_failed
         self._clock_s = clock_s
-        self._refused = asyncio.Event()
+        self._rejected = asyncio.Event()
 
-    def on_refused(self) -> None:
+    def on_rejected(self) -> None:
         """The server answered with 401."""
-        self._refused.set()
+        self._rejected.set()
 
-    async def run(self, bearer: TokenBearer) -> None:
-        """Until the link ends, or there is no token to be had."""
+    async def run(self) -> None:
+        """Until it is cancelled, or there is no token to be had."""
         while True:
-            await self._until_due()
+            await self._wait_until_due()
             try:
-                refused = self._token.access if self._refused.is_set() else None
-                self._token = await self._obtain(refused=refused)
+                self._token = await self._obtain(self._token.access if self._rejected.is_set() else None)
             except StartFailed as exc:
-                if exc.fatal or self._has_expired:
-                    bearer.fail(str(exc))
+                expires_at_s = self._token.expires_at_s
+                if exc.fatal or (expires_at_s is not None and expires_at_s <= self._clock_s()):
+                    self._on_failed(str(exc))
                     return
             else:
-                self._refused.clear()
-                bearer.take(self._token)
+                self._rejected.clear()
+                self._on_token(self._token)
 
-    @property
-    def _has_expired(self) -> bool:
-        expires_at_s = self._token.expires_at_s
-        return expires_at_s is not None and expires_at_s <= self._clock_s()
-
-    async def _until_due(self) -> None:
+    async def _wait_until_due(self) -> None:
         await asyncio.sleep(MIN_GAP_S)
         due_s = self._token.renew_at_s
         left_s = None if due_s is None else max(0.0, due_s - self._clock_s())
         try:
             async with asyncio.timeout(left_s):
-                await self._refused.wait()
+                await self._rejected.wait()
         except TimeoutError:
             return
 
 
 class TokenConnection(ServerConnection, Protocol):
-    """A link that can be given another token while it lives."""
+    """A connection that takes another token while it lives."""
 
     def authorize(self, token: str) -> None:
-        """Show the server `token` with every request from now on."""
+        """Send `token` with every request from now on."""
 
 
 class TokenConnector(Protocol):
-    """The opener of a transport whose links can."""
+    """The connector of a transport with such connections."""
 
     async def __call__(
         self,
@@ -114,16 +102,16 @@ class TokenConnector(Protocol):
         known_revision: Revision | None,
         capabilities: bytes = SHARED_CAPABILITIES,
     ) -> TokenConnection:
-        """As every opener."""
+        """As `Connector`."""
 
 
 class OAuthConnector(Connector):
-    """An opener of records with and without `oauth`."""
+    """A connector for records with and without `oauth`."""
 
     def __init__(
-        self, opener: TokenConnector, authorizer: Authorizer, *, clock_s: Callable[[], float]
+        self, connector: TokenConnector, authorizer: Authorizer, *, clock_s: Callable[[], float]
     ) -> None:
-        self._opener = opener
+        self._connector = connector
         self._authorizer = authorizer
         self._clock_s = clock_s
 
@@ -135,26 +123,22 @@ class OAuthConnector(Connector):
         known_revision: Revision | None,
         capabilities: bytes = SHARED_CAPABILITIES,
     ) -> ServerConnection:
-        open_link = partial(self._opener, known_revision=known_revision, capabilities=capabilities)
+        connect = partial(self._connector, known_revision=known_revision, capabilities=capabilities)
         if record.http is None or record.http.oauth is None:
-            return await open_link(record, listener)
-        if self._must_do_without(record):
-            return await _without_token(open_link(_with_token(record, None), listener), record.server_id)
-        token = await self._authorizer.token(record)
-        link = await open_link(_with_token(record, token), listener)
-        obtain = partial(self._authorizer.token, record)
-        renewal = TokenRenewal(token, obtain=obtain, clock_s=self._clock_s)
-        return OAuthConnection(link, listener, renewal, record=record)
-
-    def _must_do_without(self, record: ServerRecord) -> bool:
-        """Whether a link shows no token: none is lent by whoever logged in, for what others are shown."""
-        assert record.http is not None
-        assert record.http.oauth is not None
+            return await connect(record, listener)
         oauth = record.http.oauth
-        return oauth.per_principal and not oauth.owner and not self._authorizer.has_login(record)
+        # What all callers see comes from a shared login or none: no principal lends its own.
+        if oauth.per_principal and not oauth.owner and not self._authorizer.has_login(record):
+            plain = _with_token(record, record.http, None)
+            return await _connect_without_token(connect(plain, listener), record.server_id)
+        token = await self._authorizer.token(record)
+        connection = await connect(_with_token(record, record.http, token), listener)
+        return OAuthConnection(
+            connection, listener, token, record=record, authorizer=self._authorizer, clock_s=self._clock_s
+        )
 
 
-async def _without_token(opening: Awaitable[ServerConnection], server_id: str) -> ServerConnection:
+async def _connect_without_token(opening: Awaitable[ServerConnection], server_id: str) -> ServerConnection:
     try:
         return await opening
     except StartFailed as exc:
@@ -167,24 +151,32 @@ async def _without_token(opening: Awaitable[ServerConnection], server_id: str) -
 
 
 class OAuthConnection:
-    """A link whose token is renewed for as long as it lives."""
+    """A connection whose token is renewed as long as it lives."""
 
     def __init__(
         self,
-        link: TokenConnection,
+        connection: TokenConnection,
         listener: ConnectionListener,
-        renewal: TokenRenewal,
+        token: OAuthToken,
         *,
         record: ServerRecord,
+        authorizer: Authorizer,
+        clock_s: Callable[[], float],
     ) -> None:
-        self._link = link
+        self._connection = connection
         self._record = record
-        self._listener = listener
-        self._renewal = renewal
+        self._renewal = TokenRenewal(
+            token,
+            obtain=partial(authorizer.token, record),
+            on_token=lambda renewed: self.authorize(renewed.access),
+            # As if the server were gone: the pool opens another connection and reports why it cannot.
+            on_failed=listener.on_closed,
+            clock_s=clock_s,
+        )
         self._background = BackgroundTasks()
-        self._background.start(renewal.run(self))
-        self.server_info = link.server_info
-        self.pid = link.pid
+        self._background.start(self._renewal.run())
+        self.server_info = connection.server_info
+        self.pid = connection.pid
 
     async def request(
         self,
@@ -196,52 +188,46 @@ class OAuthConnection:
         client: ClientChannel | None = None,
     ) -> RpcResponse:
         try:
-            return await self._link.request(
+            return await self._connection.request(
                 method, params, timeout_s=timeout_s, headers=headers, client=client
             )
         except ServerUnavailable as exc:
             if exc.data.get("status") == 401:
-                self._renewal.on_refused()
+                self._renewal.on_rejected()
             if scopes := exc.data.get("scopes"):
                 raise _explain_missing_scopes(self._record, scopes, exc) from exc
             raise
 
+    def authorize(self, token: str) -> None:
+        self._connection.authorize(token)
+
     def watch(self, uris: frozenset[str]) -> Acknowledgement:
-        return self._link.watch(uris)
+        return self._connection.watch(uris)
 
     async def aclose(self) -> None:
         await self._background.aclose()
-        await self._link.aclose()
-
-    def take(self, token: OAuthToken) -> None:
-        self._link.authorize(token.access)
-
-    def fail(self, reason: str) -> None:
-        """As if the server had gone: the pool opens another link, and tells why it cannot."""
-        self._listener.on_closed(reason)
+        await self._connection.aclose()
 
 
-def _with_token(record: ServerRecord, token: OAuthToken | None) -> ServerRecord:
-    """`record` as its transport gets it: one that has a header more, and nothing to do with OAuth."""
-    assert record.http is not None
-    shown = {} if token is None else {"Authorization": f"Bearer {token.access}"}
-    headers = MappingProxyType({**record.http.headers, **shown})
-    return replace(record, http=replace(record.http, headers=headers, oauth=None))
+def _with_token(record: ServerRecord, endpoint: HttpEndpoint, token: OAuthToken | None) -> ServerRecord:
+    """`record` for its transport: with the token as a header, and without `oauth`."""
+    added = {} if token is None else {"Authorization": f"Bearer {token.access}"}
+    headers = MappingProxyType({**endpoint.headers, **added})
+    return replace(record, http=replace(endpoint, headers=headers, oauth=None))
 
 
 def _explain_missing_scopes(
-    record: ServerRecord, scopes: Sequence[str], refusal: ServerUnavailable
+    record: ServerRecord, scopes: Sequence[str], rejection: ServerUnavailable
 ) -> ToolgateError:
-    """What to say of a token that may not do this. A server's word alone gets it no other."""
-    assert record.http is not None
-    assert record.http.oauth is not None
-    oauth = record.http.oauth
+    """The error of a token without enough scopes. The server's claim alone gets it no other token."""
+    oauth = None if record.http is None else record.http.oauth
+    assert oauth is not None
     if oauth.grant == "client_credentials":
         hint = "add the scopes in `data.scopes` to `oauth.scopes` of the server's record, if it may have them"
-        return ServerUnavailable(str(refusal), hint=hint, data=refusal.data)
+        return ServerUnavailable(str(rejection), hint=hint, data=rejection.data)
     more = " ".join(f"--scope {shlex.quote(scope)}" for scope in scopes)
     hint = f"log in again with `toolgate servers login {record.server_id} {more}`"
     if not oauth.owner:
-        return ServerUnavailable(str(refusal), hint=f"have an administrator {hint}", data=refusal.data)
-    said = f"server `{record.server_id}` wants a login that may do more than yours"
-    return LoginRequired(said, hint=hint, data=refusal.data)
+        return ServerUnavailable(str(rejection), hint=f"have an administrator {hint}", data=rejection.data)
+    message = f"server `{record.server_id}` wants a login that may do more than yours"
+    return LoginRequired(message, hint=hint, data=rejection.data)

@@ -1,6 +1,6 @@
-"""What logins have earned, one file each, for the gateway's own user only.
+"""The grants of logins, one file each, readable by the gateway's own user only.
 
-They are kept beside the registry and not in it: history, watch, exports and backups never hold a token.
+They are not in the registry: its history, watch, exports and backups never hold a token.
 """
 
 import asyncio
@@ -22,20 +22,20 @@ _MAX_FILE_BYTES: Final = 256 * 1024
 
 
 class LoginKey(NamedTuple):
-    """A login: to which server, and of which principal; of none where it serves all callers."""
+    """Identifies a login: the server and the principal; empty if the login serves all callers."""
 
     server_id: str
     owner: str = ""
 
     @property
     def file_name(self) -> str:
-        """Server ids are safe as names of files and hold no `@`; principals may be called anything."""
+        """Server ids are safe as file names and hold no `@`; principals may have any name."""
         digest = hashlib.sha256(self.owner.encode()).hexdigest()
         return f"{self.server_id}@{digest}.json" if self.owner else f"{self.server_id}.json"
 
 
 class StoredGrant(msgspec.Struct, frozen=True, kw_only=True):
-    """A token with whom it is from, for and by: it is used for nothing else."""
+    """A token with its issuer, resource and client: it is used for nothing else."""
 
     issuer: str
     client_id: str
@@ -44,9 +44,9 @@ class StoredGrant(msgspec.Struct, frozen=True, kw_only=True):
     owner: str = ""
     client_secret: str | None = None
     client_method: str | None = None
-    """Of a client that the gateway registered itself, for this login alone."""
+    """Set for a client that the gateway registered, for this login only."""
     scopes: tuple[str, ...] = ()
-    """What was asked for."""
+    """The requested scopes."""
     refresh: str | None = None
     expires_at_s: float | None = None
     lifetime_s: float = 0.0
@@ -55,7 +55,7 @@ class StoredGrant(msgspec.Struct, frozen=True, kw_only=True):
         return f"<grant for {self.resource} by {self.issuer}>"
 
     def renewed(self, token: OAuthToken) -> "StoredGrant":
-        """The same with another token; what renews it stays, unless there is another."""
+        """The same grant with another token; keeps the refresh token unless there is a new one."""
         return msgspec.structs.replace(
             self,
             access=token.access,
@@ -66,7 +66,7 @@ class StoredGrant(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def registered_client(self) -> OAuthClient | None:
-        """Whom the gateway registered for this login; None where somebody else did."""
+        """The client that the gateway registered for this login; None if an operator did."""
         if self.client_method is None:
             return None
         return OAuthClient(id=self.client_id, secret=self.client_secret, method=self.client_method)
@@ -82,42 +82,42 @@ class StoredGrant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GrantFiles:
-    """The grants in a directory, which is read once: what is in memory holds, and the files follow it."""
+    """The grants in a directory. It is read once; after that, the files follow the memory."""
 
     def __init__(self, directory: Path) -> None:
-        """What cannot be read is as good as none: somebody has to log in again."""
+        """Unreadable files are ignored: a person has to log in again."""
         self._directory = directory
-        self._turn = asyncio.Lock()
-        self._known = dict(_load(directory))
+        self._lock = asyncio.Lock()
+        self._grants = dict(_load(directory))
         for draft in directory.glob(f"*{_DRAFT}"):
             with contextlib.suppress(OSError):
-                draft.unlink()  # of a process that was killed while it wrote
+                draft.unlink()  # left by a process that was killed while it wrote
 
     def __iter__(self) -> Iterator[LoginKey]:
-        """All there are, as of now."""
-        return iter(tuple(self._known))
+        """A copy of all keys."""
+        return iter(tuple(self._grants))
 
-    def get(self, whose: LoginKey) -> StoredGrant | None:
-        return self._known.get(whose)
+    def get(self, key: LoginKey) -> StoredGrant | None:
+        return self._grants.get(key)
 
-    async def put(self, whose: LoginKey, grant: StoredGrant) -> None:
-        """Keep it. Raises OSError."""
-        self._known[whose] = grant
-        await self._follow(whose)
+    async def put(self, key: LoginKey, grant: StoredGrant) -> None:
+        """Raises OSError."""
+        self._grants[key] = grant
+        await self._write_file(key)
 
-    async def drop(self, whose: LoginKey) -> StoredGrant | None:
-        """Forget it; returns what there was. Raises OSError."""
-        grant = self._known.pop(whose, None)
+    async def drop(self, key: LoginKey) -> StoredGrant | None:
+        """Forget a grant and return it. Raises OSError."""
+        grant = self._grants.pop(key, None)
         if grant is not None:
-            await self._follow(whose)
+            await self._write_file(key)
         return grant
 
-    async def _follow(self, whose: LoginKey) -> None:
-        """In turn, and by what holds then: one that was dropped while it was written does not come back."""
-        async with self._turn:
-            grant = self._known.get(whose)
+    async def _write_file(self, key: LoginKey) -> None:
+        """Write the current state, one file at a time: a grant dropped during a write does not come back."""
+        async with self._lock:
+            grant = self._grants.get(key)
             content = None if grant is None else msgspec.json.encode(grant)
-            await asyncio.to_thread(self._write, self._directory / whose.file_name, content)
+            await asyncio.to_thread(self._write, self._directory / key.file_name, content)
 
     def _write(self, path: Path, content: bytes | None) -> None:
         if content is None:
@@ -125,7 +125,7 @@ class GrantFiles:
             return
         self._directory.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
         self._directory.chmod(_DIRECTORY_MODE)
-        # A new file, readable by its owner alone: one that lies there may be a link, or open to others.
+        # A new file, readable by its owner only: an existing one may be a link, or readable by others.
         descriptor, draft = tempfile.mkstemp(dir=self._directory, suffix=_DRAFT)
         try:
             with os.fdopen(descriptor, "wb") as file:
@@ -142,10 +142,10 @@ def _load(directory: Path) -> Iterator[tuple[LoginKey, StoredGrant]]:
     for path in sorted(directory.glob("*.json")):
         with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
             grant = msgspec.json.decode(_read(path), type=StoredGrant)
-            whose = LoginKey(path.stem.partition("@")[0], grant.owner)
-            # A file under another's name would lend its token to somebody else.
-            if whose.file_name == path.name:
-                yield whose, grant
+            key = LoginKey(path.stem.partition("@")[0], grant.owner)
+            # A renamed file would give its token to another principal.
+            if key.file_name == path.name:
+                yield key, grant
 
 
 def _read(path: Path) -> bytes:

@@ -1,6 +1,6 @@
-"""Logging in to a server: somebody agrees in a browser, and the gateway gets the token (RFC 6749, RFC 7636).
+"""Logins to servers: a person agrees in a browser, and the gateway gets the token (RFC 6749, RFC 7636).
 
-What was begun is kept in memory, for whoever began it, for ten minutes and one use.
+An attempt is kept in memory for the principal that began it, for ten minutes and one use.
 """
 
 import base64
@@ -26,23 +26,23 @@ from toolgate.upstream.oauth.tokens import OAuthClient, OAuthToken
 LOGIN_S: Final = 600
 MAX_LOGINS: Final = 256
 MAX_LOGINS_EACH: Final = 32
-"""Begun and not finished, by all and by one principal. The oldest gives way: beginning again costs little."""
+"""Unfinished attempts, of all and of one principal. The oldest is dropped: a new one costs little."""
 MAX_BEGINNING_EACH: Final = 4
-"""At this very moment, by one principal: each has servers elsewhere asked."""
+"""Concurrent begins of one principal: each sends requests to other servers."""
 PrincipalExists = Callable[[str], bool]
-"""Whether the principal of this id may come again."""
+"""Whether the principal with this id may authenticate."""
 Revoke = Callable[[], Awaitable[bool]]
-"""Has a token taken back; whether its authorization server says that it did."""
+"""Revokes a token; whether its authorization server confirmed it."""
 MAX_LOGIN_SCOPES: Final = 256
-"""Scopes that one login asks for, however often somebody came back for more."""
+"""Scopes of one login, however often a person added more."""
 OFFLINE: Final = "offline_access"
-"""The scope by which some authorization servers give what renews a token (SEP-2207)."""
+"""The scope by which some authorization servers issue refresh tokens (SEP-2207)."""
 _BEGIN_AGAIN: Final = "begin again with `toolgate servers login ID`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingLogin:
-    """Where somebody agrees, and how the answer is recognised."""
+    """The URL where a person agrees, and the state of the callback."""
 
     url: str
     state: str
@@ -50,30 +50,29 @@ class PendingLogin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """Who is logged in to a server, as far as may be shown."""
+    """A login to a server, as far as it may be shown."""
 
     issuer: str
     expires_at_s: float | None
-    """Unix time at which the token expires. None: it was not said."""
+    """Unix time at which the token expires. None: unknown."""
     renews: bool
-    """Whether the gateway can get another one by itself."""
+    """Whether the gateway can renew the token by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoginCallback:
-    """What a browser came back with."""
+    """The parameters that a browser came back with."""
 
     state: str
     code: str = field(repr=False)
     issuer: str | None = None
-    """Who it says it is from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LoginAttempt:
-    whose: LoginKey
+    key: LoginKey
     principal: str
-    """Who began it; for a login that serves all callers, too."""
+    """Who began it, also for a login that serves all callers."""
     parties: TokenParties
     client: OAuthClient
     scopes: tuple[str, ...]
@@ -81,11 +80,11 @@ class _LoginAttempt:
     began_s: float
     verifier: str = field(repr=False)
 
-    def earned(self, token: OAuthToken) -> StoredGrant:
-        """What is kept of it. A secret that an operator named is not."""
+    def build_grant(self, token: OAuthToken) -> StoredGrant:
+        """The grant to store, without a client secret that an operator configured."""
         client = self.client
         return StoredGrant(
-            owner=self.whose.owner,
+            owner=self.key.owner,
             issuer=self.parties.authority.issuer,
             client_id=client.id,
             client_secret=None if client.method is None else client.secret,
@@ -97,29 +96,29 @@ class _LoginAttempt:
 
 
 class Logins:
-    """Of a process that calls servers and keeps files."""
+    """The logins of a process that calls servers and keeps files."""
 
     def __init__(self, authorizer: Authorizer, grants: GrantFiles, *, clock_s: Callable[[], float]) -> None:
         self._authorizer = authorizer
         self._grants = grants
         self._clock_s = clock_s
-        self._pending: dict[str, _LoginAttempt] = {}
+        self._attempts: dict[str, _LoginAttempt] = {}
         self._beginning: Counter[str] = Counter()
         self._servers: Mapping[str, ServerRecord] | None = None
-        self._is_there: PrincipalExists = lambda _principal_id: True
+        self._principal_exists: PrincipalExists = lambda _principal_id: True
 
     @property
     def own_url(self) -> str | None:
-        """Where the gateway shows who it is; None where authorization servers could not read it."""
+        """The URL of the gateway's client metadata; None if authorization servers could not read it."""
         return self._authorizer.own_url
 
     async def begin(
         self, record: ServerRecord, *, principal: str, redirect_uri: str, scopes: Collection[str] = ()
     ) -> PendingLogin:
-        """For the owner in `record`, or for all callers; with `scopes` beside those of the login before.
+        """Begin a login for the owner in `record`, or for all callers; adds `scopes` to the previous ones.
 
-        Raises InvalidRequest; ServerBusy where `principal` begins too many at this very moment; and
-        ServerUnavailable where nobody can be asked.
+        Raises InvalidRequest; ServerBusy if `principal` begins too many at once; and ServerUnavailable if a
+        server does not answer.
         """
         endpoint, oauth = _require_login(record)
         _check_redirect(redirect_uri)
@@ -127,19 +126,19 @@ class Logins:
             raise ServerBusy("other logins of yours are being begun", hint="retry in a moment")
         self._beginning[principal] += 1
         try:
-            parties = await self._authorizer.login_parties(endpoint)
-            _check_fit(parties.authority, oauth.client_id)
-            client = await self._authorizer.login_client(oauth, parties.authority, redirect_uri)
+            parties = await self._authorizer.find_login_parties(endpoint, oauth)
+            _check_support(parties.authority, oauth.client_id)
+            client = await self._authorizer.find_login_client(oauth, parties.authority, redirect_uri)
         except (OAuthFailed, StartFailed) as exc:
             raise ServerUnavailable(f"server `{record.server_id}`: {exc}") from exc
         finally:
             self._beginning[principal] -= 1
             if not self._beginning[principal]:
                 del self._beginning[principal]
-        whose = LoginKey(record.server_id, oauth.owner)
-        before = self._grants.get(whose) if scopes else None
-        pending = _LoginAttempt(
-            whose=whose,
+        key = LoginKey(record.server_id, oauth.owner)
+        before = self._grants.get(key) if scopes else None
+        attempt = _LoginAttempt(
+            key=key,
             principal=principal,
             parties=parties,
             client=client,
@@ -149,96 +148,96 @@ class Logins:
             verifier=secrets.token_urlsafe(48),
         )
         state = secrets.token_urlsafe(24)
-        self._remember(state, pending)
-        return PendingLogin(url=_build_authorization_url(pending, state), state=state)
+        self._remember(state, attempt)
+        return PendingLogin(url=_build_authorization_url(attempt, state), state=state)
 
-    async def finish(self, whose: LoginKey, *, principal: str, answer: LoginCallback) -> Login:
-        """Exchange the code somebody came back with. Raises InvalidRequest and ServerUnavailable."""
-        pending = self._take(whose, principal=principal, state=answer.state)
-        _check_issuer(pending.parties.authority, answer.issuer)
+    async def finish(self, key: LoginKey, *, principal: str, answer: LoginCallback) -> Login:
+        """Exchange the code of the callback. Raises InvalidRequest and ServerUnavailable."""
+        attempt = self._take(key, principal=principal, state=answer.state)
+        _check_issuer(attempt.parties.authority, answer.issuer)
         form = {
             "grant_type": "authorization_code",
             "code": answer.code,
-            "redirect_uri": pending.redirect_uri,
-            "code_verifier": pending.verifier,
-            "resource": pending.parties.resource,
+            "redirect_uri": attempt.redirect_uri,
+            "code_verifier": attempt.verifier,
+            "resource": attempt.parties.resource,
         }
         try:
-            token = await self._authorizer.endpoint_of(pending.parties).ask(pending.client, form)
-            grant = pending.earned(token)
-            async with self._authorizer.turn(whose):
-                await self._authorizer.keep(whose, grant)
+            token_endpoint = self._authorizer.token_endpoint(attempt.parties.authority)
+            grant = attempt.build_grant(await token_endpoint.request(attempt.client, form))
+            async with self._authorizer.lock(key):
+                await self._authorizer.store(key, grant)
         except OAuthFailed as exc:
-            raise ServerUnavailable(f"server `{whose.server_id}`: {exc}", hint=_BEGIN_AGAIN) from exc
-        # The principal may have lost its key meanwhile; the next one of that name must not inherit this.
-        if not self._has_use(whose):
-            await self._drop(whose)
+            raise ServerUnavailable(f"server `{key.server_id}`: {exc}", hint=_BEGIN_AGAIN) from exc
+        # The principal may have lost its key meanwhile; the next one of that name must not inherit the login.
+        if not self._is_usable(key):
+            await self._drop(key)
             raise InvalidRequest("the server or the key was changed meanwhile", hint=_BEGIN_AGAIN)
         return _describe_grant(grant)
 
-    def of(self, whose: LoginKey) -> Login | None:
-        """Who is logged in to a server."""
-        grant = self._grants.get(whose)
+    def of(self, key: LoginKey) -> Login | None:
+        grant = self._grants.get(key)
         return None if grant is None else _describe_grant(grant)
 
     async def end(self, record: ServerRecord) -> Revoke | None:
-        """Forget the login of the owner in `record`, or that for all; None where there was none.
+        """Forget the login of the owner in `record`, or of all callers; None if there was none.
 
-        What is returned gives the token back to its authorization server. Raises StorageFailed.
+        Returns a function that revokes the token at its authorization server. Raises StorageFailed.
         """
-        endpoint, oauth = _require_login(record)
-        whose = LoginKey(record.server_id, oauth.owner)
-        # Not past a renewal: what it earns would be good for ever, and known to nobody.
-        async with self._authorizer.turn(whose):
-            grant = await self._drop(whose)
-        return None if grant is None else partial(self._authorizer.revoke, grant, endpoint)
+        _, oauth = _require_login(record)
+        key = LoginKey(record.server_id, oauth.owner)
+        # Not during a renewal: its new token would stay valid, and unknown to the gateway.
+        async with self._authorizer.lock(key):
+            grant = await self._drop(key)
+        return None if grant is None else partial(self._authorizer.revoke, grant, oauth)
 
-    async def tidy(self, servers: Mapping[str, ServerRecord], is_there: PrincipalExists) -> None:
-        """Forget what nobody may use from now on: the server is gone or another, or the principal is gone.
+    async def tidy(self, servers: Mapping[str, ServerRecord], exists: PrincipalExists) -> None:
+        """Forget logins that are of no use any more: the server is gone or another, or the principal is gone.
 
-        Waits for no authorization server: a renewal under way finds its login gone. Raises StorageFailed.
+        Does not wait for authorization servers: a renewal in flight finds its login gone. Raises
+        StorageFailed.
         """
-        self._servers, self._is_there = servers, is_there
-        for whose in self._grants:
-            if not self._has_use(whose):
-                await self._drop(whose)
+        self._servers, self._principal_exists = servers, exists
+        for key in self._grants:
+            if not self._is_usable(key):
+                await self._drop(key)
 
-    def _has_use(self, whose: LoginKey) -> bool:
+    def _is_usable(self, key: LoginKey) -> bool:
         if self._servers is None:
-            return True  # nobody has said yet what there is
-        record, grant = self._servers.get(whose.server_id), self._grants.get(whose)
+            return True  # the records are not loaded yet
+        record, grant = self._servers.get(key.server_id), self._grants.get(key)
         if record is None or record.http is None or grant is None:
             return False
-        if whose.owner and not (record.is_per_principal and self._is_there(whose.owner)):
+        if key.owner and not (record.is_per_principal and self._principal_exists(key.owner)):
             return False
         try:
             return self._authorizer.is_for(grant, record.http)
         except StartFailed:
-            return True  # a variable is missing for now: nothing can be said
+            return True  # a variable is missing for now
 
-    async def _drop(self, whose: LoginKey) -> StoredGrant | None:
+    async def _drop(self, key: LoginKey) -> StoredGrant | None:
         try:
-            return await self._grants.drop(whose)
+            return await self._grants.drop(key)
         except OSError as exc:
             raise StorageFailed(f"the file of a login cannot be removed: {exc.strerror}") from exc
 
-    def _remember(self, state: str, pending: _LoginAttempt) -> None:
+    def _remember(self, state: str, attempt: _LoginAttempt) -> None:
         oldest_s = self._clock_s() - LOGIN_S
-        self._pending = {key: one for key, one in self._pending.items() if one.began_s > oldest_s}
-        own = [key for key, one in self._pending.items() if one.principal == pending.principal]
+        self._attempts = {key: one for key, one in self._attempts.items() if one.began_s > oldest_s}
+        own = [key for key, one in self._attempts.items() if one.principal == attempt.principal]
         if len(own) >= MAX_LOGINS_EACH:
-            del self._pending[own[0]]
-        if len(self._pending) >= MAX_LOGINS:
-            del self._pending[next(iter(self._pending))]
-        self._pending[state] = pending
+            del self._attempts[own[0]]
+        if len(self._attempts) >= MAX_LOGINS:
+            del self._attempts[next(iter(self._attempts))]
+        self._attempts[state] = attempt
 
-    def _take(self, whose: LoginKey, *, principal: str, state: str) -> _LoginAttempt:
-        """What was begun with `state`, once, and only by who began it."""
-        pending = self._pending.get(state)
-        is_whole = pending is not None and pending.began_s > self._clock_s() - LOGIN_S
-        if pending is None or not is_whole or (pending.whose, pending.principal) != (whose, principal):
+    def _take(self, key: LoginKey, *, principal: str, state: str) -> _LoginAttempt:
+        """The attempt with `state`, once, and only for the principal that began it."""
+        attempt = self._attempts.get(state)
+        is_current = attempt is not None and attempt.began_s > self._clock_s() - LOGIN_S
+        if attempt is None or not is_current or (attempt.key, attempt.principal) != (key, principal):
             raise InvalidRequest("no such login was begun, or too long ago", hint=_BEGIN_AGAIN)
-        return self._pending.pop(state)
+        return self._attempts.pop(state)
 
 
 def _require_login(record: ServerRecord) -> tuple[HttpEndpoint, OAuth]:
@@ -252,7 +251,7 @@ def _require_login(record: ServerRecord) -> tuple[HttpEndpoint, OAuth]:
 
 
 def _check_redirect(redirect_uri: str) -> None:
-    """The code must come back to the machine of who began, and nowhere else (RFC 8252, 7.3)."""
+    """The code may go only to the machine of the person who logs in (RFC 8252, 7.3)."""
     try:
         target = parse_target(redirect_uri)
     except EgressRefused as exc:
@@ -264,14 +263,13 @@ def _check_redirect(redirect_uri: str) -> None:
 def _choose_scopes(
     parties: TokenParties, oauth: OAuth, before: Collection[str], more: Collection[str]
 ) -> tuple[str, ...]:
-    """The scopes to ask for: the record's, or else what the server wants; and what was asked for before."""
-    scopes = dict.fromkeys((*(oauth.scopes or parties.scopes), *more, *before))
-    wanted = tuple(scopes)[:MAX_LOGIN_SCOPES]
-    is_renewable = bool(wanted) and OFFLINE in parties.authority.scopes_supported
-    return (*wanted, OFFLINE) if is_renewable and OFFLINE not in wanted else wanted
+    """The scopes of the record, or else those that the server requires; and the previous ones."""
+    scopes = tuple(dict.fromkeys((*(oauth.scopes or parties.scopes), *more, *before)))[:MAX_LOGIN_SCOPES]
+    is_renewable = bool(scopes) and OFFLINE in parties.authority.scopes_supported
+    return (*scopes, OFFLINE) if is_renewable and OFFLINE not in scopes else scopes
 
 
-def _check_fit(authority: AuthorizationServer, client_id: str | None) -> None:
+def _check_support(authority: AuthorizationServer, client_id: str | None) -> None:
     if authority.authorization_endpoint is None:
         raise OAuthFailed("its authorization server has no place to log in")
     if "S256" not in authority.code_challenge_methods_supported:
@@ -282,7 +280,7 @@ def _check_fit(authority: AuthorizationServer, client_id: str | None) -> None:
 
 
 def _check_issuer(authority: AuthorizationServer, issuer: str | None) -> None:
-    """An answer that names its sender must name the one we asked (RFC 9207)."""
+    """A callback that names its issuer must name the right one (RFC 9207)."""
     is_missing = issuer is None and authority.authorization_response_iss_parameter_supported
     if is_missing or issuer not in (None, authority.issuer):
         raise InvalidRequest(
@@ -290,20 +288,20 @@ def _check_issuer(authority: AuthorizationServer, issuer: str | None) -> None:
         )
 
 
-def _build_authorization_url(pending: _LoginAttempt, state: str) -> str:
-    digest = hashlib.sha256(pending.verifier.encode("ascii")).digest()
-    asked = {
+def _build_authorization_url(attempt: _LoginAttempt, state: str) -> str:
+    digest = hashlib.sha256(attempt.verifier.encode("ascii")).digest()
+    query = {
         "response_type": "code",
-        "client_id": pending.client.id,
-        "redirect_uri": pending.redirect_uri,
+        "client_id": attempt.client.id,
+        "redirect_uri": attempt.redirect_uri,
         "state": state,
         "code_challenge": base64.urlsafe_b64encode(digest).rstrip(b"=").decode("ascii"),
         "code_challenge_method": "S256",
-        "resource": pending.parties.resource,
-        **build_scope(pending.scopes),
+        "resource": attempt.parties.resource,
+        **build_scope(attempt.scopes),
     }
-    endpoint = pending.parties.authority.authorization_endpoint or ""
-    return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(asked)}"
+    endpoint = attempt.parties.authority.authorization_endpoint or ""
+    return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}"
 
 
 def _describe_grant(grant: StoredGrant) -> Login:

@@ -1,6 +1,6 @@
-"""Who gives tokens for a server: its own word (RFC 9728), and the authorization server's (RFC 8414, OpenID).
+"""Finds the authorization server of an MCP server, from the metadata of both (RFC 9728, RFC 8414, OpenID).
 
-Only fixed places are asked, at the server's own address and at the issuer's; and one that a 401 names, where
+Requests go only to fixed paths at the server's own address and at the issuer's, and to an address in a 401 if
 that is at the server's own address.
 """
 
@@ -21,16 +21,16 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 class OAuthFailed(Exception):
-    """No token. The message is for operators, and holds no credential."""
+    """There is no token. The message is for operators, and holds no credential."""
 
     def __init__(self, message: str, *, is_final: bool = False) -> None:
         super().__init__(message)
         self.is_final = is_final
-        """Asking again is pointless, as long as nobody does something about it."""
+        """Retrying is pointless until a person changes something."""
 
 
 class ProtectedResource(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server says about itself."""
+    """The metadata of an MCP server."""
 
     resource: str
     authorization_servers: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class ProtectedResource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuthorizationServer(msgspec.Struct, frozen=True, kw_only=True):
-    """What an authorization server says about itself."""
+    """The metadata of an authorization server."""
 
     issuer: str
     token_endpoint: str
@@ -54,19 +54,20 @@ class AuthorizationServer(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class TokenParties:
-    """For whom a token is, and who gives it."""
+    """The resource that a token is for, and who issues it."""
 
     resource: str
     authority: AuthorizationServer
     scopes: tuple[str, ...] = ()
-    """What the server says it wants; of a server's word, see `challenges`."""
+    """The scopes that the server claims to require; see `BearerChallenge`."""
 
 
 async def find_parties(
     fetcher: Fetcher, url: str, issuer: str | None, challenge: BearerChallenge = NO_CHALLENGE
 ) -> TokenParties:
-    """For the server at `url`, which may have said `challenge`. With `issuer`, no other authorization server
-    will do. Raises OAuthFailed.
+    """The parties for the server at `url`, which may have sent `challenge`. Raises OAuthFailed.
+
+    If `issuer` is set, no other authorization server will do.
     """
     try:
         parse_secure_target(url)
@@ -78,7 +79,7 @@ async def find_parties(
         raise OAuthFailed(f"what it says about its authorization cannot be read: {exc}") from exc
     if issuer is None:
         issuer = _named_issuer(found)
-        _check_named(issuer, by=url, who="it")
+        _check_address(issuer, by=url, who="it")
         fetcher = await fetcher.restrict_for(url)
     elif found is not None and found.authorization_servers and issuer not in found.authorization_servers:
         raise OAuthFailed(f"it does not take tokens of its record's `issuer`, `{_host(issuer)}`")
@@ -88,10 +89,10 @@ async def find_parties(
 
 
 async def find_authority(fetcher: Fetcher, issuer: str) -> AuthorizationServer:
-    """The metadata of the authorization server `issuer`, which must call itself exactly so."""
-    for place in _places_of_issuer(issuer):
+    """The metadata of the authorization server `issuer`, which must name exactly this issuer."""
+    for address in _list_issuer_urls(issuer):
         try:
-            document = await fetcher.get_json(place)
+            document = await fetcher.get_json(address)
         except NoDocument:
             continue
         except FetchFailed as exc:
@@ -101,7 +102,7 @@ async def find_authority(fetcher: Fetcher, issuer: str) -> AuthorizationServer:
 
 
 def covers_url(resource: str, url: str) -> bool:
-    """Whether a token for `resource` may be sent to `url`: the same place, or one below it."""
+    """Whether a token for `resource` may be sent to `url`: the same URL, or one below it."""
     inner, outer = _split(url), _split(resource)
     if inner is None or outer is None or _origin(inner) != _origin(outer):
         return False
@@ -110,10 +111,10 @@ def covers_url(resource: str, url: str) -> bool:
 
 
 async def _find_resource(fetcher: Fetcher, url: str, named: str | None) -> ProtectedResource | None:
-    """The server's own word; None where it says nothing. `named` is where it says that its word is."""
-    for place in _places_of_server(url, named):
+    """The server's metadata; None if it has none. `named` is the address from its challenge."""
+    for address in _list_server_urls(url, named):
         try:
-            document = await fetcher.get_json(place)
+            document = await fetcher.get_json(address)
         except NoDocument:
             continue
         found: ProtectedResource = _convert(document, ProtectedResource)
@@ -133,17 +134,17 @@ def _parse_authority(document: Any, issuer: str) -> AuthorizationServer:
     authority: AuthorizationServer = _convert(document, AuthorizationServer)
     if authority.issuer != issuer:
         raise OAuthFailed(f"the authorization server at `{_host(issuer)}` says it is another one")
-    places = (
+    endpoints = (
         *(authority.token_endpoint, authority.authorization_endpoint),
         *(authority.registration_endpoint, authority.revocation_endpoint),
     )
-    for endpoint in filter(None, places):
-        _check_named(endpoint, by=issuer, who="the authorization server")
+    for endpoint in filter(None, endpoints):
+        _check_address(endpoint, by=issuer, who="the authorization server")
     return authority
 
 
-def _check_named(url: str, *, by: str, who: str) -> None:
-    """An address that a document names. This machine is named by nobody but itself. Raises OAuthFailed."""
+def _check_address(url: str, *, by: str, who: str) -> None:
+    """Check an address in a document. Only this machine may name itself. Raises OAuthFailed."""
     try:
         target = parse_secure_target(url)
     except EgressRefused as exc:
@@ -159,30 +160,30 @@ def _convert(document: Any, shape: Any) -> Any:
         raise OAuthFailed("its metadata is not what the standards say") from exc
 
 
-def _places_of_server(url: str, named: str | None) -> list[str]:
+def _list_server_urls(url: str, named: str | None) -> list[str]:
     parts = urlsplit(url)
     path = parts.path.rstrip("/")
-    places = [_at(parts, _OF_SERVER + end) for end in (path, "")]
+    addresses = [_build_url(parts, _OF_SERVER + end) for end in (path, "")]
     own = _split(named) if named is not None else None
     if own is not None and _origin(own) == _origin(parts):
-        places.insert(0, _at(own, own.path))
-    return list(dict.fromkeys(places))
+        addresses.insert(0, _build_url(own, own.path))
+    return list(dict.fromkeys(addresses))
 
 
-def _places_of_issuer(issuer: str) -> list[str]:
+def _list_issuer_urls(issuer: str) -> list[str]:
     parts = urlsplit(issuer)
     path = parts.path.rstrip("/")
-    places = [_at(parts, known + path) for known in _OF_ISSUER]
-    return [*places, _at(parts, path + _OF_ISSUER[1])] if path else places
+    addresses = [_build_url(parts, known + path) for known in _OF_ISSUER]
+    return [*addresses, _build_url(parts, path + _OF_ISSUER[1])] if path else addresses
 
 
-def _at(parts: SplitResult, path: str) -> str:
+def _build_url(parts: SplitResult, path: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc, path, "", ""))
 
 
 def _without_query(url: str) -> str:
     parts = urlsplit(url)
-    return _at(parts, parts.path)
+    return _build_url(parts, parts.path)
 
 
 def _split(url: str) -> SplitResult | None:
@@ -198,5 +199,5 @@ def _origin(parts: SplitResult) -> tuple[str, str | None, int]:
 
 
 def _host(url: str) -> str:
-    """For people: without path or query, and nothing that a terminal would act on."""
+    """For people: without path or query, and without control characters."""
     return ascii(urlsplit(url).netloc[:80])[1:-1]

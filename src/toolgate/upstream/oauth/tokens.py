@@ -1,11 +1,9 @@
-"""The token endpoint: what is asked of it, and what it may answer (RFC 6749, section 5).
+"""The OAuth client of the gateway at an authorization server: its registration and the token endpoint.
 
-Errors show the code the authorization server gave, never its words: those may quote what was sent.
-
-As whom the gateway comes to an authorization server that no operator has registered it at.
-
-By the URL of its own metadata where both sides can do that; else it registers itself, anew for each login
-(RFC 7591): what one authorization server gave is never shown to another.
+The client is known by the URL of its own metadata if both sides support that; else the gateway registers a
+new one for each login (RFC 7591), so no authorization server ever sees what another one issued. Errors of the
+token endpoint (RFC 6749, section 5) show the server's error code, never its message, which may quote what was
+sent.
 """
 
 import base64
@@ -20,34 +18,38 @@ import msgspec
 from toolgate.upstream.http.fetch import Fetcher, FetchFailed
 from toolgate.upstream.oauth.metadata import AuthorizationServer, OAuthFailed
 
+CLIENT_DOCUMENT: Final = "/.well-known/oauth-client"
+"""The path of the gateway's client metadata."""
+CLIENT_AUTH_METHODS: Final = ("client_secret_basic", "client_secret_post", "none")
+"""How a client may authenticate. An authorization server that does not say supports the first (RFC 8414)."""
+
 # RFC 6750, 2.1. Nothing else: it goes into a header of the record, where `${…}` would be a reference.
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{1,16384}={0,64}")
 # RFC 6749, A.17.
 _REFRESH = re.compile(r"[\x20-\x7e]{1,16384}")
 _CODE = re.compile(r"[a-z_]{1,40}")
-CLIENT_AUTH_METHODS: Final = ("client_secret_basic", "client_secret_post", "none")
-"""How a client may prove itself. An authorization server that does not say takes the first (RFC 8414)."""
 _MAX_LIFETIME_S: Final = 10 * 365 * 24 * 3600
+_MAX_CHARS: Final = 4_096
 _FINAL: Final = frozenset({"invalid_client", "invalid_grant", "invalid_scope", "unauthorized_client"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuthClient:
-    """Who asks: the gateway, by the name the authorization server knows it by."""
+    """The gateway, as an authorization server knows it."""
 
     id: str
     secret: str | None = field(default=None, repr=False)
     method: str | None = None
-    """How it proves itself, where the gateway registered it; None: as the authorization server likes."""
+    """How it authenticates if the gateway registered it; None: as the authorization server prefers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuthToken:
-    """What a server is shown, until when, and what gets another."""
+    """An access token, its expiry, and what renews it."""
 
     access: str = field(repr=False)
     expires_at_s: float | None = None
-    """Unix time. None: it was not said."""
+    """Unix time. None: unknown."""
     lifetime_s: float = 0.0
     refresh: str | None = field(default=None, repr=False)
 
@@ -65,7 +67,7 @@ class _TokenResponse(msgspec.Struct, kw_only=True):
 
 
 class TokenEndpoint:
-    """Asks one authorization server for tokens."""
+    """Requests tokens from one authorization server, and revokes them."""
 
     def __init__(
         self, fetcher: Fetcher, authority: AuthorizationServer, *, clock_s: Callable[[], float]
@@ -74,42 +76,40 @@ class TokenEndpoint:
         self._authority = authority
         self._clock_s = clock_s
 
-    async def ask(self, client: OAuthClient, form: Mapping[str, str]) -> OAuthToken:
-        """The token that `form` earns. Raises OAuthFailed."""
-        proof, authorization = _authenticate(self._authority, client)
-        asked_s = self._clock_s()
-        fetcher = await self._fetcher.restrict_for(self._authority.issuer)
+    async def request(self, client: OAuthClient, form: Mapping[str, str]) -> OAuthToken:
+        """The token for `form`. Raises OAuthFailed."""
+        began_s = self._clock_s()
         try:
-            status, document = await fetcher.post_form(
-                self._authority.token_endpoint, {**form, **proof}, authorization=authorization
-            )
+            status, document = await self._post(self._authority.token_endpoint, client, form)
         except FetchFailed as exc:
             raise OAuthFailed(f"the authorization server cannot be asked: {exc}") from exc
         if status != 200:
-            raise _refusal(document)
-        return _parse(document, asked_s)
+            code = document.get("error") if isinstance(document, dict) else None
+            if not isinstance(code, str) or not _CODE.fullmatch(code):
+                raise OAuthFailed("the authorization server refuses, and does not say why")
+            raise OAuthFailed(f"the authorization server refuses: {code}", is_final=code in _FINAL)
+        return _parse_token(document, began_s)
 
     async def revoke(self, client: OAuthClient, token: OAuthToken) -> bool:
-        """Give a token back, with all that came of it (RFC 7009). False: it may still be good."""
+        """Revoke a token and all tokens derived from it (RFC 7009). False: it may still be valid."""
         if self._authority.revocation_endpoint is None:
             return False
-        proof, authorization = _authenticate(self._authority, client)
-        form = {"token": token.refresh or token.access, **proof}
         hint = "refresh_token" if token.refresh else "access_token"
-        fetcher = await self._fetcher.restrict_for(self._authority.issuer)
+        form = {"token": token.refresh or token.access, "token_type_hint": hint}
         try:
-            status, _ = await fetcher.post_form(
-                self._authority.revocation_endpoint,
-                {**form, "token_type_hint": hint},
-                authorization=authorization,
-            )
+            status, _ = await self._post(self._authority.revocation_endpoint, client, form)
         except FetchFailed:
             return False
         return status == 200
 
+    async def _post(self, url: str, client: OAuthClient, form: Mapping[str, str]) -> tuple[int, Any]:
+        credentials, authorization = _authenticate(self._authority, client)
+        fetcher = await self._fetcher.restrict_for(self._authority.issuer)
+        return await fetcher.post_form(url, {**form, **credentials}, authorization=authorization)
+
 
 def _authenticate(authority: AuthorizationServer, client: OAuthClient) -> tuple[dict[str, str], str | None]:
-    """How a client proves who it is: in the form, and in a header."""
+    """The form fields and the header by which a client authenticates."""
     if client.secret is None:
         return {"client_id": client.id}, None
     methods = authority.token_endpoint_auth_methods_supported or CLIENT_AUTH_METHODS[:1]
@@ -122,38 +122,23 @@ def _authenticate(authority: AuthorizationServer, client: OAuthClient) -> tuple[
     raise OAuthFailed("the authorization server takes no client secret, as its metadata says", is_final=True)
 
 
-def _refusal(document: Any) -> OAuthFailed:
-    code = document.get("error") if isinstance(document, dict) else None
-    if not isinstance(code, str) or not _CODE.fullmatch(code):
-        return OAuthFailed("the authorization server refuses, and does not say why")
-    return OAuthFailed(f"the authorization server refuses: {code}", is_final=code in _FINAL)
-
-
-def _parse(document: Any, asked_s: float) -> OAuthToken:
+def _parse_token(document: Any, began_s: float) -> OAuthToken:
     try:
-        answer = msgspec.convert(document, _TokenResponse)
+        response = msgspec.convert(document, _TokenResponse)
     except msgspec.ValidationError:
-        # Not `from` it: the answer holds a token.
+        # Not `from` it: the response holds a token.
         raise OAuthFailed("the authorization server's answer holds no token") from None
-    if answer.token_type.lower() != "bearer":
-        raise OAuthFailed("the authorization server gives tokens of another type than `TokenBearer`")
-    if not _TOKEN.fullmatch(answer.access_token) or not _REFRESH.fullmatch(answer.refresh_token or "-"):
+    access, refresh = response.access_token, response.refresh_token
+    if response.token_type.lower() != "bearer":
+        raise OAuthFailed("the authorization server gives tokens of another type than `Bearer`")
+    if not _TOKEN.fullmatch(access) or not _REFRESH.fullmatch(refresh or "-"):
         raise OAuthFailed("the authorization server's token cannot be sent in a header")
-    if answer.expires_in is None:
-        return OAuthToken(access=answer.access_token, refresh=answer.refresh_token)
-    lifetime_s = min(max(0.0, answer.expires_in), _MAX_LIFETIME_S)
+    if response.expires_in is None:
+        return OAuthToken(access=access, refresh=refresh)
+    lifetime_s = min(max(0.0, response.expires_in), _MAX_LIFETIME_S)
     return OAuthToken(
-        access=answer.access_token,
-        expires_at_s=asked_s + lifetime_s,
-        lifetime_s=lifetime_s,
-        refresh=answer.refresh_token,
+        access=access, expires_at_s=began_s + lifetime_s, lifetime_s=lifetime_s, refresh=refresh
     )
-
-
-CLIENT_DOCUMENT: Final = "/.well-known/oauth-client"
-"""Where the gateway's own metadata is found."""
-_NAME: Final = "Toolgate"
-_MAX_CHARS: Final = 4_096
 
 
 class _RegisteredClient(msgspec.Struct, kw_only=True):
@@ -163,16 +148,15 @@ class _RegisteredClient(msgspec.Struct, kw_only=True):
 
 
 def describe_client(client_id: str) -> Mapping[str, Any]:
-    """The metadata of the gateway as a client known by a URL. Of a loopback address, the port is open."""
-    return {"client_id": client_id, "client_uri": client_id.removesuffix(CLIENT_DOCUMENT)} | _metadata(
-        "http://127.0.0.1/callback", "none"
-    )
+    """The metadata of the gateway as a client known by a URL. Loopback redirects may use any port."""
+    own = {"client_id": client_id, "client_uri": client_id.removesuffix(CLIENT_DOCUMENT)}
+    return own | _build_metadata("http://127.0.0.1/callback", "none")
 
 
 async def find_client(
     fetcher: Fetcher, authority: AuthorizationServer, *, own_url: str | None, redirect_uri: str
 ) -> OAuthClient:
-    """A client of ours at `authority`. Raises OAuthFailed."""
+    """The gateway's client at `authority`, registered if necessary. Raises OAuthFailed."""
     if own_url is not None and authority.client_id_metadata_document_supported:
         return OAuthClient(id=own_url)
     if authority.registration_endpoint is None:
@@ -180,29 +164,24 @@ async def find_client(
             "its authorization server does not let clients register themselves: "
             "register one there and name it in `oauth.client_id`"
         )
-    return await _register(fetcher, authority, redirect_uri)
-
-
-async def _register(fetcher: Fetcher, authority: AuthorizationServer, redirect_uri: str) -> OAuthClient:
-    assert authority.registration_endpoint is not None
-    asked = msgspec.json.encode(_metadata(redirect_uri, _method(authority)))
-    beside = await fetcher.restrict_for(authority.issuer)
+    method = _choose_method(authority)
+    body = msgspec.json.encode(_build_metadata(redirect_uri, method))
+    restricted = await fetcher.restrict_for(authority.issuer)
     try:
-        answer = await beside.post_json(authority.registration_endpoint, asked)
+        response = await restricted.post_json(authority.registration_endpoint, body)
     except FetchFailed as exc:
         raise OAuthFailed(f"the authorization server cannot be asked: {exc}") from exc
-    if answer.status not in (200, 201):
-        raise OAuthFailed(f"the authorization server registers no client (status {answer.status})")
+    if response.status not in (200, 201):
+        raise OAuthFailed(f"the authorization server registers no client (status {response.status})")
     try:
-        found = msgspec.json.decode(answer.body, type=_RegisteredClient)
+        found = msgspec.json.decode(response.body, type=_RegisteredClient)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # Not `from` it: the answer holds a secret.
+        # Not `from` it: the response holds a secret.
         raise OAuthFailed("the authorization server's answer names no client") from None
-    return _parse_client(found, authority)
+    return _check_client(found, found.token_endpoint_auth_method or method)
 
 
-def _parse_client(found: _RegisteredClient, authority: AuthorizationServer) -> OAuthClient:
-    method = found.token_endpoint_auth_method or _method(authority)
+def _check_client(found: _RegisteredClient, method: str) -> OAuthClient:
     secret = None if method == "none" else found.client_secret
     if method not in CLIENT_AUTH_METHODS or (secret is None) != (method == "none"):
         raise OAuthFailed("the authorization server registers clients of a kind that this gateway is not")
@@ -212,17 +191,16 @@ def _parse_client(found: _RegisteredClient, authority: AuthorizationServer) -> O
     return OAuthClient(id=found.client_id, secret=secret, method=method)
 
 
-def _method(authority: AuthorizationServer) -> str:
-    """How to prove who we are: by nothing, where that will do, since every login is another client."""
+def _choose_method(authority: AuthorizationServer) -> str:
+    """No authentication if the server allows that, since every login has its own client."""
     methods = authority.token_endpoint_auth_methods_supported
-    return next(
-        (method for method in ("none", *CLIENT_AUTH_METHODS) if methods is None or method in methods), "none"
-    )
+    ranked = ("none", *CLIENT_AUTH_METHODS)
+    return next((method for method in ranked if methods is None or method in methods), "none")
 
 
-def _metadata(redirect_uri: str, method: str) -> dict[str, Any]:
+def _build_metadata(redirect_uri: str, method: str) -> dict[str, Any]:
     return {
-        "client_name": _NAME,
+        "client_name": "Toolgate",
         "application_type": "native",
         "redirect_uris": [redirect_uri],
         "grant_types": ["authorization_code", "refresh_token"],

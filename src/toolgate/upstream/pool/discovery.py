@@ -20,7 +20,7 @@ from toolgate.catalog.encoding import clean_instructions
 from toolgate.catalog.listings import check_prompts, check_resources, check_templates
 from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.model.json_text import UNREADABLE, Members, decode_members
-from toolgate.model.protocol import LIST_MEMBERS, LIST_METHODS
+from toolgate.model.protocol import LIST_CHANGED, LIST_MEMBERS, LIST_METHODS
 from toolgate.model.servers import EMPTY, ServerRecord
 from toolgate.model.snapshot import Pin
 from toolgate.model.tools import FEATURES, ListKind, ListState, Revision, ServerTools
@@ -81,6 +81,12 @@ FORMS: Final[Mapping[ListKind, ListForm]] = {
         ListForm("templates", "resources", check_templates, 2 * _MIB),
     )
 }
+
+CHANGED_LISTS: Final[Mapping[str, tuple[ListKind, ...]]] = {
+    method: tuple(kind for kind, form in FORMS.items() if form.feature == feature)
+    for feature, method in LIST_CHANGED.items()
+}
+"""The lists that a server's notification makes stale."""
 
 _decode_entries = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
@@ -343,10 +349,11 @@ class ServerDiscovery:
         for schedule in self._schedules.values():
             schedule.due_s = min(schedule.due_s, now_s)
 
-    def on_list_changed(self, kind: ListKind, now_s: float) -> None:
-        schedule = self._schedules[kind]
-        # The trailing edge: the next list reads what changes during this one, or soon after.
-        schedule.due_s = min(schedule.due_s, max(now_s, schedule.began_s + self._limits.list_gap_s))
+    def on_list_changed(self, method: str, now_s: float) -> None:
+        """The server sent the notification `method`."""
+        for schedule in map(self._schedules.__getitem__, CHANGED_LISTS[method]):
+            # The trailing edge: the next list reads what changes during this one, or soon after.
+            schedule.due_s = min(schedule.due_s, max(now_s, schedule.began_s + self._limits.list_gap_s))
 
     def on_used(self) -> None:
         """The server is in use: list what is older than its time to live."""

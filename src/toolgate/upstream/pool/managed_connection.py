@@ -269,6 +269,9 @@ class ManagedConnection(ABC):
         self._restarts.reset()
         self._enter("idle")
 
+    async def _close_idle(self) -> None:
+        self.evict()
+
     async def check_pin(self, connection: ServerConnection, pin: Pin, until_s: float) -> bool:
         """Compare the tools that `connection` lists with a pin. Whether that took time.
 

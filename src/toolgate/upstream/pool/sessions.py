@@ -136,9 +136,6 @@ class SessionBasedConnection(_SecondaryConnection):
     def is_evictable(self) -> bool:
         return self.connection is not None and self.gate.is_idle
 
-    async def _close_idle(self) -> None:
-        self.evict()
-
     def _on_start_failed(self, failure: StartFailed) -> None:
         super()._on_start_failed(failure)
         if failure.fatal:

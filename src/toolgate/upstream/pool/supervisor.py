@@ -11,7 +11,7 @@ import msgspec
 
 from toolgate.errors import ServerUnavailable
 from toolgate.model.json_text import UNREADABLE
-from toolgate.model.protocol import LIST_CHANGED, UPDATED
+from toolgate.model.protocol import UPDATED
 from toolgate.model.reports import HealthState
 from toolgate.model.servers import ServerRecord
 from toolgate.model.snapshot import Pin
@@ -24,18 +24,12 @@ from toolgate.upstream.connection.contract import (
     StartFailed,
 )
 from toolgate.upstream.pool.admission import ServerGate
-from toolgate.upstream.pool.discovery import FORMS, ListFailed, ListResult, ServerDiscovery, read_list
+from toolgate.upstream.pool.discovery import CHANGED_LISTS, ListFailed, ListResult, ServerDiscovery, read_list
 from toolgate.upstream.pool.health import ServerHealth, wall_ms
 from toolgate.upstream.pool.kept_definitions import KeptOffer, check_declared_tools
 from toolgate.upstream.pool.managed_connection import ManagedConnection, PoolContext, SharedServerState, Step
 from toolgate.upstream.pool.revisions import RevisionChoice
 from toolgate.upstream.pool.sessions import DedicatedConnections, SessionBasedConnection
-
-CHANGED_LISTS: Final[Mapping[str, tuple[ListKind, ...]]] = {
-    method: tuple(kind for kind, form in FORMS.items() if form.feature == feature)
-    for feature, method in LIST_CHANGED.items()
-}
-"""The lists that a server's notification makes stale."""
 
 ListTask = asyncio.Task[ListResult | ListFailed]
 
@@ -76,7 +70,8 @@ class ServerSupervisor(ManagedConnection):
         self._is_listing = False
         self._may_be_declared = kept is None and before is None and record.package is not None
         self._watched: frozenset[str] = frozenset()
-        self._refreshes: list[asyncio.Future[None]] = []
+        self._refresh: asyncio.Event | None = None
+        """Set when the requested refresh has ended; None if none is requested."""
         self._listed_by: ServerConnection | None = None
         """The connection that listed the tools last."""
         self._session = 0
@@ -123,7 +118,7 @@ class ServerSupervisor(ManagedConnection):
             self._session_based.stop(drain_s=drain_s)
         self.attempted.set()
         self._announce_list_ended()
-        _resolve_all(self._take_refreshes())
+        self._end_refresh()
 
     def replace_record(self, record: ServerRecord) -> None:
         """Another record with the same launch: its budgets apply to new calls, its rules from now on."""
@@ -174,10 +169,9 @@ class ServerSupervisor(ManagedConnection):
         """List again now, even if the server is down. Returns when the attempt has ended."""
         if self._is_stopped or self._task is None:
             return
-        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._refreshes.append(ended)
+        ended = self._refresh = self._refresh or asyncio.Event()
         self._list_now()
-        await ended
+        await ended.wait()
 
     def _list_now(self) -> None:
         self._restarts.reset()
@@ -204,9 +198,9 @@ class ServerSupervisor(ManagedConnection):
             async with asyncio.timeout_at(until_s):
                 await self._list_ended.wait()
         if self._listed_by is not connection:
+            server_id = self.record.server_id
             raise ServerUnavailable(
-                f"server `{self.record.server_id}` could not be listed since it was connected; "
-                "nothing was sent"
+                f"server `{server_id}` could not be listed since it was connected; nothing was sent"
             )
         return True
 
@@ -244,6 +238,11 @@ class ServerSupervisor(ManagedConnection):
     def queued(self) -> int:
         """Calls that wait for a place."""
         return sum(gate.queued for gate in self._gates)
+
+    @property
+    def _is_kept_open(self) -> bool:
+        """Whether it stays connected without calls."""
+        return self.record.prewarm or bool(self._watched)
 
     @property
     def _gates(self) -> Collection[ServerGate]:
@@ -291,9 +290,8 @@ class ServerSupervisor(ManagedConnection):
                 uri = _decode_updated(params).uri
                 if uri in self._watched:
                     self._context.on_updated(self.record.server_id, uri)
-        elif kinds := CHANGED_LISTS.get(method):
-            for kind in kinds:
-                self._discovery.on_list_changed(kind, self._clock())
+        elif method in CHANGED_LISTS:
+            self._discovery.on_list_changed(method, self._clock())
             self._wake.set()
 
     def on_session_opened(self) -> None:
@@ -315,11 +313,11 @@ class ServerSupervisor(ManagedConnection):
         if self._may_be_declared:
             return 0.0, self._restore_declared
         if self.connection is None:
-            is_wanted = self._is_demanded or (self._stays_connected and not self._restarts.is_fatal)
+            is_wanted = self._is_demanded or (self._is_kept_open and not self._restarts.is_fatal)
             wanted_s = 0.0 if is_wanted else self._discovery.due_s
             return max(wanted_s, self._restarts.not_before_s), self._start
         timeout_s = self.record.idle_timeout_s
-        idle_s = math.inf if timeout_s <= 0 or self._stays_connected else self._idle_at_s(timeout_s)
+        idle_s = math.inf if timeout_s <= 0 or self._is_kept_open else self._idle_at_s(timeout_s)
         if self._discovery.due_s <= idle_s:
             return self._discovery.due_s, self._list
         return idle_s, self._close_idle
@@ -329,7 +327,7 @@ class ServerSupervisor(ManagedConnection):
         self._may_be_declared, pin = False, self._context.pins().get(self.record.server_id)
         raws = () if pin is None else await self._context.declared(self.record)
         offer = await asyncio.to_thread(check_declared_tools, self.record, raws)
-        if pin is None or not offer.tools or self._refreshes:  # a refresh lists the server itself
+        if pin is None or not offer.tools or self._refresh:  # a refresh lists the server itself
             return
         self.is_unverified = True
         self._discovery.restore(offer)
@@ -338,11 +336,6 @@ class ServerSupervisor(ManagedConnection):
         self.compare(pin)
         self.attempted.set()
         self._context.on_change(self.record.server_id)
-
-    @property
-    def _stays_connected(self) -> bool:
-        """Whether it stays connected without calls."""
-        return self.record.prewarm or bool(self._watched)
 
     def _on_started(self, connection: ServerConnection) -> None:
         info = connection.server_info
@@ -367,20 +360,21 @@ class ServerSupervisor(ManagedConnection):
         self._discovery.on_start_failed(failure, due_s=due_s)
         self._publish()
         self.attempted.set()
-        _resolve_all(self._take_refreshes())
+        self._end_refresh()
 
     def _on_slow_start(self) -> None:
         super()._on_slow_start()
         awaited = f": {self._awaited}" if self._awaited else ""
         _logger.info("server `%s` is still starting%s", self.record.server_id, awaited)
         self._logged = self._logged or "starting"
-        _resolve_all(self._take_refreshes())
+        self._end_refresh()
 
     async def _list(self) -> None:
         """Read the due lists at once; each is published without waiting long for the others."""
         connection = self.connection
         assert connection is not None  # `_next` lists only if there is one
-        refreshes, session = self._take_refreshes(), self._session
+        refresh, self._refresh = self._refresh, None
+        session = self._session
         self._is_listing = True
         tasks: dict[ListTask, ListKind] = {
             self._context.tasks.create_task(self._read(kind, connection)): kind
@@ -396,7 +390,8 @@ class ServerSupervisor(ManagedConnection):
             for task in tasks:
                 task.cancel()
             self._is_listing = False
-            _resolve_all(refreshes)
+            if refresh is not None:
+                refresh.set()
             self._slots.evict()
 
     async def _read(self, kind: ListKind, connection: ServerConnection) -> ListResult | ListFailed:
@@ -454,12 +449,9 @@ class ServerSupervisor(ManagedConnection):
             self._enter("degraded", error=str(failure))
         self.attempted.set()
 
-    async def _close_idle(self) -> None:
-        self.evict()
-
     @property
     def is_evictable(self) -> bool:
-        if self.connection is None or self._stays_connected or self._is_listing or not self.gate.is_idle:
+        if self.connection is None or self._is_kept_open or self._is_listing or not self.gate.is_idle:
             return False
         return self._discovery.due_s > self._clock() and not self.dedicated
 
@@ -477,9 +469,8 @@ class ServerSupervisor(ManagedConnection):
         if state in {before, "starting"}:
             return
         if state in {"down", "degraded"}:
-            _logger.warning(
-                "server `%s` is %s: `toolgate servers get %s` says why", server_id, state, server_id
-            )
+            why = f"`toolgate servers get {server_id}` says why"
+            _logger.warning("server `%s` is %s: %s", server_id, state, why)
             self._logged = state
         elif self._logged:
             again = "" if self._logged == "starting" else " again"
@@ -500,12 +491,7 @@ class ServerSupervisor(ManagedConnection):
         self._list_ended.set()
         self._list_ended = asyncio.Event()
 
-    def _take_refreshes(self) -> list[asyncio.Future[None]]:
-        refreshes, self._refreshes = self._refreshes, []
-        return refreshes
-
-
-def _resolve_all(refreshes: Iterable[asyncio.Future[None]]) -> None:
-    for ended in refreshes:
-        if not ended.done():
-            ended.set_result(None)
+    def _end_refresh(self) -> None:
+        refresh, self._refresh = self._refresh, None
+        if refresh is not None:
+            refresh.set()
