@@ -13,7 +13,8 @@ from tests.contract.links import RELAYING, Ears, Subject
 from tests.contract.object_stores import KINDS, open_bucket, open_objects
 from tests.contract.stores import STORES, Clock, open_postgres
 from toolgate.packages.objects import ObjectStore
-from toolgate.registry.invocations.contract import Invocations, QueueLimits
+from toolgate.registry.invocations.contract import QueueLimits
+from toolgate.registry.invocations.sql import Invocations
 from toolgate.registry.store.contract import DEFAULT_STORE_LIMITS, Store, StoreLimits
 from toolgate.upstream.connection.contract import ServerConnection
 

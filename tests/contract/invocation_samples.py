@@ -5,7 +5,7 @@ from typing import Any
 
 from toolgate.model.invocations import Invocation, InvocationCall, InvocationResult, LogLine, RunUsage
 from toolgate.model.principals import Ceiling, Principal
-from toolgate.registry.invocations.contract import Invocations
+from toolgate.registry.invocations.sql import Invocations
 
 ADA = Principal(
     id="key:ada",

@@ -20,10 +20,10 @@ from toolgate.registry.approvals.contract import (
     NOTICE_MS_MOST,
     ROUND_MS,
     ApprovalLimits,
-    Approvals,
     ApprovalVerdict,
     ElicitedDecision,
 )
+from toolgate.registry.approvals.sql import Approvals
 from toolgate.registry.store.contract import Store, StoreLimits
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,8 @@ import pytest
 
 from tests.contract.stores import DEADLINE_S, DURABLE_STORES, Clock, open_postgres
 from toolgate.model.quotas import HolderUsage, LeaseGrant, LeaseRequest, QuotaHolder
-from toolgate.registry.quotas.contract import KEEP_MS, QuotaLedger, QuotaSource
+from toolgate.registry.quotas.contract import KEEP_MS, QuotaSource
+from toolgate.registry.quotas.sql import QuotaLedger
 from toolgate.registry.store.contract import Store
 
 pytestmark = pytest.mark.anyio

@@ -10,12 +10,12 @@ from sqlalchemy import Connection, Engine, StaticPool, create_engine, event, upd
 
 from toolgate.errors import StorageFailed
 from toolgate.registry.approvals.contract import DEFAULT_APPROVAL_LIMITS, ApprovalLimits
-from toolgate.registry.approvals.sql import SqlApprovals
+from toolgate.registry.approvals.sql import Approvals
 from toolgate.registry.database.rows import StoreHead, create_tables, read_head
 from toolgate.registry.database.tables import INVOCATIONS
 from toolgate.registry.database.transactions import T, Topic, Transactions, ignore_result
-from toolgate.registry.invocations.sql import SqlInvocations
-from toolgate.registry.quotas.sql import SqlQuotaLedger
+from toolgate.registry.invocations.sql import Invocations
+from toolgate.registry.quotas.sql import QuotaLedger
 from toolgate.registry.store.contract import DEFAULT_STORE_LIMITS, StoreLimits
 from toolgate.registry.store.side_tables import SqlEndedSessions
 from toolgate.registry.store.sql_store import SqlStore
@@ -76,14 +76,14 @@ class MemoryStore(SqlStore):
         super().__init__(*_open_memory(epoch), clock_ms=clock_ms, limits=limits)
 
 
-class MemoryApprovals(SqlApprovals):
+class MemoryApprovals(Approvals):
     """Approvals alone."""
 
     def __init__(self, clock_ms: Callable[[], int], limits: ApprovalLimits = DEFAULT_APPROVAL_LIMITS) -> None:
         super().__init__(_open_memory()[0], lambda _: clock_ms(), limits)
 
 
-class MemoryInvocations(SqlInvocations):
+class MemoryInvocations(Invocations):
     """The queue of invocations alone."""
 
     def __init__(self, clock_ms: Callable[[], int]) -> None:
@@ -97,7 +97,7 @@ class MemoryInvocations(SqlInvocations):
         await self._transactions.change(lambda connection: connection.execute(statement))
 
 
-class MemoryQuotaLedger(SqlQuotaLedger):
+class MemoryQuotaLedger(QuotaLedger):
     """The quotas alone."""
 
     def __init__(self, clock_ms: Callable[[], int]) -> None:

@@ -20,7 +20,8 @@ from toolgate.errors import SessionLimit, ToolgateError
 from toolgate.gateway.auth.identity import reaches
 from toolgate.model.principals import Principal
 from toolgate.model.revisions import ChangeBatch, Kind
-from toolgate.registry.invocations.contract import InvocationProgress, Invocations
+from toolgate.registry.invocations.contract import InvocationProgress
+from toolgate.registry.invocations.sql import Invocations
 
 MAX_WATCHES: Final = 100
 """Open at once, of each principal."""

@@ -5,12 +5,11 @@ number of control plane replicas on one database, and exactly one call uses each
 approval in, the one after it out.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple, Protocol
 
 from toolgate.errors import Conflict, NotFound
-from toolgate.model.approvals import ApprovalRequest, ApprovalState, CallApproval
+from toolgate.model.approvals import ApprovalRequest, CallApproval
 
 EXPIRES_MS: Final = 15 * 60 * 1000
 """How long a request waits for a decision, and an approval for its call: about as long as an agent's session
@@ -86,42 +85,6 @@ class ApprovalService(Protocol):
         The decision counts for the approval it names, if that waits for this very request: it is decided and
         used in one step. A user who declined gets no `granted`, whatever an approver decided meanwhile.
         """
-
-
-class Approvals(ApprovalService, Protocol):
-    """All approvals, as the control plane manages them."""
-
-    async def decide(self, approval_id: str, *, is_approved: bool, by: str, reason: str) -> CallApproval:
-        """Decide a pending approval. Raises NotFound, and Conflict if it is no longer pending.
-
-        An approval may be used for `EXPIRES_MS` from now on.
-        """
-
-    async def get(self, approval_id: str) -> CallApproval | None:
-        """Return one approval, or None."""
-
-    async def list(
-        self, *, state: ApprovalState | None = None, before: str | None = None, limit: int = 50
-    ) -> Sequence[CallApproval]:
-        """Return approvals, newest first. `before`: the id of the last one seen."""
-
-    async def pending(self) -> int:
-        """Count the pending approvals."""
-
-    async def expire(self) -> Sequence[CallApproval]:
-        """Close the approvals that expired since the last call. Returns each once."""
-
-    async def claim_notices(self, *, limit: int) -> Sequence[CallApproval]:
-        """Claim pending approvals whose notice is due, oldest first.
-
-        Each is returned to one caller, and again after a growing delay, until `mark_notified`.
-        """
-
-    async def mark_notified(self, approval_id: str) -> None:
-        """Record that the notice was delivered, so that no one sends it again."""
-
-    async def forget(self) -> None:
-        """Delete approvals that were closed long ago, and the oldest of too many."""
 
 
 class ApprovalEntry(NamedTuple):

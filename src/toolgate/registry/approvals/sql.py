@@ -41,8 +41,8 @@ _TRIES: Final = 5
 """Each failure means that another caller made the same request at this moment."""
 
 
-class SqlApprovals(SharedTable):
-    """Approvals as every replica on one database sees them."""
+class Approvals(SharedTable):
+    """All approvals, as every control plane replica on one database sees them. An `ApprovalService`."""
 
     def __init__(
         self,
@@ -64,36 +64,50 @@ class SqlApprovals(SharedTable):
         )
 
     async def decide(self, approval_id: str, *, is_approved: bool, by: str, reason: str) -> CallApproval:
+        """Decide a pending approval. Raises NotFound, and Conflict if it is no longer pending.
+
+        An approved call may be sent within `EXPIRES_MS` from now on.
+        """
         return await self._change(
             _decide, "approvals", approval_id=approval_id, is_approved=is_approved, by=by, reason=reason
         )
 
     async def get(self, approval_id: str) -> CallApproval | None:
+        """Return one approval, or None."""
         return await self._read(_read_approval, approval_id=approval_id)
 
     async def list(
         self, *, state: ApprovalState | None = None, before: str | None = None, limit: int = 50
     ) -> Sequence[CallApproval]:
+        """Return approvals, newest first. `before`: the id of the last one seen."""
         return await self._read(_list_approvals, state=state, before=before, limit=limit)
 
     async def pending(self) -> int:
+        """Count the pending approvals."""
         return await self._read(_count_pending)
 
     async def expire(self) -> Sequence[CallApproval]:
+        """Close the approvals that expired since the last call. Returns each once."""
         # Read first: if there is nothing to do, nothing is written.
         if not await self._read(_has_any, condition=_is_expired):
             return ()
         return await self._change(_expire, "approvals")
 
     async def claim_notices(self, *, limit: int) -> Sequence[CallApproval]:
+        """Claim pending approvals whose notice is due, oldest first.
+
+        Each is returned to one caller, and again after a growing delay, until `mark_notified`.
+        """
         if not await self._read(_has_any, condition=_needs_notice):
             return ()
         return await self._change(_claim_notices, "approvals", limit=limit)
 
     async def mark_notified(self, approval_id: str) -> None:
+        """Record that the notice was delivered, so that no one sends it again."""
         await self._change(_mark_notified, "approvals", approval_id=approval_id)
 
     async def forget(self) -> None:
+        """Delete approvals that were closed long ago, and the oldest of too many."""
         await self._change(_forget, "approvals", keep=self._limits.keep_closed)
 
     def _request(

@@ -6,7 +6,7 @@ The rules are pure: an entry in, the one after it out.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Final, Literal, NamedTuple, Protocol, TypeVar
@@ -101,57 +101,6 @@ class InvocationQueue(Protocol):
         are stored under numbers that continue over all attempts. If a cancellation was requested, an ending
         that the node chose (`cancelled`, `revoked`, `node_stopped`) is that cancellation. Otherwise `crashed`
         counts as the loss of the node, retries included.
-        """
-
-
-class Invocations(InvocationQueue, Protocol):
-    """The queue and its history, as the control plane manages them."""
-
-    async def create(self, invocation: Invocation) -> InvocationCreation:
-        """Queue a new invocation. Raises QueueFull, and Conflict for a known id.
-
-        An idempotency key holds for one principal and one task while the invocation is kept: the same input
-        returns the earlier invocation, another input is a Conflict.
-        """
-
-    async def cancel(self, invocation_id: str) -> Invocation:
-        """End a queued invocation, request the end of a running one. Raises NotFound."""
-
-    async def get(self, invocation_id: str) -> Invocation | None:
-        """Return one invocation, or None."""
-
-    async def list(
-        self,
-        *,
-        task_id: str | None = None,
-        principal_id: str | None = None,
-        before: str | None = None,
-        limit: int = 50,
-    ) -> Sequence[Invocation]:
-        """Return invocations, newest first, without inputs and outputs. `before`: the id of the last one
-        seen."""
-
-    async def marks(self, ids: Collection[str]) -> Mapping[str, InvocationProgress]:
-        """Return the progress of those that exist, in one query."""
-
-    async def waiting(self) -> int:
-        """Count the queued invocations."""
-
-    async def lines(
-        self, invocation_id: str, *, after: int = 0, limit: int = MAX_LOG_LINES
-    ) -> Sequence[LogLine]:
-        """Return the log after the line `after`, oldest first.
-
-        Only its newest `MAX_LOG_LINES` lines, and at most `MAX_LOG_BYTES` of them, are kept.
-        """
-
-    async def forget(self, *, now_ms: int) -> None:
-        """Delete invocations that ended long ago, and the oldest of too many of a task."""
-
-    async def changed(self, seen: int) -> int:
-        """Wait until the count of changes, by any replica, exceeds `seen`. Returns the new count.
-
-        Counts start at 0. One change may count twice, none is missed. Renewing a lease is no change.
         """
 
 

@@ -70,8 +70,9 @@ _WITH_INPUT: Final[Sequence[ColumnElement[Any]]] = [*_LIGHT, _ROW.input]
 _EXPIRED: Final = (_ROW.state == "running") & (_ROW.lease_until_ms < bindparam("now_ms"))
 
 
-class SqlInvocations(SharedTable):
-    """The queue as every replica on one database sees it."""
+class Invocations(SharedTable):
+    """The queue and its history, as every control plane replica on one database sees them. An
+    `InvocationQueue`."""
 
     def __init__(
         self,
@@ -87,6 +88,11 @@ class SqlInvocations(SharedTable):
         """Since when the database has answered every claim. Before, reports of nodes may have failed, too."""
 
     async def create(self, invocation: Invocation) -> InvocationCreation:
+        """Queue a new invocation. Raises QueueFull, and Conflict for a known id.
+
+        An idempotency key holds for one principal and one task while the invocation is kept: the same input
+        returns the earlier invocation, another input is a Conflict.
+        """
         work = partial(_create, invocation=invocation, max_queued=self._limits.max_queued)
         return await self._transactions.change(work, then=partial(self._notify, "queue"), topic="queue")
 
@@ -121,10 +127,12 @@ class SqlInvocations(SharedTable):
         return verdict
 
     async def cancel(self, invocation_id: str) -> Invocation:
+        """End a queued invocation, request the end of a running one. Raises NotFound."""
         then = partial(self._notify, "runs")
         return await self._change(_cancel, "runs", then=then, invocation_id=invocation_id)
 
     async def get(self, invocation_id: str) -> Invocation | None:
+        """Return one invocation, or None."""
         return await self._transactions.read(partial(_read_invocation, invocation_id=invocation_id))
 
     async def list(
@@ -135,28 +143,34 @@ class SqlInvocations(SharedTable):
         before: str | None = None,
         limit: int = 50,
     ) -> Sequence[Invocation]:
+        """Return invocations, newest first, without inputs and outputs. `before`: the last id seen."""
         work = partial(
             _list_invocations, task_id=task_id, principal_id=principal_id, before=before, limit=limit
         )
         return await self._transactions.read(work)
 
     async def marks(self, ids: Collection[str]) -> Mapping[str, InvocationProgress]:
+        """Return the progress of those that exist, in one query."""
         return await self._transactions.read(partial(_read_progress, ids=ids))
 
     async def waiting(self) -> int:
+        """Count the queued invocations."""
         return await self._transactions.read(_count_queued)
 
     async def lines(
         self, invocation_id: str, *, after: int = 0, limit: int = MAX_LOG_LINES
     ) -> Sequence[LogLine]:
+        """Return the log after the line `after`, oldest first. Only its newest lines are kept."""
         work = partial(_read_lines, invocation_id=invocation_id, after=after, limit=limit)
         return await self._transactions.read(work)
 
     async def forget(self, *, now_ms: int) -> None:
+        """Delete invocations that ended long ago, and the oldest of too many of a task."""
         work = partial(_forget, now_ms=now_ms, keep=self._limits.keep_ended)
         await self._transactions.change(work, topic="leases")
 
     async def changed(self, seen: int) -> int:
+        """Wait for a change by any replica; see `ChangeCounter`. Renewing a lease is no change."""
         return await self._count.changed(seen)
 
     def on_change(self, *, is_queued: bool) -> None:

@@ -7,7 +7,7 @@ Together they are never granted more than the limit: a grant is counted before a
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from toolgate.model.quotas import HolderUsage, LeaseGrant, LeaseRequest
+from toolgate.model.quotas import LeaseGrant, LeaseRequest
 
 KEEP_MS: Final = 2 * 24 * 3600 * 1000
 """How long the count of a past window is kept. The longest window is a day, and clocks of nodes may differ by
@@ -22,13 +22,3 @@ class QuotaSource(Protocol):
 
         A request also reports what the node spent of earlier grants, and returns what it will not spend.
         """
-
-
-class QuotaLedger(QuotaSource, Protocol):
-    """All counts, as the control plane manages them."""
-
-    async def usage(self) -> Sequence[HolderUsage]:
-        """Return what is used in the current windows, sorted by holder and quota."""
-
-    async def forget(self) -> None:
-        """Delete the counts of windows that ended long ago."""

@@ -19,16 +19,18 @@ from toolgate.registry.quotas.contract import KEEP_MS
 _ROW: Final = SPENDING.c
 
 
-class SqlQuotaLedger(SharedTable):
-    """Counts as every replica on one database sees them."""
+class QuotaLedger(SharedTable):
+    """All counts, as every control plane replica on one database sees them. A `QuotaSource`."""
 
     async def draw(self, requests: Sequence[LeaseRequest], /) -> Sequence[LeaseGrant]:
         return await self._transactions.change(partial(self._grant_all, requests=requests), topic="spending")
 
     async def usage(self) -> Sequence[HolderUsage]:
+        """Return what is used in the current windows, sorted by holder and quota."""
         return await self._read(_read_usage)
 
     async def forget(self) -> None:
+        """Delete the counts of windows that ended long ago."""
         await self._change(_forget, "spending")
 
     def _grant_all(self, connection: Connection, requests: Sequence[LeaseRequest]) -> Sequence[LeaseGrant]:

@@ -1,130 +1,70 @@
-"""The contract for the catalog's rows: kept beside the records, without revisions, and made anew from them.
+"""The contract of the store. One suite in `tests/contract/` runs against each engine.
 
-Every replica of control on one database sees the same rows. One suite in `tests/contract/` runs against each
-implementation.
-
-The contract for what nodes report: kept beside the records, without revisions, the newest word wins.
-
-Every replica of control on one database sees the same reports. One suite in `tests/contract/` runs against
-each implementation.
-
-The definitions that pins name, by their digests: what a changed tool is compared with, and shown beside.
-
-Kept beside the records, without revisions: a digest can only ever mean one definition. One suite in
-`tests/contract/` runs against each implementation.
-
-The contract of ended sessions: kept next to the records, without revisions, until their ids have expired.
-
-Any number of nodes tell of sessions that were ended there and hear of those of the others, through any number
-of replicas of the control plane on one database.
-
-The contract of every store. One suite in `tests/contract/` runs against each implementation.
-
-Everything governed is `(kind, id) -> body` at a revision. One global revision, +1 per transaction.
-An acknowledged write is durable. A watcher's batches are ordered, unique, atomic, reliable,
-resumable and bookmarked; a watcher that cannot keep that promise is ended with an error that says so.
+Everything governed is `(kind, id) -> body` at a revision. There is one global revision, one higher with each
+transaction. An acknowledged write is durable. The batches of a watch are ordered, unique, atomic, reliable,
+resumable and bookmarked; a watch that cannot keep that promise ends with an error. What is stored next to the
+records has no revisions and is no part of an export, and all control plane replicas on one database see the
+same.
 """
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from toolgate.model.packages import CatalogRow
 from toolgate.model.reports import MAX_ENDED, Definitions, EndedSession, NodeReport
 from toolgate.model.revisions import ChangeBatch, Kind, RecordChange, RecordList, RecordWrite, StoredRecord
-from toolgate.registry.approvals.contract import DEFAULT_APPROVAL_LIMITS, ApprovalLimits, Approvals
-from toolgate.registry.invocations.contract import DEFAULT_QUEUE_LIMITS, Invocations, QueueLimits
-from toolgate.registry.quotas.contract import QuotaLedger
+from toolgate.registry.approvals.contract import DEFAULT_APPROVAL_LIMITS, ApprovalLimits
+from toolgate.registry.invocations.contract import DEFAULT_QUEUE_LIMITS, QueueLimits
 from toolgate.registry.store.export import ExportSummary
 
-
-class Catalog(Protocol):
-    """The rows of each package, replaced as a whole."""
-
-    async def replace(self, package_id: str, rows: Sequence[CatalogRow], *, made_from: str) -> bool:
-        """Make `rows` all there is of a package; whether that changed anything.
-
-        `made_from` says what they were made of, so that whoever fills the catalog knows what is done
-        already. Rows that stay the same keep their `updated_at_ms`.
-        """
-
-    async def remove(self, package_id: str) -> bool:
-        """Forget a package; whether there was something to forget."""
-
-    async def rows(self, package_id: str | None = None) -> Sequence[CatalogRow]:
-        """All rows (of a package), sorted by package and tool."""
-
-    async def made_from(self) -> dict[str, str]:
-        """Package id to what its rows were made of."""
-
-    async def changed(self, seen: int) -> int:
-        """Wait until rows changed, here or by another replica, since the count `seen`; the new count.
-
-        Counts start at 0 and rise; one change may be told of twice, none is missed.
-        """
+if TYPE_CHECKING:  # a node knows the contract and loads no SQL
+    from toolgate.registry.approvals.sql import Approvals
+    from toolgate.registry.invocations.sql import Invocations
+    from toolgate.registry.quotas.sql import QuotaLedger
+    from toolgate.registry.store.side_tables import Catalog, PinnedDefinitions
 
 
 class Reports(Protocol):
     """The newest report of each node, and the newest definitions of each server."""
 
     async def save_report(self, report: NodeReport) -> None:
-        """Replace what `report.node_id` said before."""
+        """Replace the report of `report.node_id`."""
 
     async def save_definitions(self, *definitions: Definitions) -> None:
-        """Replace what was known of these servers, as one transaction."""
+        """Replace the definitions of these servers, in one transaction."""
 
     async def list_reports(self) -> Sequence[NodeReport]:
-        """The newest report of each node, sorted by node id."""
+        """Return the newest report of each node, sorted by node id."""
 
     async def list_definitions(self, server_ids: Collection[str] | None = None) -> Sequence[Definitions]:
-        """The newest definitions of each of these servers, sorted by server id. None: of all."""
+        """Return the newest definitions of these servers (None: of all), sorted by server id."""
 
     async def definition_times(self) -> Mapping[str, int]:
-        """Server id to the `at_ms` of its newest definitions: cheap, however large they are."""
+        """Return server id → `at_ms` of its newest definitions: cheap, however large they are."""
 
     async def forget(self, *, before_ms: int) -> None:
-        """Drop the reports received before `before_ms`, and definitions of servers without a record."""
+        """Delete reports received before `before_ms`, and definitions of servers without a record."""
 
     async def changed(self, seen: int) -> int:
-        """Wait until something was saved, here or by another replica, since the count `seen`; the new count.
+        """Wait until the count of changes, by any replica, exceeds `seen`. Returns the new count.
 
-        Counts start at 0 and rise; one change may be told of twice, none is missed.
+        Counts start at 0. One change may count twice, none is missed.
         """
 
 
-MAX_KEPT_BYTES: Final = 1024 * 1024
-"""Of one definition. A larger one is not kept: nobody could read what is different in it."""
-
-
-class PinnedDefinitions(Protocol):
-    """Definitions as their servers wrote them, by digest."""
-
-    async def save(self, definitions: Mapping[str, bytes]) -> None:
-        """Keep these. What is kept already, and what is too large, is passed over."""
-
-    async def read(self, digests: Collection[str]) -> Mapping[str, bytes]:
-        """Those of `digests` that are kept."""
-
-    async def digests(self) -> frozenset[str]:
-        """Of all that are kept."""
-
-    async def forget(self, digests: Collection[str]) -> None:
-        """Keep these no longer."""
-
-
 class EndedSessions(Protocol):
-    """Those that are remembered."""
+    """Sessions that were ended, until their ids expire: every node ends them, too."""
 
     async def add(self, ended: Sequence[EndedSession]) -> None:
-        """Remember them. One that is known stays as it is."""
+        """Add sessions. Known ones stay as they are."""
 
     async def list(self, *, after_ms: int = 0) -> Sequence[EndedSession]:
-        """Those with `at_ms` from then on whose ids have not expired, the oldest first."""
+        """Return those added since `after_ms` whose ids have not expired, oldest first."""
 
     async def forget(self) -> None:
-        """Drop those that have expired, and the oldest of too many."""
+        """Delete those that expired, and the oldest of too many."""
 
 
 KEEP_LOG_REVISIONS: Final = 10_000
@@ -162,7 +102,7 @@ class Store(Protocol):
 
     @property
     def epoch(self) -> str:
-        """Minted with the store: another epoch is another history, whatever its revisions say."""
+        """The identity of the history: another epoch is another history, whatever its revisions."""
 
     @property
     def revision(self) -> int:
@@ -170,85 +110,83 @@ class Store(Protocol):
 
     @property
     def digest(self) -> str:
-        """Of the log up to `revision`: two histories that part have different ones from there on."""
+        """The digest of the log up to `revision`. Histories that diverge have different ones from then on."""
 
     @property
     def is_current(self) -> bool:
-        """Whether `revision` is the newest there is; false while other processes may write unheard."""
+        """Whether `revision` is the newest. False while other processes may write unnoticed."""
 
     @property
     def reports(self) -> Reports:
-        """What nodes report, kept in the same place."""
+        """What nodes report."""
 
     @property
-    def catalog(self) -> Catalog:
-        """The rows of the catalog, kept in the same place."""
+    def catalog(self) -> "Catalog":
+        """The rows of the catalog."""
 
     @property
-    def pinned(self) -> PinnedDefinitions:
-        """The definitions that pins name, kept in the same place."""
+    def pinned(self) -> "PinnedDefinitions":
+        """The definitions that pins name."""
 
     @property
-    def invocations(self) -> Invocations:
-        """The queue and the history of invocations, kept in the same place; no part of an export."""
+    def invocations(self) -> "Invocations":
+        """The queue of invocations and its history."""
 
     @property
-    def approvals(self) -> Approvals:
-        """Approvals of calls, kept in the same place; no part of an export."""
+    def approvals(self) -> "Approvals":
+        """Approvals of calls."""
 
     @property
-    def spending(self) -> QuotaLedger:
-        """What is used over time, counted in the same place; no part of an export."""
+    def spending(self) -> "QuotaLedger":
+        """What keys and tasks use of their quotas."""
 
     @property
     def ended_sessions(self) -> EndedSessions:
-        """Sessions that were ended, kept in the same place; no part of an export."""
+        """Sessions that were ended."""
 
     async def write(
         self, writes: Sequence[RecordWrite], *, actor: str, if_store_revision: int | None = None
     ) -> int:
-        """As `commit`; returns the revision alone."""
+        """As `commit`. Returns the revision alone."""
 
     async def commit(
         self, writes: Sequence[RecordWrite], *, actor: str, if_store_revision: int | None = None
     ) -> ChangeBatch:
-        """Commit all of `writes` as one revision, or none. Returns what was committed.
+        """Commit all of `writes` as one revision, or none. Returns the batch.
 
-        A response to the writer is made from that: by the time it reads, the records may be another's.
+        A response to the writer is made from the batch: a second read may see a later write.
 
-        Raises Conflict when an `if_revision` is stale, NotFound when a delete finds nothing, and
-        StorageFailed when the write could not be made durable. StorageUnavailable: the database does not
-        answer, and the message says so when the write may have been stored all the same. A transaction
-        that changes nothing (same bodies) still raises what it must, and otherwise returns the current
-        revision, without changes and without minting one. `if_store_revision` is for decisions that depend
-        on other records: Conflict when anything at all was committed since that revision.
+        Raises Conflict if an `if_revision` is stale, NotFound if a delete finds nothing, StorageFailed if the
+        write could not be made durable, and StorageUnavailable if the database does not answer: its message
+        says whether the write may have been stored. Equal bodies change nothing: the batch is empty, at the
+        current revision. `if_store_revision` is for decisions that depend on other records: Conflict if
+        anything was committed since.
         """
 
     async def get(self, kind: Kind, record_id: str) -> StoredRecord | None:
-        """The record, or None."""
+        """Return the record, or None."""
 
     async def list(self, kind: Kind | None = None) -> RecordList:
-        """All records (of a kind), sorted by kind and id, at one revision."""
+        """Return all records (of a kind) at one revision, sorted by kind and id."""
 
     async def history(self, kind: Kind, record_id: str, *, limit: int = 50) -> Sequence[RecordChange]:
-        """The newest changes of a record, newest first, as far as the log reaches."""
+        """Return the changes of a record that the log still has, newest first."""
 
     def watch(self, since: int, digest: str = "") -> AbstractAsyncContextManager[AsyncIterator[ChangeBatch]]:
-        """Batches with revision > `since`, replayed from the log and then live.
+        """Iterate over the batches after `since`: replayed from the log, then live.
 
-        Entering raises Compacted when the log no longer reaches back to `since`, when it does not reach
-        `since` yet, and when `digest` is given and is not that of the log up to there: whoever watched then
-        followed another history, and must list again. The iterator
-        raises WatchLagged when its reader falls too far behind, and Compacted when the history it reads is
-        gone: it was cut, or the database was replaced (then `epoch` and `revision` are the new one's).
-        After the replay comes one bookmark (a batch without changes) at the newest revision delivered.
+        Entering raises Compacted if the log does not reach back to `since`, does not reach `since` yet, or
+        has another digest there: the watcher followed another history and must list again. The iterator
+        raises WatchLagged if its reader falls too far behind, and Compacted if the log was cut or the
+        database replaced. After the replay comes one bookmark, a batch without changes, at the newest
+        revision delivered.
         """
 
     async def compact(self, *, keep_revisions: int = KEEP_LOG_REVISIONS, keep_ms: int = KEEP_LOG_MS) -> int:
-        """Forget old log lines; returns the oldest revision one can still watch from."""
+        """Delete old changes from the log. Returns the oldest revision that a watch can still begin at."""
 
     async def export(self, path: Path) -> ExportSummary:
-        """Write everything, as of one moment, into the file `path`, replaced as a whole; see `exports`."""
+        """Write a snapshot of everything into the file `path`; see `export`."""
 
     async def aclose(self) -> None:
         """Release everything. Idempotent."""

@@ -34,7 +34,9 @@ from toolgate.registry.database.tables import (
     upsert,
 )
 from toolgate.registry.database.transactions import ChangeCounter, SharedTable, Transactions
-from toolgate.registry.store.contract import MAX_KEPT_BYTES
+
+MAX_KEPT_BYTES: Final = 1024 * 1024
+"""Of one pinned definition. No one reads the difference to a larger one."""
 
 _log = logging.getLogger(__name__)
 
@@ -135,13 +137,17 @@ def _decode_bodies(table: Table, rows: Collection[Any], decoder: msgspec.msgpack
     return found
 
 
-class SqlPinned:
-    """The definitions that pins name, by digest."""
+class PinnedDefinitions:
+    """The definitions that pins name, by digest: what a changed tool is compared with.
+
+    They have no revisions, since a digest only ever means one definition.
+    """
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
 
     async def save(self, definitions: Mapping[str, bytes]) -> None:
+        """Save definitions. Those that are known or too large are skipped."""
         rows = [
             {"digest": digest, "definition": raw}
             for digest, raw in sorted(definitions.items())
@@ -151,15 +157,18 @@ class SqlPinned:
             await self._transactions.change(partial(insert_new, table=PINNED_DEFINITIONS, rows=rows))
 
     async def read(self, digests: Collection[str]) -> Mapping[str, bytes]:
+        """Return those that are saved."""
         return await self._transactions.read(partial(_read_pinned, digests=sorted(digests)))
 
     async def digests(self) -> frozenset[str]:
+        """Return the digests of all."""
         query = select(PINNED_DEFINITIONS.c.digest)
         return await self._transactions.read(
             lambda connection: frozenset(connection.execute(query).scalars())
         )
 
     async def forget(self, digests: Collection[str]) -> None:
+        """Delete definitions."""
         if digests:
             statement = delete(PINNED_DEFINITIONS).where(PINNED_DEFINITIONS.c.digest == bindparam("gone"))
             gone = [{"gone": digest} for digest in sorted(digests)]
@@ -220,8 +229,9 @@ def _forget_ended(connection: Connection, keep: int, now_ms: int) -> None:
     connection.execute(delete(ENDED_SESSIONS).where(row.at_ms <= too_old))
 
 
-class SqlCatalog:
-    """The catalog: a row for each tool, and one for each package that says what its rows were made from.
+class Catalog:
+    """The catalog, a projection without revisions: a row for each tool, and one for each package that says
+    what its rows were made from.
 
     A row is kept whole in `body`. The other columns are for searching by SQL; Toolgate only writes them.
     """
@@ -232,20 +242,29 @@ class SqlCatalog:
         self.count = ChangeCounter()
 
     async def replace(self, package_id: str, rows: Sequence[CatalogRow], *, made_from: str) -> bool:
+        """Replace the rows of a package. Returns whether that changed any.
+
+        `made_from` identifies their sources, so that a restart can skip the package. Equal rows keep their
+        time.
+        """
         _check_rows(package_id, rows)
         source = {"package_id": package_id, "made_from": made_from, "at_ms": self._clock_ms()}
         return await self._change(partial(_replace_rows, source=source, rows=rows))
 
     async def remove(self, package_id: str) -> bool:
+        """Delete a package. Returns whether there was one."""
         return await self._change(partial(_remove_rows, package_id=package_id))
 
     async def rows(self, package_id: str | None = None) -> Sequence[CatalogRow]:
+        """Return all rows (of a package), sorted by package and tool."""
         return await self._transactions.read(partial(_read_rows, package_id=package_id))
 
     async def made_from(self) -> dict[str, str]:
+        """Return package id → what its rows were made from."""
         return await self._transactions.read(_read_made_from)
 
     async def changed(self, seen: int) -> int:
+        """Wait for a change by any replica; see `ChangeCounter`."""
         return await self.count.changed(seen)
 
     async def _change(self, work: Callable[[Connection], bool]) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from sqlalchemy import Connection
 
 from toolgate.model.revisions import ChangeBatch, Kind, RecordChange, RecordList, RecordWrite, StoredRecord
-from toolgate.registry.approvals.sql import SqlApprovals
+from toolgate.registry.approvals.sql import Approvals
 from toolgate.registry.database.rows import StoreHead, read_digest, read_head
 from toolgate.registry.database.statements import (
     commit_writes,
@@ -20,8 +20,8 @@ from toolgate.registry.database.statements import (
     read_record,
 )
 from toolgate.registry.database.transactions import Transactions
-from toolgate.registry.invocations.sql import SqlInvocations
-from toolgate.registry.quotas.sql import SqlQuotaLedger
+from toolgate.registry.invocations.sql import Invocations
+from toolgate.registry.quotas.sql import QuotaLedger
 from toolgate.registry.records.transaction import RecordKey
 from toolgate.registry.store.contract import (
     DEFAULT_STORE_LIMITS,
@@ -30,7 +30,7 @@ from toolgate.registry.store.contract import (
     StoreLimits,
 )
 from toolgate.registry.store.export import ExportContents, ExportProgress, ExportSummary, write_export
-from toolgate.registry.store.side_tables import SqlCatalog, SqlEndedSessions, SqlPinned, SqlReports
+from toolgate.registry.store.side_tables import Catalog, PinnedDefinitions, SqlEndedSessions, SqlReports
 from toolgate.registry.store.watch import LogStart, WatchHub
 
 
@@ -52,11 +52,11 @@ class SqlStore:
             self._read_log, self._read_digest, start=log_start_at(head), buffer=limits.watch_buffer
         )
         self.reports = SqlReports(transactions)
-        self.catalog = SqlCatalog(transactions, clock_ms)
-        self.pinned = SqlPinned(transactions)
-        self.invocations = SqlInvocations(transactions, self._read_clock_ms, limits.queue)
-        self.approvals = SqlApprovals(transactions, self._read_clock_ms, limits.approvals)
-        self.spending = SqlQuotaLedger(transactions, self._read_clock_ms)
+        self.catalog = Catalog(transactions, clock_ms)
+        self.pinned = PinnedDefinitions(transactions)
+        self.invocations = Invocations(transactions, self._read_clock_ms, limits.queue)
+        self.approvals = Approvals(transactions, self._read_clock_ms, limits.approvals)
+        self.spending = QuotaLedger(transactions, self._read_clock_ms)
         self.ended_sessions = SqlEndedSessions(
             transactions, self._read_clock_ms, max_ended=limits.max_ended_sessions
         )
