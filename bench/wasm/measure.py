@@ -34,7 +34,8 @@ from tests.wasm.wat import compiled, job, spear  # noqa: E402
 from toolgate.model.tasks import WorkloadLimits  # noqa: E402
 from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS  # noqa: E402
 from toolgate.wasm.module_cache import CompiledModules  # noqa: E402
-from toolgate.wasm.slots import GuestRun, Slots  # noqa: E402
+from toolgate.wasm.run import GuestRun  # noqa: E402
+from toolgate.wasm.slots import Slots  # noqa: E402
 
 GUEST = PROJECT / "build/guests/mcp_direct.wasm"
 STDIO = PROJECT / "bench/harness/upstream_stdio.py"

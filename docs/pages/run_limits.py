@@ -13,7 +13,7 @@ from toolgate.surfaces.grpc import invocations as grpc_invocations
 from toolgate.surfaces.wasm import chat_session, context, mcp_calls
 from toolgate.surfaces.wasm import chat_session as guest_tools
 from toolgate.surfaces.wasm import chat_session as session_params
-from toolgate.wasm import compile_limits, compiling, guest, module_cache, wasi
+from toolgate.wasm import compiling, guest, module_cache, wasi
 from toolgate.wasm import wasi as wasi_poll
 
 
@@ -42,19 +42,17 @@ def package_limits() -> Rows:
 
 def module_limits() -> Rows:
     module = f"{size(tasks.MAX_MODULE_BYTES)}, in parts as archives are"
-    counts = (
-        f"{compile_limits.MAX_FUNCTIONS:,}, {compile_limits.MAX_IMPORTS:,}, {compile_limits.MAX_EXPORTS:,}"
-    )
+    counts = f"{compiling.LIMITS.functions:,}, {compiling.LIMITS.imports:,}, {compiling.LIMITS.exports:,}"
     kept = f"{module_cache.MAX_FILES}, {size(module_cache.MAX_BYTES)}"
-    worked, by_the_clock = duration(compile_limits.MAX_CPU_S), duration(compiling.DEADLINE_S)
+    worked, by_the_clock = duration(compiling.LIMITS.cpu_s), duration(compiling.DEADLINE_S)
     compile_time = f"{worked} of a processor, {by_the_clock} by the clock"
     return (
         ("a module", module, "413 `too_large`"),
         ("modules that are kept", f"{modules.MAX_MODULES:,}", "409 `conflict`"),
         ("time to compile one", compile_time, "`invalid_module`"),
-        ("memory to compile one", size(compile_limits.MAX_MEMORY_BYTES), "`invalid_module`"),
+        ("memory to compile one", size(compiling.LIMITS.memory_bytes), "`invalid_module`"),
         ("functions of one, imports, exports", counts, "`invalid_module`"),
-        ("one when it is compiled", size(compile_limits.MAX_COMPILED_BYTES), "`invalid_module`"),
+        ("one when it is compiled", size(compiling.LIMITS.compiled_bytes), "`invalid_module`"),
         ("modules that wait to be compiled", f"{compiling.MAX_WAITING}", "429 `queue_full`"),
         ("compiled modules that a node keeps", kept, "the ones used longest ago are made again when needed"),
         ("a compiled module that no task names", duration(module_cache.UNUSED_S), "removed from the node"),

@@ -18,7 +18,8 @@ from tests.wasm.wat import job
 from toolgate.model.invocations import InvocationResult, LogLine
 from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
 from toolgate.upstream.connection.contract import RpcResponse
-from toolgate.wasm.slots import GuestRun, Slots
+from toolgate.wasm.run import GuestRun
+from toolgate.wasm.slots import Slots
 
 pytestmark = pytest.mark.anyio
 

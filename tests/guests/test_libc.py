@@ -8,7 +8,8 @@ import pytest
 from tests.guests.built import build
 from tests.wasm.wat import job
 from toolgate.wasm.compiling import compile_module
-from toolgate.wasm.slots import GuestRun, Slots
+from toolgate.wasm.run import GuestRun
+from toolgate.wasm.slots import Slots
 from toolgate.wasm.wasi import WASI_FUNCTIONS
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,8 @@ from toolgate.model.invocations import MAX_LINE_BYTES
 from toolgate.model.tasks import WorkloadLimits
 from toolgate.surfaces.wasm.functions import BASIC_FUNCTIONS
 from toolgate.wasm.abi import Errno, HostFunction
-from toolgate.wasm.slots import GuestRun, Slots
+from toolgate.wasm.run import GuestRun
+from toolgate.wasm.slots import Slots
 from toolgate.wasm.wasi import WASI_FUNCTIONS
 
 pytestmark = pytest.mark.anyio

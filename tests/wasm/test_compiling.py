@@ -1,12 +1,14 @@
 """Modules are checked and compiled in a child process, and what is wrong with them is said."""
 
 import asyncio
+import json
 import os
 import resource
 import select
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,7 +21,7 @@ from tests.wasm.wat import IDLE
 from toolgate.errors import InvalidModule, QueueFull, StorageFailed, ToolgateError
 from toolgate.model.tasks import MAX_MODULE_BYTES
 from toolgate.wasm import compiling
-from toolgate.wasm.compiling import ModuleFacts, check_module, compile_module
+from toolgate.wasm.compiling import LIMITS, CompileLimits, ModuleFacts, check_module, compile_module
 from toolgate.wasm.engine import new_engine
 
 pytestmark = pytest.mark.anyio
@@ -75,7 +77,7 @@ async def test_every_unknown_import_is_named_with_what_may_be_meant_and_so_is_ev
         await check_module(module(tmp_path, wat))
 
     assert str(caught.value) == (
-        "it imports what is not here: `spear.mcp_opne` (`spear.mcp_open` is), `env.memory`, `env.xyzzy`;"
+        "it imports unknown functions: `spear.mcp_opne` (`spear.mcp_open` is), `env.memory`, `env.xyzzy`;"
         " it imports `spear.log` as (i32, another type) -> (), and it is (i32, i32, i32) -> i32,"
         " `spear.mcp_close` as no function, and it is (i32) -> i32"
     )
@@ -94,7 +96,7 @@ async def test_a_guest_that_needs_spears_streams_or_microphone_is_refused_by_the
         await check_module(module(tmp_path, wat))
 
     assert str(caught.value) == (
-        "it imports what is not here: `spear.user_stream_open`, `spear.mic_create`, `spear.rtasr_create`;"
+        "it imports unknown functions: `spear.user_stream_open`, `spear.mic_create`, `spear.rtasr_create`;"
         " Toolgate has no `user_stream_*`, `mic_*` and `rtasr_*` of SPEAR"
     )
 
@@ -109,8 +111,8 @@ PROBLEMS = {
     "two memories": (f"(module (memory 1) (memory 1) {START})", "multiple memories"),
     "64 bits": (f"(module (memory i64 1) {START})", "memory64 must be enabled"),
     "no entry": ('(module (memory (export "memory") 1))', "it exports no function `_start`"),
-    "an entry that takes something": ('(module (func (export "_start") (param i32)))', "takes nothing"),
-    "an entry that is no function": ('(module (memory (export "_start") 1))', "takes nothing"),
+    "an entry that takes something": ('(module (func (export "_start") (param i32)))', "without parameters"),
+    "an entry that is no function": ('(module (memory (export "_start") 1))', "without parameters"),
 }
 
 
@@ -168,33 +170,18 @@ async def test_blocks_as_deep_as_may_be_compile(tmp_path: Path) -> None:
     assert facts.exports == ("_start",)
 
 
-async def test_a_module_that_takes_too_much_memory_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """WAS-2: the kernel says no to the child, which does not survive it."""
-    limited(tmp_path, monkeypatch, "MAX_MEMORY_BYTES = 120 * 1024 * 1024")
+async def test_a_module_that_takes_too_much_memory_is_refused(tmp_path: Path) -> None:
+    """WAS-2: the kernel refuses memory to the child, which does not survive it."""
+    limits = CompileLimits(memory_bytes=120 * 1024 * 1024)
 
     with pytest.raises(InvalidModule, match="s or 1024 MiB of memory to compile"):
-        await check_module(module(tmp_path, functions(100_000, EMPTY_BODY)))
+        await check_module(module(tmp_path, functions(100_000, EMPTY_BODY)), limits=limits)
 
 
-async def test_a_module_that_takes_too_long_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_module_that_takes_too_long_is_refused(tmp_path: Path) -> None:
     """WAS-2"""
-    limited(tmp_path, monkeypatch, "MAX_CPU_S = 1")
-
     with pytest.raises(InvalidModule, match="more than 60 s"):
-        await check_module(module(tmp_path, functions(100_000, EMPTY_BODY)))
-
-
-def limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
-    """Have the child be held to another limit than the published one."""
-    program = (
-        f"import runpy, sys; from toolgate.wasm import compile_limits; compile_limits.{limit};"
-        " del sys.argv[:3]; runpy.run_module('toolgate.wasm.compiler', run_name='__main__')"
-    )
-    run_instead(tmp_path, monkeypatch, f'exec {sys.executable} -I -c "{program}" "$@"')
+        await check_module(module(tmp_path, functions(100_000, EMPTY_BODY)), limits=CompileLimits(cpu_s=1))
 
 
 def run_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
@@ -220,7 +207,7 @@ async def opened(pipe: Path) -> BinaryIO:
 
 PARENT = """import os, subprocess, sys
 child = subprocess.Popen(
-    [sys.executable, "-I", "-m", "toolgate.wasm.compiler", sys.argv[1], "", str(os.getpid())]
+    [sys.executable, "-I", "-m", "toolgate.wasm.compiler", sys.argv[1], "", str(os.getpid()), sys.argv[2]]
 )
 print(child.pid, flush=True)
 child.wait()
@@ -228,7 +215,10 @@ child.wait()
 
 
 async def test_the_child_is_held_to_its_limits_and_ends_with_its_parent(pipe: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", PARENT, pipe], stdout=subprocess.PIPE) as parent:
+    limits_json = json.dumps(asdict(LIMITS))
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, pipe, limits_json], stdout=subprocess.PIPE
+    ) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
         with await opened(pipe):

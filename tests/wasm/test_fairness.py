@@ -10,7 +10,8 @@ from tests.scenarios.soak import rounds
 from tests.wasm.wat import SPIN, compiled, job, spear
 from toolgate.wasm.abi import Guest
 from toolgate.wasm.bridge import REST_S, GatePass, HostcallGate
-from toolgate.wasm.slots import GuestRun, Slots
+from toolgate.wasm.run import GuestRun
+from toolgate.wasm.slots import Slots
 
 pytestmark = pytest.mark.soak
 

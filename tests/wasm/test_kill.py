@@ -15,7 +15,8 @@ from tests.wasm.wat import IDLE, SPIN, compiled, job, run_wat, spear
 from toolgate.model.invocations import InvocationResult
 from toolgate.model.tasks import WorkloadLimits
 from toolgate.wasm.abi import Guest, OnThread
-from toolgate.wasm.slots import GuestJob, GuestRun, Slots
+from toolgate.wasm.run import GuestJob, GuestRun
+from toolgate.wasm.slots import Slots
 
 pytestmark = pytest.mark.anyio
 

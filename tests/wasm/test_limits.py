@@ -10,8 +10,9 @@ import pytest
 from tests.wasm.wat import IDLE, SPIN, compiled, job, run_wat, spear
 from toolgate.model.tasks import WorkloadLimits
 from toolgate.wasm.abi import Guest
-from toolgate.wasm.compile_limits import MAX_EXPORTS
-from toolgate.wasm.slots import GuestRun, Slots
+from toolgate.wasm.compiling import LIMITS
+from toolgate.wasm.run import GuestRun
+from toolgate.wasm.slots import Slots
 
 pytestmark = pytest.mark.anyio
 
@@ -119,7 +120,7 @@ async def test_was_2_a_module_that_begins_above_the_limits_is_not_begun(tmp_path
 async def test_was_2_many_functions_and_as_many_exports_as_may_be_are_gone_through(tmp_path: Path) -> None:
     """WAS-2: more are refused when they are compiled."""
     functions = "(func)" * 3_000
-    exports = "".join(f'(export "f{index}" (func 0))' for index in range(MAX_EXPORTS - 1))
+    exports = "".join(f'(export "f{index}" (func 0))' for index in range(LIMITS.exports - 1))
 
     ending = await run_wat(f'(module {functions} {exports} (func (export "_start")))', tmp_path)
 

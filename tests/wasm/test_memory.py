@@ -12,7 +12,8 @@ from tests.scenarios.soak import rounds
 from tests.wasm.wat import compiled, job, run_wat, spear
 from toolgate.model.tasks import WorkloadLimits
 from toolgate.wasm.abi import Errno, Guest, HostcallFault
-from toolgate.wasm.slots import GuestRun, Slots
+from toolgate.wasm.run import GuestRun
+from toolgate.wasm.slots import Slots
 
 pytestmark = pytest.mark.anyio
 

@@ -15,7 +15,8 @@ from tests.wasm.wat import IDLE, LIMITS, TRAP, compiled, job, run_wat, spear
 from toolgate.errors import CallTimedOut, PolicyDenied
 from toolgate.model.invocations import InvocationResult
 from toolgate.wasm.abi import SPEAR, Errno, FdEntry, Guest, HostcallFault, HostFunction, RunStopped
-from toolgate.wasm.slots import NICENESS, GuestRun, Slots
+from toolgate.wasm.run import GuestRun
+from toolgate.wasm.slots import NICENESS, Slots
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,8 @@ from toolgate.model.invocations import InvocationResult
 from toolgate.model.tasks import WorkloadLimits
 from toolgate.wasm.abi import SPEAR, HostFunction
 from toolgate.wasm.engine import new_engine
-from toolgate.wasm.slots import GuestJob, GuestRun, Slots
+from toolgate.wasm.run import GuestJob, GuestRun
+from toolgate.wasm.slots import Slots
 
 C = TypeVar("C")
 

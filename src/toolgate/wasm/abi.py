@@ -1,14 +1,8 @@
-"""How a call of a guest fails: the numbers, and what is raised within functions of ours on the way to one.
+"""The calls between guest and host: error numbers, descriptors, and what a call may use of its guest.
 
-The descriptors of one guest: numbers from 1000 up that are never used twice, and what they stand for.
-
-One that is closed is gone: a number that stands for nothing any more is as bad as one that never did.
-
-The calls between guest and host: their types, their errors, and what a call has in hand.
-
-Pointers, lengths and descriptors are 32 bits wide, and signed as they arrive: whoever uses one as an address
-goes through `Guest`. A function of ours never raises into wasmtime, whose bindings would hand the exception
-to any guest of any thread: what is raised within is caught by the one trampoline and becomes a number.
+Pointers, lengths and descriptors are 32 bits wide, and signed as they arrive: only `Guest` uses one as an
+address. A host function never raises into wasmtime, whose bindings would raise the exception in any guest of
+any thread: the one trampoline turns it into a number.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -21,7 +15,7 @@ from toolgate.model.tasks import WorkloadLimits
 
 
 class Errno(IntEnum):
-    """Linux's numbers; a call returns one negated."""
+    """The numbers of Linux; a call returns one negated."""
 
     EPERM = 1
     ENOENT = 2
@@ -45,7 +39,7 @@ class Errno(IntEnum):
 
 
 class HostcallFault(Exception):
-    """The call fails with this number. Raised within functions of ours only; the trampoline takes it."""
+    """The call fails with this number. Host functions raise it; the trampoline catches it."""
 
     def __init__(self, errno: Errno) -> None:
         super().__init__(errno.name)
@@ -53,10 +47,11 @@ class HostcallFault(Exception):
 
 
 class RunStopped(Exception):
-    """The run is to end: unwinds what a call is at. The trampoline takes it; the guest runs no further."""
+    """The run has to end: unwinds a call. The trampoline catches it; the guest runs no further."""
 
 
 FIRST_FD: Final = 1_000
+"""Far above WASI's 0 to 2. Numbers are never used twice, so a closed one stays invalid."""
 LAST_FD: Final = 2**31 - 1
 """Descriptors are 32 bits wide and signed."""
 
@@ -67,41 +62,41 @@ EPOLLHUP: Final = 0x10
 
 
 class FdEntry:
-    """What a descriptor stands for; each kind of them is a class of its own."""
+    """What a descriptor refers to; each kind is a subclass."""
 
     kind: ClassVar[str]
-    """As `spear_fd_ctl` names it."""
+    """Its name in `spear_fd_ctl`."""
 
     def __init__(self) -> None:
         self.flags: frozenset[str] = frozenset()
         self.last_error: Mapping[str, object] | None = None
-        """What `spear_fd_ctl` says of the last call on it that failed: code, message, retryable."""
+        """The last failed call on it, for `spear_fd_ctl`: code, message, retryable."""
 
     def poll_mask(self) -> int:
-        """What it is ready for now."""
+        """The events that it is ready for."""
         return 0
 
     def metrics(self) -> Mapping[str, object]:
-        """What `spear_fd_ctl` tells of its use."""
+        """Its usage, for `spear_fd_ctl`."""
         return {}
 
     def status(self) -> Mapping[str, object]:
-        """What `spear_fd_ctl` tells of it beyond what every kind has."""
+        """Members of its status beyond those of every kind, for `spear_fd_ctl`."""
         return {}
 
     def narrow(self, data: bytes) -> None:  # noqa: ARG002, kinds with a policy read it
-        """Take away from what it may do, as the JSON in `data` says. Fault EINVAL where it has no policy."""
+        """Narrow its policy by the JSON in `data`. EINVAL for a kind without a policy."""
         raise HostcallFault(Errno.EINVAL)
 
     def close(self) -> None:
-        """Let go of what it holds. Happens once, and cannot fail."""
+        """Release what it holds. Called once; cannot fail."""
 
 
 E = TypeVar("E", bound=FdEntry)
 
 
 class FdTable:
-    """All that are open; not more than `most`."""
+    """The open descriptors of one guest, at most `most`."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -112,38 +107,38 @@ class FdTable:
         return len(self._entries)
 
     def open(self, entry: FdEntry) -> int:
-        """The number of `entry` from now on. Fault EMFILE where there are too many."""
+        """Give `entry` a number. EMFILE if there are too many."""
         self.check_room()
         fd, self._next = self._next, self._next + 1
         self._entries[fd] = entry
         return fd
 
     def check_room(self) -> None:
-        """Fault EMFILE where `open` would: for before a call has any effect."""
+        """EMFILE if `open` would fail: to check before a call has any effect."""
         if len(self._entries) >= self._most or self._next > LAST_FD:
             raise HostcallFault(Errno.EMFILE)
 
     def get(self, fd: int, kind: type[E]) -> E:
-        """What `fd` stands for. Fault EBADF where that is nothing, or of another kind."""
+        """The entry of `fd`. EBADF if there is none, or one of another kind."""
         entry = self._entries.get(fd)
         if not isinstance(entry, kind):
             raise HostcallFault(Errno.EBADF)
         return entry
 
     def close(self, fd: int, kind: type[FdEntry] = FdEntry) -> None:
-        """Fault EBADF, as `get`."""
+        """EBADF as for `get`."""
         entry = self.get(fd, kind)
         del self._entries[fd]
         entry.close()
 
     def close_all(self) -> None:
-        """At the end of a run."""
+        """Close all, at the end of a run."""
         while self._entries:
             _, entry = self._entries.popitem()
             entry.close()
 
     def entries(self) -> Mapping[int, FdEntry]:
-        """By their numbers."""
+        """The entries by number."""
         return self._entries
 
 
@@ -156,28 +151,29 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 OnThread = Callable[[Callable[[], R]], Awaitable[R]]
-"""From the event loop: has a function run on the guest's own thread, where the guest can be called."""
+"""From the event loop: runs a function on the guest's own thread, where the guest can be called."""
 
 
 class GuestOutput(Protocol):
-    """What a guest writes, bounded."""
+    """The output of a guest, bounded."""
 
     def write(self, stream: Literal["stdout", "stderr"], data: bytes) -> None:
-        """Bytes of `stdout` or `stderr`; past the limit they are dropped."""
+        """Write to `stdout` or `stderr`; bytes past the limit are dropped."""
 
     def log(self, level: LogLevel, text: str) -> None:
-        """One line of its log."""
+        """Write a line to the log."""
 
 
 class Guest(Protocol[C_co]):
-    """What a call has of the guest that makes it. Good during that call, on the guest's thread.
+    """What a host function may use of the guest that calls it. Valid during that call, on the guest's thread.
 
-    Calls of all guests come one at a time: one that has to wait does so by `sleep`, `wait` or `serve` alone.
+    Calls of all guests run one at a time: a call may block only in `sleep`, `wait` and `serve`. Methods raise
+    a `HostcallFault` with the number given.
     """
 
     @property
     def context(self) -> C_co:
-        """What the run was begun with."""
+        """That of the job."""
 
     @property
     def limits(self) -> WorkloadLimits: ...
@@ -191,56 +187,56 @@ class Guest(Protocol[C_co]):
     def env(self) -> tuple[bytes, ...]: ...
 
     def read_input(self, most: int) -> bytes:
-        """The next bytes of standard input; empty at its end."""
+        """Read the next bytes of standard input; empty at its end."""
 
     def read(self, pointer: int, length: int, *, most: int) -> bytes:
-        """Fault EFAULT outside the memory, EINVAL where `length` is more than `most`."""
+        """EFAULT outside the memory, EINVAL if `length` is more than `most`."""
 
     def read_u32(self, pointer: int) -> int:
-        """Fault EFAULT."""
+        """EFAULT outside the memory."""
 
     def write(self, pointer: int, data: bytes) -> None:
-        """All of it, or Fault EFAULT and nothing."""
+        """EFAULT outside the memory; then nothing is written."""
 
     def write_u32(self, pointer: int, value: int) -> None:
-        """Fault EFAULT."""
+        """EFAULT outside the memory."""
 
     def check_out(self, out_pointer: int, out_length_pointer: int) -> int:
-        """The capacity of a buffer that can be written; Fault EFAULT. For before a call has any effect."""
+        """The capacity of an output buffer. EFAULT; to check before a call has any effect."""
 
     def put_out(self, out_pointer: int, out_length_pointer: int, data: bytes) -> int:
-        """Hand over `data` by the convention of buffers: its length; Fault ENOSPC with that length stored."""
+        """Write `data` to an output buffer; its length. ENOSPC if it is too small, with the length stored."""
 
     def call_table(self, index: int, *args: int) -> int:
-        """Call the function at `index` of the guest's table; Fault EINVAL where none of that type is."""
+        """Call the function at `index` of the guest's table. EINVAL if it has another type."""
 
     def sleep(self, seconds: float | None) -> None:
-        """Wait so long (None: for ever), or until the run is to end: Stopped."""
+        """Sleep (None: for ever). Raises RunStopped when the run has to end."""
 
     def wait(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Have `work` done on the event loop, and wait for it. Raises what it raises, and Stopped."""
+        """Run `work` on the event loop, and wait for it. Raises what it raises, and RunStopped."""
 
     def serve(self, work: Callable[[OnThread[Any]], Coroutine[Any, Any, T]]) -> T:
-        """As `wait`, for work that calls back into the guest meanwhile."""
+        """As `wait`, for work that calls back into the guest."""
 
     def exit(self, code: int) -> None:
-        """The guest ends by its own will. Raises Stopped."""
+        """End the guest with this exit code. Raises RunStopped."""
 
 
 def negate_errno(errno: Errno) -> int:
-    """How a function of ours says that it failed."""
+    """The result of a failed call, unless it is one of WASI."""
     return -errno
 
 
 @dataclass(frozen=True, slots=True)
 class HostFunction(Generic[C]):
-    """A function that guests may import. In `params` and `result`, `i` is 32 bits wide and `I` 64."""
+    """A function that guests may import. In `params` and `result`, `i` is an i32 and `I` an i64."""
 
     module: str
     name: str
     params: str
     result: str
     call: Callable[..., int | None]
-    """Gets a `Guest[C]` and its arguments."""
+    """Gets a `Guest[C]` and the arguments."""
     failure: Callable[[Errno], int] = negate_errno
-    """The result that says so: WASI's functions have numbers of their own for it."""
+    """The result for an error: WASI has numbers of its own."""

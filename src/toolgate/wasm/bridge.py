@@ -1,13 +1,12 @@
-"""The gate that calls of all guests come through one at a time, and that rests where they come without end.
+"""Between the threads of guests and the event loop: the gate of all hostcalls, and work on the loop.
 
-Calls are Python, and share the interpreter with the event loop. Guests that call and call, each for itself,
-would leave it the share of one among many: with 32 of them it was a second late. Together they get a share.
+Hostcalls are Python, and share the interpreter with the event loop. Guests that call without end would leave
+the loop the share of one thread among many: with 32 of them it was a second late. So calls of all guests pass
+one gate, one at a time, and together get a fixed share of the time.
 
-Work that the event loop does while a guest's thread waits for it, and calls from there into the guest.
-
-The thread sleeps on an inbox of its own. What comes in is something to do on this thread, or None: look
-whether the work is done, or the run is to end. A run that is to end does not wait for its work: that is
-cancelled, and whoever runs the slots awaits it.
+While the loop works for a guest, its thread waits on an inbox. It gets functions to call on this thread, or
+None: check whether the work is done, or the run has to end. A run that has to end does not wait for its work:
+the work is cancelled, and `Slots` awaits it.
 """
 
 import asyncio
@@ -24,15 +23,20 @@ from toolgate.wasm.run import GuestRun
 SHARE: Final = 0.5
 """Of the time, for all guests together."""
 REST_S: Final = 0.005
-"""How far they may be ahead of it, and how long the gate is closed then."""
+"""How far they may be ahead of their share, and how long the gate closes then."""
 POLL_S: Final = 0.05
-"""How often who waits at the gate looks whether its run is to end: that does not wait for others' calls."""
+"""How often a thread at the gate checks whether its run has to end, instead of waiting for others' calls."""
 CALL_OVERHEAD_S: Final = 0.000_010
-"""What the bindings take for a call, before it comes here and after."""
+"""What the bindings take for a call, before and after it is here."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+Inbox = SimpleQueue[Callable[[], None] | None]
 
 
 class HostcallGate:
-    """The one of all guests; each goes through by a `GatePass` of its own."""
+    """The gate of all guests; each passes it by a `GatePass` of its own."""
 
     def __init__(
         self, *, clock_s: Callable[[], float] = time.monotonic, rest: Callable[[float], object] = time.sleep
@@ -42,26 +46,26 @@ class HostcallGate:
         self._lock = threading.Lock()
         self._entered_s = 0.0
         self._earned_at_s = 0.0
-        """When the time that was used is their share of the time that has passed."""
+        """When the time used so far is the guests' share of the time that has passed."""
 
     def enter(self, is_ending: Callable[[], bool]) -> bool:
-        """Whether it is held now; not where the run is to end, which may go on without it."""
+        """Whether the gate is held now. A run that has to end goes on without it."""
         while not self._lock.acquire(timeout=POLL_S):
             if is_ending():
                 return False
         if self._earned_at_s > self._clock_s() + REST_S:
-            self._rest(REST_S)  # all others wait: it is the event loop's turn
+            self._rest(REST_S)  # all other guests wait, too: the event loop runs
         self._entered_s = self._clock_s()
         return True
 
-    def leave(self, around_s: float) -> None:
-        used_s = self._clock_s() - self._entered_s + around_s
+    def leave(self, overhead_s: float) -> None:
+        used_s = self._clock_s() - self._entered_s + overhead_s
         self._earned_at_s = max(self._earned_at_s, self._entered_s) + used_s / SHARE
         self._lock.release()
 
 
 class GatePass:
-    """Held as a context manager; `left` is one too, for who holds it and is about to wait."""
+    """Holds the gate as a context manager. Within it, the context manager `left` leaves it to wait."""
 
     def __init__(self, gate: HostcallGate, is_ending: Callable[[], bool]) -> None:
         self._gate = gate
@@ -70,39 +74,30 @@ class GatePass:
         self.left = _LeftGate(self)
 
     def __enter__(self) -> None:
-        self.enter()
+        self._is_held = self._gate.enter(self._is_ending)
 
     def __exit__(self, *exc_info: object) -> None:
         self.leave(CALL_OVERHEAD_S)
 
-    def enter(self) -> None:
-        self._is_held = self._gate.enter(self._is_ending)
-
-    def leave(self, around_s: float = 0.0) -> None:
+    def leave(self, overhead_s: float = 0.0) -> None:
         if self._is_held:
             self._is_held = False
-            self._gate.leave(around_s)
+            self._gate.leave(overhead_s)
 
 
 class _LeftGate:
-    def __init__(self, passage: GatePass) -> None:
-        self._passage = passage
+    def __init__(self, gate_pass: GatePass) -> None:
+        self._pass = gate_pass
 
     def __enter__(self) -> None:
-        self._passage.leave()
+        self._pass.leave()
 
     def __exit__(self, *exc_info: object) -> None:
-        self._passage.enter()
-
-
-T = TypeVar("T")
-R = TypeVar("R")
-
-Inbox = SimpleQueue[Callable[[], None] | None]
+        self._pass.__enter__()
 
 
 def sleep_interruptibly(run: GuestRun[Any], gate: GatePass, seconds: float | None) -> None:
-    """Until then, or until the run is to end: Stopped."""
+    """Sleep. Raises RunStopped when the run has to end."""
     inbox: Inbox = SimpleQueue()
     with run.interruptible(partial(inbox.put, None)):
         try:
@@ -114,7 +109,7 @@ def sleep_interruptibly(run: GuestRun[Any], gate: GatePass, seconds: float | Non
 
 
 class LoopCall(Generic[T]):
-    """One piece of work. Its methods say on which side they are called."""
+    """One piece of work on the event loop, for which a guest's thread waits."""
 
     def __init__(
         self,
@@ -128,12 +123,14 @@ class LoopCall(Generic[T]):
         self._inbox: Inbox = SimpleQueue()
         self._task: asyncio.Task[T] | None = None
 
+    # On the guest's thread
+
     def wait(self, run: GuestRun[Any]) -> T:
-        """On the guest's thread: what the work gives, or raises; Stopped."""
+        """The result of the work. Raises what it raises, and RunStopped."""
         with run.interruptible(partial(self._inbox.put, None)):
-            self._loop.call_soon_threadsafe(self._begin, run, context=run.surroundings)
+            self._loop.call_soon_threadsafe(self._begin, run, context=run.contextvars)
             try:
-                task = self._pump(run)
+                task = self._serve_inbox(run)
             except BaseException:
                 self._loop.call_soon_threadsafe(self._cancel)
                 raise
@@ -142,7 +139,7 @@ class LoopCall(Generic[T]):
             raise RunStopped
         return task.result()
 
-    def _pump(self, run: GuestRun[Any]) -> asyncio.Task[T]:
+    def _serve_inbox(self, run: GuestRun[Any]) -> asyncio.Task[T]:
         while True:
             with self._gate.left:
                 call = self._inbox.get()
@@ -153,44 +150,44 @@ class LoopCall(Generic[T]):
             elif self._task is not None and self._task.done():
                 return self._task
 
-    def _begin(self, run: GuestRun[Any]) -> None:
-        self._task = self._loop.create_task(self._do(run))
-        run.loop_tasks.add(self._task)
-        self._task.add_done_callback(partial(self._done, run))
+    def _call(self, function: Callable[[], R], result: "asyncio.Future[R]") -> None:
+        if result.cancelled():  # the work does not wait for it any more
+            return
+        try:
+            value = function()
+        except RunStopped:
+            raise  # the work is cancelled, and with it what waits for the result
+        except Exception as exc:  # the work handles it
+            self._loop.call_soon_threadsafe(_set_exception, result, exc)
+        else:
+            self._loop.call_soon_threadsafe(_set_result, result, value)
 
-    def _done(self, run: GuestRun[Any], task: "asyncio.Task[T]") -> None:
+    # On the event loop
+
+    def _begin(self, run: GuestRun[Any]) -> None:
+        self._task = self._loop.create_task(self._run_work(run))
+        run.loop_tasks.add(self._task)
+        self._task.add_done_callback(partial(self._end, run))
+
+    async def _run_work(self, run: GuestRun[Any]) -> T:
+        return await self._work(partial(self._run_on_thread, run))
+
+    def _end(self, run: GuestRun[Any], task: "asyncio.Task[T]") -> None:
         run.loop_tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # seen, though the thread may not wait for it any more
+            task.exception()  # mark it as retrieved: the thread may not wait any more
         self._inbox.put(None)
-
-    async def _do(self, run: GuestRun[Any]) -> T:
-        return await self._work(partial(self._on_thread, run))
 
     def _cancel(self) -> None:
         if self._task is not None:
             self._task.cancel()
 
-    async def _on_thread(self, run: GuestRun[Any], function: Callable[[], R]) -> R:
-        """On the event loop."""
+    async def _run_on_thread(self, run: GuestRun[Any], function: Callable[[], R]) -> R:
         if run.is_ending:
             raise RunStopped
         result: asyncio.Future[R] = self._loop.create_future()
         self._inbox.put(partial(self._call, function, result))
         return await result
-
-    def _call(self, function: Callable[[], R], result: "asyncio.Future[R]") -> None:
-        """On the guest's thread. A call that nobody waits for any more is not made."""
-        if result.cancelled():
-            return
-        try:
-            value = function()
-        except RunStopped:
-            raise  # what waits for the result is cancelled with the work
-        except Exception as exc:  # it is the work's to handle
-            self._loop.call_soon_threadsafe(_set_exception, result, exc)
-        else:
-            self._loop.call_soon_threadsafe(_set_result, result, value)
 
 
 def _set_exception(result: "asyncio.Future[R]", exc: Exception) -> None:

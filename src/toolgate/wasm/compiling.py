@@ -1,7 +1,7 @@
-"""Modules checked and compiled: never in this process, but by `compiler`, a child that is held to limits.
+"""Checks and compiles modules: never in this process, but in `compiler`, a child that is held to limits.
 
-One at a time, as it is the processors' work; others wait for their turn, up to a number. What a stranger's
-module can do to the compiler ends with that child, and is said as what is wrong with the module.
+One at a time, since compiling takes the processors; others queue, up to a number. Whatever a stranger's
+module does to the compiler ends with that child, and becomes an error of the module.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -20,17 +20,15 @@ from weakref import WeakKeyDictionary
 from toolgate.errors import InvalidModule, QueueFull, StorageFailed, ToolgateError
 from toolgate.model.tasks import MAX_MODULE_BYTES
 from toolgate.wasm.abi import SPEAR
-from toolgate.wasm.compile_limits import MAX_CPU_S, MAX_MEMORY_BYTES
 from toolgate.wasm.signatures import ABI_SIGNATURES
 
 DEADLINE_S: Final = 300.0
-"""Of one compilation by the clock. Its child, which makes way for others, may work `MAX_CPU_S` of them."""
+"""Of one compilation by the clock. The child runs at low priority, so it may wait for most of that."""
 MAX_WAITING: Final = 64
-"""For their turn; more are refused."""
+"""In the queue; further ones are refused. At most one minute each, they wait for an hour at worst."""
 QUEUE_TIMEOUT_S: Final = 300.0
-"""How long one waits for its turn."""
 MAX_OUTPUT_BYTES: Final = 4 * 1024 * 1024
-"""Of what the child prints: a module's names are its own."""
+"""Of what the child prints: it includes the names in the module."""
 MAX_NAMED: Final = 20
 """Problems of one kind in a message."""
 MAX_NAME: Final = 100
@@ -38,24 +36,43 @@ MAX_NAME: Final = 100
 _TYPES: Final = {"i": "i32", "I": "i64"}
 _ENTRY: Final = "_start"
 _SPEAR_ONLY: Final = ("user_stream_", "mic_", "rtasr_")
-"""Functions that SPEAR's hosts have and Toolgate has not: streams of users, and audio."""
+"""Functions of SPEAR's hosts that Toolgate does not have: streams of users, and audio."""
 
 _log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CompileLimits:
+    """The limits of one compilation."""
+
+    cpu_s: int = 60
+    memory_bytes: int = 1024 * 1024 * 1024
+    """Of address space. A module of a hundred thousand small functions takes two thirds of it."""
+    compiled_bytes: int = 256 * 1024 * 1024
+    functions: int = 100_000
+    """They take some 12 s."""
+    imports: int = 1_000
+    exports: int = 1_000
+    """Each run goes through them before its deadline can end it: 50 ms, and four times that for twice as
+    many."""
+
+
+LIMITS: Final = CompileLimits()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleFacts:
-    """What a module that can be run here is made of."""
+    """The imports and exports of a module that can run here."""
 
     size: int
     imports: tuple[tuple[str, str], ...]
     exports: tuple[str, ...]
     warnings: tuple[str, ...] = ()
-    """What is likely not meant, though it can be run."""
+    """What is probably a mistake, though the module can run."""
 
 
 class _CompileQueue:
-    """One at a time, and not too many behind it."""
+    """Compiles one at a time, with a bounded number waiting."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
@@ -80,32 +97,36 @@ class _CompileQueue:
 
 
 _QUEUES: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _CompileQueue]] = WeakKeyDictionary()
-"""A process has one event loop; whoever compiles in it takes turns, uploads and runs alike."""
+"""A process has one event loop: uploads and runs share its queue."""
 
 
-async def check_module(source: Path) -> ModuleFacts:
-    """Whether it can be compiled and linked here. Raises InvalidModule, QueueFull."""
-    return await compile_module(source, None)
+async def check_module(source: Path, *, limits: CompileLimits = LIMITS) -> ModuleFacts:
+    """Check that a module compiles and links here. Raises InvalidModule, QueueFull."""
+    return await compile_module(source, None, limits=limits)
 
 
-async def compile_module(source: Path, target: Path | None) -> ModuleFacts:
-    """Compile it into a new file, or none if that is None. Raises InvalidModule, QueueFull, StorageFailed."""
+async def compile_module(source: Path, target: Path | None, *, limits: CompileLimits = LIMITS) -> ModuleFacts:
+    """Compile into a new file; into none if `target` is None.
+
+    Raises InvalidModule, QueueFull, StorageFailed.
+    """
     size = (await asyncio.to_thread(source.stat)).st_size
     if size > MAX_MODULE_BYTES:
         raise InvalidModule(f"it has {size} bytes, and may have {MAX_MODULE_BYTES}")
     async with _QUEUES.setdefault(asyncio.get_running_loop(), _CompileQueue()).take():
-        said = await _run_compiler(str(source), str(target or ""))
-    if "problem" in said:
-        raise InvalidModule(said["problem"])
-    if "failed" in said:
-        raise StorageFailed(f"the compiled module cannot be kept: {str(said['failed']).lower()}")
-    return _check_facts(said)
+        output = await _run_compiler(str(source), str(target or ""), limits)
+    if "problem" in output:
+        raise InvalidModule(output["problem"])
+    if "failed" in output:
+        raise StorageFailed(f"the compiled module cannot be kept: {str(output['failed']).lower()}")
+    return _check_facts(output)
 
 
-async def _run_compiler(source: str, target: str) -> Mapping[str, Any]:
+async def _run_compiler(source: str, target: str, limits: CompileLimits) -> Mapping[str, Any]:
+    arguments = (source, target, str(os.getpid()), json.dumps(asdict(limits)))
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-I", "-m", "toolgate.wasm.compiler", source, target, str(os.getpid())),
+        *("-I", "-m", "toolgate.wasm.compiler", *arguments),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -116,7 +137,7 @@ async def _run_compiler(source: str, target: str) -> Mapping[str, Any]:
     assert process.stderr is not None
     try:
         async with asyncio.timeout(DEADLINE_S):
-            said, complaint = await asyncio.gather(
+            output, errors = await asyncio.gather(
                 _read_bounded(process.stdout, MAX_OUTPUT_BYTES), _read_bounded(process.stderr, 4096)
             )
             code = await process.wait()
@@ -126,38 +147,34 @@ async def _run_compiler(source: str, target: str) -> Mapping[str, Any]:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    return _parse_output(code, said, complaint)
+    if code < 0:
+        raise _over_limits()
+    try:
+        parsed: Mapping[str, Any] = json.loads(output)
+    except ValueError as exc:
+        _log.error("the compiler of modules failed: %s", errors.decode(errors="replace"))
+        raise ToolgateError("the module could not be compiled: the compiler failed") from exc
+    return parsed
 
 
 async def _read_bounded(stream: asyncio.StreamReader, most: int) -> bytes:
-    """All that comes, and of that the first bytes: who writes is not to wait for us."""
+    """Read to the end, so that the child never blocks, and keep the first bytes."""
     kept = bytearray()
     while piece := await stream.read(65_536):
         kept += piece[: most - len(kept)]
     return bytes(kept)
 
 
-def _parse_output(code: int, said: bytes, complaint: bytes) -> Mapping[str, Any]:
-    if code < 0:
-        raise _over_limits()
-    try:
-        parsed: Mapping[str, Any] = json.loads(said)
-    except ValueError as exc:
-        _log.error("the compiler of modules failed: %s", complaint.decode(errors="replace"))
-        raise ToolgateError("the module could not be compiled: the compiler failed") from exc
-    return parsed
-
-
-def _check_facts(said: Mapping[str, Any]) -> ModuleFacts:
-    """The facts. Raises InvalidModule where they are not those of a module that can be run."""
-    exports = dict(said["exports"])
-    problems = [*_entry_problems(exports), *_import_problems(said["imports"])]
+def _check_facts(output: Mapping[str, Any]) -> ModuleFacts:
+    """Raises InvalidModule for a module that cannot run here."""
+    exports = dict(output["exports"])
+    problems = [*_entry_problems(exports), *_import_problems(output["imports"])]
     if problems:
         raise InvalidModule("; ".join(problems))
     has_memory = exports.get("memory") == "MemoryType"
     return ModuleFacts(
-        size=said["size"],
-        imports=tuple((module, name) for module, name, _ in said["imports"]),
+        size=output["size"],
+        imports=tuple((module, name) for module, name, _ in output["imports"]),
         exports=tuple(exports),
         warnings=() if has_memory else ("it exports no `memory`: calls cannot read or write anything of it",),
     )
@@ -168,7 +185,7 @@ def _entry_problems(exports: Mapping[str, str]) -> Iterable[str]:
     if found is None:
         yield f"it exports no function `{_ENTRY}`: build it as a command, not as a library"
     elif found != ">":
-        yield f"its `{_ENTRY}` is to be a function that takes nothing and gives nothing"
+        yield f"its `{_ENTRY}` must be a function without parameters and result"
 
 
 def _import_problems(imports: Iterable[tuple[str, str, str]]) -> Iterable[str]:
@@ -181,7 +198,7 @@ def _import_problems(imports: Iterable[tuple[str, str, str]]) -> Iterable[str]:
             wrong.append(f"`{module}.{name}` as {_render(kind)}, and it is {_render('>'.join(signature))}")
     if unknown:
         named = [_render_unknown(*one) for one in unknown[:MAX_NAMED]]
-        yield f"it imports what is not here: {_join_names(named, len(unknown))}"
+        yield f"it imports unknown functions: {_join_names(named, len(unknown))}"
         if any(_is_spear_only(*one) for one in unknown):
             yield "Toolgate has no `user_stream_*`, `mic_*` and `rtasr_*` of SPEAR"
     if wrong:
@@ -201,12 +218,14 @@ def _render_unknown(module: str, name: str) -> str:
 
 
 def _render(kind: str) -> str:
-    """A type as people write it."""
+    """A type for people."""
     params, is_function, result = kind.partition(">")
     if not is_function:
         return "no function"
-    taken, given = (", ".join(_TYPES.get(one, "another type") for one in side) for side in (params, result))
-    return f"({taken}) -> {given or '()'}"[: 2 * MAX_NAME]
+    taken, returned = (
+        ", ".join(_TYPES.get(one, "another type") for one in side) for side in (params, result)
+    )
+    return f"({taken}) -> {returned or '()'}"[: 2 * MAX_NAME]
 
 
 def _join_names(named: list[str], total: int) -> str:
@@ -215,11 +234,11 @@ def _join_names(named: list[str], total: int) -> str:
 
 
 def _queue_full() -> QueueFull:
-    return QueueFull("as many modules wait to be compiled as may", hint="try again in a moment")
+    return QueueFull("too many modules wait to be compiled", hint="try again in a moment")
 
 
 def _over_limits() -> InvalidModule:
     return InvalidModule(
-        f"it takes more than {MAX_CPU_S} s or {MAX_MEMORY_BYTES >> 20} MiB of memory to compile",
+        f"it takes more than {LIMITS.cpu_s} s or {LIMITS.memory_bytes >> 20} MiB of memory to compile",
         hint="make it smaller: build it for size, and without what it does not need",
     )

@@ -1,17 +1,11 @@
-"""What the traps of a guest are called, where nothing else has ended it.
+"""A guest while it runs: its memory, its calls, and the one trampoline into functions of the host.
 
-The memory of one guest, as a call may touch it: between its bounds, and nowhere else.
+Nothing is ever raised through the trampoline. The bindings keep what a callback raises in one place for the
+whole process, and raise it in whichever thread next leaves a guest: one guest would end by another's failure.
 
-Pointers and lengths come as the guest made them up, signed. wasmtime's own accessors cut what reaches over
-the end, and count negative pointers from there; here that is EFAULT. The size is asked for each time: it may
-have grown.
-
-A guest while it runs, as the functions that it calls see it.
-
-The one way from a guest into a function of ours. Nothing is ever raised through it.
-
-The bindings keep what a callback raises in one place for the whole process, and raise it in whichever thread
-next comes out of a guest: one guest would end by another's failure. So all that is raised ends here.
+Pointers and lengths are the guest's invention, and signed. wasmtime's own accessors truncate what reaches
+past the end, and count negative pointers from there; here both are EFAULT. The size of the memory is read
+each time: it may have grown.
 """
 
 import asyncio
@@ -30,8 +24,13 @@ from toolgate.wasm.bridge import GatePass, HostcallGate, LoopCall, sleep_interru
 from toolgate.wasm.run import EndCause, GuestRun
 
 MAX_MESSAGE: Final = 2_000
-"""Guests name their functions themselves."""
-
+"""Characters of a trap's message: guests name their functions themselves."""
+MAX_DEPTH: Final = 4
+"""How deep calls into the guest nest in calls of the guest: each holds a stack of the host's."""
+INTERNAL_MESSAGE: Final = "a call of it failed within the host: this is a bug in Toolgate, its log says more"
+_TABLES: Final = ("__indirect_function_table", "table")
+_U32_MAX: Final = 0xFFFF_FFFF
+_U32: Final = struct.Struct("<I")
 _LIMITS: Final[dict[TrapCode, tuple[EndedBy, str]]] = {
     TrapCode.OUT_OF_FUEL: (
         "out_of_fuel",
@@ -40,19 +39,24 @@ _LIMITS: Final[dict[TrapCode, tuple[EndedBy, str]]] = {
     TrapCode.STACK_OVERFLOW: ("stack_overflow", "its stack overflowed: it recurses too deep"),
 }
 
+log = logging.getLogger(__name__)
+
+C = TypeVar("C")
+T = TypeVar("T")
+
 
 def classify_trap(trap: Trap) -> EndCause:
-    """Of a trap that came back from the guest."""
+    """Why a run ends by a trap, if nothing else has ended it."""
     try:
         code = trap.trap_code
-    except ValueError:  # one that the bindings do not know
+    except ValueError:  # unknown to the bindings
         code = None
     ended_by, message = _LIMITS.get(code, ("trap", "")) if code else ("trap", "")
     return EndCause(ended_by, message or render_trap(trap.message))
 
 
 def render_trap(message: str) -> str:
-    """The cause first, then where it was."""
+    """The cause first, then the place."""
     where, _, cause = message.partition("Caused by:")
     lines = [cause.strip() or where.strip()]
     if cause:
@@ -60,26 +64,25 @@ def render_trap(message: str) -> str:
     return "\n".join(lines).removeprefix("wasm trap: ")[:MAX_MESSAGE]
 
 
-_U32_MAX: Final = 0xFFFF_FFFF
-_U32: Final = struct.Struct("<I")
-
-
 class GuestMemory:
-    """What the guest exports as `memory`; without it, every pointer is bad."""
+    """What the guest exports as `memory`; without it, every pointer is invalid.
+
+    See `Guest` for the methods.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._memory: Memory | None = None
-        self._is_sought = True
+        self._is_known = False
 
     def find(self, caller: Caller) -> None:
-        """In the first call already: a guest may call before it has started."""
-        if self._is_sought:
+        """Find the memory in the first call: a guest may call before it has started."""
+        if not self._is_known:
             self.adopt(caller.get("memory"))
 
     def adopt(self, exported: object) -> None:
-        """What the guest exports by that name."""
-        self._is_sought = False
+        """Use what the guest exports as `memory`."""
+        self._is_known = True
         self._memory = exported if isinstance(exported, Memory) else None
 
     @property
@@ -111,16 +114,16 @@ class GuestMemory:
         return capacity
 
     def put_out(self, out_pointer: int, out_length_pointer: int, data: bytes) -> int:
-        capacity = self.check_out(out_pointer, out_length_pointer)
-        if len(data) <= capacity:
+        fits = len(data) <= self.check_out(out_pointer, out_length_pointer)
+        if fits:
             self.write(out_pointer, data)
         self.write_u32(out_length_pointer, len(data))
-        if len(data) > capacity:
+        if not fits:
             raise HostcallFault(Errno.ENOSPC)
         return len(data)
 
     def _address(self, pointer: int, length: int) -> int:
-        """Where in this process that is; of no use where `length` is 0."""
+        """The address in this process; 0 if `length` is 0."""
         memory = self._memory
         if memory is None or pointer + length > memory.data_len(self._store):
             raise HostcallFault(Errno.EFAULT)
@@ -129,16 +132,8 @@ class GuestMemory:
         return ctypes.addressof(memory.data_ptr(self._store).contents) + pointer
 
 
-C = TypeVar("C")
-T = TypeVar("T")
-
-MAX_DEPTH: Final = 4
-"""How deep calls into the guest may stand in calls of the guest: each holds a stack of the host's."""
-_TABLES: Final = ("__indirect_function_table", "table")
-
-
 class GuestInstance(Generic[C]):
-    """One guest in its store. Lives on the thread of its slot."""
+    """One guest in its store, on the thread of its slot. Implements `Guest`."""
 
     def __init__(
         self, run: GuestRun[C], store: Store, loop: asyncio.AbstractEventLoop, gate: HostcallGate
@@ -152,7 +147,7 @@ class GuestInstance(Generic[C]):
         self.env = tuple(f"{name}={value}".encode(errors="replace") for name, value in job.env.items())
         self.memory = GuestMemory(store)
         self.exports: Mapping[str, object] = {}
-        """What it exports, from when it has been made."""
+        """What it exports; empty until it is instantiated."""
         self.hostcalls = 0
         self.gate = GatePass(gate, lambda: run.is_ending)
         self._run = run
@@ -173,7 +168,7 @@ class GuestInstance(Generic[C]):
         return self._run.job.input[start : self._input_at]
 
     def call_table(self, index: int, *args: int) -> int:
-        function = self._function(index & 0xFFFF_FFFF, len(args))
+        function = self._find_function(index & 0xFFFF_FFFF, len(args))
         if self._depth >= MAX_DEPTH:
             raise HostcallFault(Errno.EAGAIN)
         self._depth += 1
@@ -205,17 +200,17 @@ class GuestInstance(Generic[C]):
         raise RunStopped
 
     def enter(self, caller: Caller) -> None:
-        """A call begins. Raises Stopped where the run is ending: what it returns to has not noticed yet."""
+        """A call begins. Raises RunStopped if the run is ending: the guest has not noticed yet."""
         if self._run.is_ending:
             raise RunStopped
         self.hostcalls += 1
         self.memory.find(caller)
 
     def halt(self, message: str) -> None:
-        """Let it go no further. Where nothing has ended it yet, the host is at fault.
+        """Stop the guest. If nothing has ended it yet, the host is at fault.
 
-        Without fuel it traps as soon as it goes on; an epoch deadline would come too late: the code holds on
-        to the one that it began with.
+        Without fuel it traps as soon as it continues. An epoch deadline would come too late: running code
+        keeps the one that it started with.
         """
         self._run.settle(EndCause("internal", message))
         if self._fuel_left is None:
@@ -227,18 +222,13 @@ class GuestInstance(Generic[C]):
         left = self._store.get_fuel() if self._fuel_left is None else self._fuel_left
         return self.limits.fuel - left
 
-    def _function(self, index: int, arity: int) -> Func:
-        table = self._table()
+    def _find_function(self, index: int, arity: int) -> Func:
+        named = [self.exports.get(name) for name in _TABLES]
+        table = next((one for one in (*named, *self.exports.values()) if isinstance(one, Table)), None)
         function = None if table is None else table.get(self._store, index)
-        if not isinstance(function, Func):
-            raise HostcallFault(Errno.EINVAL)
-        if not _has_signature(function.type(self._store), arity):
+        if not isinstance(function, Func) or not _has_signature(function.type(self._store), arity):
             raise HostcallFault(Errno.EINVAL)
         return function
-
-    def _table(self) -> Table | None:
-        named = [self.exports.get(name) for name in _TABLES]
-        return next((one for one in (*named, *self.exports.values()) if isinstance(one, Table)), None)
 
 
 def _has_signature(found: FuncType, arity: int) -> bool:
@@ -246,15 +236,10 @@ def _has_signature(found: FuncType, arity: int) -> bool:
     return [*found.params] == [i32] * arity and [*found.results] == [i32]
 
 
-log = logging.getLogger(__name__)
-
-INTERNAL_MESSAGE: Final = "a call of it failed within the host: this is a bug in Toolgate, its log says more"
-
-
 def make_callback(
     function: HostFunction[Any], current: Callable[[], GuestInstance[Any]], count_fault: Callable[[], None]
 ) -> Callable[..., int | None]:
-    """What wasmtime calls for `function`; `current` is the guest that calls."""
+    """Make the callback of `function` for wasmtime; `current` returns the guest that calls."""
     call, has_result = function.call, bool(function.result)
     failures = {errno: function.failure(errno) for errno in Errno} if has_result else {}
 
@@ -270,7 +255,7 @@ def make_callback(
             except ToolgateError as exc:
                 errno = find_errno(exc)
             except RunStopped:
-                guest.halt(INTERNAL_MESSAGE)  # unless something else has ended it, as it should
+                guest.halt(INTERNAL_MESSAGE)  # unless something else has ended it, as it should have
                 errno = Errno.ECANCELED
             except BaseException:
                 log.exception("the call `%s.%s` of a guest failed", function.module, function.name)
@@ -283,11 +268,11 @@ def make_callback(
 
 
 def find_errno(error: ToolgateError) -> Errno:
-    """As the table of wires has it."""
+    """The error number of a ToolgateError."""
     return Errno.__members__.get(error.wire.errno, Errno.EIO)
 
 
 def _check_result(result: object) -> int:
     if not isinstance(result, int):
-        raise TypeError(f"a call is to give a number, not `{result!r}`")
+        raise TypeError(f"a call must return a number, not `{result!r}`")
     return result

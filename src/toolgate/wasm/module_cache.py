@@ -1,10 +1,9 @@
-"""Compiled modules on the disk. To load one is to run it, so none is loaded that others could have written.
+"""The cache of compiled modules of a node: fetched, checked by hash, compiled once, removed when unused.
 
-They lie in a directory of our own that nobody else may enter. Each is named for its module and for its own
-content, by which damage is found; it gets its name by a rename, when all of it is on the disk. What is not
-ours by its owner, its mode or its kind is removed, never mended.
-
-Compiled modules as this node runs them: fetched, checked by hash, compiled once, removed when unused.
+To load a compiled module is to run it, so none is loaded that another user could have written. They are in a
+private directory of this user. Each file is named for its module and for its own content, which shows damage;
+it gets its name by a rename, once all of it is on the disk. A file with another owner, mode or kind is
+removed, never repaired.
 """
 
 import asyncio
@@ -30,13 +29,33 @@ from toolgate.model.tasks import MAX_MODULE_BYTES
 from toolgate.wasm.compiling import compile_module
 from toolgate.wasm.engine import CONFIG_DIGEST
 
+FetchModule = Callable[[str], AsyncGenerator[bytes, None]]
+"""Reads the module of a hash. Raises ToolgateErrors only."""
+NamedModules = Callable[[], Collection[str] | None]
+"""The hashes that records name. None: not known yet."""
+
+SWEEP_EVERY_S: Final = 60.0
+UNUSED_S: Final = 600.0
+"""How long a module stays that no record names."""
+IN_USE_S: Final = 120.0
+"""How long a module stays in any case after it was opened: it is loaded by then."""
+MAX_FILES: Final = 256
+MAX_BYTES: Final = 2 * 1024 * 1024 * 1024
+"""Beyond these, the least recently used go."""
+REFUSED_S: Final = 60.0
+"""How long a module that does not compile is not tried again."""
+FETCH_DEADLINE_S: Final = 120.0
+MAX_MAKING: Final = 4
+"""At once: one compiles, the others are fetched."""
+
+_log: Final = logging.getLogger(__name__)
 _CPUS: Final = Path("/proc/cpuinfo")
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _OTHERS_ENTER: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 class VerifiedFile(NamedTuple):
-    """A file that was found to be ours and as it was written, and how it looked then."""
+    """A file of this user, as it was written, and its status when that was checked."""
 
     path: Path
     status: tuple[int, ...]
@@ -57,16 +76,16 @@ class CompiledFile(NamedTuple):
 
 
 class CompiledFiles:
-    """The files in `directory` that this version of everything has compiled."""
+    """The files in `directory` that this build has compiled, for this processor."""
 
     def __init__(self, directory: Path) -> None:
         self._all = directory.absolute()
         self._directory = self._all / _build_id()
         self._mark = f".new-{secrets.token_hex(8)}-"
-        """Before the names of what this process is at making: those of others are leftovers."""
+        """Prefix of what this process is making: those of other processes are leftovers."""
 
     def find(self, sha256: str) -> VerifiedFile | None:
-        """That of a module, whole and ours; whatever else has its name is removed."""
+        """Find the verified file of a module. Removes any other file with its name."""
         self._prepare()
         for path in self._directory.glob(f"{sha256}.*"):
             found = _verify_file(path)
@@ -76,13 +95,15 @@ class CompiledFiles:
         return None
 
     def make_work_directory(self) -> Path:
-        """A directory to make one in."""
+        """Make a directory to compile in."""
         self._prepare()
         return Path(tempfile.mkdtemp(prefix=self._mark, dir=self._directory))
 
     def keep(self, compiled: Path, sha256: str) -> VerifiedFile:
-        """Give what was compiled its name."""
-        path = self._directory / f"{sha256}.{_digest(compiled)}"
+        """Name a compiled file."""
+        with compiled.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        path = self._directory / f"{sha256}.{digest}"
         compiled.rename(path)
         _flush_directory(self._directory)
         found = _verify_file(path)
@@ -91,13 +112,13 @@ class CompiledFiles:
         return found
 
     def list(self) -> list[CompiledFile]:
-        """All that have a name."""
+        """All files that have a name."""
         names = [path.name for path in _list_directory(self._directory)]
         paths = [self._directory / name for name in names if not name.startswith(".")]
         return [CompiledFile(path.name.partition(".")[0], path, path.lstat().st_size) for path in paths]
 
     def sweep(self, is_wanted: Callable[[CompiledFile], bool]) -> None:
-        """Remove those that are not wanted, what other versions compiled, and what a crash has left."""
+        """Remove unwanted files, those of other builds, and leftovers of crashes."""
         for one in self.list():
             if not is_wanted(one):
                 _remove(one.path)
@@ -109,7 +130,7 @@ class CompiledFiles:
                 _remove(self._directory / name)
 
     def _prepare(self) -> None:
-        """Raises StorageFailed where the directory cannot be our own."""
+        """Make the private directory. Raises StorageFailed if it is not this user's alone."""
         self._all.parent.mkdir(parents=True, exist_ok=True)
         for directory in (self._all, self._directory):
             if not _is_own_directory(directory):
@@ -122,7 +143,7 @@ class CompiledFiles:
 
 
 def _build_id() -> str:
-    """What compiled code depends on beside its module: whoever compiled, how, and for which processor."""
+    """What compiled code depends on besides its module: compiler, options and processor."""
     return f"wasmtime-{version('wasmtime')}-{CONFIG_DIGEST}-{_processor()}"
 
 
@@ -145,14 +166,15 @@ def _is_own_directory(path: Path) -> bool:
 
 
 def _verify_file(path: Path) -> VerifiedFile | None:
-    """Of a path in our own directory: whether it is a file of ours, with the content it is named for."""
+    """Verify a file's owner and mode, and that it has the content it is named for."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None
     try:
         status = os.fstat(descriptor)
-        if not _is_own_file(status):
+        is_private = status.st_nlink == 1 and not status.st_mode & _OTHERS_WRITE
+        if not (stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and is_private):
             return None
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             is_whole = hashlib.file_digest(file, "sha256").hexdigest() == path.name.partition(".")[2]
@@ -161,19 +183,9 @@ def _verify_file(path: Path) -> VerifiedFile | None:
     return VerifiedFile(path, _identity(status)) if is_whole else None
 
 
-def _is_own_file(status: os.stat_result) -> bool:
-    is_private = status.st_nlink == 1 and not status.st_mode & _OTHERS_WRITE
-    return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and is_private
-
-
 def _identity(status: os.stat_result) -> tuple[int, ...]:
-    """Whoever changes owner, mode or content changes this."""
+    """Changes whenever owner, mode or content change."""
     return (status.st_dev, status.st_ino, status.st_mode, status.st_uid, status.st_size, status.st_ctime_ns)
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _flush_directory(directory: Path) -> None:
@@ -185,7 +197,7 @@ def _flush_directory(directory: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Whatever it is; what it leads to stays."""
+    """Remove anything; what a link points to stays."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -196,30 +208,11 @@ def _list_directory(directory: Path) -> list[Path]:
     return list(directory.iterdir()) if directory.is_dir() else []
 
 
-FetchModule = Callable[[str], AsyncGenerator[bytes, None]]
-"""Reads the module of a hash. What it raises is a ToolgateError."""
-NamedModules = Callable[[], Collection[str] | None]
-"""The hashes that some record names. None: not known yet."""
-
-SWEEP_EVERY_S: Final = 60.0
-UNUSED_S: Final = 600.0
-"""When what no record names may go."""
-IN_USE_S: Final = 120.0
-"""How long after it was asked for one stays in any case: whoever asked has loaded it by then."""
-MAX_FILES: Final = 256
-MAX_BYTES: Final = 2 * 1024 * 1024 * 1024
-"""Past these, the ones that were used longest ago go."""
-REFUSED_S: Final = 60.0
-"""How long a module that cannot be compiled is not tried again."""
-FETCH_DEADLINE_S: Final = 120.0
-MAX_MAKING: Final = 4
-"""At once, of which one compiles and the others are fetched."""
-
-_log: Final = logging.getLogger(__name__)
-
-
 class CompiledModules:
-    """Those in `directory`, which is this process's own. Within its block, it also clears up."""
+    """The compiled modules in `directory`, which is this process's own.
+
+    An async context manager that also sweeps.
+    """
 
     def __init__(
         self,
@@ -236,10 +229,10 @@ class CompiledModules:
         self._found: dict[str, VerifiedFile] = {}
         self._making: dict[str, asyncio.Task[VerifiedFile | ToolgateError]] = {}
         self._refused: dict[str, tuple[float, InvalidModule]] = {}
-        """Until when, and why."""
+        """Until when it is not tried again, and why it failed."""
         self._opened_s: dict[str, float] = {}
         self._wanted_s: dict[str, float] = {}
-        """When some record last named a module, or somebody asked for it."""
+        """When a record last named a module, or it was opened."""
         self._places = asyncio.Semaphore(MAX_MAKING)
         self._sweeper: asyncio.Task[None] | None = None
 
@@ -254,9 +247,9 @@ class CompiledModules:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def open(self, sha256: str) -> Path:
-        """The compiled file of a module, to be loaded soon. Raises InvalidModule, or why it cannot be had.
+        """The compiled file of a module, to be loaded soon. Raises InvalidModule and other ToolgateErrors.
 
-        Whoever waits may give up: the work goes on, and the next one finds it done.
+        If the caller gives up, the work continues, and the next caller finds it done.
         """
         sha256 = parse_sha256(sha256)
         self._opened_s[sha256] = self._wanted_s[sha256] = self._clock_s()
@@ -270,7 +263,7 @@ class CompiledModules:
         return found.path
 
     async def sweep(self) -> None:
-        """Remove what has had no use for a while, what is too much, and what others have left."""
+        """Remove modules unused for a while, modules over the limits, and leftovers."""
         named, now_s = self._named(), self._clock_s()
         if named is None:
             return
@@ -294,7 +287,7 @@ class CompiledModules:
         wanted = [one for one in self._files.list() if one.sha256 in self._wanted_s]
         used_first = sorted(wanted, key=lambda one: -self._opened_s.get(one.sha256, 0.0))
         kept = _within_limits(used_first)
-        # Asked at the last moment: somebody may have opened one since.
+        # Checked at the last moment: one may have been opened since.
         self._files.sweep(lambda one: one.sha256 in kept or self._is_in_use(one.sha256, now_s))
         return kept
 
@@ -302,7 +295,7 @@ class CompiledModules:
         return now_s - self._opened_s.get(sha256, -IN_USE_S) < IN_USE_S
 
     def _begin(self, sha256: str) -> asyncio.Task[VerifiedFile | ToolgateError]:
-        """The one task that makes this file, for all who want it."""
+        """Share one task for all callers of a module."""
         task = self._making.get(sha256)
         if task is None:
             task = asyncio.get_running_loop().create_task(self._make(sha256))
@@ -311,7 +304,7 @@ class CompiledModules:
         return task
 
     async def _make(self, sha256: str) -> VerifiedFile | ToolgateError:
-        """Find it, or fetch, check and compile it. What is wrong, if that fails."""
+        """Find a module, or fetch, check and compile it. Returns the error if that fails."""
         until_s, refusal = self._refused.get(sha256, (0.0, None))
         if refusal is not None and self._clock_s() < until_s:
             return refusal
@@ -328,14 +321,14 @@ class CompiledModules:
             return StorageFailed(f"the module cannot be compiled: {(exc.strerror or str(exc)).lower()}")
 
     async def _compile(self, sha256: str) -> VerifiedFile:
-        workshop = await asyncio.to_thread(self._files.make_work_directory)
+        directory = await asyncio.to_thread(self._files.make_work_directory)
         try:
-            source, target = workshop / "module.wasm", workshop / "compiled"
+            source, target = directory / "module.wasm", directory / "compiled"
             await self._download(sha256, source)
             await compile_module(source, target)
             return await asyncio.to_thread(self._files.keep, target, sha256)
         finally:
-            await asyncio.to_thread(shutil.rmtree, workshop, ignore_errors=True)
+            await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
 
     async def _download(self, sha256: str, path: Path) -> None:
         digest, size = hashlib.sha256(), 0
@@ -349,13 +342,13 @@ class CompiledModules:
                         digest.update(piece)
                         await asyncio.to_thread(file.write, piece)
         except TimeoutError as exc:
-            raise StorageUnavailable(f"the module was not there within {FETCH_DEADLINE_S:g} s") from exc
+            raise StorageUnavailable(f"the module was not fetched within {FETCH_DEADLINE_S:g} s") from exc
         if digest.hexdigest() != sha256:
-            raise StorageFailed("what was fetched is not the module that was asked for: its hash differs")
+            raise StorageFailed("the fetched module has another hash")
 
 
 def _within_limits(files: list[CompiledFile]) -> frozenset[str]:
-    """As many of the first as may be."""
+    """The first ones, up to the limits."""
     sizes = itertools.accumulate(one.size for one in files)
     within = zip(files[:MAX_FILES], sizes, strict=False)
     return frozenset(one.sha256 for one, total in within if total <= MAX_BYTES)

@@ -1,12 +1,8 @@
-"""What a guest writes: its standard output and error up to a limit, and its log as a ring of lines.
+"""One run of a guest: its job, its output, and what ended it.
 
-Written on the guest's thread, taken on the event loop's. What nobody takes in time is dropped, oldest first:
-however much a guest writes, it costs no more than the limits here.
-
-One run of a guest: what it is to do, how far it came, and what ended it.
-
-Two threads have it in hand, the event loop's and its own. What ends it is settled once, under its lock: the
-first reason stays, whatever comes after it.
+Two threads use it, the event loop's and its own. The first reason to end wins, whatever comes after it.
+Output is written on the guest's thread and taken on the event loop's; what is not taken in time is dropped,
+oldest first: however much a guest writes, it costs no more than the limits here.
 """
 
 import asyncio
@@ -35,11 +31,14 @@ from toolgate.model.tasks import WorkloadLimits
 from toolgate.wasm.abi import RunStopped
 
 MAX_WAITING_BYTES: Final = 1_048_576
-"""Of lines that nobody has taken yet."""
+"""Of lines that are not taken yet."""
+
+
+C = TypeVar("C")
 
 
 class BoundedOutput:
-    """The output of one run."""
+    """The output of one run: stdout and stderr up to a limit, and the log as a ring of lines."""
 
     def __init__(self, max_bytes: int, *, wall_s: Callable[[], float]) -> None:
         self._max_bytes = max_bytes
@@ -61,7 +60,7 @@ class BoundedOutput:
         return bytes(self._kept["stderr"])
 
     def write(self, stream: Literal["stdout", "stderr"], data: bytes) -> None:
-        """Bytes of `stdout` or `stderr`; past the limit they are dropped. Whole lines go to the log too."""
+        """Write to `stdout` or `stderr`, up to the limit. Complete lines go to the log, too."""
         kept, unfinished = self._kept[stream], self._unfinished[stream]
         taken = data[: self._max_bytes - len(kept)]
         self.is_truncated |= len(taken) < len(data)
@@ -76,18 +75,18 @@ class BoundedOutput:
             del unfinished[:MAX_LINE_BYTES]
 
     def log(self, level: LogLevel, text: str) -> None:
-        """A line of its log; one for each where the text has several."""
+        """Write a line to the log, or several if the text has line breaks."""
         self._add("log", text.removesuffix("\n").encode(errors="replace"), level)
 
     def finish(self) -> None:
-        """The run has ended: lines that were begun are lines."""
+        """The run has ended: log the lines that have no end."""
         for stream in ("stdout", "stderr"):
             if self._unfinished[stream]:
                 self._add(stream, bytes(self._unfinished[stream]))
                 self._unfinished[stream].clear()
 
     def take(self) -> list[LogLine]:
-        """The lines since it was last asked; a gap in their numbers stands for lines that were dropped."""
+        """Take the lines since the last time. A gap in their numbers means dropped lines."""
         with self._lock:
             taken = list(self._lines)
             self._lines.clear()
@@ -95,48 +94,37 @@ class BoundedOutput:
         return taken
 
     def _add(self, stream: LogStream, lines: bytes, level: LogLevel = "info") -> None:
-        """The lines in `lines`. Of a million at once no more are made than are kept."""
+        """Add `lines`. Of a million at once, only those that are kept are made."""
         self._seq += max(0, lines.count(b"\n") + 1 - MAX_LOG_LINES)
         fresh = []
         for line in lines.rsplit(b"\n", MAX_LOG_LINES)[-MAX_LOG_LINES:]:
             at_ms = int(self._wall_s() * 1000)
-            for text in _texts(line):
+            for start in range(0, len(line) or 1, MAX_LINE_BYTES):
+                piece = line[start : start + MAX_LINE_BYTES].decode(errors="replace")
+                text = piece.replace("\0", "\N{REPLACEMENT CHARACTER}")  # databases take no NUL
                 self._seq += 1
                 fresh.append(LogLine(seq=self._seq, at_ms=at_ms, stream=stream, text=text, level=level))
-        with self._lock:  # not for longer: the event loop waits for it
+        with self._lock:  # as short as possible: the event loop waits for it
             self._lines.extend(fresh)
             self._waiting_bytes += sum(len(line.text) for line in fresh)
             while len(self._lines) > MAX_LOG_LINES or self._waiting_bytes > MAX_WAITING_BYTES:
                 self._waiting_bytes -= len(self._lines.popleft().text)
 
 
-def _texts(line: bytes) -> Iterator[str]:
-    """In pieces, if it is long. Databases take no NUL."""
-    for start in range(0, len(line) or 1, MAX_LINE_BYTES):
-        yield (
-            line[start : start + MAX_LINE_BYTES]
-            .decode(errors="replace")
-            .replace("\0", "\N{REPLACEMENT CHARACTER}")
-        )
-
-
-C = TypeVar("C")
-
-
 @dataclass(frozen=True, kw_only=True)
 class GuestJob(Generic[C]):
-    """What a guest is to run, and with what."""
+    """The program of a run, and its input."""
 
     module: Path
-    """The compiled file. It is loaded as native code: nobody but this program may have written it."""
+    """The compiled file. It runs as native code: only this program may have written it."""
     sha256: str
     args: tuple[str, ...]
-    """The first is the name of the program."""
+    """The first is the program's name."""
     env: Mapping[str, str]
     input: bytes
     limits: WorkloadLimits
     context: C
-    """What its calls find it by."""
+    """What its hostcalls need of the gateway."""
 
 
 class EndCause(NamedTuple):
@@ -160,17 +148,17 @@ class EndCause(NamedTuple):
 
 
 class GuestRun(Generic[C]):
-    """Made on the event loop from a job, and run once."""
+    """One run. Made on the event loop, and used once."""
 
     def __init__(self, job: GuestJob[C], *, wall_s: Callable[[], float] = time.time) -> None:
         self.job = job
         self.output = BoundedOutput(job.limits.max_output_bytes, wall_s=wall_s)
         self.ending: InvocationResult | None = None
-        """There, once it has ended."""
+        """Set when it has ended."""
         self.loop_tasks: set[asyncio.Task[Any]] = set()
-        """What it has the event loop do; touched there only."""
-        self.surroundings = copy_context()
-        """Those of whoever made it: what it has the event loop do is done in them."""
+        """Its work on the event loop; used only there."""
+        self.contextvars = copy_context()
+        """Those of its creator: its work on the event loop runs in them, and so in its trace."""
         self._lock = threading.Lock()
         self._cause: EndCause | None = None
         self._interrupts: list[Callable[[], object]] = []
@@ -180,20 +168,20 @@ class GuestRun(Generic[C]):
         return self._cause is not None
 
     def kill(self, ended_by: EndedBy, message: str) -> None:
-        """End it now. From any thread, at any time, as often as one likes."""
+        """End it now. From any thread, at any time, any number of times."""
         with self._lock:
             self._settle(EndCause(ended_by, message))
             for interrupt in self._interrupts:
                 interrupt()
 
     def settle(self, cause: EndCause) -> None:
-        """It has ended, or is to be let go no further; on its own thread."""
+        """Settle why it ends, on its own thread."""
         with self._lock:
             self._settle(cause)
 
     @contextmanager
     def interruptible(self, interrupt: Callable[[], object]) -> Iterator[None]:
-        """What `kill` calls meanwhile, and never afterwards. Raises Stopped where the run is ending."""
+        """Within the block, `kill` calls `interrupt`. Raises RunStopped if the run is ending."""
         with self._lock:
             if self._cause is not None:
                 raise RunStopped
@@ -205,8 +193,8 @@ class GuestRun(Generic[C]):
                 self._interrupts.remove(interrupt)
 
     def end(self, usage: RunUsage) -> InvocationResult:
-        """Everything about how it ended, when it has."""
-        cause = self._cause or EndCause("internal", "it ended, and nobody said why")
+        """Build the result of a run that has ended."""
+        cause = self._cause or EndCause("internal", "it ended without a reason: this is a bug in Toolgate")
         self.output.finish()
         self.ending = InvocationResult(
             state=cause.state,

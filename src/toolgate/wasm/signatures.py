@@ -1,7 +1,7 @@
-"""Every function that a guest may import, and its type: what modules are checked by before they ever run.
+"""The type of every function that a guest may import. Modules are checked by it before they ever run.
 
-In a type `i` is 32 bits wide and `I` 64; parameters stand before the `>`, the result after it. The functions
-themselves are elsewhere, and have their types from here.
+In a type, `i` is an i32 and `I` an i64; the parameters come before the `>`, the result after it. The
+functions take their types from here.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ from typing import Any, Final
 from toolgate.wasm.abi import SPEAR, WASI, Errno, HostFunction, negate_errno
 
 Signature = tuple[str, str]
-"""The types of the parameters, and that of the result, if there is one."""
+"""The types of the parameters, and that of the result; empty without one."""
 
 _SPEAR_TYPES: Final = {
     "time_now_ms": ">I",
@@ -88,17 +88,11 @@ _WASI_TYPES: Final = {
 }
 
 
-def _signatures(module: str, types: Mapping[str, str]) -> dict[tuple[str, str], Signature]:
-    return {
-        (module, name): (params, result)
-        for name, kind in types.items()
-        for params, _, result in [kind.partition(">")]
-    }
-
-
 ABI_SIGNATURES: Final[Mapping[tuple[str, str], Signature]] = {
-    **_signatures(SPEAR, _SPEAR_TYPES),
-    **_signatures(WASI, _WASI_TYPES),
+    (module, name): (params, result)
+    for module, types in ((SPEAR, _SPEAR_TYPES), (WASI, _WASI_TYPES))
+    for name, kind in types.items()
+    for params, _, result in [kind.partition(">")]
 }
 
 
@@ -108,7 +102,7 @@ def host_functions(
     *,
     failure: Callable[[Errno], int] = negate_errno,
 ) -> tuple[HostFunction[Any], ...]:
-    """The functions of a module by these names; see `HostFunction`."""
+    """Make the host functions of `module` from their calls; see `HostFunction`."""
     return tuple(
         HostFunction(module, name, *ABI_SIGNATURES[module, name], call, failure)
         for name, call in calls.items()

@@ -1,12 +1,10 @@
-"""A worker slot: a thread, an engine of its own, and the modules that it has loaded.
+"""The worker slots of a node, each with a thread, an engine and its loaded modules; one guest at a time.
 
-One guest at a time. The engine is the slot's own, so that its epoch ends this guest and no other; a store is
-used for one run and dropped, however that ended. A slot is never lost: what goes wrong is the end of a run.
+An engine belongs to one slot, so that its epoch ends this guest and no other. A store is used for one run and
+dropped. A slot is never lost: whatever goes wrong ends the run.
 
-The worker slots of a node: one thread for each guest that runs, made when it is needed, up to a number.
-
-The event loop's side of all runs: it gives a run its slot, ends it at its deadline, and awaits what it left
-behind. A run that finds no slot free waits for one; nobody claims more than are `free`.
+`Slots` is the event loop's side: it gives a run its slot, ends it at its deadline, and awaits the work that
+it left. A run without a free slot waits for one; the invoker claims no more runs than are `free`.
 """
 
 import asyncio
@@ -34,20 +32,21 @@ from toolgate.wasm.run import EndCause, GuestJob, GuestRun
 log = logging.getLogger(__name__)
 
 C = TypeVar("C")
+T = TypeVar("T")
 
 MAX_MODULES: Final = 4
-"""How many a slot keeps loaded; their code is mapped, and shared with other slots' by the system."""
+"""Loaded in one slot; their code is mapped, and shared between slots by the system."""
 MAX_TABLES: Final = 8
+"""Of a guest. Compilers make one."""
 THREAD_STACK_BYTES: Final = 8 * MAX_STACK_BYTES
 NICENESS: Final = 3
-"""Of the threads of guests: each has half the share of what serves callers. With less, one that is in a call
-and holds the interpreter would wait for its turn on a busy machine, and all others for the interpreter.
-"""
+"""Of the threads of guests: each has half the share of a thread that serves callers. With less, a guest that
+holds the interpreter in a call would wait for its turn on a busy machine, and all others for it."""
 _TYPES: Final = {"i": ValType.i32, "I": ValType.i64}
 
 
 class SlotOrder(NamedTuple):
-    """A run, and the loop that waits for it: `ended` is called there."""
+    """A run, and the event loop that waits for it: `ended` is called there."""
 
     run: GuestRun[Any]
     loop: asyncio.AbstractEventLoop
@@ -55,7 +54,7 @@ class SlotOrder(NamedTuple):
 
 
 class Slot(Generic[C]):
-    """Begins its thread when it is made, and ends it when it is closed."""
+    """One slot. Starts its thread when it is made, and ends it when it is closed."""
 
     def __init__(self, functions: Sequence[HostFunction[C]], gate: HostcallGate, *, name: str) -> None:
         self.host_faults = 0
@@ -74,11 +73,11 @@ class Slot(Generic[C]):
         return sha256 in self._loaded
 
     def begin(self, order: SlotOrder) -> None:
-        """The thread's next; it has none now."""
+        """Start a run; the slot is idle."""
         self._orders.put(order)
 
     def close(self) -> None:
-        """Its thread ends after the run that it is at."""
+        """End the thread after its current run."""
         self._orders.put(None)
 
     def join(self) -> None:
@@ -101,7 +100,7 @@ class Slot(Generic[C]):
             try:
                 self._drive(run, guest, store)
                 guest.fds.close_all()
-            except BaseException:  # whatever it is: the slot stays, and goes on with the next
+            except BaseException:  # the slot survives it, and takes the next run
                 log.exception("a guest could not be run")
                 self._count_fault()
                 guest.halt(INTERNAL_MESSAGE)
@@ -120,7 +119,7 @@ class Slot(Generic[C]):
             limits.memory_bytes, limits.table_elements, instances=1, tables=MAX_TABLES, memories=1
         )
         store.set_fuel(limits.fuel)
-        # Before anybody can kill it: the deadline is counted from the epoch that is now.
+        # Before it can be killed: the deadline counts from the current epoch.
         store.set_epoch_deadline(1)
         try:
             with run.interruptible(self._engine.increment_epoch):
@@ -128,14 +127,14 @@ class Slot(Generic[C]):
                 guest.exports = instance.exports(store)
                 guest.memory.adopt(guest.exports.get("memory"))
                 start = guest.exports.get("_start")
-                assert isinstance(start, Func)  # its module was checked when it was compiled
+                assert isinstance(start, Func)  # checked when the module was compiled
                 start(store)
         except RunStopped:
-            pass  # it was killed before it began
+            pass  # it was killed before it started
         except Trap as trap:
             run.settle(classify_trap(trap))
         except WasmtimeError as exc:
-            run.settle(EndCause("module", f"it cannot be begun: {str(exc)[:MAX_MESSAGE]}"))
+            run.settle(EndCause("module", f"it cannot be started: {str(exc)[:MAX_MESSAGE]}"))
         else:
             run.settle(EndCause("exit", exit_code=0))
 
@@ -144,7 +143,7 @@ class Slot(Generic[C]):
         if found is None:
             module = Module.deserialize_file(self._engine, str(job.module))
             found = self._linker.instantiate_pre(module)
-        self._loaded[job.sha256] = found  # as the last that was used
+        self._loaded[job.sha256] = found  # as the last one used
         if len(self._loaded) > MAX_MODULES:
             self._loaded.popitem(last=False)
         return found
@@ -159,7 +158,7 @@ class Slot(Generic[C]):
         )
 
     def _current(self) -> GuestInstance[C]:
-        assert self._guest is not None  # it is what calls
+        assert self._guest is not None  # it makes the call
         return self._guest
 
     def _count_fault(self) -> None:
@@ -167,7 +166,7 @@ class Slot(Generic[C]):
 
 
 def _start_with_stack(thread: threading.Thread) -> None:
-    """With a stack for the guest and for our calls below it, however small those of threads are here."""
+    """With room for the guest's stack and the host's frames below it, whatever the platform's default."""
     usual = threading.stack_size(THREAD_STACK_BYTES)
     try:
         thread.start()
@@ -176,19 +175,15 @@ def _start_with_stack(thread: threading.Thread) -> None:
 
 
 def _lower_priority() -> None:
-    """Let all other threads go before this one: guests may spin, and the event loop serves all callers."""
-    if sys.platform == "linux":  # where a thread has a priority of its own
+    """Let all other threads run first: guests may spin, and the event loop serves all callers."""
+    if sys.platform == "linux":  # elsewhere, threads have no priority of their own
         thread = threading.get_native_id()
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICENESS)
 
 
-__all__ = ["GuestJob", "GuestRun", "Slots"]
-T = TypeVar("T")
-
-
 class Slots(Generic[C]):
-    """All of them; an async context manager. Leaving it ends what runs, and the threads."""
+    """All slots of a node; an async context manager. Leaving it ends all runs, and the threads."""
 
     def __init__(self, functions: Sequence[HostFunction[C]], *, max_guests: int) -> None:
         self._functions = tuple(functions)
@@ -202,12 +197,12 @@ class Slots(Generic[C]):
 
     @property
     def free(self) -> int:
-        """How many more can begin now."""
+        """How many more runs can start now."""
         return max(0, self._max_guests - len(self._runs))
 
     @property
     def host_faults(self) -> int:
-        """How often a call of a guest failed by the host's own fault. Anything but 0 is a bug."""
+        """The number of hostcalls that failed by the host's own fault. Anything but 0 is a bug."""
         return sum(slot.host_faults for slot in self._slots)
 
     async def __aenter__(self) -> Self:
@@ -225,7 +220,7 @@ class Slots(Generic[C]):
             await _wait_for_all([asyncio.ensure_future(asyncio.to_thread(self._join))])
 
     async def run(self, run: GuestRun[C]) -> InvocationResult:
-        """Run it, as soon as a slot is free. Who cancels this kills it, and is back when it has ended."""
+        """Run it, as soon as a slot is free. If cancelled, kills the run and returns when it has ended."""
         if self._is_closed:
             run.kill("node_stopped", "its node stopped")
         done = self._runs[run] = asyncio.get_running_loop().create_future()
@@ -249,19 +244,17 @@ class Slots(Generic[C]):
             limit_ms / 1000,
             run.kill,
             "deadline",
-            f"it ran for {limit_ms} ms, as long as `limits.wall_clock_ms` lets it",
+            f"it ran for {limit_ms} ms, its `limits.wall_clock_ms`",
         )
         slot.begin(SlotOrder(run, loop, partial(ended.set_result, None)))
         try:
-            await _wait_for_all(
-                [ended], on_cancel=partial(run.kill, "cancelled", "nobody waits for it any more")
-            )
+            await _wait_for_all([ended], on_cancel=partial(run.kill, "cancelled", "its caller was cancelled"))
         finally:
             timer.cancel()
             await _wait_for_all(tuple(run.loop_tasks))
 
     async def _take(self, run: GuestRun[C]) -> Slot[C] | None:
-        """A slot that is this run's alone. None: it was killed before there was one."""
+        """Take a slot. None: the run was killed before there was one."""
         if run.is_ending:
             return None
         if self._idle or len(self._slots) < self._max_guests:
@@ -279,10 +272,10 @@ class Slots(Generic[C]):
                 self._give_back(slot)
             raise
         finally:
-            waiter.cancel()  # who gives a slot back passes it over
+            waiter.cancel()  # `_give_back` skips it
 
     def _choose(self, sha256: str) -> Slot[C]:
-        """One that has the module, else the one that was used last, else a new one."""
+        """A slot with the module, else the one used last, else a new one."""
         for slot in reversed(self._idle):
             if slot.has_loaded(sha256):
                 self._idle.remove(slot)
@@ -314,7 +307,7 @@ def _resolve(future: "asyncio.Future[T]", value: T) -> None:
 async def _wait_for_all(
     futures: "Collection[asyncio.Future[Any]]", *, on_cancel: Callable[[], object] | None = None
 ) -> None:
-    """Until all are done, however often this is cancelled meanwhile: that is raised afterwards."""
+    """Wait until all are done. If cancelled meanwhile, any number of times, raises that afterwards."""
     cancellation = None
     while pending := [future for future in futures if not future.done()]:
         try:

@@ -1,13 +1,9 @@
-"""How the calls of WASI fail: with numbers of WASI's own, which are results as they are.
+"""WASI preview 1, the part that guests have: arguments, environment, clocks, randomness, standard streams.
 
-WASI's `poll_oneoff`, by which its guests sleep: clocks are waited for, streams are always ready.
-
-WASI preview 1, as much of it as a guest has here: arguments, variables, clocks, chance, standard streams.
-
-All of its functions are there, so that programs link that never call most of them. There are no files, no
-directories and no sockets: descriptors are 0, 1 and 2, closing one changes nothing, and any other is bad.
-Streams look like a terminal, so that a C library hands over each line as it ends. What a guest has a call do
-at once is bounded; what takes longer is done in pieces, between which the run can end.
+All of its functions exist, so that programs link that never call most of them. There are no files,
+directories or sockets: descriptors are 0, 1 and 2, closing one changes nothing, and any other is invalid.
+Streams look like a terminal, so that C libraries write each line as it ends. A single call does a bounded
+amount of work; what takes longer is done in pieces, between which the run can end.
 """
 
 import os
@@ -20,9 +16,40 @@ from typing import Any, Final, Literal, NamedTuple
 from toolgate.wasm.abi import WASI, Errno, Guest, HostcallFault, HostFunction
 from toolgate.wasm.signatures import host_functions
 
+AnyGuest = Guest[Any]
+Call = Callable[..., int | None]
+
+MAX_IOVECS: Final = 1_024
+"""POSIX's IOV_MAX on Linux."""
+MAX_TRANSFER_BYTES: Final = 1_048_576
+"""Of one read or write; the guest continues with another call, as with any stream."""
+MAX_RANDOM_PIECE: Final = 65_536
+MAX_SUBSCRIPTIONS: Final = 1_024
+"""As many as buffers: far more than a guest without files and sockets has use for."""
+MAX_SLEEP_NS: Final = 1_000_000 * 1_000_000_000
+"""No run lasts as long; a longer wait overflows the host's clock."""
+CLOCKS_NS: Final[Mapping[int, Callable[[], int]]] = {0: time.time_ns, 1: time.monotonic_ns}
+"""WASI's clocks, without those of processors: a thread serves one guest after another."""
+
+_IOVEC: Final = struct.Struct("<II")
+_FDSTAT: Final = struct.Struct("<BxHxxxxQQ")
+_FILESTAT: Final = struct.Struct("<QQBxxxxxxxQQQQQ")
+_SUBSCRIPTION: Final = struct.Struct("<QBxxxxxxxIxxxxQQHxxxxxx")
+"""User data and kind; of a clock: which, timeout, precision, flags. Of a stream: its descriptor."""
+_EVENT: Final = struct.Struct("<QHBxxxxxQHxxxxxx")
+"""User data, error and kind; of a stream: number of bytes, flags."""
+_CHARACTER_DEVICE: Final = 2
+_RIGHTS: Final = (1 << 1) | (1 << 6) | (1 << 27)
+"""To read, write and poll, but not to seek: C libraries take that for a terminal."""
+_STREAMS: Final[Mapping[int, Literal["stdout", "stderr"]]] = {1: "stdout", 2: "stderr"}
+_CLOCK: Final = 0
+_STREAM_KINDS: Final = {1: (0,), 2: (1, 2)}
+"""The streams that can be read, and those that can be written."""
+_IS_ABSOLUTE: Final = 1
+
 
 class WasiErrno(IntEnum):
-    """Those of preview 1 that calls here fail with."""
+    """The errors of preview 1 that calls here return."""
 
     SUCCESS = 0
     TOOBIG = 1
@@ -50,135 +77,39 @@ _WASI_ERRNOS: Final[Mapping[Errno, WasiErrno]] = {
 
 
 def wasi_errno(errno: Errno) -> int:
-    """What a call of WASI gives where one of ours would give this number."""
+    """Convert an error number; WASI returns it as it is, not negated."""
     return _WASI_ERRNOS.get(errno, WasiErrno.IO)
 
 
-MAX_SUBSCRIPTIONS: Final = 1_024
-MAX_SLEEP_NS: Final = 1_000_000 * 1_000_000_000
-"""No run is as long; a longer wait would be no number of the host's."""
-
-CLOCKS_NS: Final[Mapping[int, Callable[[], int]]] = {0: time.time_ns, 1: time.monotonic_ns}
-"""WASI's clocks. Those of processors are not there: a thread serves one guest after another."""
-
-_SUBSCRIPTION: Final = struct.Struct("<QBxxxxxxxIxxxxQQHxxxxxx")
-"""Its mark, its kind; of a clock: which, until when, how precisely, flags. Of a stream: its descriptor."""
-_EVENT: Final = struct.Struct("<QHBxxxxxQHxxxxxx")
-"""The mark of its subscription, an error, its kind; of a stream: how many bytes, flags."""
-_CLOCK: Final = 0
-_STREAM_KINDS: Final = {1: (0,), 2: (1, 2)}
-"""The streams that can be read, and those that can be written."""
-_IS_ABSOLUTE: Final = 1
+# Arguments and environment
 
 
-class _Subscription(NamedTuple):
-    mark: int
-    kind: int
-    subject: int
-    timeout_ns: int
-    precision_ns: int
-    flags: int
+def _sizes_call(name: Literal["args", "env"]) -> Call:
+    def call(guest: AnyGuest, count_pointer: int, size_pointer: int) -> int:
+        strings: tuple[bytes, ...] = getattr(guest, name)
+        guest.write_u32(count_pointer, len(strings))
+        guest.write_u32(size_pointer, sum(len(one) + 1 for one in strings))
+        return WasiErrno.SUCCESS
 
-    @property
-    def is_clock(self) -> bool:
-        return self.kind == _CLOCK and self.subject in CLOCKS_NS
-
-    def wait_ns(self) -> int:
-        """How long from now. Nothing is to be waited for but clocks."""
-        if not self.is_clock:
-            return 0
-        from_ns = CLOCKS_NS[self.subject]() if self.flags & _IS_ABSOLUTE else 0
-        return min(max(0, self.timeout_ns - from_ns), MAX_SLEEP_NS)
-
-    def event(self) -> bytes:
-        errno, size = WasiErrno.SUCCESS, 0
-        if self.kind == _CLOCK:
-            errno = WasiErrno.SUCCESS if self.is_clock else WasiErrno.INVAL
-        elif self.subject in _STREAM_KINDS[self.kind]:
-            size = 1  # at least: the end of the input, too, is something to read
-        else:
-            errno = WasiErrno.BADF
-        return _EVENT.pack(self.mark, errno, self.kind, size, 0)
+    return call
 
 
-def poll_oneoff(guest: Guest[Any], subscriptions: int, events: int, count: int, out: int) -> int:
-    """Wait until something of what was subscribed to has come; say all that has."""
-    if not 0 < count <= MAX_SUBSCRIPTIONS:
-        return WasiErrno.INVAL
-    wanted = [
-        _parse_subscription(one)
-        for one in _SUBSCRIPTION.iter_unpack(_read_subscriptions(guest, subscriptions, count))
-    ]
-    guest.read(events, count * _EVENT.size, most=MAX_SUBSCRIPTIONS * _EVENT.size)  # where they will stand
-    guest.read_u32(out)
-    waits_ns = [one.wait_ns() for one in wanted]
-    shortest_ns = min(waits_ns)
-    guest.sleep(shortest_ns / 1_000_000_000)
-    come = [one.event() for one, wait_ns in zip(wanted, waits_ns, strict=True) if wait_ns <= shortest_ns]
-    guest.write(events, b"".join(come))
-    guest.write_u32(out, len(come))
-    return WasiErrno.SUCCESS
+def _strings_call(name: Literal["args", "env"]) -> Call:
+    def call(guest: AnyGuest, pointers: int, buffer: int) -> int:
+        """Write the strings, each with a NUL, one after another; and where each of them starts."""
+        strings: tuple[bytes, ...] = getattr(guest, name)
+        at, starts = buffer, []
+        for one in strings:
+            starts.append(at & 0xFFFF_FFFF)
+            at += len(one) + 1
+        guest.write(buffer, b"".join(one + b"\0" for one in strings))
+        guest.write(pointers, struct.pack(f"<{len(starts)}I", *starts))
+        return WasiErrno.SUCCESS
+
+    return call
 
 
-def _read_subscriptions(guest: Guest[Any], subscriptions: int, count: int) -> bytes:
-    return guest.read(subscriptions, count * _SUBSCRIPTION.size, most=MAX_SUBSCRIPTIONS * _SUBSCRIPTION.size)
-
-
-def _parse_subscription(fields: tuple[int, ...]) -> _Subscription:
-    subscription = _Subscription(*fields)
-    if subscription.kind != _CLOCK and subscription.kind not in _STREAM_KINDS:
-        raise HostcallFault(Errno.EINVAL)
-    return subscription
-
-
-AnyGuest = Guest[Any]
-Call = Callable[..., int | None]
-
-MAX_IOVECS: Final = 1_024
-MAX_TRANSFER_BYTES: Final = 1_048_576
-"""Of one read or write; what is more, the guest hands over in another call, as with any stream."""
-MAX_RANDOM_PIECE: Final = 65_536
-
-_IOVEC: Final = struct.Struct("<II")
-_FDSTAT: Final = struct.Struct("<BxHxxxxQQ")
-_FILESTAT: Final = struct.Struct("<QQBxxxxxxxQQQQQ")
-_CHARACTER_DEVICE: Final = 2
-_RIGHTS: Final = (1 << 1) | (1 << 6) | (1 << 27)
-"""To read, write and poll; not to seek, which together make a terminal."""
-_STREAMS: Final[Mapping[int, Literal["stdout", "stderr"]]] = {1: "stdout", 2: "stderr"}
-
-
-def _args_sizes_get(guest: AnyGuest, count_pointer: int, size_pointer: int) -> int:
-    return _put_sizes(guest, guest.args, (count_pointer, size_pointer))
-
-
-def _args_get(guest: AnyGuest, pointers: int, buffer: int) -> int:
-    return _put_strings(guest, guest.args, (pointers, buffer))
-
-
-def _environ_sizes_get(guest: AnyGuest, count_pointer: int, size_pointer: int) -> int:
-    return _put_sizes(guest, guest.env, (count_pointer, size_pointer))
-
-
-def _environ_get(guest: AnyGuest, pointers: int, buffer: int) -> int:
-    return _put_strings(guest, guest.env, (pointers, buffer))
-
-
-def _put_sizes(guest: AnyGuest, strings: tuple[bytes, ...], out: tuple[int, int]) -> int:
-    guest.write_u32(out[0], len(strings))
-    guest.write_u32(out[1], sum(len(one) + 1 for one in strings))
-    return WasiErrno.SUCCESS
-
-
-def _put_strings(guest: AnyGuest, strings: tuple[bytes, ...], out: tuple[int, int]) -> int:
-    """The strings, each with a NUL, one after another; and where each of them begins."""
-    at, starts = out[1], []
-    for one in strings:
-        starts.append(at & 0xFFFF_FFFF)
-        at += len(one) + 1
-    guest.write(out[1], b"".join(one + b"\0" for one in strings))
-    guest.write(out[0], struct.pack(f"<{len(starts)}I", *starts))
-    return WasiErrno.SUCCESS
+# Clocks, randomness, and the end
 
 
 def _clock_res_get(guest: AnyGuest, clock: int, out: int) -> int:
@@ -215,6 +146,13 @@ def _proc_exit(guest: AnyGuest, code: int) -> None:
     guest.exit(code)
 
 
+# Streams
+
+
+def _is_stream(fd: int) -> bool:
+    return 0 <= fd <= 2
+
+
 def _fd_write(guest: AnyGuest, fd: int, iovecs: int, count: int, out: int) -> int:
     if fd not in _STREAMS:
         return WasiErrno.BADF
@@ -230,7 +168,7 @@ def _fd_read(guest: AnyGuest, fd: int, iovecs: int, count: int, out: int) -> int
         return WasiErrno.BADF
     guest.read_u32(out)
     spans = list(_iter_spans(guest, iovecs, count))
-    for span in spans:  # before any of the input is taken
+    for span in spans:  # check all before input is consumed
         guest.read(*span, most=MAX_TRANSFER_BYTES)
     data = guest.read_input(sum(length for _, length in spans))
     at = 0
@@ -243,18 +181,13 @@ def _fd_read(guest: AnyGuest, fd: int, iovecs: int, count: int, out: int) -> int
 
 def _iter_spans(guest: AnyGuest, iovecs: int, count: int) -> Iterator[tuple[int, int]]:
     """Pointers and lengths, of `MAX_TRANSFER_BYTES` in all at most."""
-    left = MAX_TRANSFER_BYTES
-    for pointer, length in _IOVEC.iter_unpack(
-        guest.read(iovecs, _array_bytes(count), most=MAX_IOVECS * _IOVEC.size)
-    ):
-        yield pointer, min(length, left)
-        left -= min(length, left)
-
-
-def _array_bytes(count: int) -> int:
     if not 0 <= count <= MAX_IOVECS:
         raise HostcallFault(Errno.EINVAL)
-    return count * _IOVEC.size
+    left = MAX_TRANSFER_BYTES
+    array = guest.read(iovecs, count * _IOVEC.size, most=MAX_IOVECS * _IOVEC.size)
+    for pointer, length in _IOVEC.iter_unpack(array):
+        yield pointer, min(length, left)
+        left -= min(length, left)
 
 
 def _fd_fdstat_get(guest: AnyGuest, fd: int, out: int) -> int:
@@ -271,12 +204,8 @@ def _fd_filestat_get(guest: AnyGuest, fd: int, out: int) -> int:
     return WasiErrno.SUCCESS
 
 
-def _is_stream(fd: int) -> bool:
-    return 0 <= fd <= 2
-
-
 def _constant_call(on_stream: WasiErrno) -> Call:
-    """A function of descriptors that says the same of each stream, and that no other is there."""
+    """A function of descriptors with one result for each stream, and BADF for all others."""
     return lambda _guest, fd, *_: on_stream if _is_stream(fd) else WasiErrno.BADF
 
 
@@ -284,53 +213,90 @@ def _path_symlink(_guest: AnyGuest, _target: int, _length: int, fd: int, *_: int
     return WasiErrno.NOTDIR if _is_stream(fd) else WasiErrno.BADF
 
 
+# `poll_oneoff`, by which guests sleep: clocks are waited for, streams are always ready
+
+
+class _Subscription(NamedTuple):
+    user_data: int
+    kind: int
+    subject: int
+    timeout_ns: int
+    precision_ns: int
+    flags: int
+
+    @property
+    def is_clock(self) -> bool:
+        return self.kind == _CLOCK and self.subject in CLOCKS_NS
+
+    def wait_ns(self) -> int:
+        """How long from now. Only clocks are waited for."""
+        if not self.is_clock:
+            return 0
+        from_ns = CLOCKS_NS[self.subject]() if self.flags & _IS_ABSOLUTE else 0
+        return min(max(0, self.timeout_ns - from_ns), MAX_SLEEP_NS)
+
+    def event(self) -> bytes:
+        errno, size = WasiErrno.SUCCESS, 0
+        if self.kind == _CLOCK:
+            errno = WasiErrno.SUCCESS if self.is_clock else WasiErrno.INVAL
+        elif self.subject in _STREAM_KINDS[self.kind]:
+            size = 1  # at least: the end of the input can be read, too
+        else:
+            errno = WasiErrno.BADF
+        return _EVENT.pack(self.user_data, errno, self.kind, size, 0)
+
+
+def poll_oneoff(guest: AnyGuest, subscriptions: int, events: int, count: int, out: int) -> int:
+    """Wait until a subscription is ready; write the events of all that are."""
+    if not 0 < count <= MAX_SUBSCRIPTIONS:
+        return WasiErrno.INVAL
+    array = guest.read(subscriptions, count * _SUBSCRIPTION.size, most=MAX_SUBSCRIPTIONS * _SUBSCRIPTION.size)
+    waiting = [_Subscription(*fields) for fields in _SUBSCRIPTION.iter_unpack(array)]
+    if any(one.kind != _CLOCK and one.kind not in _STREAM_KINDS for one in waiting):
+        raise HostcallFault(Errno.EINVAL)
+    guest.read(events, count * _EVENT.size, most=MAX_SUBSCRIPTIONS * _EVENT.size)  # check before waiting
+    guest.read_u32(out)
+    waits_ns = [one.wait_ns() for one in waiting]
+    shortest_ns = min(waits_ns)
+    guest.sleep(shortest_ns / 1_000_000_000)
+    ready = [one.event() for one, wait_ns in zip(waiting, waits_ns, strict=True) if wait_ns <= shortest_ns]
+    guest.write(events, b"".join(ready))
+    guest.write_u32(out, len(ready))
+    return WasiErrno.SUCCESS
+
+
+_CONSTANT: Final[Mapping[WasiErrno, tuple[str, ...]]] = {
+    WasiErrno.SUCCESS: ("fd_close", "fd_datasync", "fd_fdstat_set_flags", "fd_fdstat_set_rights", "fd_sync"),
+    WasiErrno.SPIPE: ("fd_advise", "fd_allocate", "fd_pread", "fd_pwrite", "fd_seek", "fd_tell"),
+    WasiErrno.INVAL: ("fd_filestat_set_size",),
+    WasiErrno.NOTSUP: ("fd_filestat_set_times", "fd_renumber"),
+    WasiErrno.BADF: ("fd_prestat_dir_name", "fd_prestat_get"),
+    WasiErrno.NOTSOCK: ("sock_accept", "sock_recv", "sock_send", "sock_shutdown"),
+    WasiErrno.NOTDIR: (
+        *("fd_readdir", "path_create_directory", "path_filestat_get", "path_filestat_set_times"),
+        *("path_link", "path_open", "path_readlink", "path_remove_directory", "path_rename"),
+        "path_unlink_file",
+    ),
+}
+"""The functions that have one result for each stream."""
 _CALLS: Final[Mapping[str, Call]] = {
-    "args_get": _args_get,
-    "args_sizes_get": _args_sizes_get,
-    "environ_get": _environ_get,
-    "environ_sizes_get": _environ_sizes_get,
+    **{name: _constant_call(errno) for errno, names in _CONSTANT.items() for name in names},
+    "args_get": _strings_call("args"),
+    "args_sizes_get": _sizes_call("args"),
+    "environ_get": _strings_call("env"),
+    "environ_sizes_get": _sizes_call("env"),
     "clock_res_get": _clock_res_get,
     "clock_time_get": _clock_time_get,
-    "fd_advise": _constant_call(WasiErrno.SPIPE),
-    "fd_allocate": _constant_call(WasiErrno.SPIPE),
-    "fd_close": _constant_call(WasiErrno.SUCCESS),
-    "fd_datasync": _constant_call(WasiErrno.SUCCESS),
     "fd_fdstat_get": _fd_fdstat_get,
-    "fd_fdstat_set_flags": _constant_call(WasiErrno.SUCCESS),
-    "fd_fdstat_set_rights": _constant_call(WasiErrno.SUCCESS),
     "fd_filestat_get": _fd_filestat_get,
-    "fd_filestat_set_size": _constant_call(WasiErrno.INVAL),
-    "fd_filestat_set_times": _constant_call(WasiErrno.NOTSUP),
-    "fd_pread": _constant_call(WasiErrno.SPIPE),
-    "fd_prestat_dir_name": _constant_call(WasiErrno.BADF),
-    "fd_prestat_get": _constant_call(WasiErrno.BADF),
-    "fd_pwrite": _constant_call(WasiErrno.SPIPE),
     "fd_read": _fd_read,
-    "fd_readdir": _constant_call(WasiErrno.NOTDIR),
-    "fd_renumber": _constant_call(WasiErrno.NOTSUP),
-    "fd_seek": _constant_call(WasiErrno.SPIPE),
-    "fd_sync": _constant_call(WasiErrno.SUCCESS),
-    "fd_tell": _constant_call(WasiErrno.SPIPE),
     "fd_write": _fd_write,
-    "path_create_directory": _constant_call(WasiErrno.NOTDIR),
-    "path_filestat_get": _constant_call(WasiErrno.NOTDIR),
-    "path_filestat_set_times": _constant_call(WasiErrno.NOTDIR),
-    "path_link": _constant_call(WasiErrno.NOTDIR),
-    "path_open": _constant_call(WasiErrno.NOTDIR),
-    "path_readlink": _constant_call(WasiErrno.NOTDIR),
-    "path_remove_directory": _constant_call(WasiErrno.NOTDIR),
-    "path_rename": _constant_call(WasiErrno.NOTDIR),
     "path_symlink": _path_symlink,
-    "path_unlink_file": _constant_call(WasiErrno.NOTDIR),
     "poll_oneoff": poll_oneoff,
     "proc_exit": _proc_exit,
     "proc_raise": lambda *_: WasiErrno.NOSYS,
     "random_get": _random_get,
     "sched_yield": _sched_yield,
-    "sock_accept": _constant_call(WasiErrno.NOTSOCK),
-    "sock_recv": _constant_call(WasiErrno.NOTSOCK),
-    "sock_send": _constant_call(WasiErrno.NOTSOCK),
-    "sock_shutdown": _constant_call(WasiErrno.NOTSOCK),
 }
 
 WASI_FUNCTIONS: Final[tuple[HostFunction[Any], ...]] = host_functions(WASI, _CALLS, failure=wasi_errno)

@@ -16,7 +16,8 @@ from toolgate.model.tasks import WorkloadLimits
 from toolgate.surfaces.wasm.context import TaskContext
 from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
 from toolgate.wasm.abi import SPEAR, HostFunction
-from toolgate.wasm.slots import GuestRun, Slots
+from toolgate.wasm.run import GuestRun
+from toolgate.wasm.slots import Slots
 
 OUT = 0x1_0000
 """Where a script has results put; their length stands before it."""

@@ -29,7 +29,8 @@ from toolgate.surfaces.wasm.context import TaskContext
 from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
 from toolgate.upstream.connection.contract import RpcResponse
 from toolgate.wasm.abi import FdEntry
-from toolgate.wasm.slots import GuestRun, Slots
+from toolgate.wasm.run import GuestRun
+from toolgate.wasm.slots import Slots
 
 pytestmark = pytest.mark.anyio
 
