@@ -25,9 +25,9 @@ from mcp.server.auth.settings import AuthSettings
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from pydantic import AnyHttpUrl, AnyUrl
 
+from tests.upstream.http.test_streamable_sdk import Upstream, call
 from tests.upstream.http_links import Heard
 from tests.upstream.oauth.authority import FETCHER, REDIRECT
-from tests.upstream.test_streamable_sdk import Upstream, call
 from toolgate.model.servers import HttpEndpoint, OAuth, ServerRecord
 from toolgate.model.tools import Revision
 from toolgate.upstream.connection.contract import StartFailed

@@ -162,7 +162,7 @@ async def test_shu_4_a_killed_node_leaves_no_process_of_a_session(tmp_path: Path
     node = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.upstream.session_play", str(pids)),
         stdout=asyncio.subprocess.PIPE,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
     )
     assert node.stdout is not None
     async with asyncio.timeout(60):

@@ -12,7 +12,7 @@ from tests.contract.link_clients import SilentClient
 from tests.eventually import eventually_async
 from tests.upstream.faulty_http import FakeMcp, FaultyHttp, Peer, Request
 from tests.upstream.http_links import opener, params, record_for
-from tests.upstream.test_pool_pins import Watched
+from tests.upstream.pool.test_pins import Watched
 from toolgate.errors import ServerUnavailable, ToolgateError, UnknownTool
 from toolgate.gateway.cluster.drift import DriftDetector
 from toolgate.model.servers import Sharing

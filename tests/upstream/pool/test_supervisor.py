@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,6 @@ from tests.upstream.memory_link import Json, MemoryNet, MemoryServer, definition
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.model.servers import ServerRecord
-from toolgate.model.tools import Revision
 from toolgate.upstream.connection.contract import (
     ConnectionListener,
     PoolLimits,
@@ -320,13 +320,9 @@ async def test_a_link_that_is_lost_while_it_is_being_opened_is_lost() -> None:
     net = MemoryNet()
 
     async def open_lost(
-        record: ServerRecord,
-        listener: ConnectionListener,
-        *,
-        known_revision: Revision | None,
-        capabilities: bytes = b"",
+        record: ServerRecord, listener: ConnectionListener, **options: Any
     ) -> ServerConnection:
-        link = await net.open(record, listener, known_revision=known_revision, capabilities=capabilities)
+        link = await net.open(record, listener, **options)
         link.lose("gone")
         await asyncio.sleep(0)
         return link

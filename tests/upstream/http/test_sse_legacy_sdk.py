@@ -16,8 +16,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route
 
+from tests.upstream.http.test_streamable_sdk import Upstream
 from tests.upstream.http_links import Heard, params
-from tests.upstream.test_streamable_sdk import Upstream
 from toolgate.errors import CallTimedOut
 from toolgate.model.servers import HttpEndpoint, ServerRecord
 from toolgate.model.tools import Revision

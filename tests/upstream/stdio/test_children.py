@@ -400,7 +400,7 @@ async def test_shu_4_a_killed_node_leaves_no_child_and_no_grandchild(attempt: in
     node = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.upstream.node_play", str(pids), "group", "daemon", "daemon"),
         stdout=asyncio.subprocess.PIPE,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
     )
     assert node.stdout is not None
     async with asyncio.timeout(60):

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.eventually import eventually_async
+from tests.upstream.stdio.test_start import methods
 from tests.upstream.stdio_stage import FAULTY, Listener, call, command, open_opener
-from tests.upstream.test_stdio_start import methods
 from toolgate.upstream.connection.contract import StartFailed
 from toolgate.upstream.stdio.connector import StdioConnection, StdioConnector
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.upstream.memory_link import Json, MemoryNet, MemoryServer, params, pool_of, record, text_result
-from tests.upstream.test_pool_clients import Person
+from tests.upstream.pool.test_clients import Person
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.errors import CallTimedOut, NodeBusy, ServerUnavailable
 from toolgate.upstream.connection.contract import RpcResponse
