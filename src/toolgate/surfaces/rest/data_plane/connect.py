@@ -51,7 +51,6 @@ class ConnectAnswer(ResponseShape, frozen=True, kw_only=True):
     "/api/v1/mcp/connect",
     "agent",
     "Show how to connect a client",
-    ConnectAnswer,
     query=(
         *SELECTION,
         Parameter(

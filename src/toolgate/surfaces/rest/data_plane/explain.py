@@ -124,7 +124,6 @@ class ExplainAnswer(ResponseShape, frozen=True, kw_only=True):
     "/api/v1/mcp/explain",
     "agent",
     "Explain what is seen and why",
-    ExplainAnswer,
     query=(
         *SELECTION,
         Parameter(

@@ -157,7 +157,7 @@ class ToolsSeen(ResponseShape, frozen=True, kw_only=True):
     """`find`: the MCP door shows three tools there that find and call these."""
 
 
-@get("/api/v1/mcp/servers", "agent", "List the servers you can reach", ServersSeen, query=PAGING)
+@get("/api/v1/mcp/servers", "agent", "List the servers you can reach", query=PAGING)
 async def list_servers(serving: GatewayProcess, call: RestCall[None]) -> ServersSeen:
     """The servers the caller can call tools of, or could once they are listed; and no others."""
     page = parse_page(call)
@@ -168,9 +168,7 @@ async def list_servers(serving: GatewayProcess, call: RestCall[None]) -> Servers
     return ServersSeen(revision=revision, servers=list(servers), next_cursor=next_cursor)
 
 
-@get(
-    "/api/v1/mcp/servers/{server_id}", "agent", "Read a server you can reach", ServerSeen, errors=(NotFound,)
-)
+@get("/api/v1/mcp/servers/{server_id}", "agent", "Read a server you can reach", errors=(NotFound,))
 async def read_server(serving: GatewayProcess, call: RestCall[None]) -> ServerSeen:
     """One of the servers the caller can reach. Any other answers like one that does not exist."""
     server_id = call.ids["server_id"]
@@ -180,7 +178,7 @@ async def read_server(serving: GatewayProcess, call: RestCall[None]) -> ServerSe
     raise NotFound(f"no server `{server_id}`", hint="list those you can reach")
 
 
-@get("/api/v1/mcp/health", "agent", "How the servers fare that you can reach", ReachSeen)
+@get("/api/v1/mcp/health", "agent", "How the servers fare that you can reach")
 async def show_reach(serving: GatewayProcess, call: RestCall[None]) -> ReachSeen:
     """The state of the servers the caller can reach, and whether what is served here is current."""
     return ReachSeen(
@@ -251,9 +249,7 @@ def _price(gateway: Gateway, ref: ToolRef) -> int:
     return gateway.snapshot.servers[ref.server_id].tools[ref.name].tokens
 
 
-@get(
-    "/api/v1/mcp/scope", "agent", "Show your effective scope", ScopeSeen, query=SELECTION, errors=(NotFound,)
-)
+@get("/api/v1/mcp/scope", "agent", "Show your effective scope", query=SELECTION, errors=(NotFound,))
 async def show_scope(serving: GatewayProcess, call: RestCall[None]) -> ScopeSeen:
     """What the caller gets at a URL, or why the request for it is turned down."""
     gateway, caller = serving.gateway, parse_caller(call.caller, call.query)
@@ -282,7 +278,6 @@ async def show_scope(serving: GatewayProcess, call: RestCall[None]) -> ScopeSeen
     "/api/v1/mcp/tools",
     "agent",
     "List the tools you can call",
-    ToolsSeen,
     query=SELECTION,
     errors=(NotFound, PolicyDenied, TooManyTools),
 )

@@ -63,7 +63,7 @@ class MetadataAnswer(ResponseShape, frozen=True, kw_only=True):
     resource_name: str
 
 
-@get("/healthz", ANYONE, "Whether the gateway serves", HealthAnswer)
+@get("/healthz", ANYONE, "Whether the gateway serves")
 async def show_health(serving: GatewayProcess, call: RestCall[None]) -> HealthAnswer:
     """Answers as long as the process lives. Needs no key, and without one says nothing of servers."""
     readiness = serving.readiness()

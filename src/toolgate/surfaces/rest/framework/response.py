@@ -29,10 +29,12 @@ class ResponseShape(msgspec.Struct, frozen=True):
     """The base of all response bodies. A struct, because dataclasses cost a tenth of each start."""
 
     @classmethod
-    def of(cls, source: object, **members: Any) -> Self:
-        """The shape of `source`: the members given, and its attributes for all others."""
-        own = {name: getattr(source, name) for name in cls.__struct_fields__ if name not in members}
-        return cls(**own, **members)
+    def of(cls, *sources: object, **members: Any) -> Self:
+        """The shape of `sources`: the members given, and each other one from the first source that has it."""
+        for name in cls.__struct_fields__:
+            if name not in members:
+                members[name] = getattr(next(one for one in sources if hasattr(one, name)), name)
+        return cls(**members)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: object, handler: GetCoreSchemaHandler) -> CoreSchema:

@@ -12,7 +12,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar, get_args
+
+from pydantic import BaseModel
 
 from toolgate.errors import Forbidden, MethodNotAllowed, NotFound, RevisionNotReached, ToolgateError
 from toolgate.gateway.auth.identity import reaches
@@ -24,6 +26,7 @@ from toolgate.surfaces.http.messages import HttpRequest, Responder
 from toolgate.surfaces.http.parsing import parse_query, read_trace_headers
 from toolgate.surfaces.rest.framework.request import (
     BodySpec,
+    NoBody,
     Parameter,
     RestCall,
     check_path,
@@ -31,6 +34,7 @@ from toolgate.surfaces.rest.framework.request import (
     parse_path_ids,
     parse_plain_headers,
     parse_precondition,
+    validate_as,
 )
 from toolgate.surfaces.rest.framework.response import (
     JSON,
@@ -96,16 +100,38 @@ Handler = Callable[[Any, RestCall[B]], Awaitable[RestResponse | ResponseBody]]
 
 
 def _endpoint(
-    method: Method, path: str, role: Role | None, summary: str, answer: Shape | str, **options: Any
+    method: Method,
+    path: str,
+    role: Role | None,
+    summary: str,
+    answer: Shape | str | None = None,
+    **options: Any,
 ) -> Callable[[Handler[B]], RestEndpoint[B]]:
-    """A decorator that makes an endpoint of its handler. The table of a module lists its endpoints."""
+    """A decorator that makes an endpoint of its handler. The table of a module lists its endpoints.
+
+    Unless given, the shape of the response is the return type of the handler, and the body is validated as
+    the model in the type of its call.
+    """
 
     def make_endpoint(handler: Handler[B]) -> RestEndpoint[B]:
+        _, call_type, return_type = handler.__annotations__.values()
         return RestEndpoint(
-            method=method, path=path, role=role, summary=summary, answer=answer, handler=handler, **options
+            method=method,
+            path=path,
+            role=role,
+            summary=summary,
+            handler=handler,
+            answer=answer or return_type,
+            **{"body": _find_body(call_type), **options},
         )
 
     return make_endpoint
+
+
+def _find_body(call_type: Any) -> BodySpec[Any] | None:
+    model = get_args(call_type)[0]
+    is_model = isinstance(model, type) and issubclass(model, BaseModel)
+    return validate_as(model, may_be_empty=model is NoBody) if is_model else None
 
 
 get: Final = partial(_endpoint, "GET")
@@ -217,10 +243,7 @@ class RestApi:
         if authorization is None and any(one.role is ANYONE for one in endpoints.values()):
             return None
         return await self._process.identities.authenticate(
-            authorization,
-            peer=request.peer,
-            path=request.path,
-            trusts_local=not request.is_from_other_origin,
+            authorization, peer=request.peer, path=request.path, trusts_local=not request.is_from_other_origin
         )
 
     def _select(self, endpoints: EndpointsByMethod, method: str) -> RestEndpoint[Any]:

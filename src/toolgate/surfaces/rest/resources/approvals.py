@@ -88,27 +88,16 @@ class ApprovalsAnswer(ResponseShape, frozen=True, kw_only=True):
 
 
 def show_approval(approval: CallApproval) -> ApprovalShown:
-    """All of it."""
-    asked, is_decided = approval.question, approval.decided_ms is not None
-    return ApprovalShown(
-        approval_id=approval.approval_id,
-        state=approval.state,
-        principal=asked.principal,
-        task_id=asked.task_id or None,
-        session=asked.session or None,
-        door=asked.door,
-        server_id=asked.server_id,
-        tool=asked.tool,
-        arguments=msgspec.json.decode(asked.arguments, type=dict[str, Any]),
-        arguments_digest=asked.arguments_digest,
-        definition=asked.definition,
-        why=asked.why,
-        created_ms=approval.created_ms,
-        expires_ms=approval.expires_ms,
+    """An approval as responses show it."""
+    question, is_decided = approval.question, approval.decided_ms is not None
+    return ApprovalShown.of(
+        approval,
+        question,
+        task_id=question.task_id or None,
+        session=question.session or None,
+        arguments=msgspec.json.decode(question.arguments, type=dict[str, Any]),
         decided_by=approval.decided_by if is_decided else None,
-        decided_ms=approval.decided_ms,
         reason=approval.reason if is_decided else None,
-        used_ms=approval.used_ms,
     )
 
 
@@ -122,7 +111,7 @@ STATE: Final = Parameter("state", f"Only those in this state: {join_quoted(_STAT
 _SIGNED_BODY: Final[BodySpec[bytes]] = BodySpec(DecisionBody, bytes, is_raw=True)
 
 
-@get(_ALL, "viewer", "List the approvals of calls", ApprovalsAnswer, query=(STATE, *PAGING))
+@get(_ALL, "viewer", "List the approvals of calls", query=(STATE, *PAGING))
 async def show_approvals(control: Control, call: RestCall[None]) -> ApprovalsAnswer:
     """The newest first: those that wait, and what became of others."""
     page, state = parse_page(call), call.choice("state", _STATES)
@@ -133,7 +122,7 @@ async def show_approvals(control: Control, call: RestCall[None]) -> ApprovalsAns
     return ApprovalsAnswer(approvals=[show_approval(one) for one in shown], next_cursor=more)
 
 
-@get(_ONE, "viewer", "Read an approval", ApprovalShown, errors=(NotFound,))
+@get(_ONE, "viewer", "Read an approval", errors=(NotFound,))
 async def read_approval(control: Control, call: RestCall[None]) -> ApprovalShown:
     """What is asked, and how it stands."""
     return show_approval(await find_approval(control, call.caller, call.ids["approval_id"]))
@@ -143,7 +132,6 @@ async def read_approval(control: Control, call: RestCall[None]) -> ApprovalShown
     f"{_ONE}/approve",
     "publisher",
     "Approve a call",
-    ApprovalShown,
     body=validate_as(ApproveSent, may_be_empty=True),
     errors=(NotFound, Conflict),
 )
@@ -156,14 +144,7 @@ async def approve(control: Control, call: RestCall[ApproveSent]) -> ApprovalShow
     return show_approval(await decide_approval(control, call.caller, call.ids["approval_id"], decided))
 
 
-@post(
-    f"{_ONE}/deny",
-    "publisher",
-    "Deny a call",
-    ApprovalShown,
-    body=validate_as(DenySent),
-    errors=(NotFound, Conflict),
-)
+@post(f"{_ONE}/deny", "publisher", "Deny a call", errors=(NotFound, Conflict))
 async def deny(control: Control, call: RestCall[DenySent]) -> ApprovalShown:
     """Refuse the call. Whoever asked is told the reason when it calls again, and may ask anew after that."""
     decided = ApprovalDecision(is_approved=False, reason=call.body.reason)
@@ -174,7 +155,6 @@ async def deny(control: Control, call: RestCall[DenySent]) -> ApprovalShown:
     f"{_ONE}/decision",
     ANYONE,
     "Decide on a call, as the receiver of the webhook",
-    ApprovalShown,
     service=ApprovalWebhook,
     body=_SIGNED_BODY,
     headers=(Parameter(SIGNATURE, '`t=<seconds>,v1=<HMAC-SHA256 of "<seconds>.<body>", in hex>`.'),),

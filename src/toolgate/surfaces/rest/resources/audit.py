@@ -10,7 +10,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from toolgate.audit.events import AppliedFilter, Outcome, ScopeOffered
+from toolgate.audit.events import Outcome, ScopeOffered
 from toolgate.audit.index.activity import Activity
 from toolgate.audit.index.tables import MAX_KEY_CHARS, EventFilter, EventPosition, EventType, IndexedEvent
 from toolgate.errors import InvalidRequest, NotFound, SessionLimit
@@ -175,24 +175,11 @@ def show_event(kept: IndexedEvent) -> AuditShown:
     if isinstance(event, ScopeOffered):
         named |= {
             "effective_servers": list(event.effective_servers),
-            "filters": [_show_filter(one) for one in event.filters],
+            "filters": [FilterShown.of(one) for one in event.filters],
             "offered": list(event.offered),
-            "exclusions": _show_exclusions(event),
+            "exclusions": [ExclusionShown.of(one, tool=one.tool or None) for one in event.exclusions],
         }
     return AuditShown(**_NOTHING | members | named)
-
-
-def _show_filter(one: AppliedFilter) -> FilterShown:
-    return FilterShown(layer=one.layer, rule=one.rule, patterns=list(one.patterns), is_deny=one.is_deny)
-
-
-def _show_exclusions(event: ScopeOffered) -> list[ExclusionShown]:
-    return [
-        ExclusionShown(
-            server_id=one.server_id, tool=one.tool or None, reason=one.reason, layer=one.layer, rule=one.rule
-        )
-        for one in event.exclusions
-    ]
 
 
 def _show_arguments(raw: msgspec.Raw) -> dict[str, Any] | None:
@@ -276,18 +263,13 @@ class ActivityAnswer(ResponseShape, frozen=True, kw_only=True):
 
 def show_activity(found: Activity) -> ActivityAnswer:
     """All of it."""
-    return ActivityAnswer(
-        since_ms=found.since_ms,
-        until_ms=found.until_ms,
-        bucket_ms=found.bucket_ms,
-        buckets=[ActivityBucket(**one._asdict()) for one in found.buckets],
-        servers=[ServerActivity(**one._asdict()) for one in found.servers],
-        tools=[ToolActivity(**one._asdict()) for one in found.tools],
-        denials=[
-            DenialCount(code=one.code, layer=one.layer, rule=one.rule, count=one.many)
-            for one in found.denials
-        ],
-        callers=[CallerActivity(**one._asdict()) for one in found.callers],
+    return ActivityAnswer.of(
+        found,
+        buckets=[ActivityBucket.of(one) for one in found.buckets],
+        servers=[ServerActivity.of(one) for one in found.servers],
+        tools=[ToolActivity.of(one) for one in found.tools],
+        denials=[DenialCount.of(one, count=one.many) for one in found.denials],
+        callers=[CallerActivity.of(one) for one in found.callers],
     )
 
 
@@ -352,14 +334,7 @@ def parse_exact_filters(call: RestCall[None]) -> Mapping[str, str]:
     return equals
 
 
-@get(
-    "/admin/api/audit",
-    "viewer",
-    "List what happened",
-    AuditAnswer,
-    query=(*FILTERS, *_PAGING),
-    errors=(NotFound,),
-)
+@get("/admin/api/audit", "viewer", "List what happened", query=(*FILTERS, *_PAGING), errors=(NotFound,))
 async def list_events(control: Control, call: RestCall[None]) -> AuditAnswer:
     """The newest events first: calls, denials, offered scopes, changes, refused credentials, runs,
     approvals, processes.
@@ -384,13 +359,7 @@ def _parse_place(name: str) -> EventPosition:
     return EventPosition(int(found[1]), int(found[2]))
 
 
-@get(
-    "/admin/api/audit/{event_id}",
-    "viewer",
-    "Read one event and its story",
-    AuditStoryAnswer,
-    errors=(NotFound,),
-)
+@get("/admin/api/audit/{event_id}", "viewer", "Read one event and its story", errors=(NotFound,))
 async def show_story(control: Control, call: RestCall[None]) -> AuditStoryAnswer:
     """One event whole, and around it the others of its session, run, request or approval, in order."""
     story = await read_event(control, call.ids["event_id"])

@@ -32,7 +32,7 @@ from toolgate.govern.changes.permissions import check_unbounded
 from toolgate.govern.control import Control
 from toolgate.model.packages import CatalogRow, SchemaVersion, Source
 from toolgate.surfaces.rest.framework.paging import MAX_PAGE, PAGING, encode_cursor, parse_page
-from toolgate.surfaces.rest.framework.request import NO_BODY, Parameter, RestCall
+from toolgate.surfaces.rest.framework.request import NoBody, Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import ResponseShape
 from toolgate.surfaces.rest.framework.routing import RestEndpoint, get, post
 
@@ -206,14 +206,7 @@ _SEARCH: Final = (
 )
 
 
-@get(
-    "/api/catalog",
-    "agent",
-    "List the categories of the catalog",
-    CategoriesAnswer,
-    query=PAGING,
-    errors=(NotFound,),
-)
+@get("/api/catalog", "agent", "List the categories of the catalog", query=PAGING, errors=(NotFound,))
 async def show_categories(control: Control, call: RestCall[None]) -> CategoriesAnswer:
     """Every category with something in it that the caller can reach, and how much.
 
@@ -229,14 +222,7 @@ async def show_categories(control: Control, call: RestCall[None]) -> CategoriesA
     return CategoriesAnswer(categories=shown, next_cursor=next_cursor)
 
 
-@get(
-    "/api/catalog/{category}",
-    "agent",
-    "List the packages of a category",
-    CatalogPackagesAnswer,
-    query=PAGING,
-    errors=(NotFound,),
-)
+@get("/api/catalog/{category}", "agent", "List the packages of a category", query=PAGING, errors=(NotFound,))
 async def show_category(control: Control, call: RestCall[None]) -> CatalogPackagesAnswer:
     """The packages of a category, and the servers without one, as far as the caller can reach them."""
     found = list_packages(control, await find_visible(control, call.caller), call.ids["category"])
@@ -296,7 +282,6 @@ async def search_tools(control: Control, call: RestCall[None]) -> Mapping[str, A
     "/api/v1/catalog/quality",
     "agent",
     "Show the quality of the catalog",
-    CatalogQualityAnswer,
     query=(
         Parameter("dependent", "Only packages that depend on the summary fallback.", form="flag"),
         *PAGING,
@@ -340,15 +325,13 @@ def _count_rows(quality: RowQuality) -> dict[str, int]:
     "/admin/api/catalog/backfill",
     "admin",
     "Fill the catalog",
-    BackfillAnswer,
-    body=NO_BODY,
     query=(
         Parameter("limit", f"Packages in this batch: 1 to {MAX_BATCH}, {BATCH} unless said.", form="number"),
         Parameter("cursor", "The `next_cursor` of the batch before."),
     ),
     errors=(NotFound, StorageFailed),
 )
-async def run_backfill(control: Control, call: RestCall[Any]) -> BackfillAnswer:
+async def run_backfill(control: Control, call: RestCall[NoBody]) -> BackfillAnswer:
     """Make the rows of the next packages, as far as they are not made of what there is.
 
     Begin without a cursor, and go on with the one of the answer until it is null. A run that was cut off is

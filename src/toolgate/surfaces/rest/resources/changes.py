@@ -32,7 +32,7 @@ from toolgate.registry.records.codec import DiffOperation, FieldDiff, diff_field
 from toolgate.registry.records.fields import field_error
 from toolgate.registry.records.transaction import RecordKey
 from toolgate.surfaces.rest.data_plane.scopes import RefusalShown, show_refusal
-from toolgate.surfaces.rest.framework.request import PLAN_HEADER, RestCall, validate_as
+from toolgate.surfaces.rest.framework.request import PLAN_HEADER, RestCall
 from toolgate.surfaces.rest.framework.response import ResponseShape, Revision
 from toolgate.surfaces.rest.framework.routing import RestEndpoint, post
 
@@ -210,14 +210,7 @@ class ApplyAnswer(ResponseShape, frozen=True, kw_only=True):
     warnings: list[str]
 
 
-@post(
-    "/admin/api/plan",
-    "viewer",
-    "Show what changes would do",
-    PlanAnswer,
-    body=validate_as(PlanSent),
-    errors=(InvalidRecord, NotFound, Compacted),
-)
+@post("/admin/api/plan", "viewer", "Show what changes would do", errors=(InvalidRecord, NotFound, Compacted))
 async def show_change_plan(control: Control, call: RestCall[PlanSent]) -> PlanAnswer:
     """What changes of records would do to each task: written, taken back or, with a null body, deleted.
 
@@ -254,8 +247,6 @@ async def _parse_plan_drafts(control: Control, actor: Principal, sent: PlanSent)
     "/admin/api/apply",
     "publisher",
     "Make several changes at once",
-    ApplyAnswer,
-    body=validate_as(ApplySent),
     headers=(PLAN_HEADER,),
     errors=WRITE_ERRORS,
 )

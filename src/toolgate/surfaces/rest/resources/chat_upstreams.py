@@ -54,7 +54,6 @@ CHAT_UPSTREAMS: Final = RecordCollection(
     f"{CHAT_UPSTREAMS.one_path}/test",
     "admin",
     "Try a chat upstream",
-    ChatTrialAnswer,
     body=accept_as(CHAT_UPSTREAMS.shapes.sent, may_be_empty=True),
     headers=(PLAN_HEADER,),
     errors=(NotFound, InvalidRecord, PlanRequired, PlanOutdated),

@@ -8,11 +8,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field, JsonValue
 
 from toolgate.errors import InvalidRecord, InvalidRequest
-from toolgate.govern.changes.commit import (
-    commit_changes,
-    plan_changes,
-    select_valid_changes,
-)
+from toolgate.govern.changes.commit import commit_changes, plan_changes, select_valid_changes
 from toolgate.govern.changes.records import PendingChange, RecordEdit
 from toolgate.govern.control import Control
 from toolgate.model.servers import ServerRecord
@@ -102,7 +98,6 @@ def _read_form(parts: Sequence[FormField]) -> dict[str, Any]:
     f"{SERVERS.path}/import",
     "admin",
     "Import servers of another program",
-    ImportAnswer,
     body=replace(validate_as(ImportSent), parse_form_fields=_read_form),
     headers=(PLAN_HEADER,),
     errors=WRITE_ERRORS,

@@ -15,7 +15,7 @@ from toolgate.govern.integrations import (
 from toolgate.model.principals import IntegrationState
 from toolgate.registry.records.body import StrictBody
 from toolgate.surfaces.rest.framework.paging import PAGING, NextCursor, parse_page
-from toolgate.surfaces.rest.framework.request import RestCall, validate_as
+from toolgate.surfaces.rest.framework.request import RestCall
 from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse, Revision
 from toolgate.surfaces.rest.framework.routing import RestEndpoint, delete, get, put
 from toolgate.surfaces.rest.resources.collection import Deleted
@@ -83,7 +83,7 @@ class ChoicesAnswer(ResponseShape, frozen=True, kw_only=True):
     next_cursor: NextCursor
 
 
-@get(_OWN, "agent", "List your integrations", IntegrationsAnswer, query=PAGING)
+@get(_OWN, "agent", "List your integrations", query=PAGING)
 async def show_integrations(control: Control, call: RestCall[None]) -> IntegrationsAnswer:
     """Every server within your key's ceiling, and how much of it you have switched on."""
     revision = control.gateway.snapshot.revision
@@ -102,7 +102,6 @@ async def show_integrations(control: Control, call: RestCall[None]) -> Integrati
     "agent",
     "Switch an integration on or off for yourself",
     IntegrationSwitched,
-    body=validate_as(IntegrationSent),
     errors=(InvalidRecord, NotFound, Conflict, TooManyAttempts, StorageFailed),
 )
 async def put_integration(control: Control, call: RestCall[IntegrationSent]) -> RestResponse:
@@ -120,7 +119,6 @@ async def put_integration(control: Control, call: RestCall[IntegrationSent]) -> 
     f"{_OWN}/{{server_id}}",
     "agent",
     "Reset an integration to the default of your key",
-    Deleted,
     errors=(NotFound, Conflict, TooManyAttempts, StorageFailed),
 )
 async def unset_integration(control: Control, call: RestCall[None]) -> Deleted:
@@ -129,7 +127,7 @@ async def unset_integration(control: Control, call: RestCall[None]) -> Deleted:
     return Deleted(revision=revision, warnings=[])
 
 
-@get(_ALL, "admin", "List what callers have chosen for themselves", ChoicesAnswer, query=PAGING)
+@get(_ALL, "admin", "List what callers have chosen for themselves", query=PAGING)
 async def show_choices(control: Control, call: RestCall[None]) -> ChoicesAnswer:
     """What all callers have chosen for themselves."""
     shown, more = parse_page(call).cut(await list_choices(control, call.caller), lambda one: one.id)
@@ -150,7 +148,6 @@ async def show_choices(control: Control, call: RestCall[None]) -> ChoicesAnswer:
     f"{_ALL}/{{choice_id}}",
     "admin",
     "Reset the integrations of a caller",
-    Deleted,
     errors=(NotFound, Conflict, StorageFailed),
 )
 async def reset_choices(control: Control, call: RestCall[None]) -> Deleted:

@@ -48,7 +48,7 @@ from toolgate.model.invocations import (
 from toolgate.registry.invocations.contract import InvocationProgress
 from toolgate.registry.records.body import StrictBody
 from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
-from toolgate.surfaces.rest.framework.request import NO_BODY, NoBody, Parameter, RestCall, validate_as
+from toolgate.surfaces.rest.framework.request import NoBody, Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import EVENTS, ResponseShape, RestResponse, Revision
 from toolgate.surfaces.rest.framework.routing import RestEndpoint, get, post
 from toolgate.surfaces.rest.framework.streams import (
@@ -189,58 +189,37 @@ class LinesAnswer(ResponseShape, frozen=True, kw_only=True):
 
 
 def summarize(invocation: Invocation) -> InvocationSummary:
-    """As in a list."""
-    ending = invocation.ending
-    return InvocationSummary(
-        invocation_id=invocation.invocation_id,
-        task_id=invocation.task_id,
-        principal=invocation.principal.id,
-        state=invocation.state,
-        revision=invocation.revision,
-        created_ms=invocation.created_ms,
-        started_ms=invocation.started_ms,
-        ended_ms=invocation.ended_ms,
-        attempt=invocation.attempt,
-        retries=invocation.retries,
-        is_cancel_asked=invocation.is_cancel_asked,
-        ended_by=None if ending is None else ending.ended_by,
-        exit_code=None if ending is None else ending.exit_code,
-    )
+    """An invocation as lists show it."""
+    return InvocationSummary.of(invocation, **_common_members(invocation))
 
 
 def show_invocation(invocation: Invocation) -> InvocationShown:
-    """All of it."""
-    summary = summarize(invocation)
-    members = {name: getattr(summary, name) for name in InvocationSummary.__struct_fields__}
+    """An invocation with its result."""
     ending = invocation.ending
-    return InvocationShown(**members, ending=None if ending is None else _show_ending(ending))
+    shown = None if ending is None else _show_ending(ending)
+    return InvocationShown.of(invocation, **_common_members(invocation), ending=shown)
+
+
+def _common_members(invocation: Invocation) -> dict[str, Any]:
+    ending = invocation.ending
+    return {
+        "principal": invocation.principal.id,
+        "ended_by": None if ending is None else ending.ended_by,
+        "exit_code": None if ending is None else ending.exit_code,
+    }
 
 
 def _show_ending(ending: InvocationResult) -> EndingShown:
     stdout, stdout_base64 = _text_or_base64(ending.stdout)
     stderr, stderr_base64 = _text_or_base64(ending.stderr)
-    usage = ending.usage
-    return EndingShown(
-        ended_by=ending.ended_by,
-        exit_code=ending.exit_code,
-        message=ending.message,
+    return EndingShown.of(
+        ending,
         stdout=stdout,
         stdout_base64=stdout_base64,
         stderr=stderr,
         stderr_base64=stderr_base64,
-        is_truncated=ending.is_truncated,
-        usage=UsageShown(
-            fuel=usage.fuel,
-            wall_ms=usage.wall_ms,
-            memory_bytes=usage.memory_bytes,
-            hostcalls=usage.hostcalls,
-            tool_calls=usage.tool_calls,
-            model_asks=usage.model_asks,
-        ),
-        calls=[
-            CallShown(server_id=one.server_id, tool=one.tool, code=one.code, ms=one.ms)
-            for one in ending.calls
-        ],
+        usage=UsageShown.of(ending.usage),
+        calls=[CallShown.of(one) for one in ending.calls],
     )
 
 
@@ -249,11 +228,6 @@ def _text_or_base64(data: bytes) -> tuple[str | None, str | None]:
         return data.decode(), None
     except UnicodeDecodeError:
         return None, base64.b64encode(data).decode()
-
-
-def show_line(line: LogLine) -> LineShown:
-    """One line."""
-    return LineShown(seq=line.seq, at_ms=line.at_ms, stream=line.stream, level=line.level, text=line.text)
 
 
 PAGE_OF_LINES: Final = 1_000
@@ -271,7 +245,6 @@ _ONE: Final = f"{_ALL}/{{invocation_id}}"
     "agent",
     "Run a task",
     InvocationShown,
-    body=validate_as(InvocationSent),
     headers=(IDEMPOTENCY_KEY,),
     statuses=(200, 202),
     errors=(NotFound, NoWorkload, Conflict, QueueFull, BodyTooLarge),
@@ -306,7 +279,7 @@ async def _await_or_cancel(control: Control, made: Invocation, wait_s: int, *, i
         raise
 
 
-@get(_ALL, "agent", "List the runs of a task", InvocationsAnswer, query=PAGING, errors=(NotFound,))
+@get(_ALL, "agent", "List the runs of a task", query=PAGING, errors=(NotFound,))
 async def show_invocations(control: Control, call: RestCall[None]) -> InvocationsAnswer:
     """The caller's invocations of the task, the newest first; to the role `viewer`, everybody's."""
     page = parse_page(call)
@@ -317,7 +290,7 @@ async def show_invocations(control: Control, call: RestCall[None]) -> Invocation
     return InvocationsAnswer(invocations=[summarize(one) for one in shown], next_cursor=more)
 
 
-@get(_ONE, "agent", "Read a run of a task", InvocationShown, errors=(NotFound,))
+@get(_ONE, "agent", "Read a run of a task", errors=(NotFound,))
 async def read_invocation(control: Control, call: RestCall[None]) -> InvocationShown:
     """How it stands, and once it has ended, what came out of it."""
     return show_invocation(await _find(control, call))
@@ -327,7 +300,6 @@ async def read_invocation(control: Control, call: RestCall[None]) -> InvocationS
     f"{_ONE}/logs",
     "agent",
     "Read the log of a run",
-    LinesAnswer,
     query=(Parameter("after", "Only lines after the one with this `seq`.", form="number"),),
     errors=(NotFound,),
 )
@@ -337,10 +309,10 @@ async def read_lines(control: Control, call: RestCall[None]) -> LinesAnswer:
     lines = await control.store.invocations.lines(
         found.invocation_id, after=call.number("after") or 0, limit=PAGE_OF_LINES
     )
-    return LinesAnswer(state=found.state, lines=[show_line(one) for one in lines])
+    return LinesAnswer(state=found.state, lines=[LineShown.of(one) for one in lines])
 
 
-@post(f"{_ONE}/cancel", "agent", "Cancel a run", InvocationShown, body=NO_BODY, errors=(NotFound,))
+@post(f"{_ONE}/cancel", "agent", "Cancel a run", errors=(NotFound,))
 async def cancel_run(control: Control, call: RestCall[NoBody]) -> InvocationShown:
     """End one that waits; have one ended that runs. Those of others need the role `admin`."""
     found = await cancel_invocation(control, call.caller, call.ids["task_id"], call.ids["invocation_id"])
@@ -424,7 +396,7 @@ def _encode_update(new: _InvocationUpdate) -> bytes:
     found = new.invocation
     if new.is_changed and found.state not in ENDED:
         told.append(_encode_state(found))
-    told += [encode_named_event("line", show_line(line), line.seq) for line in new.lines]
+    told += [encode_named_event("line", LineShown.of(line), line.seq) for line in new.lines]
     if new.is_last:
         told.append(encode_named_event("end", show_invocation(found)))
     return b"".join(told)

@@ -14,7 +14,7 @@ from toolgate.model.principals import IntegrationState, Role
 from toolgate.registry.records.body import StrictBody
 from toolgate.registry.records.fields import Name, UnixTime
 from toolgate.registry.records.policy_bodies import CeilingBody, QuotasBody
-from toolgate.surfaces.rest.framework.request import RestCall, validate_as
+from toolgate.surfaces.rest.framework.request import RestCall
 from toolgate.surfaces.rest.framework.response import RestResponse, Revision
 from toolgate.surfaces.rest.framework.routing import RestEndpoint, delete, post, put
 from toolgate.surfaces.rest.resources.collection import (
@@ -74,7 +74,6 @@ KEYS: Final = RecordCollection(
     "admin",
     "Make a key",
     KeyMade,
-    body=validate_as(KeySent),
     statuses=(201,),
     errors=(InvalidRecord, Conflict, StorageFailed),
 )
@@ -95,7 +94,6 @@ async def make_key(control: Control, call: RestCall[KeySent]) -> RestResponse:
     "admin",
     "Set what a key may use over time",
     KeyShown,
-    body=validate_as(QuotasBody),
     errors=(InvalidRecord, NotFound, Conflict, StorageFailed),
     is_conditional=True,
 )
@@ -110,12 +108,7 @@ async def set_budgets(control: Control, call: RestCall[QuotasBody]) -> RestRespo
 
 
 @delete(
-    KEYS.one_path,
-    "admin",
-    "Revoke a key",
-    Deleted,
-    errors=(NotFound, Conflict, StorageFailed),
-    is_conditional=True,
+    KEYS.one_path, "admin", "Revoke a key", errors=(NotFound, Conflict, StorageFailed), is_conditional=True
 )
 async def revoke_key(control: Control, call: RestCall[None]) -> Deleted:
     """Delete a key. The next request that shows it is refused, whatever session it belongs to."""

@@ -3,7 +3,7 @@
 What tasks and keys use, held against what they may: the least policy of a task, and grants nobody uses.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from toolgate.audit.index.statements import DAY_MS
@@ -11,7 +11,7 @@ from toolgate.errors import InvalidRecord, InvalidRequest, NotFound
 from toolgate.govern.control import Control
 from toolgate.govern.least_privilege import (
     HolderGrant,
-    IdleServer,
+    RemovedGrant,
     TaskLesson,
     find_holders,
     find_idle_servers,
@@ -20,6 +20,7 @@ from toolgate.govern.least_privilege import (
     weigh_holders,
 )
 from toolgate.model.quotas import HolderKind, QuotaHolder
+from toolgate.policy.learn import UnusedTool
 from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
 from toolgate.surfaces.rest.framework.request import Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import ResponseShape, Revision
@@ -74,34 +75,36 @@ class LearnAnswer(ResponseShape, frozen=True, kw_only=True):
 
 
 def show_learned(task_id: str, found: TaskLesson, plan: PlanAnswer) -> LearnAnswer:
-    """A lesson as answers hold it."""
-    anew = set(found.lesson.newly_allowed)
-    return LearnAnswer(
+    """A lesson as responses show it."""
+    newly_allowed = set(found.lesson.newly_allowed)
+    kept = [
+        KeptShown(
+            server_id=ref.server_id,
+            tool=ref.name,
+            calls=used.calls,
+            last_used_ms=used.last_ms,
+            is_anew=ref in newly_allowed,
+        )
+        for ref, used in found.kept.items()
+    ]
+    return LearnAnswer.of(
+        found,
         task_id=task_id,
-        since_ms=found.since_ms,
         audit_begins_ms=found.begins_ms,
-        calls=found.calls,
-        kept=[
-            KeptShown(
-                server_id=ref.server_id,
-                tool=ref.name,
-                calls=used.calls,
-                last_used_ms=used.last_ms,
-                is_anew=ref in anew,
-            )
-            for ref, used in found.kept.items()
-        ],
-        removed=[
-            UnusedShown(
-                server_id=one.ref.server_id, tool=one.ref.name, last_used_ms=one.last_ms, tokens=one.tokens
-            )
-            for one in found.removed
-        ],
-        tokens_saved=found.tokens_saved,
+        kept=kept,
+        removed=_show_unused(found.removed),
         record=dict(found.record),
         plan=plan,
-        warnings=list(found.warnings),
     )
+
+
+def _show_unused(found: Iterable[UnusedTool | RemovedGrant]) -> list[UnusedShown]:
+    return [
+        UnusedShown(
+            server_id=one.ref.server_id, tool=one.ref.name, last_used_ms=one.last_ms, tokens=one.tokens
+        )
+        for one in found
+    ]
 
 
 class HolderShown(ResponseShape, frozen=True, kw_only=True):
@@ -149,26 +152,15 @@ class UnusedAnswer(ResponseShape, frozen=True, kw_only=True):
 def show_holder(found: HolderGrant, *, most: int | None) -> HolderShown:
     """A holder as answers hold it, with so many of its tools named."""
     grant = found.grant
-    return HolderShown(
-        kind=found.holder.kind,
-        id=found.holder.id,
+    return HolderShown.of(
+        found.holder,
+        grant,
         calls=found.calls,
         last_used_ms=found.last_ms,
         granted=grant.tools,
         unused=len(grant.unused),
-        unused_tokens=grant.unused_tokens,
-        tools=[
-            UnusedShown(
-                server_id=one.ref.server_id, tool=one.ref.name, last_used_ms=one.last_ms, tokens=one.tokens
-            )
-            for one in grant.unused[:most]
-        ],
+        tools=_show_unused(grant.unused[:most]),
     )
-
-
-def show_server(found: IdleServer) -> IdleServerShown:
-    """A server as answers hold it."""
-    return IdleServerShown(server_id=found.server_id, last_used_ms=found.last_ms)
 
 
 LEARN_DAYS: Final = 7
@@ -180,7 +172,6 @@ MAX_SERVERS: Final = 1_000
     "/admin/api/tasks/{task_id}/learn",
     "viewer",
     "Work out the least policy of a task",
-    LearnAnswer,
     query=(
         Parameter(
             "since",
@@ -214,7 +205,6 @@ async def learn_policy(control: Control, call: RestCall[None]) -> LearnAnswer:
     "/admin/api/unused",
     "viewer",
     "Show grants nobody uses",
-    UnusedAnswer,
     query=(
         *PAGING,
         Parameter(
@@ -246,7 +236,7 @@ async def list_unused(control: Control, call: RestCall[None]) -> UnusedAnswer:
         since_ms=uses.since_ms,
         audit_begins_ms=uses.begins_ms,
         holders=[show_holder(one, most=most) for one in await weigh_holders(snapshot, shown, uses)],
-        servers=[show_server(one) for one in servers],
+        servers=[IdleServerShown.of(one, last_used_ms=one.last_ms) for one in servers],
         warnings=list(uses.warnings),
         next_cursor=next_cursor,
     )

@@ -21,7 +21,7 @@ from toolgate.registry.records.body import StrictBody
 from toolgate.registry.records.codec import parse_server
 from toolgate.registry.records.fields import OAuthScope
 from toolgate.surfaces.rest.data_plane.scopes import can_reach
-from toolgate.surfaces.rest.framework.request import Parameter, RestCall, validate_as
+from toolgate.surfaces.rest.framework.request import Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import ResponseShape
 from toolgate.surfaces.rest.framework.routing import ANYONE, RestEndpoint, delete, get, post
 from toolgate.upstream.oauth import logins
@@ -92,14 +92,7 @@ class LoginEnded(ResponseShape, frozen=True, kw_only=True):
     """Whether the authorization server says that it took the token back. Else it may still be good."""
 
 
-@post(
-    _LOGIN,
-    "agent",
-    "Begin to log in to a server",
-    LoginBegun,
-    body=validate_as(LoginSent),
-    errors=(NotFound, ServerBusy, ServerUnavailable),
-)
+@post(_LOGIN, "agent", "Begin to log in to a server", errors=(NotFound, ServerBusy, ServerUnavailable))
 async def begin_login(control: Control, call: RestCall[LoginSent]) -> LoginBegun:
     """Where to agree that the gateway may use the server on your behalf: for you, or for all its callers.
 
@@ -118,8 +111,6 @@ async def begin_login(control: Control, call: RestCall[LoginSent]) -> LoginBegun
     f"{_LOGIN}/finish",
     "agent",
     "Finish logging in to a server",
-    LoginFinished,
-    body=validate_as(LoginFinishSent),
     errors=(NotFound, ServerUnavailable, StorageFailed),
 )
 async def finish_login(control: Control, call: RestCall[LoginFinishSent]) -> LoginFinished:
@@ -139,7 +130,6 @@ async def finish_login(control: Control, call: RestCall[LoginFinishSent]) -> Log
     _LOGIN,
     "agent",
     "Log out of a server",
-    LoginEnded,
     query=(Parameter("shared", "The login of the gateway as a whole.", "flag"),),
     errors=(NotFound, StorageFailed),
 )

@@ -15,7 +15,7 @@ from toolgate.govern.control import Control
 from toolgate.model.principals import Role
 from toolgate.model.tasks import Environment
 from toolgate.registry.records.body import StrictBody
-from toolgate.surfaces.rest.framework.request import RestCall, validate_as
+from toolgate.surfaces.rest.framework.request import RestCall
 from toolgate.surfaces.rest.framework.response import ResponseShape, Revision
 from toolgate.surfaces.rest.framework.routing import ANYONE, RestEndpoint, get, post
 
@@ -97,7 +97,7 @@ CONSOLE_LOGIN_PATH: Final = "/console/login"
 """The path of the console that the issuer sends browsers back to."""
 
 
-@get("/api/v1/me", "agent", "Who you are here", MeShown)
+@get("/api/v1/me", "agent", "Who you are here")
 async def show_me(control: Control, call: RestCall[None]) -> MeShown:
     """Who you are here, how far you reach, and which gateway this is.
 
@@ -123,14 +123,14 @@ async def show_me(control: Control, call: RestCall[None]) -> MeShown:
     )
 
 
-@get(LOGIN, ANYONE, "How to log in with a browser", LoginShown)
+@get(LOGIN, ANYONE, "How to log in with a browser")
 async def show_login(control: Control, _call: RestCall[None]) -> LoginShown:
     """How a person can log in with a browser, beside showing a key."""
     page = await control.oidc_login.describe()
     return LoginShown(oidc=None if page is None else OidcShown(**page._asdict()))
 
 
-@post(LOGIN, ANYONE, "Log in with a browser", TokenShown, body=validate_as(CodeSent), errors=(NotFound,))
+@post(LOGIN, ANYONE, "Log in with a browser", errors=(NotFound,))
 async def log_in(control: Control, call: RestCall[CodeSent]) -> TokenShown:
     """Exchange the code that the issuer sent the browser back with for a token that is good here."""
     _check_redirect_uri(control, call)

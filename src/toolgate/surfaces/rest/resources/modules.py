@@ -31,7 +31,7 @@ from toolgate.model.packages import SchemaVersion, Source
 from toolgate.packages.modules import StoredModule
 from toolgate.packages.uploads import MAX_PARTS
 from toolgate.registry.records.body import StrictBody
-from toolgate.surfaces.rest.framework.request import OCTETS_BODY, WASM_BODY, RestCall, validate_as
+from toolgate.surfaces.rest.framework.request import OCTETS_BODY, WASM_BODY, RestCall
 from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse
 from toolgate.surfaces.rest.framework.routing import RestEndpoint, delete, get, post, put
 
@@ -81,7 +81,6 @@ class UploadAnswer(ResponseShape, frozen=True, kw_only=True):
     f"{_UPLOAD}/{{part}}",
     "publisher",
     "Send a part of an archive or module",
-    PartAnswer,
     body=OCTETS_BODY,
     errors=(InvalidRequest, SessionLimit, StorageFailed),
 )
@@ -95,13 +94,13 @@ async def put_part(control: Control, call: RestCall[bytes]) -> PartAnswer:
     return PartAnswer(part=number)
 
 
-@get(_UPLOAD, "publisher", "List the parts of an upload", PartsAnswer)
+@get(_UPLOAD, "publisher", "List the parts of an upload")
 async def list_parts(control: Control, call: RestCall[None]) -> PartsAnswer:
     """Which parts of your upload are there: those need not be sent again."""
     return PartsAnswer(parts=await control.uploads.parts(call.caller.id, call.ids["sha256"]))
 
 
-@delete(_UPLOAD, "publisher", "Discard an upload", PartsAnswer, errors=(StorageFailed,))
+@delete(_UPLOAD, "publisher", "Discard an upload", errors=(StorageFailed,))
 async def discard_upload(control: Control, call: RestCall[None]) -> PartsAnswer:
     """Forget what you sent of an upload. What was not begun is no error."""
     await control.uploads.discard(call.caller.id, call.ids["sha256"])
@@ -112,8 +111,6 @@ async def discard_upload(control: Control, call: RestCall[None]) -> PartsAnswer:
     _UPLOAD,
     "admin",
     "Finish an upload",
-    UploadAnswer,
-    body=validate_as(UploadSent),
     errors=(InvalidRecord, BodyTooLarge, Conflict, SessionLimit, StorageFailed),
 )
 async def finish_upload(control: Control, call: RestCall[UploadSent]) -> UploadAnswer:
@@ -194,14 +191,14 @@ class ModuleRemoved(ResponseShape, frozen=True, kw_only=True):
     sha256: str
 
 
-@get(_MODULES, "viewer", "List the modules", ModuleList, errors=(NotFound,))
+@get(_MODULES, "viewer", "List the modules", errors=(NotFound,))
 async def show_modules(control: Control, _call: RestCall[None]) -> ModuleList:
     """All modules, the newest first, with the tasks that run them."""
     modules, users = await list_modules(control)
     return ModuleList(modules=[_show(one, users.get(one.sha256, ())) for one in modules])
 
 
-@get(_ONE, "viewer", "Read a module", ModuleShown, errors=(NotFound,))
+@get(_ONE, "viewer", "Read a module", errors=(NotFound,))
 async def show_module(control: Control, call: RestCall[None]) -> ModuleShown:
     """One module, with the tasks that run it."""
     module, users = await find_module(control, call.ids["sha256"])
@@ -230,7 +227,6 @@ async def post_module(control: Control, call: RestCall[bytes]) -> RestResponse:
     "publisher",
     "Finish the upload of a module",
     ModuleUploaded,
-    body=validate_as(ModulePartsSent),
     statuses=(200, 201),
     errors=_UPLOAD_ERRORS,
 )
@@ -239,7 +235,7 @@ async def post_parts(control: Control, call: RestCall[ModulePartsSent]) -> RestR
     return _show_upload(await finish_module(control, call.caller, call.ids["sha256"], parts=call.body.parts))
 
 
-@delete(_ONE, "admin", "Remove a module", ModuleRemoved, errors=(NotFound, Conflict, StorageFailed))
+@delete(_ONE, "admin", "Remove a module", errors=(NotFound, Conflict, StorageFailed))
 async def delete_module(control: Control, call: RestCall[None]) -> ModuleRemoved:
     """Remove a module that no task runs."""
     await remove_module(control, call.caller, call.ids["sha256"])

@@ -38,7 +38,7 @@ class NodesAnswer(ResponseShape, frozen=True, kw_only=True):
     nodes: list[NodeShown]
 
 
-@get("/admin/api/nodes", "viewer", "List the nodes", NodesAnswer)
+@get("/admin/api/nodes", "viewer", "List the nodes")
 async def list_nodes(control: Control, _call: RestCall[None]) -> NodesAnswer:
     """Every node with what it serves, how old that is, and whether it is still there."""
     reports = await control.store.reports.list_reports()
@@ -47,13 +47,9 @@ async def list_nodes(control: Control, _call: RestCall[None]) -> NodesAnswer:
 
 def _show_node(control: Control, report: NodeReport) -> NodeShown:
     now_ms, store = control.clock_ms(), control.store
-    return NodeShown(
-        node_id=report.node_id,
-        url=report.url,
-        version=report.version,
-        revision=report.revision,
+    return NodeShown.of(
+        report,
         is_current=(report.epoch, report.revision) == (store.epoch, store.revision),
-        is_degraded=report.is_degraded,
         is_lost=report.is_lost(now_ms),
         age_s=max(0, now_ms - report.at_ms) / 1000,
         servers=len(report.servers),

@@ -33,7 +33,7 @@ from toolgate.packages.manifest import MAX_MANIFEST_BYTES, build_manifest_schema
 from toolgate.registry.records.body import StrictBody
 from toolgate.registry.records.fields import Patterns, Sha256, Version, field_error
 from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
-from toolgate.surfaces.rest.framework.request import PLAN_HEADER, Parameter, RestCall, validate_as
+from toolgate.surfaces.rest.framework.request import PLAN_HEADER, Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import JSON, ResponseShape, RestResponse, Revision
 from toolgate.surfaces.rest.framework.routing import ANYONE, RestEndpoint, delete, get, post
 from toolgate.surfaces.rest.resources.changes import (
@@ -260,7 +260,7 @@ def _show_tools(changes: ToolChanges) -> ToolChangesShown:
     )
 
 
-@get(_PACKAGES, "viewer", "List the packages", PackageList, query=PAGING)
+@get(_PACKAGES, "viewer", "List the packages", query=PAGING)
 async def list_packages(control: Control, call: RestCall[None]) -> PackageList:
     """What is installed and what was uploaded, sorted by id, page by page."""
     page = parse_page(call)
@@ -301,7 +301,6 @@ async def read_manifest(control: Control, call: RestCall[None]) -> bytes:
     "admin",
     "Install a package",
     InstallAnswer,
-    body=validate_as(InstallSent),
     headers=(PLAN_HEADER,),
     statuses=(200, 201),
     errors=(NotFound, InvalidRequest, *WRITE_ERRORS),
@@ -331,7 +330,6 @@ async def install_package(control: Control, call: RestCall[InstallSent]) -> Inst
     _ONE,
     "admin",
     "Uninstall a package",
-    UninstallAnswer,
     query=(
         Parameter("purge", "Also remove every archive of it.", form="flag"),
         Parameter("dry_run", "Say what would change, and change nothing.", form="flag"),
@@ -368,13 +366,7 @@ async def uninstall_package(control: Control, call: RestCall[None]) -> Uninstall
     )
 
 
-@delete(
-    f"{_ONE}/{{version}}",
-    "admin",
-    "Remove an archive",
-    VersionRemoved,
-    errors=(NotFound, Conflict, StorageFailed),
-)
+@delete(f"{_ONE}/{{version}}", "admin", "Remove an archive", errors=(NotFound, Conflict, StorageFailed))
 async def delete_version(control: Control, call: RestCall[None]) -> VersionRemoved:
     """Remove the archive of a version that is not installed."""
     package_id, version = call.ids["package_id"], call.ids["version"]

@@ -32,7 +32,7 @@ from toolgate.registry.records.fields import Name
 from toolgate.registry.records.policy_bodies import ProfileBody, TaskBody
 from toolgate.surfaces.http.selection import format_mcp_url
 from toolgate.surfaces.rest.data_plane.scopes import RefusalShown, show_refusal
-from toolgate.surfaces.rest.framework.request import Parameter, RestCall, validate_as
+from toolgate.surfaces.rest.framework.request import Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import ResponseShape, Revision
 from toolgate.surfaces.rest.framework.routing import RestEndpoint, get, post
 from toolgate.surfaces.rest.resources.collection import RecordCollection, build_shapes
@@ -131,7 +131,7 @@ class VersionsAnswer(ResponseShape, frozen=True, kw_only=True):
     versions: list[VersionActivity]
 
 
-@get("/admin/api/lint", "viewer", "Find rules that do nothing", LintAnswer)
+@get("/admin/api/lint", "viewer", "Find rules that do nothing")
 async def lint_policy(control: Control, _call: RestCall[None]) -> LintAnswer:
     """Rules that match nothing, name what is not there, or cancel out; and literals that may be secrets.
 
@@ -153,7 +153,7 @@ async def lint_policy(control: Control, _call: RestCall[None]) -> LintAnswer:
     )
 
 
-@get("/admin/api/mcp/tasks-overview", "viewer", "Show what each task sees", OverviewAnswer)
+@get("/admin/api/mcp/tasks-overview", "viewer", "Show what each task sees")
 async def show_overview(control: Control, call: RestCall[None]) -> OverviewAnswer:
     """What each task sees of what is registered, and the URL to see it at."""
     return await asyncio.to_thread(
@@ -192,7 +192,6 @@ def _task_overview(snapshot: Snapshot, limits: ScopeLimits, task: Task, base_url
     "/admin/api/profiles/{profile_id}/versions",
     "viewer",
     "Compare the versions of a profile",
-    VersionsAnswer,
     query=(Parameter("since", "Calls from this time on, in unix milliseconds.", form="number"),),
     errors=(NotFound,),
 )
@@ -257,7 +256,7 @@ class MatchAnswer(ResponseShape, frozen=True, kw_only=True):
     matches: list[MatchShown]
 
 
-@post("/admin/api/match", "viewer", "See what patterns match", MatchAnswer, body=validate_as(MatchSent))
+@post("/admin/api/match", "viewer", "See what patterns match")
 async def match_patterns(control: Control, call: RestCall[MatchSent]) -> MatchAnswer:
     """What each pattern matches of all that is registered. Nothing is stored."""
     snapshot = control.gateway.snapshot

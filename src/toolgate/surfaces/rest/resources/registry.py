@@ -22,7 +22,7 @@ from toolgate.govern.control import Control
 from toolgate.govern.watches import filter_batch, watchable_kinds
 from toolgate.model.revisions import ChangeBatch, Kind, RecordChange
 from toolgate.registry.files.reload import DirectoryLoader
-from toolgate.surfaces.rest.framework.request import NO_BODY, NoBody, Parameter, RestCall, join_quoted
+from toolgate.surfaces.rest.framework.request import NoBody, Parameter, RestCall, join_quoted
 from toolgate.surfaces.rest.framework.response import EVENTS, ResponseShape, RestResponse, Revision
 from toolgate.surfaces.rest.framework.routing import RestEndpoint, get, post
 from toolgate.surfaces.rest.framework.streams import (
@@ -127,9 +127,7 @@ class ReloadAnswer(ResponseShape, frozen=True, kw_only=True):
     "/admin/api/registry/reload",
     "admin",
     "Read the server files again",
-    ReloadAnswer,
     service=DirectoryLoader,
-    body=NO_BODY,
     query=(Parameter("dry_run", "`true`: say what would change, and change nothing.", form="flag"),),
     errors=(NotFound, InvalidRecord, Conflict, StorageFailed),
 )
@@ -161,7 +159,6 @@ class BackupAnswer(ResponseShape, frozen=True, kw_only=True):
     "admin",
     "Write a backup",
     BackupAnswer,
-    body=NO_BODY,
     statuses=(201,),
     errors=(NotFound, StorageFailed),
 )
@@ -185,7 +182,7 @@ class DataDirectoryAnswer(ResponseShape, frozen=True, kw_only=True):
     """On the gateway's own machine."""
 
 
-@get("/admin/api/data-directory", "admin", "Show the data directory", DataDirectoryAnswer, errors=(NotFound,))
+@get("/admin/api/data-directory", "admin", "Show the data directory", errors=(NotFound,))
 async def show_data_directory(control: Control, _call: RestCall[None]) -> DataDirectoryAnswer:
     """The directory that holds the audit log, packages and, without a database, the registry."""
     return DataDirectoryAnswer(path=str(control.data_dir.resolve()))

@@ -30,14 +30,7 @@ from toolgate.policy.scope import Decision, Layer, Reason
 from toolgate.redaction.text import redact_text
 from toolgate.registry.records.codec import Record, parse_record
 from toolgate.surfaces.rest.data_plane.explain import DecisionShown, show_decision
-from toolgate.surfaces.rest.framework.request import (
-    NO_BODY,
-    PLAN_HEADER,
-    NoBody,
-    Parameter,
-    RestCall,
-    accept_as,
-)
+from toolgate.surfaces.rest.framework.request import PLAN_HEADER, NoBody, Parameter, RestCall, accept_as
 from toolgate.surfaces.rest.framework.response import ResponseShape, Revision
 from toolgate.surfaces.rest.framework.routing import RestEndpoint, get, post
 from toolgate.surfaces.rest.resources.servers import SERVERS, show_health
@@ -118,7 +111,6 @@ _ONE: Final = SERVERS.one_path
     f"{_ONE}/test",
     "admin",
     "Try a server",
-    TrialAnswer,
     body=accept_as(SERVERS.shapes.sent, may_be_empty=True),
     headers=(PLAN_HEADER,),
     errors=(NotFound, InvalidRecord, PlanRequired, PlanOutdated),
@@ -154,14 +146,7 @@ async def resolve_trial_record(
     return edit.record
 
 
-@post(
-    f"{_ONE}/refresh",
-    "admin",
-    "List the tools of a server again",
-    RefreshAnswer,
-    body=NO_BODY,
-    errors=(NotFound,),
-)
+@post(f"{_ONE}/refresh", "admin", "List the tools of a server again", errors=(NotFound,))
 async def refresh_server(control: Control, call: RestCall[NoBody]) -> RefreshAnswer:
     """List the tools of the server again now. What came of it stands in its health."""
     server_id = call.ids["server_id"]
@@ -185,7 +170,6 @@ async def refresh_server(control: Control, call: RestCall[NoBody]) -> RefreshAns
     f"{_ONE}/tools",
     "viewer",
     "Preview the tools of a server",
-    PreviewAnswer,
     query=(Parameter("task", "Say what this task gets of them."),),
     errors=(NotFound,),
 )

@@ -37,32 +37,18 @@ class BudgetsAnswer(ResponseShape, frozen=True, kw_only=True):
     """For the page after this one, where there is one."""
 
 
-@get(
-    "/admin/api/budgets",
-    "viewer",
-    "Show budgets over time, and what is used of them",
-    BudgetsAnswer,
-    query=PAGING,
-)
+@get("/admin/api/budgets", "viewer", "Show budgets over time, and what is used of them", query=PAGING)
 async def list_quotas(control: Control, call: RestCall[None]) -> BudgetsAnswer:
     """Every budget over time that a key or a task has, and what is used of it at all nodes together."""
     uses, more = parse_page(call).cut(await list_quota_usage(control), _sort_key)
-    return BudgetsAnswer(budgets=[_show_use(one) for one in uses], next_cursor=more)
+    return BudgetsAnswer(
+        budgets=[BudgetUsed.of(one, holder_kind=one.holder.kind, holder_id=one.holder.id) for one in uses],
+        next_cursor=more,
+    )
 
 
 def _sort_key(use: QuotaUsage) -> str:
     return " ".join((*use.holder, use.budget))  # no id has a space, and it sorts before all they have
-
-
-def _show_use(use: QuotaUsage) -> BudgetUsed:
-    return BudgetUsed(
-        holder_kind=use.holder.kind,
-        holder_id=use.holder.id,
-        budget=use.budget,
-        limit=use.limit,
-        used=use.used,
-        resets_at_ms=use.resets_at_ms,
-    )
 
 
 DAYS: Final = 7
@@ -117,7 +103,6 @@ class TokensAnswer(ResponseShape, frozen=True, kw_only=True):
     "/admin/api/tokens",
     "viewer",
     "Add up tokens",
-    TokensAnswer,
     query=(
         Parameter(
             "days", f"How many days, today included: 1 to {MAX_DAYS}, {DAYS} by default.", form="number"
@@ -161,7 +146,6 @@ _MAX_MS: Final = 10**15
     "/admin/api/activity",
     "viewer",
     "Count the calls",
-    ActivityAnswer,
     query=(
         Parameter("since", "From this time on, in unix milliseconds.", form="number"),
         Parameter("until", "Up to this time, in unix milliseconds. Without it, now.", form="number"),
