@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -16,6 +17,7 @@ class Toolgate(Contender):
     """One process; each view is a URL of the same gateway."""
 
     name = "toolgate"
+    command = str(COMMAND)
     eras = ("handshake", "modern")
 
     def launch(self, cpus):
@@ -27,7 +29,7 @@ class Toolgate(Contender):
                                  "http": {"url": self.lab.upstream_url(view)}})
         command, *args = self.lab.stdio_command
         self.write(servers, {"server_id": "stdio", "transport": "stdio", "stdio": {"command": command, "args": args}})
-        self.run([str(COMMAND), "up", "--listen", f"127.0.0.1:{self.port}", "--data", str(data),
+        self.run([self.command, "up", "--listen", f"127.0.0.1:{self.port}", "--data", str(data),
                   "--mcp-registry-dir", str(servers), "--log-level", "warning"],
                  {"TOOLGATE_MAX_TOOLS": "1000"}, cpus)
 
@@ -49,3 +51,10 @@ class ToolgateBare(Toolgate):
 
     def endpoint(self, view):
         return super().endpoint(view) if view == "view5" else Endpoint(f"{self.base}/api/mcp/s/{view}")
+
+
+class ToolgateOther(Toolgate):
+    """The `toolgate` of another checkout, named by the variable OTHER_TOOLGATE: two commits measured in one run."""
+
+    name = "toolgate-other"
+    command = os.environ.get("OTHER_TOOLGATE", "toolgate")
