@@ -16,7 +16,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class Module:
-    """One Python file; parsed once somebody asks for that."""
+    """One Python file; parsed once someone asks for that."""
 
     name: str
     text: str

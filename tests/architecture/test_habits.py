@@ -1,4 +1,4 @@
-"""Habits that each cost somebody a vulnerability, kept out of the product (SUP-2), and a few of taste."""
+"""Habits that each cost someone a vulnerability, kept out of the product (SUP-2), and a few of taste."""
 
 import ast
 import re

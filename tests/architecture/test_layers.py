@@ -48,7 +48,7 @@ def test_the_pure_packages_use_the_standard_library_and_msgspec_only() -> None:
     assert foreign == set()
 
 
-def test_no_import_stands_inside_a_function() -> None:
+def test_no_import_is_inside_a_function() -> None:
     inside = {
         f"{module.name}:{node.lineno}"
         for module in modules("src")

@@ -24,7 +24,7 @@ HEAVY = {
     "wasmtime": "tasks that run modules",
     "yaml": "files in YAML",
 }
-"""Not needed until somebody does what it is for."""
+"""Not needed until someone does what it is for."""
 OF_A_GATEWAY = {
     "asyncio": "serving",
     "fastembed": "search by meaning",
@@ -83,7 +83,7 @@ def test_a_command_that_asks_a_gateway_loads_none(command: str) -> None:
     assert of([*HEAVY, *OF_A_GATEWAY], modules) == set()
 
 
-@pytest.mark.parametrize("words", [["--help"], ["no-such-command"]], ids=["help", "a command that is none"])
+@pytest.mark.parametrize("words", [["--help"], ["no-such-command"]], ids=["help", "an unknown command"])
 def test_to_list_the_commands_loads_none_of_them(words: list[str]) -> None:
     modules = loaded(
         f"from toolgate.cli.root import main\ntry:\n    main({words})\nexcept SystemExit:\n    pass",

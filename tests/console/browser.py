@@ -65,7 +65,7 @@ def chromium_running() -> Iterator[Browser]:
 
 @dataclass
 class Watched:
-    """What a page did that no page of ours may do."""
+    """What a page did that no our page may do."""
 
     origin: str
     friends: tuple[str, ...] = ()
@@ -116,7 +116,7 @@ def tab_on(browser: Browser, url: str, *, friends: tuple[str, ...] = (), **optio
 
 def _watch(context: BrowserContext, url: str, friends: tuple[str, ...]) -> Watched:
     watched = Watched(url, friends)
-    context.expose_function("reportViolation", lambda said: watched.violations.append(said))  # noqa: PLW0108
+    context.expose_function("reportViolation", lambda reply: watched.violations.append(reply))  # noqa: PLW0108
     context.add_init_script(_ON_VIOLATION)
     return watched
 
@@ -130,7 +130,7 @@ def visit(page: Page, path: str) -> None:
 
 
 def serious_findings(page: Page, *only: str) -> list[str]:
-    """What axe finds wrong with the page as it stands, serious or critical; or by these rules alone."""
+    """What axe finds wrong with the page as it is, serious or critical; or by these rules alone."""
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE.read_text("utf-8"))
     rules = {"runOnly": {"type": "rule", "values": only}} if only else {}

@@ -52,8 +52,8 @@ def answer(server: str, message: dict[str, Any]) -> dict[str, Any]:
         case "tools/list":
             return {"result": listed(server)}
         case "tools/call":
-            said = json.dumps(message["params"].get("arguments", {}))
-            return {"result": {"resultType": "complete", "content": [{"type": "text", "text": said}]}}
+            reply = json.dumps(message["params"].get("arguments", {}))
+            return {"result": {"resultType": "complete", "content": [{"type": "text", "text": reply}]}}
     return {"error": {"code": -32601, "message": "method not found"}}
 
 

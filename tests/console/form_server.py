@@ -50,10 +50,10 @@ def main() -> None:
         if "id" not in request:
             continue
         result = answer(request["method"], request.get("params", {}))
-        said = (
+        reply = (
             {"error": {"code": -32601, "message": "no such method"}} if result is None else {"result": result}
         )
-        sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": request["id"], **said}) + "\n")
+        sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": request["id"], **reply}) + "\n")
         sys.stdout.flush()
 
 

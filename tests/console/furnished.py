@@ -1,4 +1,4 @@
-"""A gateway as somebody may have it after a day: the demo's servers, calls, and things that wait."""
+"""A gateway as someone may have it after a day: the demo's servers, calls, and things that wait."""
 
 import json
 import os
@@ -124,7 +124,7 @@ def write_audit(site: Site, events: list[AuditEvent]) -> None:
 
 
 def furnish(gateway: Gateway) -> None:
-    """Tasks, profiles, keys, a pin, a run, and what somebody has to decide on."""
+    """Tasks, profiles, keys, a pin, a run, and what someone has to decide on."""
     for task in load_tasks():
         gateway.put(f"/admin/api/tasks/{task.id}", task.body)
     reading = {"allow": ["get_*", "search_*", "read_*", "list_*", "git_log"], "tags": ["code", "writing"]}
@@ -199,7 +199,7 @@ def pages(gateway: Gateway) -> dict[str, tuple[str, str]]:
         "overview": ("", "Slowest tools"),
         "overview-tokens": ("", "for definitions"),
         "servers": ("servers", "Tea shop"),
-        "server": ("servers/git", "How it fares here"),
+        "server": ("servers/git", "Status on this node"),
         "server-tools": ("servers/git/tools", "git_diff_staged"),
         "server-edit": ("servers/git/edit", "How to reach it"),
         "server-import": ("servers/-/import", "Definitions"),

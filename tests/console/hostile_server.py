@@ -12,7 +12,7 @@ Its tools:
     fails       answers with an error
     turn        changes the descriptions of all, and says that the list has changed
 
-Beside them it lists a tool, a prompt and a resource by the name of each payload.
+Next to them it lists a tool, a prompt and a resource by the name of each payload.
 """
 
 import json

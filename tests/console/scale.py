@@ -1,6 +1,6 @@
 """The console of a large house: 500 servers with 10,000 tools, and 100,000 events in the audit.
 
-Where each page is, and what of it must be there before anybody would call it usable.
+Where each page is, and what of it must be there before anyone would call it usable.
 """
 
 import random
@@ -39,7 +39,7 @@ class Place:
 PLACES: Final = {
     "overview": Place("", "Slowest tools"),
     "servers": Place("servers", "fleet-003", "Find by id, name, tag or error", "fleet-117", "fleet-117"),
-    "server": Place("servers/fleet-007", "How it fares here"),
+    "server": Place("servers/fleet-007", "Status on this node"),
     "server's tools": Place("servers/fleet-007/tools", "read_invoice_1"),
     "tasks": Place("tasks", "large"),
     "task": Place("tasks/large", "fleet-000."),

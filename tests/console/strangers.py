@@ -91,14 +91,14 @@ def _write_records(gateway: Gateway) -> None:
 
 def _publish(gateway: Gateway) -> None:
     """A package that is hostile in all that its manifest says to people."""
-    said = {
+    reply = {
         "name": TITLES[0],
         "description": " ".join(TITLES)[:4_000],
         "category": LABELS[0],
         "license": LABELS[1],
     }
     listed = [{"name": "echo", "description": text, "inputSchema": {"type": "object"}} for text in TITLES[:1]]
-    archive = pack(manifest("packed", **said, tags=LABELS[:20], tools=listed))
+    archive = pack(manifest("packed", **reply, tags=LABELS[:20], tools=listed))
     path = f"/api/uploads/{sha256(archive)}"
     octets = {"content-type": "application/octet-stream"}
     gateway.http.put(f"{path}/1", content=archive, headers=octets).raise_for_status()

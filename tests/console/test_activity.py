@@ -21,7 +21,7 @@ def _traffic(gateway: Gateway) -> None:
     eventually(lambda: len(gateway.get("/admin/api/audit?type=call")["events"]) == 3)
 
 
-def test_a_filter_narrows_and_stands_in_the_address(tab: Page) -> None:
+def test_a_filter_narrows_the_list_and_is_part_of_the_address(tab: Page) -> None:
     tab.goto("/console/activity?type=call")
     table = tab.get_by_role("region", name="Events")
     expect(table.get_by_role("row")).to_have_count(4)

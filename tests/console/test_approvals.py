@@ -18,7 +18,7 @@ HIDING = "harm\u202eless\u200b"
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Site:
-    """One that writes files, once somebody has agreed."""
+    """One that writes files, once someone has agreed."""
     site = Site(tmp_path_factory.mktemp("house"))
     asked = {"per_tool": {"write_file": "always"}}
     site.place({**reference.filesystem(site), "approval_policy": asked})
@@ -82,7 +82,7 @@ def test_a_call_that_waits_is_approved_in_the_queue_and_then_made_once(
     assert gateway.get(f"/admin/api/approvals/{waiting}")["reason"] == "looked at"
 
 
-def test_a_call_is_denied_by_its_link_with_a_reason_that_the_caller_is_told(
+def test_a_call_is_denied_by_its_link_and_the_caller_gets_the_reason(
     tab: Page, gateway: Gateway, caller: dict[str, str]
 ) -> None:
     asked = write(gateway, caller, "other")["error"]["data"]

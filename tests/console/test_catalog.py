@@ -215,7 +215,7 @@ def test_a_form_has_every_kind_of_field_and_turns_into_json_and_back(tab: Page) 
     }
 
 
-def test_a_call_that_waits_for_somebody_leads_to_where_that_is_decided(tab: Page, gateway: Gateway) -> None:
+def test_a_pending_call_links_to_its_approval(tab: Page, gateway: Gateway) -> None:
     tab.goto("/console/catalog/tool?name=filesystem.write_file&tab=try")
     tab.get_by_label("path").fill(str(gateway.site.root / "files" / "note"))
     tab.get_by_label("content").fill("hello")
@@ -228,7 +228,7 @@ def test_a_call_that_waits_for_somebody_leads_to_where_that_is_decided(tab: Page
     assert waiting["arguments"]["content"] == "hello"
 
 
-def test_where_tools_are_not_called_one_is_told_so(tab: Page) -> None:
+def test_a_page_without_calls_says_so(tab: Page) -> None:
     def at_a_control(route: Route) -> None:
         me: dict[str, Any] = route.fetch().json()
         route.fulfill(json={**me, "calls_tools": False})

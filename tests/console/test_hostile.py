@@ -1,6 +1,6 @@
 """Two hundred hostile strings in every field that strangers write: all are shown, none does anything.
 
-`tab_on` checks that meanwhile no script came as far as a dialog, nothing was fetched from anybody else, and
+`tab_on` checks that meanwhile no script came as far as a dialog, nothing was fetched from anyone else, and
 the browser had nothing to refuse.
 """
 
@@ -41,7 +41,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
 
 @pytest.fixture(scope="module")
 def paths(gateway: Gateway) -> list[str]:
-    """Every page there is, where it shows what strangers wrote, or what stands in its address."""
+    """Every page there is, where it shows what strangers wrote, or what is in its address."""
     (waiting,) = gateway.get("/admin/api/approvals?state=pending")["approvals"]
     (run,) = gateway.get("/api/v1/tasks/runs/invocations")["invocations"]
     denied = "/admin/api/audit?type=call&outcome=denied&limit=200"

@@ -55,7 +55,7 @@ def test_a_key_is_made_with_bounds_its_secret_is_shown_once_and_it_is_revoked(
     assert gateway.http.get("/api/v1/mcp/tools", headers=bearer).status_code == 401
 
 
-def test_what_the_gateway_refuses_is_said_where_it_was_typed_and_nothing_typed_is_lost(tab: Page) -> None:
+def test_an_invalid_field_shows_its_error_and_keeps_the_input(tab: Page) -> None:
     tab.goto("/console/keys/-/new")
     tab.get_by_role("button", name="Make the key").click()
     expect(tab.get_by_text("A key needs a name")).to_be_visible()

@@ -22,7 +22,7 @@ def issuer() -> Iterator[Issuer]:
 
 @pytest.fixture(scope="module")
 def gateway(issuer: Issuer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """One that trusts nobody without a credential."""
+    """One that trusts no one without a credential."""
     site = Site(tmp_path_factory.mktemp("login"))
     key_file = site.root / "admin.key"
     key_file.write_text(ADMIN)
@@ -97,7 +97,7 @@ def test_a_viewer_sees_nothing_to_write_with_and_is_shown_out_when_the_key_is_re
     assert kept(tab) == []
 
 
-def test_who_comes_back_to_a_tab_whose_key_is_gone_logs_in_with_another(tab: Page, gateway: Gateway) -> None:
+def test_a_tab_with_a_revoked_key_asks_for_another(tab: Page, gateway: Gateway) -> None:
     tab.goto("/console/keys")
     log_in(tab, make_key(gateway, key_id="gone", role="viewer"))
     expect(tab.get_by_role("row", name="gone")).to_be_visible()
@@ -174,7 +174,7 @@ def test_whom_the_issuer_knows_comes_back_to_the_page_that_was_asked_for(
     assert kept(tab) == [issuer.gives["access_token"]]
 
 
-def test_a_login_at_the_issuer_that_ends_while_somebody_types_begins_again_in_another_tab(
+def test_a_login_at_the_issuer_that_ends_while_someone_types_begins_again_in_another_tab(
     tab: Page, issuer: Issuer
 ) -> None:
     issuer.gives = {"access_token": issuer.token(roles=["writers"]), "token_type": "Bearer"}
@@ -194,7 +194,7 @@ def test_a_login_at_the_issuer_that_ends_while_somebody_types_begins_again_in_an
 def test_a_login_that_was_begun_elsewhere_is_not_finished_here(
     tab: Page, gateway: Gateway, issuer: Issuer
 ) -> None:
-    """RFC 6749, section 10.12: else a link would log somebody in as somebody else."""
+    """RFC 6749, section 10.12: else a link would log someone in as someone else."""
     elsewhere = f"{gateway.url}/console/login?code=theirs&state=another"
     tab.route(
         f"{issuer.url}/authorize*", lambda one: one.fulfill(status=302, headers={"location": elsewhere})

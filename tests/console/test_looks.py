@@ -1,4 +1,4 @@
-"""What holds for all pages: they can be read, reached and left by everybody, on any screen."""
+"""What holds for all pages: they can be read, reached and left by everyone, on any screen."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -22,7 +22,7 @@ LOOKS: Final[tuple[tuple[ViewportSize, Literal["light", "dark"], tuple[str, ...]
 )
 """The screen, the colours, and the rules that alone are looked at. None: all."""
 
-BESIDE: Final = {
+ALONGSIDE: Final = {
     "server-history": ("servers/git/history", "revision"),
     "task-connect": ("tasks/review?tab=connect", "Claude Code"),
     "profile-edit": ("profiles/reading/edit", "What this change would do"),
@@ -54,13 +54,13 @@ def _story(gateway: Gateway) -> dict[str, tuple[str, str]]:
     return {"story": (f"activity/{event['event_id']}", "order_id")}
 
 
-def test_every_page_can_be_read_by_everybody_on_any_screen(tab: Page, gateway: Gateway) -> None:
+def test_every_page_can_be_read_by_everyone_on_any_screen(tab: Page, gateway: Gateway) -> None:
     findings = {}
     tab.goto("/console/")
     for size, scheme, rules in LOOKS[: rounds(suite=2, soak=4)]:
         tab.set_viewport_size(size)
         show_in(tab, scheme)
-        for name, (path, shown) in (pages(gateway) | BESIDE | _story(gateway)).items():
+        for name, (path, shown) in (pages(gateway) | ALONGSIDE | _story(gateway)).items():
             visit(tab, path)
             expect(tab.get_by_role("main").get_by_text(shown).first).to_be_attached()
             expect(tab.get_by_role("status").filter(has_text="…")).to_have_count(0)

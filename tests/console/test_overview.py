@@ -1,4 +1,4 @@
-"""The overview: how everything fares, each number of it true, and a way to where it comes from."""
+"""The overview: The status of everything, each number of it true, and a way to where it comes from."""
 
 import time
 from pathlib import Path
@@ -67,7 +67,7 @@ def test_a_number_leads_to_what_it_counts(tab: Page) -> None:
     expect(tab.get_by_role("table")).to_contain_text("broken")
 
 
-def test_an_empty_installation_is_told_what_to_do_first(browser: Browser, tmp_path: Path) -> None:
+def test_an_empty_installation_shows_what_to_do_first(browser: Browser, tmp_path: Path) -> None:
     with running(Site(tmp_path)) as gateway, tab_on(browser, gateway.url) as tab:
         tab.goto("/console/")
         expect(tab.get_by_role("link", name="Add a server")).to_be_visible()

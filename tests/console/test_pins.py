@@ -50,7 +50,7 @@ def test_a_server_is_pinned_and_what_changes_in_it_is_seen_line_by_line_and_appr
     eventually_equal(client.tools, ["rug.read", "rug.turn"])
 
 
-def test_what_somebody_else_approves_meanwhile_shows_at_once(tab: Page, gateway: Gateway) -> None:
+def test_what_someone_else_approves_meanwhile_shows_at_once(tab: Page, gateway: Gateway) -> None:
     gateway.cli("pins", "set", "rug")
     gateway.modern().text("rug.turn")
     tab.goto("/console/pins/rug")

@@ -46,7 +46,7 @@ def test_the_funnel_counts_what_the_gateway_decided(tab: Page, gateway: Gateway)
 
 
 @pytest.mark.requirement("000-48")
-def test_why_a_tool_is_missing_is_told_by_layer_rule_and_what_to_do(tab: Page) -> None:
+def test_a_missing_tool_shows_layer_rule_and_next_step(tab: Page) -> None:
     tab.goto("/console/scope?task=review&why=git.git_reset")
     answer = tab.get_by_role("region", name="Answer")
     expect(answer).to_contain_text("git.git_reset is not seen: denied by the task.")

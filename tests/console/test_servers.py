@@ -1,4 +1,4 @@
-"""Servers in the console: found, written, tried, changed beside others, imported and deleted."""
+"""Servers in the console: found, written, tried, changed next to others, imported and deleted."""
 
 import json
 from collections.abc import Callable
@@ -51,10 +51,10 @@ def test_servers_are_found_by_what_they_are_and_the_view_can_be_passed_on(
     tab.get_by_role("combobox", name="Tag").click()
     tab.get_by_role("option", name="safe").click()
     expect(rows.filter(has_text="connected")).to_have_count(1)
-    tab.get_by_label("Find").fill("nobody")
+    tab.get_by_label("Find").fill("missing")
     expect(tab.get_by_role("heading", name="No server is like that")).to_be_visible()
 
-    expect(tab).to_have_url("/console/servers?tag=safe&q=nobody")
+    expect(tab).to_have_url("/console/servers?tag=safe&q=missing")
 
     tab.goto("/console/servers?q=filesys")
     rows.filter(has_text="filesystem").press("Enter")
@@ -154,7 +154,7 @@ def test_a_file_of_another_program_is_taken_over_after_a_look_at_what_that_does(
     tab.get_by_role("textbox", name="Definitions").fill(text)
     tab.get_by_role("button", name="See what it would do").click()
     found = tab.get_by_role("region", name="Definitions").get_by_role("row")
-    expect(found.filter(has_text="bad")).to_contain_text("stands for a hidden value")
+    expect(found.filter(has_text="bad")).to_contain_text("is the mask of a secret")
     tab.get_by_label("Take two").uncheck()
     expect(found.filter(has_text="two")).to_contain_text("left out")
     tab.get_by_role("button", name="Import 1 server").click()
@@ -174,7 +174,7 @@ def test_a_file_of_another_program_is_taken_over_after_a_look_at_what_that_does(
 
 
 def agreeing_at(house: House) -> Callable[[Route], None]:
-    """The page of an authorization server, where somebody agrees at once."""
+    """The page of an authorization server, where someone agrees at once."""
 
     def agree(route: Route) -> None:
         url = route.request.url
@@ -185,7 +185,7 @@ def agreeing_at(house: House) -> Callable[[Route], None]:
     return agree
 
 
-def test_somebody_logs_in_to_a_server_that_wants_it_and_out_again(browser: Browser, gateway: Gateway) -> None:
+def test_someone_logs_in_to_a_server_that_wants_it_and_out_again(browser: Browser, gateway: Gateway) -> None:
     with (
         house_aside(deadline_s=600) as there,
         tab_on(browser, gateway.url, friends=(there.authority.issuer,)) as tab,
@@ -197,7 +197,7 @@ def test_somebody_logs_in_to_a_server_that_wants_it_and_out_again(browser: Brows
         )
         tab.route(f"{there.authority.issuer}/authorize*", agreeing_at(there))
         tab.goto("/console/servers/there")
-        expect(tab.get_by_text("Nobody has logged in to it", exact=True)).to_be_visible()
+        expect(tab.get_by_text("No one has logged in", exact=True)).to_be_visible()
         expect(tab.get_by_label("the command to log in", exact=True)).to_have_text(
             "toolgate servers login there"
         )
@@ -207,7 +207,7 @@ def test_somebody_logs_in_to_a_server_that_wants_it_and_out_again(browser: Brows
         eventually(lambda: gateway.health("there")["tools"] == 1)
 
         tab.get_by_role("button", name="Log out").click()
-        expect(tab.get_by_text("Nobody has logged in to it", exact=True)).to_be_visible()
+        expect(tab.get_by_text("No one has logged in", exact=True)).to_be_visible()
         tab.goto("/console/servers/-/login?code=theirs&state=another")
         expect(tab.get_by_text("This login was not begun in this tab.")).to_be_visible()
         assert gateway.get(f"{SERVERS}/there")["login"] is None

@@ -1,4 +1,4 @@
-"""Tasks and profiles in the console: made by ticking, changed with the plan beside it, and deleted."""
+"""Tasks and profiles in the console: made by ticking, changed with the plan next to it, and deleted."""
 
 import json
 import re
@@ -220,7 +220,7 @@ def test_what_a_task_uses_becomes_its_policy_after_a_review(tab: Page, gateway: 
     tab.get_by_role("link", name="Unused grants").click()
     expect(tab.get_by_role("row", name="wide")).to_contain_text("20 of 21")
     tab.get_by_text("Servers", exact=True).last.click()
-    expect(tab.get_by_role("region", name="Servers nobody uses")).to_contain_text("filesystem")
+    expect(tab.get_by_role("region", name="Unused servers")).to_contain_text("filesystem")
     tab.get_by_text("Tasks", exact=True).last.click()
     tab.get_by_role("row", name="wide").click()
     expect(tab.get_by_role("region", name="Unused tools")).to_contain_text("git.git_diff")

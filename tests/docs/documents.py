@@ -39,7 +39,7 @@ class Document:
 
     @cached_property
     def prose(self) -> str:
-        """All that stands outside of blocks."""
+        """All that is outside of blocks."""
         return _FENCE.sub("", self.text)
 
     @property

@@ -22,7 +22,7 @@ _SHOWN = re.compile(r"\{\{ ?(?:\$labels\.)?(\w+) ?\}\}")
 
 
 class Named(NamedTuple):
-    """One expression, and the labels that the text beside it shows."""
+    """One expression, and the labels that the text next to it shows."""
 
     where: str
     expression: str

@@ -73,7 +73,7 @@ def test_every_example_file_is_shown_or_named_in_a_document() -> None:
 
 
 @pytest.mark.parametrize("path", RECORDS, ids=name_of)
-def test_a_record_is_valid_as_it_stands(path: Path) -> None:
+def test_an_example_record_is_valid(path: Path) -> None:
     record = load_record(path)
 
     parsed = parse_record(record.kind, record.id, record.body, strict=True)

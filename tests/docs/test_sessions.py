@@ -136,7 +136,7 @@ def _regardless(steps: list[Step]) -> list[Step]:
     return [Step(step.command, [hashes.sub("#", line) for line in step.output]) for step in steps]
 
 
-def test_no_session_stands_where_none_is_run() -> None:
+def test_sessions_are_only_shown_where_they_are_run() -> None:
     with_sessions = [str(one) for one in documents() if one.blocks("console")]
 
     assert sorted(with_sessions) == sorted(

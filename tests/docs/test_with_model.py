@@ -37,13 +37,13 @@ def gateway(tmp_path_factory: pytest.TempPathFactory, directory: Path) -> Iterat
 def test_the_chats_with_the_model_go_as_the_documents_say(gateway: Started) -> None:
     steps = sessions(WITH_MODEL, with_model=True)
 
-    found = [Step(step.command, _said(step.command, gateway.url)) for step in steps]
+    found = [Step(step.command, _output(step.command, gateway.url)) for step in steps]
 
     assert _at_any_time(found) == _at_any_time(steps)
     assert len(steps) > 1
 
 
-def _said(command: str, url: str) -> list[str]:
+def _output(command: str, url: str) -> list[str]:
     words = shlex.split(command.replace(DEFAULT_URL, url))[1:]
     done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
@@ -75,8 +75,10 @@ def test_the_tutorial_goes_as_it_says(
 
 def _whatever_the_model_says(outputs: list[list[str]], url: str) -> list[list[str]]:
     """Its words are its own, but there are some."""
-    told = [[line.replace(url, DEFAULT_URL) for line in lines] for lines in outputs]
-    return [["info  harbour.txt", "info  lantern.md", "…"] if _is_summary(lines) else lines for lines in told]
+    notified = [[line.replace(url, DEFAULT_URL) for line in lines] for lines in outputs]
+    return [
+        ["info  harbour.txt", "info  lantern.md", "…"] if _is_summary(lines) else lines for lines in notified
+    ]
 
 
 def _is_summary(lines: list[str]) -> bool:
@@ -85,8 +87,8 @@ def _is_summary(lines: list[str]) -> bool:
 
 def _write_files(directory: Path) -> None:
     """Everything that the reader is told to write."""
-    hello, *pieces = TUTORIAL.blocks("c")
-    (directory / "hello.c").write_text(hello, "utf-8")
+    server_info, *pieces = TUTORIAL.blocks("c")
+    (directory / "hello.c").write_text(server_info, "utf-8")
     (directory / "summarize.c").write_text("\n".join(pieces), "utf-8")
     for name in ("hello.toml", "files.toml", "summarize.toml"):
         text = (ROOT / "docs" / "examples" / "wasm" / name).read_text("utf-8")

@@ -28,7 +28,7 @@ def example(name: str) -> Path:
 
 
 def build(source: Path, *options: str) -> Path:
-    """Compile a C program of a test, beside its source."""
+    """Compile a C program of a test, next to its source."""
     module = source.with_suffix(".wasm")
     cache = str(BUILT.parent / "zig")
     command = [

@@ -12,7 +12,7 @@ from tests.guests.built import build, compiled, example
 from tests.surfaces.openai.chat_house import upstream
 from tests.surfaces.wasm.task_house import TaskHouse, open_task_house
 from tests.upstream.memory_link import Handler, Json, MemoryNet, MemoryServer, definition, record, text_result
-from tests.upstream.scripted_model import Reply as Said
+from tests.upstream.scripted_model import Reply as ChatOutput
 from tests.upstream.scripted_model import ScriptedModel, calls, scripted_model, text
 from tests.wasm.wat import job
 from toolgate.model.invocations import InvocationResult, LogLine
@@ -93,7 +93,7 @@ async def house() -> AsyncIterator[TaskHouse]:
 
 
 @asynccontextmanager
-async def house_with_model(*script: Said) -> AsyncIterator[tuple[TaskHouse, ScriptedModel]]:
+async def house_with_model(*script: ChatOutput) -> AsyncIterator[tuple[TaskHouse, ScriptedModel]]:
     async with scripted_model(*script, strict=True) as model, house() as opened:
         opened.house.apply(chat_upstreams={"main": upstream(model.url)})
         yield opened, model
@@ -108,9 +108,9 @@ async def test_a_model_calls_a_function_of_the_guest(tmp_path: Path) -> None:
     assert model.requests[1].messages[-1]["content"] == '{"sum":42}'
 
 
-async def test_a_chat_that_fails_is_told_on_standard_error(tmp_path: Path) -> None:
+async def test_a_chat_that_fails_says_so_on_standard_error(tmp_path: Path) -> None:
     async with house() as opened:
-        ran = await run(opened, "chat_with_tool", "nobody", given="Hello?\n", directory=tmp_path)
+        ran = await run(opened, "chat_with_tool", "unknown", given="Hello?\n", directory=tmp_path)
 
     assert (ran.code, ran.out) == (1, "")
     assert json.loads(ran.err)["error"]["code"] == "model_not_found"
@@ -142,8 +142,8 @@ async def test_what_the_task_has_not_is_a_number_with_its_reason(tmp_path: Path)
         no_tool = await run(opened, "mcp_direct", "time", "any", directory=tmp_path)
 
     assert (no_server.code, no_server.err) == (1, "open: error 13\n")
-    status, said = no_tool.err.splitlines()
-    assert (no_tool.code, said) == (1, "call: error 2")
+    status, reply = no_tool.err.splitlines()
+    assert (no_tool.code, reply) == (1, "call: error 2")
     assert json.loads(status)["last_error"]["code"] == "unknown_tool"
 
 

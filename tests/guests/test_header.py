@@ -56,7 +56,7 @@ def test_the_errors_of_the_header_are_those_of_the_host() -> None:
 
 @pytest.fixture(scope="module")
 def probe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Prints what stands at a path in JSON."""
+    """Prints what is at a path in JSON."""
     directory = tmp_path_factory.mktemp("probe")
     source = directory / PROBE.name
     source.write_bytes(PROBE.read_bytes())

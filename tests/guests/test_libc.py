@@ -14,7 +14,7 @@ from toolgate.wasm.wasi import WASI_FUNCTIONS
 
 pytestmark = pytest.mark.anyio
 
-SAID = """\
+STATED = """\
 args probe a b
 env blue homeless
 in one
@@ -48,5 +48,5 @@ async def test_a_c_program_has_streams_and_time_and_no_files(tmp_path: Path) -> 
             GuestRun(job(target, None, args=("probe", "a b"), env={"COLOUR": "blue"}, input_=b"one\ntwo"))
         )
 
-    assert ending.stdout.decode() == SAID
+    assert ending.stdout.decode() == STATED
     assert (ending.stderr, ending.exit_code, slots.host_faults) == (b"bye\n", 42, 0)

@@ -46,9 +46,9 @@ def test_examples_run_with_real_servers(tmp_path: Path) -> None:
             gateway, "mcp_direct", "filesystem", "filesystem", "read_text_file", given='{"path": "read.me"}'
         )
         missing = gateway.cli("run", "mcp_direct", "--input", '{"path": "none.such"}')
-        told = run(gateway, "what_time", "time")
+        notified = run(gateway, "what_time", "time")
 
     assert (read.code, read.err, shown(read)) == (0, "", "Welcome.\n")
     assert "list_directory" in read.out.splitlines()
     assert (missing.code, shown(missing)[:6]) == (1, "ENOENT")
-    assert (told.code, json.loads(shown(told))["timezone"]) == (0, "Asia/Tokyo")
+    assert (notified.code, json.loads(shown(notified))["timezone"]) == (0, "Asia/Tokyo")

@@ -1,7 +1,7 @@
 """A client that the conformance suite runs, with the gateway between the two, where the server wants a login.
 
-Whoever logs in follows the suite's authorization server as a browser would, and agrees at once. A refusal of
-the gateway's is an answer: many of the suite's servers are there to be refused.
+A login follows the suite's authorization server as a browser would, and agrees at once. When the gateway
+refuses, that is a result: many of the suite's servers are there to be refused.
 """
 
 import json
@@ -47,7 +47,7 @@ def oauth_for(scenario: str, context: Json, upstream: str) -> Json:
 
 
 def issuer_of(upstream: str) -> str:
-    """Looked up by the operator: the gateway shows a secret to nobody whom its record does not name."""
+    """Looked up by the operator: the gateway shows a secret to no one whom its record does not name."""
     with httpx2.Client(trust_env=False, timeout=60) as http:
         found = http.get(upstream.replace("/mcp", "/.well-known/oauth-protected-resource/mcp")).json()
     return str(found["authorization_servers"][0])
@@ -71,7 +71,7 @@ def log_in(http: httpx2.Client, server_id: str, scopes: list[str]) -> bool:
 
 
 def call(http: httpx2.Client, server_id: str) -> Json:
-    """What comes of the suite's tool: a result, or why there is none."""
+    """What comes of the suite's tool: a result, or why not."""
     answer = ModernClient(http, f"/mcp/s/{server_id}").ask(
         "tools/call", {"name": "test-tool", "arguments": {}}
     )

@@ -1,4 +1,4 @@
-"""What the conformance suite objects to, and why that stays. An exception that is none any more fails."""
+"""What the conformance suite objects to, and why that stays. An exception that no longer applies fails."""
 
 from tests.protocol.suite import HANDSHAKE, STATELESS
 

@@ -1,7 +1,7 @@
 """Clients that the conformance suite starts again and again, whose modules are imported once.
 
-`python -m tests.protocol.forked MODULE SOCKET` forks for whoever asks at the socket. The fork has the words
-and the environment of who asked, runs `main` of the module, and tells what it complained of.
+`python -m tests.protocol.forked MODULE SOCKET` forks for each client of it. The fork gets the client's
+arguments and environment, runs `main` of the module, and reports its errors.
 """
 
 import json
@@ -27,7 +27,7 @@ class Forking(ForkingMixIn, UnixStreamServer):
 
 
 def serve(module: str, path: str) -> None:
-    """Until somebody ends this process."""
+    """Until someone ends this process."""
     main = import_module(module).main
 
     class Run(StreamRequestHandler):

@@ -1,7 +1,7 @@
 """A client that the conformance suite runs, with the gateway between the two.
 
 The suite's server is registered at the gateway, all it offers there is used by a client of the official SDK,
-and it is taken out again: the suite waits until nobody is connected to it.
+and it is taken out again: the suite waits until no one is connected to it.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The official conformance suite, run as anybody would run it, and what it had to object to."""
+"""The official conformance suite, run as anyone would run it, and what it had to object to."""
 
 import json
 import re
@@ -53,7 +53,7 @@ def _run(words: list[str], environ: Mapping[str, str]) -> None:
 
 
 def _findings(results: Path, prefix: str) -> Findings:
-    """From what it wrote down; a client of ours that failed is an objection too."""
+    """From what it wrote down; a our client that failed is an objection too."""
     found: Findings = {}
     for file in results.rglob("checks.json"):
         scenario = re.sub(r"-\d{4}-\d\d-\d\dT[\dZ-]+$", "", str(file.parent.relative_to(results)))

@@ -14,12 +14,12 @@ SUITES = {("auth", HANDSHAKE): 14, ("auth", STATELESS): 14, ("draft", STATELESS)
 """By the suite's own names: how many of its scenarios are about authorization. The last are not required."""
 EXCEPTIONS = {
     "auth/client-credentials-jwt": "a client proves itself by a secret, not by a key",
-    "auth/enterprise-managed-authorization": "nobody's identity is exchanged for a token",
-    "auth/wif-jwt-bearer": "nobody's identity is exchanged for a token",
+    "auth/enterprise-managed-authorization": "no identity is exchanged for a token",
+    "auth/wif-jwt-bearer": "no identity is exchanged for a token",
     "auth/dpop": "tokens are shown as they are, without a proof of possession",
     "auth/dpop-nonce": "tokens are shown as they are, without a proof of possession",
 }
-"""All of them extensions. One that is none any more fails."""
+"""All of them extensions. One that no longer applies fails."""
 
 
 @pytest.fixture(scope="module")

@@ -89,7 +89,7 @@ def test_a_limit_that_is_left_out_has_its_own_default() -> None:
         pytest.param({"args": ["${ENV:TOKEN}"]}, "no secret of the node", id="a reference in an argument"),
         pytest.param({"env": {"A": "x${ENV:TOKEN:-y}"}}, "no secret of the node", id="a reference"),
         pytest.param({"env": {"A": "${ENV:"}}, "no secret of the node", id="half a reference"),
-        pytest.param({"env": {"A": "***"}}, "stands for a hidden value", id="a mask"),
+        pytest.param({"env": {"A": "***"}}, "is the mask of a secret", id="a mask"),
         pytest.param({"env": {"A-B": "x"}}, "not the name of an environment variable", id="a bad name"),
         pytest.param({"env": {"A": "x" * 32_769}}, "workload.env.A", id="a value that is too long"),
         pytest.param({"env": {f"A{n}": "" for n in range(65)}}, "workload.env", id="65 variables"),

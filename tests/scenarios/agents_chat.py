@@ -15,7 +15,7 @@ asked: list[str] = []
 
 @function_tool
 def look_up(whom: str) -> str:
-    """Say where somebody is."""
+    """Say where someone is."""
     asked.append(whom)
     return f"{whom} is in London"
 

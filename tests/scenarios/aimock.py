@@ -1,6 +1,6 @@
 """aimock, a scripted model by others: an independent opinion on what an OpenAI-compatible server says.
 
-What it says is decided by fixtures, each a match and a response; what it was asked stands in its journal.
+What it says is decided by fixtures, each a match and a response; what it was asked is in its journal.
 """
 
 import json

@@ -17,7 +17,7 @@ CAN_ANSWER: Message = {"elicitation": {"form": {}}}
 
 
 @dataclass
-class Heard:
+class Received:
     """All that came of one call."""
 
     progress: list[str] = field(default_factory=list)
@@ -70,11 +70,11 @@ class AskableClient:
                 "MCP-Protocol-Version": LEGACY,
             }
 
-    async def call(self, tool: str, text: str, *, number: int | str, token: int | str) -> Heard:
+    async def call(self, tool: str, text: str, *, number: int | str, token: int | str) -> Received:
         """Call, hear what is said meanwhile, and answer what is asked."""
-        heard, params = Heard(), self.params(tool, text, token=token)
-        await self.go_on(params, await self.ask(params, number, heard), number, heard)
-        return heard
+        received, params = Received(), self.params(tool, text, token=token)
+        await self.go_on(params, await self.ask(params, number, received), number, received)
+        return received
 
     def params(self, tool: str, text: str, *, token: int | str) -> Message:
         """Those of a call."""
@@ -83,15 +83,15 @@ class AskableClient:
             params["_meta"] |= META | {"io.modelcontextprotocol/clientCapabilities": self._capabilities}
         return params
 
-    async def go_on(self, params: Message, result: Message, number: int | str, heard: Heard) -> None:
+    async def go_on(self, params: Message, result: Message, number: int | str, received: Received) -> None:
         """Answer what a result asks, round by round."""
         while result.get("resultType") == "input_required":
             asked = result["inputRequests"]
-            answers = {key: self._answer(one["params"], heard) for key, one in asked.items()}
+            answers = {key: self._answer(one["params"], received) for key, one in asked.items()}
             brought = {"inputResponses": answers, "requestState": result["requestState"]}
-            result = await self.ask(params | brought, number, heard)
+            result = await self.ask(params | brought, number, received)
 
-    async def ask(self, params: Message, number: int | str, heard: Heard) -> Message:
+    async def ask(self, params: Message, number: int | str, received: Received) -> Message:
         """One round of a call: its result, empty where it failed."""
         request = {"id": number, "method": "tools/call", "params": params}
         headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call", "Mcp-Name": params["name"]}
@@ -100,14 +100,14 @@ class AskableClient:
             async for message in answer.messages():
                 if message.get("method") == "notifications/progress":
                     assert message["params"]["progressToken"] == params["_meta"]["progressToken"]
-                    heard.progress.append(message["params"]["message"])
+                    received.progress.append(message["params"]["message"])
                 elif message.get("method") == "elicitation/create":
-                    await self.reply(message["id"], self._answer(message["params"], heard))
+                    await self.reply(message["id"], self._answer(message["params"], received))
                 else:
                     assert message["id"] == number
                     result = message.get("result", {})
         if "content" in result and not result.get("isError"):
-            heard.text = result["content"][0]["text"]
+            received.text = result["content"][0]["text"]
         return result
 
     async def reply(self, ask_id: Any, answer: Message) -> int:
@@ -119,8 +119,8 @@ class AskableClient:
     def _capabilities(self) -> Message:
         return CAN_ANSWER if self.can_answer else {}
 
-    def _answer(self, question: Message, heard: Heard) -> Message:
-        heard.questions.append(question["message"])
+    def _answer(self, question: Message, received: Received) -> Message:
+        received.questions.append(question["message"])
         return {"action": "accept", "content": {"said": f"{self.name}: {question['message']}"}}
 
     @asynccontextmanager

@@ -36,13 +36,13 @@ def with_password(database: str) -> str:
 
 
 def written_by(data: Path, outputs: Path) -> Iterator[Path]:
-    """The logs and the audit of a gateway. Not its registry: that is to hold what stands in records."""
+    """The logs and the audit of a gateway. Not its registry: that is to hold what is in records."""
     yield from outputs.iterdir()
     yield from data.glob("audit*")
 
 
 def leaks(files: Iterable[Path], secrets: Iterable[str] = (MARK,)) -> list[str]:
-    """Where a canary stands, or another of `secrets`, with what is around it."""
+    """Where a canary is, or another of `secrets`, with what is around it."""
     sought, found = [one.encode() for one in secrets], []
     for path in files:
         content = path.read_bytes()

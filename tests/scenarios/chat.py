@@ -17,7 +17,7 @@ WITHIN_S = 300.0
 
 
 @dataclass(frozen=True)
-class Said:
+class ChatOutput:
     """What a client has in its hands in the end, streamed or not."""
 
     text: str | None
@@ -47,7 +47,7 @@ class Chat:
         )
         self._defaults = {"model": MODEL, **defaults}
 
-    async def ask(self, messages: str | list[Any], *, stream: bool = False, **fields: Any) -> Said:
+    async def ask(self, messages: str | list[Any], *, stream: bool = False, **fields: Any) -> ChatOutput:
         """One request. Fields that OpenAI does not have go into `extra_body`."""
         body = {**self._defaults, "messages": [user(messages)] if isinstance(messages, str) else messages}
         create: Any = self.client.chat.completions.create  # whose overloads take no mapping
@@ -88,9 +88,9 @@ def put_task(gateway: Gateway, task_id: str, config: Mapping[str, Any]) -> None:
     gateway.put(f"/admin/api/tasks/{task_id}", {"task_id": task_id, "config": texts})
 
 
-def _of_completion(completion: ChatCompletion) -> Said:
+def _of_completion(completion: ChatCompletion) -> ChatOutput:
     [choice] = completion.choices
-    return Said(
+    return ChatOutput(
         text=choice.message.content,
         calls=_calls_of(choice.message),
         finish_reason=choice.finish_reason,
@@ -108,7 +108,7 @@ def _calls_of(message: ChatCompletionMessage) -> list[tuple[str, str]]:
     ]
 
 
-def _of_chunks(chunks: list[ChatCompletionChunk]) -> Said:
+def _of_chunks(chunks: list[ChatCompletionChunk]) -> ChatOutput:
     """As clients put a stream together. One role, one finish reason, and usage at most once."""
     whole = [
         ChatCompletionChunk.model_validate_json(chunk.model_dump_json(exclude_unset=True), strict=True)
@@ -120,7 +120,7 @@ def _of_chunks(chunks: list[ChatCompletionChunk]) -> Said:
     calls = _assembled(one for choice in choices for one in choice.delta.tool_calls or [])
     usages = [chunk.usage.total_tokens for chunk in whole if chunk.usage is not None]
     extensions = [(chunk.model_extra or {}).get("toolgate") for chunk in whole]
-    told = [one for one in extensions if one]
+    notified = [one for one in extensions if one]
 
     assert [choice.delta.role for choice in choices if choice.delta.role] == ["assistant"]
     assert len({(chunk.id, chunk.created, chunk.model) for chunk in whole}) == 1
@@ -130,14 +130,14 @@ def _of_chunks(chunks: list[ChatCompletionChunk]) -> Said:
     message: Json = {"role": "assistant", "content": text}
     if calls:
         message["tool_calls"] = calls
-    return Said(
+    return ChatOutput(
         text=text,
         calls=[(one["function"]["name"], one["function"]["arguments"]) for one in calls],
         finish_reason=finish_reason,
         message=message,
         usage=usages[0] if usages else None,
-        extension={name: value for one in told if "event" not in one for name, value in one.items()},
-        events=[one for one in told if "event" in one],
+        extension={name: value for one in notified if "event" not in one for name, value in one.items()},
+        events=[one for one in notified if "event" in one],
     )
 
 

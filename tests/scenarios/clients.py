@@ -44,7 +44,7 @@ class McpClient(ABC):
 
 
 class ModernClient(McpClient):
-    """Of the stateless era: each request stands alone."""
+    """Of the stateless era: each request is alone."""
 
     def ask(self, method: str, params: dict[str, Any] | None = None) -> Any:
         body, headers = self._message(method, params or {})
@@ -75,8 +75,8 @@ class LegacyClient(McpClient):
 
     def _open(self) -> dict[str, str]:
         info = {"name": "scenario", "version": "1"}
-        hello = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": info}
-        answer = self._post("initialize", hello, {})
+        server_info = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": info}
+        answer = self._post("initialize", server_info, {})
         return {
             "mcp-session-id": answer.headers["mcp-session-id"],
             "mcp-protocol-version": answer.json()["result"]["protocolVersion"],

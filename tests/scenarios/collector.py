@@ -79,7 +79,7 @@ def open_collector() -> Iterator[Collector]:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """A test has nobody to read it."""
+            """A test has no one to read it."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True

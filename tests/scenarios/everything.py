@@ -138,7 +138,7 @@ def _set_up(gateway: Gateway) -> None:
 
 
 def _mcp(gateway: Gateway) -> None:
-    client = gateway.modern("/api/mcp?servers=stage,broken,nobody")
+    client = gateway.modern("/api/mcp?servers=stage,broken,missing")
     client.tools()
     client.call("stage.echo", text="one")
     client.call("stage.fail")

@@ -33,7 +33,7 @@ def given(text: str, **more: Any) -> Json:
     return {"arguments": {"text": text}, "argument_bytes": len(text) + len('{"text":""}'), **more}
 
 
-def said(text: str) -> Json:
+def reply(text: str) -> Json:
     """The result of an echo: its size, and what it costs a model."""
     return {"outcome": "ok", "result_bytes": WRAPPED + len(text), "result_tokens": (len(text) + 2) * 2 // 7}
 
@@ -41,7 +41,7 @@ def said(text: str) -> Json:
 def echo(door: str, text: str, revision: int = 5, **more: Any) -> tuple[Json, Json]:
     """One that was sent and answered: how it began, and what it ends with."""
     start = {**common(door, revision), **ECHO, **ADMITTED, **given(text), **more}
-    return start, said(text)
+    return start, reply(text)
 
 
 def denied(door: str, code: str, **more: Any) -> Json:

@@ -1,7 +1,7 @@
 """A fleet of real processes on loopback: replicas of control on one PostgreSQL, and nodes that follow them.
 
-Every member can be killed or stopped, and comes back where it was. Whoever leaves `open_fleet` has all of it
-stopped, and checked: each exits with 0, has logged no traceback, and no process of it is left.
+Every member can be killed or stopped, and comes back where it was. When `open_fleet` ends, it stops and
+checks all of them: each exits with 0, has logged no traceback, and leaves no process behind.
 """
 
 import json

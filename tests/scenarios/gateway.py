@@ -1,8 +1,8 @@
-"""A real `toolgate up`, started as anybody would start it, and everything a scenario asks of one.
+"""A real `toolgate up`, started as anyone would start it, and everything a scenario asks of one.
 
-Whoever leaves `running` without having ended the gateway has it stopped by SIGTERM, and checked: it exits
-with 0, none of its processes is left, and it has logged no traceback. However it ended, of the secrets it
-and its stage servers were given none is in its logs or its audit (SEC-1).
+When `running` ends, it stops the gateway by SIGTERM unless the test did, and checks it: it exits with 0,
+leaves no process behind and has logged no traceback. However it ended, its logs and its audit hold none of
+the secrets that it and its stage servers were given (SEC-1).
 """
 
 import json
@@ -164,7 +164,7 @@ class Gateway:
         return self.http.put(path, json=body).raise_for_status().json()
 
     def health(self, server_id: str) -> Json:
-        """How a server fares."""
+        """The status of a server."""
         found: Json = self.get(f"/admin/api/mcp/servers/{server_id}")["health"]
         return found
 

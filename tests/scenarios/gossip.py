@@ -25,7 +25,7 @@ class Gossip:
     """What it heard."""
 
     url: str
-    heard: list[str] = field(default_factory=list)
+    received: list[str] = field(default_factory=list)
     """Of each request, its path and its headers."""
     arguments: Json = field(default_factory=dict)
     """With which its models call a tool."""
@@ -39,24 +39,24 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
-        said = self._said()
+        reply = self._output()
         if self.path.startswith("/mcp"):
-            self._serve(json.loads(body), said)
+            self._serve(json.loads(body), reply)
         elif self.path.startswith("/v1/chat/completions") and json.loads(body)["model"] == "scripted":
             self._send(200, self._chat(json.loads(body)))
         else:
-            self._send(401, {"error": {"message": f"you are not welcome: {said}"}})
+            self._send(401, {"error": {"message": f"you are not welcome: {reply}"}})
 
     def do_GET(self) -> None:
-        said = self._said()
-        self._send(405 if self.path.startswith("/mcp") else 401, {"error": {"message": said}})
+        reply = self._output()
+        self._send(405 if self.path.startswith("/mcp") else 401, {"error": {"message": reply}})
 
-    def _said(self) -> str:
-        said = json.dumps([self.path, dict(self.headers)])
-        self.gossip.heard.append(said)
-        return said
+    def _output(self) -> str:
+        reply = json.dumps([self.path, dict(self.headers)])
+        self.gossip.received.append(reply)
+        return reply
 
-    def _serve(self, message: Json, said: str) -> None:
+    def _serve(self, message: Json, reply: str) -> None:
         if "id" not in message:
             self._send(202, None)
             return
@@ -69,9 +69,9 @@ class Handler(BaseHTTPRequestHandler):
             case "tools/call", "echo":
                 answer = {"result": {"content": [{"type": "text", "text": "hello"}]}}
             case "tools/call", "fail":
-                answer = {"result": {"content": [{"type": "text", "text": said}], "isError": True}}
+                answer = {"result": {"content": [{"type": "text", "text": reply}], "isError": True}}
             case _:
-                answer = {"error": {"code": -32603, "message": said, "data": {"of": said}}}
+                answer = {"error": {"code": -32603, "message": reply, "data": {"of": reply}}}
         self._send(200, {"jsonrpc": "2.0", "id": message["id"], **answer})
 
     def _chat(self, request: Json) -> Json:
@@ -102,7 +102,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """A test has nobody to read it."""
+        """A test has no one to read it."""
 
 
 @contextmanager

@@ -14,7 +14,7 @@ class NotSent(Exception):
 
 
 class Unanswered(Exception):
-    """The connection ended after the request was written: nobody knows what came of it."""
+    """The connection ended after the request was written: no one knows what came of it."""
 
 
 class Answer(msgspec.Struct):

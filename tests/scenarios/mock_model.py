@@ -43,8 +43,8 @@ class MockModel:
         return text(f"I have no {missing[0]}.")
 
 
-def text(said: str) -> Json:
-    return {"type": "text", "text": said}
+def text(output: str) -> Json:
+    return {"type": "text", "text": output}
 
 
 def use(tool: str, arguments: Json) -> Json:
@@ -107,7 +107,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """A test has nobody to read it."""
+        """A test has no one to read it."""
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Addresses on loopback that one can come back to.
 
-A port that the kernel chose goes to anybody as soon as nobody listens there. Those here it never chooses.
+A port that the kernel chose goes to anyone as soon as no one listens there. Those here it never chooses.
 """
 
 import os
@@ -15,7 +15,7 @@ _ports: Final = cycle(range(_EACH))
 
 
 def own_port() -> int:
-    """A port on which nobody listens."""
+    """A port on which no one listens."""
     first = _FIRST + os.getpid() % 100 * _EACH
     for _ in range(_EACH):
         port = first + next(_ports)

@@ -17,7 +17,7 @@ def everything(site: Site, server_id: str = "everything") -> Json:
 
 
 def filesystem(site: Site) -> Json:
-    """Over a directory with one file, in which it stands."""
+    """Over a directory with one file, in which it is."""
     directory = site.root / "files"
     directory.mkdir()
     (directory / "read.me").write_text("Welcome.\n", "utf-8")
@@ -26,7 +26,7 @@ def filesystem(site: Site) -> Json:
 
 
 def memory(site: Site) -> Json:
-    """That knows somebody."""
+    """That knows someone."""
     file = site.root / "memory.jsonl"
     file.write_text(
         '{"type": "entity", "name": "Ada", "entityType": "person", "observations": ["writes"]}\n', "utf-8"
@@ -36,7 +36,7 @@ def memory(site: Site) -> Json:
 
 
 def git(site: Site) -> Json:
-    """Over a repository of one commit, in which it stands."""
+    """Over a repository of one commit, in which it is."""
     repository = site.root / "repository"
     repository.mkdir()
     author = ["-c", "user.name=Ada", "-c", "user.email=ada@example.com"]

@@ -97,11 +97,11 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Nobody reads it."""
+        """No one reads it."""
 
 
 class Server(ThreadingHTTPServer):
-    """Callers that go away are none of its concern."""
+    """Callers that go away do not concern it."""
 
     daemon_threads = True
 

@@ -9,5 +9,5 @@ if __name__ == "__main__":
     queue = import_module("toolgate.registry.invocations.contract")
     vars(queue)["LEASE_MS"] = int(LEASE_S * 1000)
     vars(queue)["HEARTBEAT_S"] = LEASE_S / 5
-    # Whoever else uses them is imported from here on.
+    # Their other users are imported from here on.
     sys.exit(import_module("toolgate.cli.root").main())

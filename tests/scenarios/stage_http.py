@@ -47,7 +47,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """A test has nobody to read it."""
+        """A test has no one to read it."""
 
 
 @contextmanager

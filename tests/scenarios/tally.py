@@ -1,4 +1,4 @@
-"""The servers of `tally_server.py`: their records, those beside a gateway, and what they were called with."""
+"""The servers of `tally_server.py`: their records, and the calls they got."""
 
 import signal
 import subprocess

@@ -11,8 +11,8 @@ Words on its command line:
 Of what is in flight at once the newest is answered first. Its tools:
 
     echo    says the same
-    slow    says the same a fifth of a second later, whether or not anybody still wants it
-    late    says the same once the call is taken back; over HTTP, where nobody listens any more, never
+    slow    says the same a fifth of a second later, whether or not anyone still wants it
+    late    says the same once the call is taken back; over HTTP, where no one listens any more, never
     tell    reports progress three times, and says the same
     ask     asks the client with this text, and says what it answers; `refused` where it does not
 
@@ -86,32 +86,32 @@ class Tally:
         self._tools[params["name"]](message, text, voice)
 
     def _echo(self, message: Message, text: str, voice: Voice) -> None:
-        voice.send(said(message, text))
+        voice.send(reply(message, text))
 
     def _slow(self, message: Message, text: str, voice: Voice) -> None:
-        asyncio.get_running_loop().call_later(SLOW_S, voice.send, said(message, text))
+        asyncio.get_running_loop().call_later(SLOW_S, voice.send, reply(message, text))
 
     def _wait(self, message: Message, text: str, voice: Voice) -> None:
-        self._late[message["id"]] = partial(voice.send, said(message, text))
+        self._late[message["id"]] = partial(voice.send, reply(message, text))
 
     def _tell(self, message: Message, text: str, voice: Voice) -> None:
         token = message["params"]["_meta"]["progressToken"]
         for done in (1, 2, 3):
             progress = {"progressToken": token, "progress": done, "message": f"{text} {done}"}
             voice.say({"jsonrpc": "2.0", "method": "notifications/progress", "params": progress})
-        voice.send(said(message, text))
+        voice.send(reply(message, text))
 
     def _ask(self, message: Message, text: str, voice: Voice) -> None:
         params = message["params"]
         question = {"message": text, "requestedSchema": {"type": "object", "properties": {}}}
         if not IS_MODERN:
             ask_id = f"ask {message['id']}"
-            self._asked[ask_id] = lambda answer: voice.send(said(message, answer_in(answer.get("result"))))
+            self._asked[ask_id] = lambda answer: voice.send(reply(message, answer_in(answer.get("result"))))
             ask = {"method": "elicitation/create", "params": question}
             voice.say({"jsonrpc": "2.0", "id": ask_id, **ask})
         elif "inputResponses" in params:
             assert params["requestState"] == f"state of {text}"
-            voice.send(said(message, answer_in(params["inputResponses"]["it"])))
+            voice.send(reply(message, answer_in(params["inputResponses"]["it"])))
         else:
             asks = {"it": {"method": "elicitation/create", "params": question}}
             result = {
@@ -126,7 +126,7 @@ def _nothing() -> None:
     """For a call that is not one of those."""
 
 
-def said(message: Message, text: str) -> Message:
+def reply(message: Message, text: str) -> Message:
     """The answer to a call."""
     result = {"content": [{"type": "text", "text": text}], "resultType": "complete"}
     return {"jsonrpc": "2.0", "id": message["id"], "result": result}

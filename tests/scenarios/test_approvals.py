@@ -19,7 +19,7 @@ from mcp.client.sse import sse_client
 
 from tests.eventually import eventually
 from tests.scenarios.agreeing import Person, call_all
-from tests.scenarios.askable import AskableClient, Heard
+from tests.scenarios.askable import AskableClient, Received
 from tests.scenarios.clients import error_of
 from tests.scenarios.gateway import ROOT, Gateway, Json, Site, run, running
 from tests.scenarios.stage_sse import LEGACY_PYTHON, check_legacy_python
@@ -100,10 +100,10 @@ class Receiver:
     """The program of an operator that is told, and takes note."""
 
     url: str
-    told: list[tuple[bytes, str]] = field(default_factory=list)
+    notified: list[tuple[bytes, str]] = field(default_factory=list)
 
     def body(self) -> Json | None:
-        body: Json | None = json.loads(self.told[0][0]) if self.told else None
+        body: Json | None = json.loads(self.notified[0][0]) if self.notified else None
         return body
 
 
@@ -112,7 +112,7 @@ def receiving() -> Iterator[Receiver]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
-            receiver.told.append((body, self.headers[SIGNATURE]))
+            receiver.notified.append((body, self.headers[SIGNATURE]))
             self.send_response(204)
             self.end_headers()
 
@@ -139,11 +139,11 @@ def test_what_was_asked_before_a_kill_is_decided_by_the_webhook_and_used_once_af
         environ = {"TOOLGATE_APPROVAL_WEBHOOK": config}
         with running(site, environ=environ) as first:
             wait_listed(first, "guarded")
-            told = first.modern("/api/mcp/s/guarded").call("echo", text="once")
+            notified = first.modern("/api/mcp/s/guarded").call("echo", text="once")
             body = eventually(receiver.body)
-            person, heard = AskableClient("ada", first.address, "modern"), Heard()
+            person, received = AskableClient("ada", first.address, "modern"), Received()
             params = person.params("guarded.echo", "in-place", token=1)
-            asked = asyncio.run(person.ask(params, 1, heard))
+            asked = asyncio.run(person.ask(params, 1, received))
             kept = first.get(f"/admin/api/approvals/{body['approval_id']}")
             first.kill()
         signer = BodySigner(SECRET, lambda: kept["created_ms"])
@@ -159,17 +159,17 @@ def test_what_was_asked_before_a_kill_is_decided_by_the_webhook_and_used_once_af
             changed = client.call("echo", text="other")
             answers = [client.call("echo", text="once") for _ in range(2)]
             used = second.get(f"/admin/api/approvals/{body['approval_id']}")
-            asyncio.run(person.go_on(params, asked, 2, heard))
+            asyncio.run(person.go_on(params, asked, 2, received))
 
-    assert error_of(told) == "mcp_approval_required"
-    assert signer.is_signed(*receiver.told[0])
+    assert error_of(notified) == "mcp_approval_required"
+    assert signer.is_signed(*receiver.notified[0])
     assert (forged.status_code, decided.status_code, again.status_code) == (401, 200, 409)
     assert error_of(changed) == "mcp_approval_required"
     assert [one["result"].get("isError", False) for one in answers] == [False, True]
     assert (used["state"], used["decided_by"]) == ("used", "webhook:bob")
-    assert (len(heard.questions), heard.text) == (1, "in-place")
+    assert (len(received.questions), received.text) == (1, "in-place")
     assert executed(log) == {"once": 1, "in-place": 1}
-    assert [json.loads(one)["approval_id"] for one, _ in receiver.told].count(body["approval_id"]) == 1
+    assert [json.loads(one)["approval_id"] for one, _ in receiver.notified].count(body["approval_id"]) == 1
 
 
 def _post(url: str, body: bytes, signer: BodySigner) -> httpx2.Response:

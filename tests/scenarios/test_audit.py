@@ -1,4 +1,4 @@
-"""What happens on a node is found at control, each event once, whoever was gone meanwhile."""
+"""What happens on a node is found at control, each event once, the one that was gone meanwhile."""
 
 import json
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def call(node: Member, words: list[str]) -> None:
 def test_calls_on_a_node_are_found_at_control_once_each_through_crashes_of_both(fleet: Fleet) -> None:
     (control,), (node,) = fleet.controls, fleet.nodes
 
-    def told() -> list[int]:
+    def notified() -> list[int]:
         return [one["seq"] for one in events(fleet, "type=call&node=node-1&server=local")]
 
     def calls() -> list[int]:
@@ -44,26 +44,26 @@ def test_calls_on_a_node_are_found_at_control_once_each_through_crashes_of_both(
 
     call(node, ["one", "two"])
     eventually_equal(lambda: len(calls()), 3, WITHIN_S)
-    eventually_equal(told, calls(), WITHIN_S)
+    eventually_equal(notified, calls(), WITHIN_S)
     control.kill()
     call(node, ["three", "four", "five"])
     control.start()
     eventually_equal(lambda: len(calls()), 6, WITHIN_S)
-    eventually_equal(told, calls(), WITHIN_S)
+    eventually_equal(notified, calls(), WITHIN_S)
     control.stop()
     call(node, ["six"])
     eventually_equal(lambda: len(calls()), 7, WITHIN_S)
     node.kill()
     control.start()
     node.start()
-    eventually_equal(told, calls(), WITHIN_S)
+    eventually_equal(notified, calls(), WITHIN_S)
     call(node, ["seven"])  # starts its server again
     eventually_equal(lambda: len(calls()), 8, WITHIN_S)
-    eventually_equal(told, calls(), WITHIN_S)
+    eventually_equal(notified, calls(), WITHIN_S)
     spawns = "type=spawn&server=local"
     eventually_equal(lambda: [one["node"] for one in events(fleet, spawns)], ["node-1", "node-1"], WITHIN_S)
 
-    assert len(told()) == 8
+    assert len(notified()) == 8
     assert len({one["event_id"].partition("-")[0] for one in events(fleet, "node=node-1")}) == 1
 
 

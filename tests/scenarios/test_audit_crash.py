@@ -1,4 +1,4 @@
-"""STO-10: kill -9 of a gateway under load, again and again: what ran is on record, and the log holds.
+"""STO-10: kill -9 of a gateway under load, again and again: what ran is audited, and the log holds.
 
 Spies keep account of what they execute in a file of their own: a server behind a URL, and a child of the
 gateway.

@@ -89,8 +89,8 @@ def test_a_minute_of_calls_is_shared_by_all_nodes_and_survives_kills(world: Worl
     # Both at once: exactly what the key may have.
     assert flood(clients, calls=80) == {"ok": LIMIT, "mcp_busy": 80 - LIMIT}
     assert world.called() == LIMIT
-    told: Any = clients[0].call("echo")["result"]["_meta"]["toolgate/error"]["data"]
-    assert (told["budget"], 0 < told["retry_after_s"] <= 60) == ("calls_per_minute", True)
+    notified: Any = clients[0].call("echo")["result"]["_meta"]["toolgate/error"]["data"]
+    assert (notified["budget"], 0 < notified["retry_after_s"] <= 60) == ("calls_per_minute", True)
     shown = world.control.gateway.cli("budgets", "--json").json
     assert (shown["holder_id"], shown["used"], shown["limit"]) == ("ci", LIMIT, LIMIT)
 

@@ -2,7 +2,7 @@
 
 Exempt are only the files whose purpose is to hold a secret: the registry (`registry.db`), what people logged
 in with (`logins/`), server files, the secrets directory, key files; and backups and exports, which are
-registries. Even the registry has only what stands in records, and what a run is given until it is run.
+registries. Even the registry has only what is in records, and what a run is given until it is run.
 """
 
 import json
@@ -194,7 +194,7 @@ def test_every_credential_was_used(place: Place) -> None:
         *(ENVIRON[name] for name in ("HEADER_TOKEN", "NAMED_IN_ENVIRON", "MODEL_TOKEN")),
         *(FILES[name] for name in ("named-secret", "model-secret")),
     ]
-    eventually(lambda: all(any(one in heard for heard in place.gossip.heard) for one in used))
+    eventually(lambda: all(any(one in received for received in place.gossip.received) for one in used))
 
     assert ("gateway", FILES["client-secret"]) in place.house.authority.clients
 
@@ -328,7 +328,7 @@ def test_nothing_that_is_written_down_holds_a_secret(place: Place) -> None:
     assert place.leaking() == {}
 
 
-def test_the_registry_has_no_secret_that_stands_in_no_record(place: Place) -> None:
+def test_the_registry_has_no_secret_that_is_in_no_record(place: Place) -> None:
     registry = b"".join(path.read_bytes() for path in place.gateway.site.data.glob("registry.db*"))
     elsewhere = [*ENVIRON.values(), *FILES.values(), *place.keys, *place.house.authority.valid]
     elsewhere += [canary(name) for name in ("collector", "wrong-key", "header-of-a-caller", "refresh-token")]

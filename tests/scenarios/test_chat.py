@@ -47,8 +47,8 @@ async def chat(gateway: Gateway) -> AsyncIterator[Chat]:
         yield client
 
 
-def echo(said: str) -> tuple[str, str]:
-    return "mcp__stage__echo", json.dumps({"text": said})
+def echo(reply: str) -> tuple[str, str]:
+    return "mcp__stage__echo", json.dumps({"text": reply})
 
 
 def results(model: ScriptedModel, request: int) -> list[str]:
@@ -72,9 +72,9 @@ async def test_three_rounds_of_tools_are_run_before_the_answer(
     async with script(
         gateway, calls(echo("one")), calls(echo("two"), echo("three")), calls(echo("four")), text("All said.")
     ) as model:
-        said = await chat.ask("Say them all.", stream=stream)
+        reply = await chat.ask("Say them all.", stream=stream)
 
-        assert (said.text, said.calls, said.finish_reason, said.usage) == ("All said.", [], "stop", 60)
+        assert (reply.text, reply.calls, reply.finish_reason, reply.usage) == ("All said.", [], "stop", 60)
         assert results(model, 3) == ["one", "two", "three", "four"]
         assert model.requests[0].tool_names == model.requests[3].tool_names
         assert "mcp__stage__echo" in model.requests[0].tool_names
@@ -106,7 +106,7 @@ def count_calls(gateway: Gateway, tool: str) -> int:
 
 
 @both
-async def test_arguments_that_are_not_json_are_never_executed_and_the_model_is_told(
+async def test_arguments_that_are_not_json_are_never_executed_and_the_model_gets_an_error(
     gateway: Gateway, chat: Chat, stream: bool
 ) -> None:
     before = count_calls(gateway, "pid")
@@ -116,9 +116,9 @@ async def test_arguments_that_are_not_json_are_never_executed_and_the_model_is_t
         calls(("mcp__stage__pid", "{}")),
         text("Said."),
     ) as model:
-        said = await chat.ask("Say it.", stream=stream)
+        reply = await chat.ask("Say it.", stream=stream)
 
-        assert said.text == "Said."
+        assert reply.text == "Said."
         refused, answered = results(model, 2)
         assert json.loads(refused)["error"]["code"] == "mcp_invalid_arguments"
         assert json.loads(refused)["error"]["retryable"] is True
@@ -133,9 +133,9 @@ async def test_tool_choice_required_holds_until_a_tool_was_called_and_no_longer(
     gateway: Gateway, chat: Chat, stream: bool
 ) -> None:
     async with script(gateway, calls(echo("once")), text("Done.")) as model:
-        said = await chat.ask("Use a tool.", stream=stream, tool_choice="required")
+        reply = await chat.ask("Use a tool.", stream=stream, tool_choice="required")
 
-        assert said.text == "Done."
+        assert reply.text == "Done."
         assert [one.body["tool_choice"] for one in model.requests] == ["required", "auto"]
 
 
@@ -145,19 +145,19 @@ async def test_what_is_ours_in_a_request_is_not_forwarded_and_the_rest_is(
 ) -> None:
     extra = {"toolgate": {"mcp": {"tool_allowlist": ["echo"]}}, "vendor_field": {"keep": [1]}}
     async with script(gateway, text("Hello.")) as model:
-        said = await chat.ask(
+        reply = await chat.ask(
             "Hello?", stream=stream, metadata={"mcp.server_ids": '["stage"]', "team": "a"}, extra_body=extra
         )
 
         [ask] = model.requests
-        assert said.text == "Hello."
+        assert reply.text == "Hello."
         assert ask.tool_names == ["mcp__stage__echo"]
         assert ask.body["metadata"] == {"team": "a"}
         assert ask.body["vendor_field"] == {"keep": [1]}
         assert "toolgate" not in ask.raw.decode().lower()
 
 
-async def test_the_request_that_the_guide_shows_is_taken_as_it_stands(gateway: Gateway, chat: Chat) -> None:
+async def test_the_request_in_the_guide_works(gateway: Gateway, chat: Chat) -> None:
     body = json.loads(REQUEST.read_text("utf-8"))
     body["toolgate"]["mcp"]["server_ids"] = ["stage"]
     async with script(gateway, calls(echo("once")), text("Said.")) as model:
@@ -179,7 +179,7 @@ async def test_the_models_that_can_be_asked_are_listed(gateway: Gateway, chat: C
 async def test_two_hundred_streams_at_once_end_whole_and_each_with_its_own_words(
     gateway: Gateway, chat: Chat
 ) -> None:
-    said: dict[str, str | None] = {}
+    reply: dict[str, str | None] = {}
     all_there = asyncio.Event()
 
     def answer(ask: Ask) -> Reply:
@@ -189,7 +189,7 @@ async def test_two_hundred_streams_at_once_end_whole_and_each_with_its_own_words
         return hold(text(f"It said {last['content']}.", step=2), all_there, after=1)
 
     async def ask(number: int) -> None:
-        said[f"{number}"] = (await chat.ask(f"{number}", stream=True)).text
+        reply[f"{number}"] = (await chat.ask(f"{number}", stream=True)).text
 
     async with scripted_model(answer, strict=True) as model, anyio.create_task_group() as tasks:
         put_upstream(gateway, model.url, max_concurrency=STREAMS)
@@ -199,7 +199,7 @@ async def test_two_hundred_streams_at_once_end_whole_and_each_with_its_own_words
             await model.asked(2 * STREAMS)
         all_there.set()
 
-    assert said == {f"{number}": f"It said {number}." for number in range(STREAMS)}
+    assert reply == {f"{number}": f"It said {number}." for number in range(STREAMS)}
 
 
 async def test_an_agent_of_another_library_has_its_own_functions_and_the_tools_of_the_task(

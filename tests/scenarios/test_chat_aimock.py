@@ -21,8 +21,8 @@ KEY = "sk-only-for-the-model"
 OWN = function("paint", colour="string")
 
 
-def echo(said: str) -> tuple[str, Json]:
-    return "mcp__stage__echo", {"text": said}
+def echo(reply: str) -> tuple[str, Json]:
+    return "mcp__stage__echo", {"text": reply}
 
 
 SCRIPT = [
@@ -31,7 +31,7 @@ SCRIPT = [
     ),
     *says("all at once", calls(echo("a"), echo("b"), echo("c")), {"content": "a, b and c."}),
     *says("paint it", calls(echo("ready"), ("paint", {"colour": "blue"})), {"content": "It is blue."}),
-    *says("just talk", {"content": "Of tools and gateways, and what stands between them."}),
+    *says("just talk", {"content": "Of tools and gateways, and what connects them."}),
 ]
 
 
@@ -72,9 +72,9 @@ async def test_an_independent_model_is_led_through_three_rounds(
     aimock: Aimock, chat: Chat, stream: bool
 ) -> None:
     before = len(aimock.asked())
-    said = await chat.ask("climb", stream=stream)
+    reply = await chat.ask("climb", stream=stream)
 
-    assert (said.text, said.calls, said.finish_reason) == ("At the top.", [], "stop")
+    assert (reply.text, reply.calls, reply.finish_reason) == ("At the top.", [], "stop")
     asked = aimock.asked()[before:]
     assert history(asked[-1]) == [
         ("user", "climb"),
@@ -92,9 +92,9 @@ async def test_an_independent_model_is_led_through_three_rounds(
 async def test_parallel_calls_are_answered_each_once_and_in_order(
     aimock: Aimock, chat: Chat, stream: bool
 ) -> None:
-    said = await chat.ask("all at once", stream=stream)
+    reply = await chat.ask("all at once", stream=stream)
 
-    assert said.text == "a, b and c."
+    assert reply.text == "a, b and c."
     assert history(aimock.asked()[-1])[1:] == [
         ("assistant", ["mcp__stage__echo"] * 3),
         ("tool", "a"),
@@ -127,7 +127,7 @@ async def test_the_journal_shows_nothing_of_ours_and_all_of_theirs(
     aimock: Aimock, chat: Chat, stream: bool
 ) -> None:
     own_fields = {"toolgate": {"mcp": {"server_ids": ["stage"]}, "progress": True}}
-    said = await chat.ask(
+    reply = await chat.ask(
         "just talk",
         stream=stream,
         seed=7,
@@ -138,7 +138,7 @@ async def test_the_journal_shows_nothing_of_ours_and_all_of_theirs(
     asked, headers = aimock.asked()[-1], aimock.headers()[-1]
     streaming: Json = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
     offered = asked.pop("tools")
-    assert said.text == "Of tools and gateways, and what stands between them."
+    assert reply.text == "Of tools and gateways, and what connects them."
     assert asked == {
         "model": MODEL,
         "messages": [user("just talk")],
@@ -168,5 +168,5 @@ async def test_the_responses_of_an_independent_model_are_led_through_three_round
     assert response.output_text == "At the top."
     calls_made = [one for one in response.output if one.type == "mcp_call"]
     assert [(one.name, one.status, one.output) for one in calls_made] == [
-        ("stage.echo", "completed", said) for said in ("first", "second", "third")
+        ("stage.echo", "completed", reply) for reply in ("first", "second", "third")
     ]

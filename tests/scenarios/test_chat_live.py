@@ -21,7 +21,7 @@ from tests.scenarios.reference import on_node
 pytestmark = pytest.mark.anyio
 
 FILES = ["harbour.txt", "lantern.md"]
-"""Nobody could guess them."""
+"""No one could guess them."""
 TOOLS = ["files.list_directory", "time.get_current_time"]
 
 
@@ -41,7 +41,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory, model: Json) -> Iterator[G
     papers.mkdir(parents=True)
     for name in FILES:
         (papers / name).touch()
-    # It stands where the files are, so that the question is the same on every machine.
+    # It is where the files are, so that the question is the same on every machine.
     files = {**on_node("server-filesystem", str(home)), "cwd": str(home)}
     time = {
         "command": str(Path(sys.executable).with_name("mcp-server-time")),
@@ -75,19 +75,19 @@ def calls_in(audit: str) -> list[Json]:
 
 async def test_a_real_model_lists_files_in_a_stream(gateway: Gateway, chat: Chat) -> None:
     before = len(calls_in(gateway.audit))
-    said = await chat.ask("Which files are in papers?", stream=True)
+    reply = await chat.ask("Which files are in papers?", stream=True)
 
     [called] = eventually(lambda: calls_in(gateway.audit)[before:])
     assert (called["server_id"], called["tool"], called["outcome"]) == ("files", "list_directory", "ok")
-    assert said.finish_reason == "stop"
-    assert [name for name in FILES if name in (said.text or "")] == FILES
+    assert reply.finish_reason == "stop"
+    assert [name for name in FILES if name in (reply.text or "")] == FILES
 
 
 async def test_a_real_model_tells_the_time(gateway: Gateway, chat: Chat) -> None:
     before = len(calls_in(gateway.audit))
-    said = await chat.ask("What time is it in Tokyo?")
+    reply = await chat.ask("What time is it in Tokyo?")
 
     [called] = eventually(lambda: calls_in(gateway.audit)[before:])
     assert (called["server_id"], called["tool"], called["outcome"]) == ("time", "get_current_time", "ok")
-    assert said.finish_reason == "stop"
-    assert re.search(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\+09:00", said.text or "")
+    assert reply.finish_reason == "stop"
+    assert re.search(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\+09:00", reply.text or "")

@@ -71,7 +71,7 @@ def test_chd_14_two_hundred_servers_with_few_open_files_take_turns(site: Site) -
 
 
 def states(gateway: Gateway) -> dict[str, str]:
-    """How each server fares."""
+    """The status of each server."""
     found: dict[str, str] = {}
     page = "/admin/api/mcp/servers?limit=1000"
     for server in gateway.get(page)["servers"]:

@@ -80,7 +80,7 @@ USES = {
     "HTTP": Use(tools=("web.echo",), calls={"web.echo": {"text": "5"}}, texts=["5"]),
     "SSE": Use(tools=("far.add", "far.negate"), calls={"far.add": {"a": 2, "b": 3}}, texts=["5"]),
 }
-"""By what stands behind: on stdio reference servers of either era and an older SDK; two behind URLs."""
+"""By what is behind: on stdio reference servers of either era and an older SDK; two behind URLs."""
 FINDING = Use(
     tools=("call_tool", "describe_tool", "search_tools"),
     calls={

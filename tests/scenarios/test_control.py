@@ -83,15 +83,15 @@ def test_a_node_governs_nothing_and_says_where_to_go(fleet: Fleet) -> None:
     assert fleet.wires[0].address in answer.json()["error"]["hint"]
 
 
-def test_sec_1_whoever_is_no_node_gets_no_secret_over_grpc(fleet: Fleet) -> None:
+def test_sec_1_only_nodes_get_secrets_over_grpc(fleet: Fleet) -> None:
     keys = {role: fleet.make_key(f"grpc-{role}", role=role) for role in ("viewer", "admin", "node")}
-    heard = {role: grpc_heard(fleet.grpc[0], key) for role, key in keys.items()}
+    received = {role: grpc_received(fleet.grpc[0], key) for role, key in keys.items()}
 
-    assert [role for role, answers in heard.items() if MARK in "".join(answers)] == ["node"]
-    assert all("local" in one for answers in heard.values() for one in answers)
+    assert [role for role, answers in received.items() if MARK in "".join(answers)] == ["node"]
+    assert all("local" in one for answers in received.values() for one in answers)
 
 
-def grpc_heard(address: str, key: str) -> list[str]:
+def grpc_received(address: str, key: str) -> list[str]:
     """What is told of the servers there: a list of them, and the first change there was."""
     credential = (("authorization", f"Bearer {key}"),)
     with grpc.insecure_channel(address) as channel:
@@ -129,11 +129,11 @@ def test_a_control_that_was_restarted_knows_the_tools_before_any_node_reports(fl
     ],
 )
 def test_control_does_not_start_where_it_could_not_serve_safely(
-    tmp_path: Path, options: list[str], told: str
+    tmp_path: Path, options: list[str], notified: str
 ) -> None:
     data = ["--data", str(Site(tmp_path).data)]
     ran = run_here(["control", "--listen", "127.0.0.1:0", *data, *options])
 
     assert ran.code == 1
-    assert told in ran.err
+    assert notified in ran.err
     assert "Traceback" not in ran.err

@@ -2,7 +2,7 @@
 
 Clients of both eras, of all transports and of several principals, some of them two to a session, call servers
 of both eras and all transports, which answer out of order. In between, calls are abandoned and calls run out
-of time, and the server answers those too, when nobody wants it any more.
+of time, and the server answers those too, when no one wants it any more.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """What servers report and ask while calls run reaches the client of the call, and no other.
 
 Clients of both eras and three principals call at the same time, with the same ids and progress tokens. Each
-answers what it is asked with its own name: so whoever is asked shows in what comes back.
+answers what it is asked with its own name: so the one that is asked shows in what comes back.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from tests.scenarios.askable import AskableClient, Heard, Message
+from tests.scenarios.askable import AskableClient, Message, Received
 from tests.scenarios.gateway import Gateway, Site, running
 from tests.scenarios.soak import rounds
 from tests.scenarios.tally import open_tally_http, tally_child, wait_listed
@@ -22,7 +22,7 @@ CLIENTS = 24
 CERTAIN = ("child-modern", "http-legacy", "http-modern")
 """Of these every message says which call it is about."""
 SHARED, OWN = "child-legacy", "child-own"
-"""Of these it does not: one serves everybody, the other each session by itself."""
+"""Of these it does not: one serves everyone, the other each session by itself."""
 SERVERS = (*CERTAIN, SHARED, OWN)
 
 
@@ -60,9 +60,9 @@ def make_key(gateway: Gateway) -> str:
 
 async def call_all(
     clients: Sequence[AskableClient], tool: str
-) -> list[tuple[AskableClient, str, str, Heard]]:
+) -> list[tuple[AskableClient, str, str, Received]]:
     """Every client calls the tool of every server, all in step: client, server, text, and what it heard."""
-    heard: list[tuple[AskableClient, str, str, Heard]] = []
+    received: list[tuple[AskableClient, str, str, Received]] = []
 
     async def work(client: AskableClient) -> None:
         await client.open()
@@ -70,23 +70,23 @@ async def call_all(
             for server in SERVERS:
                 text = f"{client.name}.{n}"
                 found = await client.call(f"{server}.{tool}", text, number=n % 2, token="same")
-                heard.append((client, server, text, found))
+                received.append((client, server, text, found))
 
     async with asyncio.timeout(WITHIN_S), asyncio.TaskGroup() as tasks:
         for client in clients:
             tasks.create_task(work(client))
-    assert len(heard) == len(clients) * len(SERVERS) * ROUNDS
-    return heard
+    assert len(received) == len(clients) * len(SERVERS) * ROUNDS
+    return received
 
 
 @pytest.mark.soak
 def test_sco_17_progress_reaches_its_own_client_however_tokens_collide(gateway: Gateway) -> None:
-    heard = uvloop.run(call_all(make_clients(gateway), "tell"))
+    received = uvloop.run(call_all(make_clients(gateway), "tell"))
 
     crossed = [
         (client.name, server, found)
-        for client, server, text, found in heard
-        if found != Heard(progress=[f"{text} {n}" for n in (1, 2, 3)], text=text)
+        for client, server, text, found in received
+        if found != Received(progress=[f"{text} {n}" for n in (1, 2, 3)], text=text)
     ]
     assert crossed == []
 
@@ -98,32 +98,32 @@ def is_certain(client: AskableClient, server: str) -> bool:
 
 @pytest.mark.soak
 def test_sco_17_questions_reach_their_own_client_and_so_do_its_answers(gateway: Gateway) -> None:
-    heard = uvloop.run(call_all(make_clients(gateway), "ask"))
+    received = uvloop.run(call_all(make_clients(gateway), "ask"))
 
     crossed = [
         (client.name, server, found)
-        for client, server, text, found in heard
-        if found != Heard(questions=[text], text=f"{client.name}: {text}")
-        and (is_certain(client, server) or found != Heard(text="refused"))
+        for client, server, text, found in received
+        if found != Received(questions=[text], text=f"{client.name}: {text}")
+        and (is_certain(client, server) or found != Received(text="refused"))
     ]
     assert crossed == []
 
 
 @pytest.mark.soak
 def test_a_client_that_cannot_answer_is_never_asked(gateway: Gateway) -> None:
-    """Not even while others beside it can."""
+    """Not even while others next to it can."""
     clients = [*make_clients(gateway), *make_clients(gateway, can_answer=False)]
 
-    heard = uvloop.run(call_all(clients, "ask"))
+    received = uvloop.run(call_all(clients, "ask"))
 
-    asked = [found for client, _, _, found in heard if not client.can_answer and found.questions]
-    told = {found.text for client, _, _, found in heard if not client.can_answer}
+    asked = [found for client, _, _, found in received if not client.can_answer and found.questions]
+    notified = {found.text for client, _, _, found in received if not client.can_answer}
     assert asked == []
-    assert told <= {None, "refused"}
+    assert notified <= {None, "refused"}
 
 
 class Overheard(AskableClient):
-    """A client whose every question somebody else, `eve`, answers first."""
+    """A client whose every question someone else, `eve`, answers first."""
 
     eve: AskableClient
     statuses: list[int]
@@ -135,10 +135,10 @@ class Overheard(AskableClient):
 
 
 @pytest.mark.parametrize("is_same_principal", [False, True], ids=["another principal", "another session"])
-def test_sco_13_nobody_answers_a_question_of_somebody_elses_session(
+def test_sco_13_no_one_answers_a_question_of_someone_elses_session(
     gateway: Gateway, is_same_principal: bool
 ) -> None:
-    async def play() -> tuple[Heard, list[int]]:
+    async def play() -> tuple[Received, list[int]]:
         ada = Overheard("ada", gateway.address, "legacy", make_key(gateway))
         ada.eve = AskableClient(
             "eve", gateway.address, "legacy", ada.secret if is_same_principal else make_key(gateway)
@@ -149,31 +149,31 @@ def test_sco_13_nobody_answers_a_question_of_somebody_elses_session(
         async with asyncio.timeout(WITHIN_S):
             return await ada.call("http-legacy.ask", "who?", number=1, token=1), ada.statuses
 
-    heard, statuses = uvloop.run(play())
+    received, statuses = uvloop.run(play())
 
-    assert heard == Heard(questions=["who?"], text="ada: who?")
+    assert received == Received(questions=["who?"], text="ada: who?")
     assert statuses == [202]  # as for an answer that comes too late: eve learns nothing
 
 
 @pytest.mark.parametrize("server", ["http-legacy", "http-modern"])
-def test_sco_13_nobody_goes_on_with_the_call_of_another_principal(gateway: Gateway, server: str) -> None:
+def test_sco_13_no_one_goes_on_with_the_call_of_another_principal(gateway: Gateway, server: str) -> None:
     """Neither with one that is parked here, nor with one whose server keeps its state with the client."""
 
-    async def play() -> tuple[Message, Heard]:
+    async def play() -> tuple[Message, Received]:
         ada, eve = (
             AskableClient(name, gateway.address, "modern", make_key(gateway)) for name in ("ada", "eve")
         )
         call = ada.params(f"{server}.ask", "who?", token=1)
         async with asyncio.timeout(WITHIN_S):
-            asked = await ada.ask(call, 1, Heard())
+            asked = await ada.ask(call, 1, Received())
             forged = {key: {"action": "accept", "content": {"said": "eve"}} for key in asked["inputRequests"]}
             stolen = {"requestState": asked["requestState"], "inputResponses": forged}
-            taken = await eve.ask(call | stolen, 1, Heard())
-            heard = Heard()
-            await ada.go_on(call, asked, 2, heard)
-            return taken, heard
+            taken = await eve.ask(call | stolen, 1, Received())
+            received = Received()
+            await ada.go_on(call, asked, 2, received)
+            return taken, received
 
-    taken, heard = uvloop.run(play())
+    taken, received = uvloop.run(play())
 
     assert taken == {}
-    assert heard == Heard(questions=["who?"], text="ada: who?")
+    assert received == Received(questions=["who?"], text="ada: who?")

@@ -17,7 +17,7 @@ from psycopg import sql
 
 from tests.eventually import eventually, eventually_equal
 from tests.postgres import PostgresServer, own_server
-from tests.scenarios.askable import AskableClient, Heard
+from tests.scenarios.askable import AskableClient, Received
 from tests.scenarios.clients import LegacyClient, McpClient, ModernClient, error_of
 from tests.scenarios.fleet import WITHIN_S, Fleet, Member, open_fleet
 from tests.scenarios.gateway import START_S, TOOLGATE, Site, run
@@ -65,7 +65,7 @@ def fleet(shared: Fleet) -> Fleet:
 
 
 def show_times(what: str, times_s: list[float]) -> None:
-    """For whoever runs with `-s`; how busy the machine is makes no test fail."""
+    """For the one that runs with `-s`; how busy the machine is makes no test fail."""
     ordered = sorted(times_s)
     p99_s = ordered[max(0, -(-len(ordered) * 99 // 100) - 1)]
     sys.stdout.write(
@@ -284,7 +284,7 @@ def test_rep_3_without_any_control_nodes_serve_on_marked_and_refuse_where_that_w
         control.start()
     fleet.settle()
 
-    assert error_of(asked) == "mcp_unavailable"  # nobody can be asked whether it was approved
+    assert error_of(asked) == "mcp_unavailable"  # no one can be asked whether it was approved
     assert [node.gauge("toolgate_sync_degraded") for node in fleet.nodes] == [0.0] * 4
     fleet.dismiss(strict)
 
@@ -408,8 +408,8 @@ def test_an_approval_asked_at_one_node_and_given_at_control_is_used_once_by_any(
     ]
     for client in clients:
         eventually_equal(lambda client=client: "echo" in client.tools(), True, WITHIN_S)  # type: ignore[misc]
-    told = [client.call("echo", text="once")["result"]["_meta"]["toolgate/error"] for client in clients]
-    approval_id = told[0]["data"]["approval_id"]
+    notified = [client.call("echo", text="once")["result"]["_meta"]["toolgate/error"] for client in clients]
+    approval_id = notified[0]["data"]["approval_id"]
     listed = fleet.controls[1].gateway.cli("approvals", "list", "--json").json
     approved = fleet.controls[1].gateway.cli("approvals", "approve", approval_id, "--reason", "fine")
     changed = clients[1].call("echo", text="other")
@@ -418,8 +418,10 @@ def test_an_approval_asked_at_one_node_and_given_at_control_is_used_once_by_any(
     used = fleet.controls[0].gateway.get(f"/admin/api/approvals/{approval_id}")
 
     pages = {f"{control.gateway.url}/console/approvals/{approval_id}" for control in fleet.controls}
-    assert {one["data"].pop("url") for one in told} <= pages
-    assert [(one["code"], one["data"]) for one in told] == [(told[0]["code"], told[0]["data"])] * 3
+    assert {one["data"].pop("url") for one in notified} <= pages
+    assert [(one["code"], one["data"]) for one in notified] == [
+        (notified[0]["code"], notified[0]["data"])
+    ] * 3
     assert (listed["approval_id"], listed["principal"], approved.code) == (approval_id, "key:asker", 0)
     assert error_of(changed) == "mcp_approval_required"
     assert Counter(one["result"].get("isError", False) for one in retries) == {True: 47, False: 1}
@@ -437,17 +439,17 @@ async def _agree_elsewhere(fleet: Fleet, secret: str) -> None:
         AskableClient("ada", node.gateway.address, "modern", secret)
         for node in (fleet.nodes[0], fleet.nodes[1])
     )
-    heard, params = Heard(), here.params("guarded.echo", "there", token=1)
-    asked = await here.ask(params, 1, heard)
-    await there.go_on(params, asked, 2, heard)
-    replayed = Heard()
+    received, params = Received(), here.params("guarded.echo", "there", token=1)
+    asked = await here.ask(params, 1, received)
+    await there.go_on(params, asked, 2, received)
+    replayed = Received()
     await there.go_on(params, asked, 3, replayed)
     live = AskableClient("eve", fleet.nodes[2].gateway.address, "legacy", secret)
     await live.open()
-    told = await live.call("guarded.echo", "live", number=1, token=1)
+    notified = await live.call("guarded.echo", "live", number=1, token=1)
 
-    assert (heard.text, replayed.text, told.text) == ("there", None, "live")
-    assert [len(one.questions) for one in (heard, replayed, told)] == [1, 1, 1]
+    assert (received.text, replayed.text, notified.text) == ("there", None, "live")
+    assert [len(one.questions) for one in (received, replayed, notified)] == [1, 1, 1]
 
 
 def test_every_control_shows_the_same_catalog_of_what_nodes_list(fleet: Fleet) -> None:

@@ -97,7 +97,7 @@ class Recorder:
                     await self.compacted.wait()  # by then the log may not reach back to where it stood
 
     async def _list(self) -> bool:
-        """Begin anew; whether there is still something to come."""
+        """Begin again; whether there is still something to come."""
         while True:
             try:
                 listing = await self.link.list_records()

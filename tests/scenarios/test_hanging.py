@@ -1,4 +1,4 @@
-"""One server hangs: it costs its own callers their budget, and nobody else anything."""
+"""One server hangs: it costs its own callers their budget, and no one else anything."""
 
 import asyncio
 import json
@@ -84,16 +84,16 @@ def test_a_list_that_includes_it_waits_for_it_once_and_then_no_more(gateway: Gat
 def test_chd_3_a_call_that_hangs_ends_at_its_budget_and_holds_up_no_other(client: McpClient) -> None:
     with ThreadPoolExecutor() as threads:
         hanging = threads.submit(timed, lambda: client.call("sleepy.hang"))
-        beside = []
+        alongside = []
         while not hanging.done():
-            beside += [timed(lambda: client.text("good.echo", text="x"))]
-            beside += [timed(lambda: client.text("sleepy.echo", text="x"))]
+            alongside += [timed(lambda: client.text("good.echo", text="x"))]
+            alongside += [timed(lambda: client.text("sleepy.echo", text="x"))]
         answer, hung_s = hanging.result()
 
     assert (error_of(answer), answer["result"]["isError"]) == ("mcp_timeout", True)
     assert BUDGET_S <= hung_s < DEFAULT_S
-    assert {text for text, _ in beside} == {"x"}
-    assert min(took_s for _, took_s in beside) < BUDGET_S / 2
+    assert {text for text, _ in alongside} == {"x"}
+    assert min(took_s for _, took_s in alongside) < BUDGET_S / 2
 
 
 def test_a_server_that_hangs_when_it_is_started_again_keeps_its_tools_and_answers_at_its_budget(

@@ -125,7 +125,7 @@ def test_what_waits_outlives_the_process_and_what_ran_is_begun_again_only_where_
         eventually_equal(partial(runs.state, again), "cancelled", WITHIN_S)
 
 
-def test_a_run_ends_with_its_client_its_key_and_whoever_cancels_it(site: Site) -> None:
+def test_a_run_ends_when_its_client_leaves_its_key_is_revoked_or_it_is_cancelled(site: Site) -> None:
     with up(site) as gateway:
         add_task(gateway.http, "long", LONG)
         add_task(gateway.http, "quick", AT_ONCE)

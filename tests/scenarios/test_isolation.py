@@ -38,7 +38,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
 
 
 @contextmanager
-def beside(gateway: Gateway, rude: Json) -> Iterator[None]:
+def alongside(gateway: Gateway, rude: Json) -> Iterator[None]:
     """The gateway has one more server, for as long as the block lasts."""
     gateway.site.place(rude)
     eventually_equal(lambda: servers_of(gateway), sorted(["child", "remote", rude["server_id"]]))
@@ -80,7 +80,7 @@ async def call_rude(address: str, tool: str, codes: list[str | None]) -> None:
         caller.close()
 
 
-async def play(gateway: Gateway, tool: str, *, is_told: bool) -> tuple[Crowd, list[str | None]]:
+async def play(gateway: Gateway, tool: str, *, is_notified: bool) -> tuple[Crowd, list[str | None]]:
     """The healthy clients get their answers while others call `tool` of the rude server all the time.
 
     `is_followed`: those are told something, sooner or later, and it goes on until then.
@@ -90,7 +90,7 @@ async def play(gateway: Gateway, tool: str, *, is_told: bool) -> tuple[Crowd, li
     async with asyncio.timeout(WITHIN_S), asyncio.TaskGroup() as tasks, open_crowd(clients) as crowd:
         rude = [tasks.create_task(call_rude(gateway.address, tool, codes)) for _ in range(CALLS_TO_RUDE)]
         await crowd.all_get(ANSWERS)
-        while is_told and not codes:
+        while is_notified and not codes:
             await crowd.all_get(1)
         for task in rude:
             task.cancel()
@@ -108,14 +108,14 @@ async def play(gateway: Gateway, tool: str, *, is_told: bool) -> tuple[Crowd, li
     ],
 )
 def test_lod_3_a_server_that_misbehaves_costs_callers_of_others_nothing(
-    gateway: Gateway, manner: str, told: set[str], transport: str
+    gateway: Gateway, manner: str, notified: set[str], transport: str
 ) -> None:
     """`told` is what its own callers are, by then: with none, they wait until after the others are done."""
-    with open_rude(gateway.site, manner, transport) as rude, beside(gateway, rude):
-        crowd, codes = uvloop.run(play(gateway, f"{rude['server_id']}.go", is_told=bool(told)))
+    with open_rude(gateway.site, manner, transport) as rude, alongside(gateway, rude):
+        crowd, codes = uvloop.run(play(gateway, f"{rude['server_id']}.go", is_notified=bool(notified)))
         sys.stdout.write(f"{manner} on {transport}: the loop's lag was {lag_ms(gateway):.1f} ms\n")
 
-    assert set(codes) == told
+    assert set(codes) == notified
     assert crowd.failures == {}
     assert [client.unanswered for client in crowd.clients if client.unanswered] == []
 

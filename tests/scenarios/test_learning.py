@@ -70,7 +70,7 @@ def outcomes(gateway: Gateway, task: str) -> list[str]:
 
 
 def record_week(gateway: Gateway) -> list[str]:
-    """Make the calls of the week, and have them on record as those of `ops`, each on its day."""
+    """Make the calls of the week, and have them audited as those of `ops`, each on its day."""
     found = outcomes(gateway, "rehearsal")
     query = "/admin/api/audit?type=call&task=rehearsal"
     eventually_equal(lambda: len(gateway.get(query)["events"]), len(WEEK))

@@ -14,7 +14,7 @@ from tests.scenarios.gateway import START_S, TOOLGATE, Gateway, Site, started
 from tests.scenarios.in_process import run_here
 from tests.upstream.certificates import Authority
 
-NOBODY = "127.0.0.1:1"
+NO_ONE = "127.0.0.1:1"
 KEY = "tg_node_0123456789abcdefghijklmnopqrstuv"
 
 
@@ -26,7 +26,7 @@ def lonely_node(site: Site, *, key: str = KEY, **settings: str) -> Iterator[Gate
     environ = {
         "TOOLGATE_LISTEN": "127.0.0.1:0",
         "TOOLGATE_DATA_DIR": str(site.root / "node"),
-        "TOOLGATE_CONTROL": NOBODY,
+        "TOOLGATE_CONTROL": NO_ONE,
         "TOOLGATE_CONTROL_KEY_FILE": str(key_file),
         **settings,
     }
@@ -192,8 +192,8 @@ def test_shu_6_a_node_stops_while_control_is_down_and_takes_its_servers_with_it(
         ([], "a node needs a control to follow"),
         (["--control", "control"], "`control` is not HOST:PORT"),
         (["--control", "a:1,:2"], "`:2` is not HOST:PORT"),
-        (["--control", NOBODY, "--control-key-file", "missing.key"], "cannot read `control_key_file`"),
-        (["--control", NOBODY, "--control-ca-file", "missing.pem"], "cannot read `control_ca_file`"),
+        (["--control", NO_ONE, "--control-key-file", "missing.key"], "cannot read `control_key_file`"),
+        (["--control", NO_ONE, "--control-ca-file", "missing.pem"], "cannot read `control_ca_file`"),
     ],
 )
 def test_a_node_does_not_start_where_it_could_not_follow(options: list[str], problem: str) -> None:

@@ -235,7 +235,7 @@ OTHERS: Final[Mapping[str, list[Json]]] = {
                     "rule": "environment variable `NOBODY_SET_THIS` is not set",
                 },
                 {
-                    "server_id": "nobody",
+                    "server_id": "missing",
                     "reason": "unknown_server",
                     "layer": "platform",
                     "rule": "?servers=",

@@ -1,4 +1,4 @@
-"""An issuer of tokens beside a real gateway: clients find it by themselves, and nobody else's tokens pass."""
+"""An OIDC issuer and a real gateway: clients find the issuer by themselves, and only its tokens pass."""
 
 import asyncio
 import json
@@ -167,7 +167,7 @@ class Storage:
 
 
 def signing_in(url: str) -> OAuthClientProvider:
-    """The official client's way to a token, for somebody who agrees to everything."""
+    """The official client's way to a token, for someone who agrees to everything."""
     visited: list[str] = []
 
     async def visit(page: str) -> None:
@@ -285,7 +285,7 @@ def test_a_gateway_without_an_issuer_has_nothing_to_tell(site: Site, issuer: Iss
         assert plain.http.get("/healthz", headers=bearing(issuer.token())).status_code == 401
 
 
-def test_adm_5_an_issuer_that_anybody_could_play_is_refused_at_the_start(site: Site) -> None:
+def test_adm_5_an_issuer_that_anyone_could_play_is_refused_at_the_start(site: Site) -> None:
     oidc = {"issuer": "http://issuer.example", "audience": AUDIENCE, "roles": ROLES}
     ran = run(site.up(), {"TOOLGATE_OIDC": json.dumps(oidc)})
 

@@ -1,4 +1,4 @@
-"""A server that everybody uses as themselves, through a gateway that runs: own keys, own tokens, own ends."""
+"""A server that everyone uses as themselves, through a gateway that runs: own keys, own tokens, own ends."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,12 +19,12 @@ LOGIN = "/api/v1/mcp/servers/there/login"
 
 @dataclass
 class Person:
-    """Somebody with a key of their own, or the administrator of the machine."""
+    """Someone with a key of their own, or the administrator of the machine."""
 
     http: httpx2.Client
 
     def log_in(self, house: House, **sent: Any) -> str:
-        """The token that it earned, which nobody here is told."""
+        """The token that it earned, which no one here is told."""
         begun = self.http.post(LOGIN, json={"redirect_uri": REDIRECT, **sent}).raise_for_status().json()
         back = house.authority.negotiate(begun["authorization_url"])
         finished = self.http.post(f"{LOGIN}/finish", json={**back, **sent}).raise_for_status()
@@ -39,7 +39,7 @@ class Person:
 
 
 @contextmanager
-def somebody(gateway: Gateway, key_id: str) -> Iterator[Person]:
+def someone(gateway: Gateway, key_id: str) -> Iterator[Person]:
     """An agent with a new key."""
     key = gateway.http.post("/admin/api/keys", json={"key_id": key_id, "role": "agent"}).json()["secret"]
     headers = {"authorization": f"Bearer {key}"}
@@ -61,12 +61,12 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
-def test_everybody_is_themselves_at_the_server_until_they_log_out_or_lose_their_key(site: Site) -> None:
+def test_each_person_uses_their_own_login_until_logout_or_a_revoked_key(site: Site) -> None:
     with (
         house_aside() as house,
         running(site) as gateway,
-        somebody(gateway, "ada") as ada,
-        somebody(gateway, "eve") as eve,
+        someone(gateway, "ada") as ada,
+        someone(gateway, "eve") as eve,
     ):
         house.authority.replaces = False
         oauth = {"grant": "authorization_code", "client_id": "gateway", "per_principal": True}

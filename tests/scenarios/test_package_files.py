@@ -18,7 +18,7 @@ from toolgate.packages.objects import open_object_store
 PACKAGE: Final = "greeter"
 TOOL: Final = f"{PACKAGE}.greet"
 SERVER: Final = '''#!/usr/bin/env python3
-"""Says what is in the file beside it."""
+"""Says what is in the file next to it."""
 
 import json
 import sys
@@ -85,11 +85,11 @@ def says(gateway: Gateway, cache: Path, greeting: str) -> None:
     sha256 = hashlib.sha256(archive_of(greeting)).hexdigest()
     (boot,) = eventually(lambda: list(cache.glob("*")), WITHIN_S)
 
-    def said() -> str:
+    def reply() -> str:
         client = gateway.modern(f"/api/mcp?tools={TOOL}")
         return client.text(TOOL) if client.tools() else ""
 
-    eventually_equal(said, f"{greeting}from {boot / sha256}", WITHIN_S)
+    eventually_equal(reply, f"{greeting}from {boot / sha256}", WITHIN_S)
 
 
 def test_a_package_runs_in_one_process_is_upgraded_and_outlives_a_kill(tmp_path: Path) -> None:

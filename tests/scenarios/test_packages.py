@@ -127,7 +127,7 @@ def test_from_an_empty_directory_to_a_call_in_inspector(gateway: Gateway) -> Non
     assert answer["content"] == [{"type": "text", "text": "42"}]
 
 
-def test_publishing_tells_those_whose_tools_changed_and_no_one_else(site: Site) -> None:
+def test_publishing_notifies_exactly_the_clients_with_changed_tools(site: Site) -> None:
     with running(site) as gateway:
         directory = begin(gateway, "news")
         add_tool(directory, "add", "Add.")
@@ -141,10 +141,10 @@ def test_publishing_tells_those_whose_tools_changed_and_no_one_else(site: Site) 
             apart.changes() as to_apart,
         ):
             assert next(to_wide) == next(to_narrow) == "notifications/subscriptions/acknowledged"
-            publish(gateway, directory)  # the same again is no news to anybody
+            publish(gateway, directory)  # the same again is no news to anyone
             add_tool(directory, "subtract", "Subtract.", "-")
             publish(gateway, directory, "--bump", "minor")
-            heard = next(to_wide), next(to_session)
+            received = next(to_wide), next(to_session)
             lists = [client.tools() for client in (wide, narrow, session, apart)]
             did(cli(gateway, "uninstall", "news"))
             ends = [next(stream) for stream in (to_wide, to_narrow, to_session, to_apart)]
@@ -153,7 +153,7 @@ def test_publishing_tells_those_whose_tools_changed_and_no_one_else(site: Site) 
             rests = [list(stream) for stream in (to_wide, to_narrow, to_session, to_apart)]
         assert gateway.wait() == 0
 
-    assert heard == (LIST_CHANGED, LIST_CHANGED)
+    assert received == (LIST_CHANGED, LIST_CHANGED)
     everything = ["news.add", "news.greet", "news.subtract"]
     assert lists == [everything, ["news.greet"], everything, ["news.greet"]]
     assert (ends, lasts) == ([LIST_CHANGED] * 4, [[]] * 4)
@@ -166,15 +166,15 @@ def test_a_tool_that_another_version_defines_otherwise_is_offered_as_that_one_ha
     """UPS-9: an installed version is approved; what runs in its place is not."""
     directory = begin(gateway, "shifting")
     publish(gateway, directory)
-    edit(directory, "Greet somebody by name.", "Greet somebody, by whatever name.")
+    edit(directory, "Greet a person by name.", "Greet a person, by any name.")
     conflict = cli(gateway, "publish", str(directory))
     dry = did(cli(gateway, "publish", str(directory), "--dry-run", "--bump", "patch"))
     publish(gateway, directory, "--bump", "patch")
 
     assert (conflict.code, "--bump patch" in conflict.err) == (1, True)
-    assert '+  "description": "Greet somebody, by whatever name."' in dry.out
+    assert '+  "description": "Greet a person, by any name."' in dry.out
     tools = gateway.modern("/api/mcp?servers=shifting").ask("tools/list")["result"]["tools"]
-    assert [tool["description"] for tool in tools] == ["Greet somebody, by whatever name."]
+    assert [tool["description"] for tool in tools] == ["Greet a person, by any name."]
     pin = gateway.get("/admin/api/pins/shifting")
     assert (list(pin["tools"]), pin["changed"]) == (["greet"], {})
 
@@ -196,14 +196,14 @@ def test_on_nodes_another_version_is_as_approved_as_the_first(tmp_path: Path) ->
 
         directory = begin(control, "faraway")
         publish(control, directory)
-        eventually_equal(described, ["Greet somebody by name."], WITHIN_S)
-        eventually_equal(reported, ["Greet somebody by name."], WITHIN_S)
-        edit(directory, "Greet somebody by name.", "Greet anybody.")
+        eventually_equal(described, ["Greet a person by name."], WITHIN_S)
+        eventually_equal(reported, ["Greet a person by name."], WITHIN_S)
+        edit(directory, "Greet a person by name.", "Greet anyone.")
         revision = publish(control, directory, "--bump", "patch")["install"]["revision"]
-        eventually_equal(described, ["Greet anybody."], WITHIN_S)
-        eventually_equal(reported, ["Greet anybody."], WITHIN_S)
+        eventually_equal(described, ["Greet anyone."], WITHIN_S)
+        eventually_equal(reported, ["Greet anyone."], WITHIN_S)
 
-        assert described() == ["Greet anybody."]
+        assert described() == ["Greet anyone."]
         assert control.get("/admin/api/pins/faraway")["changed"] == {}
         assert control.get("/admin/api/pins/faraway")["revision"] == revision
 
@@ -249,9 +249,9 @@ def test_a_bundle_is_installed_and_run(gateway: Gateway) -> None:
         "name": "bundle",
         "version": "1.2.3",
         "description": "Greets.",
-        "author": {"name": "somebody"},
+        "author": {"name": "someone"},
         "server": {"type": "python", "entry_point": "server.py", "mcp_config": launch},
-        "tools": [{"name": "greet", "description": "Greets somebody."}],
+        "tools": [{"name": "greet", "description": "Greets a person."}],
     }
     file = gateway.site.root / "bundle.mcpb"
     with zipfile.ZipFile(file, "w") as archive:
@@ -291,10 +291,10 @@ def test_a_package_of_a_url_is_connected_to_and_nothing_is_started(gateway: Gate
         document = {"manifestSchemaVersion": "v2", "id": "remote", "version": "1", "run": run}
         (directory / "manifest.json").write_text(json.dumps(document), "utf-8")
         published = publish(gateway, directory)
-        said = gateway.modern("/api/mcp?servers=remote").text("remote.echo", text="hello")
+        reply = gateway.modern("/api/mcp?servers=remote").text("remote.echo", text="hello")
         did(cli(gateway, "uninstall", "remote"))
 
-    assert (published["files"], published["server"]["tools"], said) == (1, ["echo"], "hello")
+    assert (published["files"], published["server"]["tools"], reply) == (1, ["echo"], "hello")
 
 
 def test_a_server_that_does_not_start_is_not_published_and_its_last_words_are_shown(

@@ -19,7 +19,7 @@ from tests.scenarios.in_process import cli
 pytestmark = pytest.mark.xdist_group("scenario-policy")
 
 LIST_CHANGED = "notifications/tools/list_changed"
-DESK = "tools=complain,echo,environment,hang,pid,wait"
+APPROVALS = "tools=complain,echo,environment,hang,pid,wait"
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     site = Site(tmp_path_factory.mktemp("policy"))
     clock = {"command": str(Path(sys.executable).with_name("mcp-server-time"))}
     site.place(
-        site.stage("desk", DESK, allowed_tools=["echo", "pid", "wait", "hang"]),
+        site.stage("desk", APPROVALS, allowed_tools=["echo", "pid", "wait", "hang"]),
         site.server("clock", stdio=clock),
         site.stage("attic", enabled=False),
     )
@@ -92,7 +92,7 @@ def test_plan_shows_what_a_change_would_do_to_each_task_and_changes_nothing(gate
     before = gateway.get("/healthz")["revision"]
     file = gateway.site.root / "desk-to-be.json"
     file.write_text(
-        json.dumps(gateway.site.stage("desk", DESK, allowed_tools=["echo", "environment"])), "utf-8"
+        json.dumps(gateway.site.stage("desk", APPROVALS, allowed_tools=["echo", "environment"])), "utf-8"
     )
 
     ran = cli(gateway, "plan", "-f", str(file), "--json")
@@ -121,11 +121,11 @@ def test_a_task_that_changes_changes_the_list_of_every_open_client(gateway: Gate
     with client.changes() as changes:
         before = client.tools()
         apply_task(gateway, "moving", default_server_ids=["desk"], tool_allowlist=["pid"])
-        told = next(method for method in changes if method == LIST_CHANGED)
+        notified = next(method for method in changes if method == LIST_CHANGED)
         after = client.tools()
         withdrawn = client.call("desk.echo", text="x")
 
-    assert (before, told, after) == (["desk.echo"], LIST_CHANGED, ["desk.pid"])
+    assert (before, notified, after) == (["desk.echo"], LIST_CHANGED, ["desk.pid"])
     assert withdrawn["error"]["code"] == -32602
     assert withdrawn["error"]["message"] == "Unknown tool: desk.echo"
 
@@ -141,13 +141,13 @@ def test_a_server_is_applied_tested_called_and_deleted_from_the_command_line(gat
     applied = cli(gateway, "servers", "apply", "-f", str(file), "--json")
     tested = cli(gateway, "servers", "test", "guest", "--json")
     listed = client.tools()
-    said = client.text("guest.echo", text="hello")
+    reply = client.text("guest.echo", text="hello")
     deleted = cli(gateway, "servers", "delete", "guest", "--json")
 
     assert (applied.code, tested.code, deleted.code) == (0, 0, 0)
     assert applied.json["server"]["server_id"] == "guest"
     assert (tested.json["ok"], tested.json["era"], tested.json["tools"]) == (True, "modern", ["echo", "pid"])
-    assert (listed, said) == (["guest.echo"], "hello")
+    assert (listed, reply) == (["guest.echo"], "hello")
     assert client.tools() == []
     assert gateway.http.get("/admin/api/mcp/servers/guest").status_code == 404
 
@@ -206,7 +206,7 @@ def test_a_profile_is_rolled_out_to_a_share_compared_promoted_and_rolled_back(ga
         with late.changes() as changes:
             next(changes)
             roll(gateway, "promote", "staged")
-            told = next(method for method in changes if method == LIST_CHANGED)
+            notified = next(method for method in changes if method == LIST_CHANGED)
             promoted = [early.tools(), late.tools()]
         roll(gateway, "rollout", "staged", "--allow", "wait", "--share", "1")
         again = roll(gateway, "rollout", "staged", "--share", "100")
@@ -220,7 +220,7 @@ def test_a_profile_is_rolled_out_to_a_share_compared_promoted_and_rolled_back(ga
     both, one = ["desk.echo", "desk.pid"], ["desk.echo"]
     assert [(each["added"], each["share"]) for each in planned["tasks"]] == [(["desk/pid"], 50)]
     assert (begun["profile"]["version"], begun["profile"]["rollout"]["version"]) == (1, 2)
-    assert (seen, calls, told, promoted) == ([both, one], [True, False], LIST_CHANGED, [both, both])
+    assert (seen, calls, notified, promoted) == ([both, one], [True, False], LIST_CHANGED, [both, both])
     assert "profile staged version 2 (candidate, 50 % of callers)" in explained
     assert [each["side"] for each in other["profiles"]] == ["stable"]
     assert 'toolgate_profile_calls_total{profile="staged",side="candidate"} 1' in metrics

@@ -113,7 +113,7 @@ def test_a_client_sees_of_a_server_what_it_sees_without_the_gateway(
     assert visited(client)[feature] == direct[feature]
 
 
-async def roots_told(gateway: Gateway, mode: str, uri: str) -> str:
+async def roots_notified(gateway: Gateway, mode: str, uri: str) -> str:
     """What a server says of the client's roots that has a connection for each session."""
 
     async def answer(context: object) -> ListRootsResult:
@@ -123,10 +123,10 @@ async def roots_told(gateway: Gateway, mode: str, uri: str) -> str:
         return str(plain(await client.call_tool("get-roots-list"))["content"][0]["text"])
 
 
-def test_a_server_learns_the_roots_of_the_client_whose_session_it_serves(gateway: Gateway) -> None:
+def test_a_server_learns_the_roots_of_the_client_it_serves(gateway: Gateway) -> None:
     async def ask_both() -> tuple[str, str]:
-        told = (roots_told(gateway, "legacy", uri) for uri in ("file:///here", "file:///away"))
-        here, away = await asyncio.gather(*told)
+        notified = (roots_notified(gateway, "legacy", uri) for uri in ("file:///here", "file:///away"))
+        here, away = await asyncio.gather(*notified)
         return here, away
 
     here, away = asyncio.run(ask_both())
@@ -138,9 +138,9 @@ def test_a_server_learns_the_roots_of_the_client_whose_session_it_serves(gateway
 def test_a_server_that_asks_for_roots_in_a_call_gets_those_of_a_client_without_a_session(
     gateway: Gateway,
 ) -> None:
-    told = asyncio.run(roots_told(gateway, MODES["modern"], "file:///there"))
+    notified = asyncio.run(roots_notified(gateway, MODES["modern"], "file:///there"))
 
-    assert "1. One\n   URI: file:///there\n" in told
+    assert "1. One\n   URI: file:///there\n" in notified
 
 
 @pytest.mark.parametrize("server_id", CALLS)

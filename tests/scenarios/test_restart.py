@@ -110,7 +110,7 @@ def next_event(lines: Iterator[str]) -> tuple[str, str]:
     raise AssertionError
 
 
-def test_rep_1_a_stream_taken_up_after_kill_9_is_told_what_changed_meanwhile_and_nothing_else(
+def test_rep_1_a_stream_resumed_after_kill_9_gets_exactly_what_changed_meanwhile(
     site: Site,
 ) -> None:
     changed = "notifications/tools/list_changed"
@@ -124,7 +124,7 @@ def test_rep_1_a_stream_taken_up_after_kill_9_is_told_what_changed_meanwhile_and
         wait_listed(second, "one")
         with listening(second, client.session, before) as (still, lines):
             site.place(site.stage("one", "tools=echo"))
-            told = next_event(lines)
+            notified = next_event(lines)
         with listening(second, client.session) as (fresh, _):
             second.kill()
     site.place(site.stage("one", "tools=pid"))
@@ -132,12 +132,12 @@ def test_rep_1_a_stream_taken_up_after_kill_9_is_told_what_changed_meanwhile_and
         running(site, listen=first.address) as third,
         listening(third, client.session, fresh) as (_, lines),
     ):
-        told_at_once = next_event(lines)
+        notified_at_once = next_event(lines)
 
     assert still == before
-    assert told == (fresh, changed)
-    assert told_at_once[1] == changed
-    assert len({before, fresh, told_at_once[0]}) == 3
+    assert notified == (fresh, changed)
+    assert notified_at_once[1] == changed
+    assert len({before, fresh, notified_at_once[0]}) == 3
 
 
 def test_sco_14_the_session_of_another_installation_does_not_exist_here(

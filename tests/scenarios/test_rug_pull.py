@@ -23,7 +23,7 @@ def called(site: Site) -> list[str]:
 
 
 def described(gateway: Gateway) -> str:
-    """What the server says of `read` now, whoever may see it."""
+    """What the server says of `read` now."""
     (read,) = (
         one for one in gateway.get("/admin/api/mcp/servers/rug/tools")["tools"] if one["tool"] == "read"
     )

@@ -26,7 +26,7 @@ OWN_SECRET = {"SOME_TOKEN": "canary-" + secrets.token_hex(8)}
 
 
 class Indiscreet(BaseHTTPRequestHandler):
-    """An upstream that refuses everybody and repeats the credentials it was given."""
+    """An upstream that refuses everyone and repeats the credentials it was given."""
 
     received: list[str]
 
@@ -197,7 +197,7 @@ def test_sec_1_no_secret_is_in_what_the_command_line_prints(gateway: Gateway) ->
     assert leaks(texts) == {}
 
 
-def test_sec_9_no_secret_is_in_what_a_caller_is_told_about_a_failure(gateway: Gateway) -> None:
+def test_sec_9_no_error_shows_a_secret(gateway: Gateway) -> None:
     client = gateway.modern()
     texts = {
         "list": json.dumps(client.ask("tools/list")),

@@ -52,7 +52,7 @@ async def calls_over_the_end(gateway: Gateway, go_on: Path) -> list[Answer]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_shu_2_a_second_signal_ends_a_gateway_whose_calls_hang(site: Site, number: signal.Signals) -> None:
+def test_shu_2_a_second_signal_ends_a_gateway_with_hanging_calls(site: Site, number: signal.Signals) -> None:
     site.place(site.stage("one"), site.stage("deaf", "deaf", "helper=daemon"), site.stage("slow", "silent"))
     with running(site) as gateway, ThreadPoolExecutor() as threads:
         call = threads.submit(gateway.modern("/api/mcp?servers=one").call, "one.hang")

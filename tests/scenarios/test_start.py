@@ -62,7 +62,7 @@ def test_a_start_with_too_few_open_files_is_refused_in_a_line_that_says_what_to_
     )
 
 
-def test_adm_7_with_a_good_key_it_starts_and_nobody_is_admin_without_it(site: Site) -> None:
+def test_adm_7_with_a_good_key_it_starts_and_no_one_is_admin_without_it(site: Site) -> None:
     key = secrets.token_urlsafe(32)
     (site.root / "key").write_text(key + "\n", "utf-8")
     environ = {"TOOLGATE_ADMIN_KEY_FILE": str(site.root / "key")}

@@ -1,4 +1,4 @@
-"""Traces of a real `toolgate up` at a collector: one from whoever asks to the server that answers."""
+"""Traces of a real `toolgate up` at a collector: one from the one that asks to the server that answers."""
 
 import json
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ _numbers = count(1)
 
 @dataclass(frozen=True)
 class Caller:
-    """Somebody who traces what it asks for."""
+    """Someone who traces what it asks for."""
 
     trace_id: str
     span_id: str
@@ -138,7 +138,7 @@ def modern(stage: Stage, name: str, meta: dict[str, Any], **headers: str) -> Any
     return stage.gateway.http.post("/api/mcp", json=body, headers={**ACCEPT, **own, **headers}).json()
 
 
-def said(answer: Any) -> Any:
+def reply(answer: Any) -> Any:
     """What the tool `meta` says: the `_meta` that it got."""
     return json.loads(answer["result"]["content"][0]["text"])
 
@@ -148,7 +148,7 @@ def parts(spans: list[Span]) -> list[tuple[str, str, bool]]:
 
 
 def test_a_call_is_one_trace_from_its_client_to_its_server(stage: Stage, caller: Caller) -> None:
-    got = said(modern(stage, "stage.meta", {**caller.carried, "mine": {"b": 1, "a": [1.50]}}))
+    got = reply(modern(stage, "stage.meta", {**caller.carried, "mine": {"b": 1, "a": [1.50]}}))
     server, client = stage.trace(caller, 2)
 
     assert parts([server, client]) == [
@@ -180,8 +180,8 @@ def test_a_call_is_one_trace_from_its_client_to_its_server(stage: Stage, caller:
     }
 
 
-def test_a_modern_server_gets_the_trace_beside_its_envelope(stage: Stage, caller: Caller) -> None:
-    got = said(modern(stage, "new.meta", caller.carried))
+def test_a_modern_server_gets_the_trace_alongside_its_envelope(stage: Stage, caller: Caller) -> None:
+    got = reply(modern(stage, "new.meta", caller.carried))
     _, client = stage.trace(caller, 2)
 
     assert got["traceparent"] == f"00-{caller.trace_id}-{client.span_id}-01"
@@ -208,7 +208,7 @@ def test_the_meta_of_a_request_wins_over_the_headers_of_its_transport(stage: Sta
     ids=["no trace", "no text", "too long", "zeros"],
 )
 def test_what_names_no_trace_begins_one(stage: Stage, carried: dict[str, Any]) -> None:
-    got = said(modern(stage, "stage.meta", carried))
+    got = reply(modern(stage, "stage.meta", carried))
     version, trace_id, span_id, flags = got["traceparent"].split("-")
     spans = eventually(lambda: (found := stage.collector.of(trace_id))[1:] and found)
 
@@ -249,7 +249,7 @@ def test_a_call_on_the_stream_of_2024_ends_when_it_is_answered(stage: Stage, cal
             json={"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": params},
             headers=caller.carried,
         )
-        got = said(client.answer())
+        got = reply(client.answer())
     server, asked = stage.trace(caller, 2)
 
     assert got["traceparent"].split("-")[1:3] == [caller.trace_id, asked.span_id]
@@ -261,7 +261,7 @@ def test_a_call_over_rest_is_part_of_its_callers_trace(stage: Stage, caller: Cal
     answer = stage.gateway.http.post("/api/v1/mcp/call", json=sent, headers=caller.carried).json()
     spans = stage.trace(caller, 2)
 
-    assert said(answer)["traceparent"] == f"00-{caller.trace_id}-{spans[1].span_id}-01"
+    assert reply(answer)["traceparent"] == f"00-{caller.trace_id}-{spans[1].span_id}-01"
     assert parts(spans) == [("POST /api/v1/mcp/call", "SERVER", False), ("tools/call meta", "CLIENT", False)]
 
 
@@ -348,7 +348,7 @@ def test_a_client_of_the_python_sdk_is_the_parent_of_its_calls(stage: Stage, cal
                 await client.call_tool("stage.meta", {})
 
     def of_the_call() -> list[Span]:
-        """Not of the lists that the client asks for beside it."""
+        """Not of the lists that the client asks for next to it."""
         found = [one for one in stage.collector.of(caller.trace_id) if one.name.startswith("tools/call")]
         return sorted(found, key=lambda span: span.kind, reverse=True)
 

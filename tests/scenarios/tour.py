@@ -1,7 +1,7 @@
 """A tour through the reference server that has one of everything, for any client of the official SDKs.
 
-It uses only what the SDKs of both eras have in common, and tells what it saw as plain JSON: whoever walks the
-same way, directly or through a gateway, sees the same.
+It uses only what the SDKs of both eras have in common, and prints what it saw as plain JSON: the same
+tour, directly or through a gateway, sees the same.
 """
 
 import asyncio
@@ -71,17 +71,17 @@ class Visitor:
 
     async def sample(self, context: Any, params: Any) -> types.CreateMessageResult:
         answer = f"You said: {plain(params.messages[0])['content']['text']}"
-        said = types.TextContent(type="text", text=answer)
-        return types.CreateMessageResult(role="assistant", content=said, model="none")
+        reply = types.TextContent(type="text", text=answer)
+        return types.CreateMessageResult(role="assistant", content=reply, model="none")
 
     async def log(self, params: Any) -> None:
         if re.search("level.message", str(params.data)):
             self.logged.put_nowait("a message")
 
     async def hear(self, message: Any) -> None:
-        told = getattr(message, "root", message)
-        if getattr(told, "method", "") == "notifications/resources/updated":
-            self.updated.put_nowait(str(told.params.uri))
+        notified = getattr(message, "root", message)
+        if getattr(notified, "method", "") == "notifications/resources/updated":
+            self.updated.put_nowait(str(notified.params.uri))
 
 
 async def tour(client: Any, visitor: Visitor, *, by_listening: bool) -> Json:

@@ -197,7 +197,7 @@ async def test_a_mask_that_stands_for_nothing_is_not_stored_as_if_it_were_the_va
         answer = await house.ask("PUT", LOCAL, chat_upstream("local", headers={"api-key": "***"}))
 
     assert error_of(answer) == (400, "invalid_record")
-    assert "`headers.api-key`: `***` stands for a hidden value" in answer.json()["error"]["message"]
+    assert "`headers.api-key`: `***` is the mask of a secret" in answer.json()["error"]["message"]
 
 
 async def test_a_key_that_is_bound_to_anything_writes_no_chat_upstream() -> None:

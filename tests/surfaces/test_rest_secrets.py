@@ -164,7 +164,7 @@ async def test_a_mask_that_stands_for_nothing_is_refused_and_never_stored(
         fresh = await house.ask("POST", SERVERS, stdio("new", stdio={"env": {"GITHUB_TOKEN": "***"}}))
 
         assert error_of(answer) == (400, "invalid_record")
-        assert answer.json()["error"]["message"].startswith(f"`{where}`: `***` stands for a hidden value")
+        assert answer.json()["error"]["message"].startswith(f"`{where}`: `***` is the mask of a secret")
         assert error_of(fresh) == (400, "invalid_record")
         assert house.store.revision == 2
 

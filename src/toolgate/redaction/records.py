@@ -213,7 +213,7 @@ def _refused(where: str) -> InvalidRecord:
     shown = ascii(where[:80])[1:-1]
     is_of_guest = where.startswith("workload")  # which gets no secret of the node
     return InvalidRecord(
-        f"`{shown}`: `{MASK}` stands for a hidden value, and none is stored for it",
+        f"`{shown}`: `{MASK}` is the mask of a secret, and none is stored for it",
         hint="send the value itself"
         if is_of_guest
         else "send the value itself, or better a reference to it: `${ENV:NAME}`",

@@ -24,7 +24,7 @@ export function LoginState({ server }: { readonly server: Server }) {
           {lasting(server.login)}
         </Text>
       ) : (
-        <Alert color="yellow" title="Nobody has logged in to it">
+        <Alert color="yellow" title="No one has logged in">
           {isOwn
             ? "Until an administrator does, its tools are not known. Then each caller logs in for itself."
             : "Until an administrator does, it cannot be used."}

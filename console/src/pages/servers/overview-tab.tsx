@@ -79,7 +79,7 @@ function HealthCard({ server }: { readonly server: Server }) {
     <Card withBorder>
       <Group justify="space-between" mb="sm">
         <Title order={2} size="h5">
-          How it fares here
+          Status on this node
         </Title>
         {mayRefresh ? (
           <Button

@@ -99,7 +99,7 @@ function Found({ looked, days, holders, servers }: FoundProps) {
     return (
       <DataTable
         key="server"
-        label="Servers nobody uses"
+        label="Unused servers"
         rows={servers}
         columns={SERVERS}
         keyOf={(one) => one.server_id}

@@ -27,7 +27,7 @@ def tool(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @tool
 def greet(name: Annotated[str, "Whom to greet."], *, loudly: Annotated[bool, "In capitals."] = False) -> str:
-    """Greet somebody by name."""
+    """Greet a person by name."""
     text = f"Hello, {name}!"
     return text.upper() if loudly else text
 

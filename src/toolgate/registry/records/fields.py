@@ -89,7 +89,7 @@ def _check_references(text: str) -> str:
     if "${ENV:" in REFERENCE.sub("", text):
         raise field_error("a reference is written `${ENV:NAME}` or `${ENV:NAME:-default}`")
     if MASK in text:
-        raise field_error(f"`{MASK}` stands for a hidden value: send the value, or a reference to it")
+        raise field_error(f"`{MASK}` is the mask of a secret: send the value, or a reference to it")
     return text
 
 
@@ -97,7 +97,7 @@ def _check_guest_text(text: str) -> str:
     if "${ENV:" in text:
         raise field_error("a guest gets no secret of the node: references like `${ENV:NAME}` are not for it")
     if MASK in text:
-        raise field_error(f"`{MASK}` stands for a hidden value: send the value")
+        raise field_error(f"`{MASK}` is the mask of a secret: send the value")
     return text
 
 
