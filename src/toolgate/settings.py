@@ -44,7 +44,7 @@ mistakes and programs that were never meant as servers, and the role `admin` kee
 
 
 class OidcSettings(FieldDescriptions, BaseModel):
-    """An issuer whose tokens are taken beside keys."""
+    """An issuer whose tokens are accepted in addition to keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -58,7 +58,7 @@ class OidcSettings(FieldDescriptions, BaseModel):
     """Where its keys are. Unset: found through `<issuer>/.well-known/openid-configuration`."""
 
     role_claim: str = "roles"
-    """The claim that says who somebody is; `a.b` looks inside `a`. Text, or a list of texts."""
+    """The claim that identifies the user; `a.b` looks inside `a`. Text, or a list of texts."""
 
     roles: dict[str, Role] = {}
     """Values of that claim to roles of this gateway. Of several, the highest counts."""
@@ -111,7 +111,7 @@ class AuditSettings(FieldDescriptions, BaseModel):
     """At how many MiB the log begins a new file."""
 
     files: int = Field(default=10, ge=1, le=1_000)
-    """How many full files of the log are kept beside the one that is written to."""
+    """How many full files of the log are kept in addition to the current one."""
 
     arguments: AuditedArguments = "redacted"
     """What the audit has of the arguments of calls: what is not hidden in them (`redacted`), or `none`."""
@@ -247,10 +247,10 @@ class Settings(FieldDescriptions, BaseModel):
     """The URL clients reach this gateway by, where a proxy makes it another than the address they call."""
 
     oidc: OidcSettings | None = None
-    """An OpenID Connect issuer whose tokens are taken beside keys. Unset: keys only."""
+    """An OpenID Connect issuer whose tokens are accepted in addition to keys. Unset: keys only."""
 
     approval_webhook: ApprovalWebhookSettings | None = None
-    """Who is told of each call that waits for a person, by `up` or `control`. Unset: nobody is."""
+    """The receiver that `up` or `control` notifies of each pending approval. Unset: none."""
 
     database: str | None = None
     """Where `control` keeps the registry: `postgresql://…`. Unset: SQLite in the data directory. Leave the
@@ -289,7 +289,7 @@ class Settings(FieldDescriptions, BaseModel):
     """How much of the audit is kept, in the log and to be looked up."""
 
     redact_arguments: tuple[str, ...] = Field(default=(), max_length=256)
-    """Names of arguments that are hidden in the audit and from whoever approves calls, at any depth, beside
+    """Names of arguments that are hidden in the audit and from approvers, at any depth, in addition to
     those that look like the names of secrets; patterns with `*` and `?`. No server's record shows them."""
 
     summary_fallback: float | None = Field(default=None, ge=0, le=100)

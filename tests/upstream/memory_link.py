@@ -16,6 +16,7 @@ from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.model.protocol import LEGACY_VERSIONS, MODERN_VERSION
 from toolgate.model.servers import EMPTY, ServerBudgets, ServerRecord, StdioLaunch
 from toolgate.model.tools import Revision
+from toolgate.telemetry.spans import Tracer
 from toolgate.upstream.connection.contract import (
     SHARED_CAPABILITIES,
     Acknowledgement,
@@ -27,7 +28,7 @@ from toolgate.upstream.connection.contract import (
     ServerInfo,
 )
 from toolgate.upstream.connection.messages import build_params
-from toolgate.upstream.pool.pool import LazyStart, Pool
+from toolgate.upstream.pool.pool import Pool, PoolServices
 
 Json = dict[str, Any]
 Handler = Callable[[Json], Awaitable[RpcResponse]]
@@ -249,19 +250,18 @@ def pool_of(
     *,
     on_change: Callable[[str], None] = lambda _: None,
     on_updated: Callable[[str, str], None] = lambda _id, _uri: None,
-    lazy: LazyStart | None = None,
+    lazy: PoolServices = PoolServices(),  # noqa: B008 - frozen
+    tracer: Tracer | None = None,
     **limits: Any,
 ) -> Pool:
     """A pool over `net` in which chance plays no part."""
-    pool = Pool(
+    return Pool(
         {"stdio": net.open, "streamable_http": net.open},
         on_change=on_change,
         on_updated=on_updated,
         limits=PoolLimits(**limits),
-        jitter=lambda: 0.0,
+        services=lazy._replace(jitter=lambda: 0.0, tracer=tracer),
     )
-    pool.lazy = lazy or pool.lazy
-    return pool
 
 
 class MemoryNet:

@@ -1,4 +1,4 @@
-"""The audit of a process that governs, to be looked up."""
+"""The index of the audit log, in a process that governs."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ from toolgate.settings import Settings
 INDEX_FILE: Final = "audit.db"
 PRUNE_EVERY_S: Final = 60.0
 PRUNE_PAUSE_S: Final = 0.05
-"""Between steps: whoever writes has its turn."""
+"""Between steps, so that writers get their turn."""
 CLOSE_S: Final = 3.0
 
 T = TypeVar("T")
@@ -37,15 +37,15 @@ _log: Final = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def open_index(settings: Settings, journal: Journal) -> AsyncIterator[AuditIndex]:
-    """What happened, to be looked up: all that this process writes down, and what nodes hand over."""
+    """The index of all events: those of this process, and those that nodes forward."""
 
     async def deliver(read: LogChunk) -> int:
         batch = await asyncio.to_thread(_parse, read)
         return await index.add(batch, node="", log=journal.name)
 
     async with _open_tables(settings) as index:
-        with suppress(ToolgateError):  # who follows asks again
-            # Before anything is recorded: where the file has lost its end, no number is to mean two events.
+        with suppress(ToolgateError):  # the follower retries
+            # Before anything is recorded: if the file lost its end, no number may mean two events.
             journal.log.resume_after(await deliver(EMPTY_CHUNK))
         async with (
             follow_log(journal, deliver, who="the audit index"),
@@ -68,8 +68,7 @@ def _open_tables(settings: Settings) -> AbstractAsyncContextManager[AuditIndex]:
 
 @asynccontextmanager
 async def open_postgres_index(url: str) -> AsyncIterator[AuditIndex]:
-    """Tables beside those of the registry, over connections of their own."""
-    # Only where it is used: the driver takes as long to load as we do.
+    """Tables in the database of the registry, over separate connections."""
     database = load_lazily("toolgate.registry.database.postgresql").PostgresDatabase(url, what="audit index")
     impatience = Timer(CLOSE_S, database.sever)
     try:
@@ -78,14 +77,14 @@ async def open_postgres_index(url: str) -> AsyncIterator[AuditIndex]:
             try:
                 yield index
             finally:
-                impatience.start()  # a database that hangs is left
+                impatience.start()  # a database that hangs is abandoned
     finally:
         impatience.cancel()
         database.close()
 
 
 class _AuditDatabase:
-    """Transactions in the registry's database that the registry is not told of."""
+    """Transactions in the registry's database that are no changes of the registry."""
 
     def __init__(self, database: Any) -> None:
         self._database = database
@@ -100,7 +99,7 @@ class _AuditDatabase:
 
 
 async def _keep_pruning(index: AuditIndex, age_ms: int, keep: int) -> None:
-    """Drop what is too old or too much, in small steps."""
+    """Delete what is too old or too much, in small steps."""
     while True:
         is_more = False
         try:

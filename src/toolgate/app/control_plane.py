@@ -1,105 +1,323 @@
-"""The archives of packages, the modules of workloads and the catalog, as `up` and `control` keep them.
+"""The control plane, as `up` and `control` both have it: the registry and everything that governs it.
 
-Whom this process tells of calls that wait for a person.
-
-What whoever keeps the registry sees to now and then, whether anybody asks or not.
+`open_registry_host` opens what a gateway needs first: the store, the audit log with its index, the archives.
+`open_control_plane` builds the rest over that gateway: who callers are, the catalog, the webhook, upkeep. A
+node loads none of this.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from toolgate.app.components import build_egress, read_key_file, run_in_background, wall_clock_ms
+from toolgate.app.audit_index import open_index
+from toolgate.app.components import (
+    build_discovery,
+    build_egress,
+    build_issuer_fetcher,
+    open_identities,
+    open_search_model,
+    read_key_file,
+    run_in_background,
+    wall_clock_ms,
+)
+from toolgate.app.observability import describe_journal, open_exported_journal
+from toolgate.audit.events import AdminRecorded
+from toolgate.audit.index.index import AuditIndex
 from toolgate.audit.log.writer import AuditLog
 from toolgate.catalog.rows import SOURCES, CatalogQuality
 from toolgate.errors import StartRefused, ToolgateError
+from toolgate.gateway.auth.identity import Identities
+from toolgate.gateway.auth.issuer import NoOidcLogin, OidcClient, OidcLogin
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.search.index import HybridIndex
 from toolgate.govern.approvals import ApprovalWebhook, BodySigner, build_approval_event
 from toolgate.govern.catalog_projection import CatalogProjection
+from toolgate.govern.control import Control
+from toolgate.govern.operator_policy import OperatorPolicy
+from toolgate.govern.pins import follow_pins
 from toolgate.model.packages import PackageRef
 from toolgate.packages.artifacts import ArtifactStore
 from toolgate.packages.modules import ModuleStore
 from toolgate.packages.objects import open_object_store
 from toolgate.packages.uploads import UploadStore
+from toolgate.registry.files.reload import DirectoryLoader, ReloadReport
+from toolgate.registry.replication.state import RegistryState, watch_registry
 from toolgate.registry.store.contract import Store
 from toolgate.settings import Settings
+from toolgate.surfaces.console.endpoint import ConsoleEndpoint
+from toolgate.surfaces.console.files import find_console, load_console
+from toolgate.surfaces.http.messages import HttpHandler
 from toolgate.telemetry import Metrics
+from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import EgressRefused
 from toolgate.upstream.http.fetch import Fetcher, parse_secure_target
+from toolgate.upstream.models.client import try_models
 
 if TYPE_CHECKING:
     from toolgate.gateway.search.semantic import SemanticSearch
 
 SWEEP_EVERY_S: Final = 600
+COMPACT_EVERY_S: Final = 600
+FORGET_EVERY_S: Final = 3600
+FORGET_AFTER_MS: Final = 24 * 3600 * 1000
+"""A node that has not reported for this long is forgotten."""
+LEASES_EVERY_S: Final = 5
+"""How late an invocation counts as lost if no node requests work."""
+APPROVALS_EVERY_S: Final = 5
+"""How late the audit log says that an approval expired. No call passes meanwhile."""
 
 _log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveStores:
-    """What is published, and what is on its way in."""
+    """Published packages, modules, and uploads of both."""
 
     artifacts: ArtifactStore
     modules: ModuleStore
     uploads: UploadStore
 
     def fetch(self, package_id: str, ref: PackageRef) -> AsyncGenerator[bytes, None]:
-        """How this process gets the files of a package it starts."""
+        """The archive of a package that this process starts."""
         return self.artifacts.read(package_id, ref.version)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistryHost:
+    """What a process that keeps the registry opens before its gateway."""
+
+    settings: Settings
+    environ: Mapping[str, str]
+    admin_key: str | None
+    store: Store
+    audit: AuditLog
+    audit_index: AuditIndex
+    semantic_search: "SemanticSearch | None"
+    metrics: Metrics
+    archives: ArchiveStores
+
+
 @asynccontextmanager
-async def open_archives(settings: Settings, environ: Mapping[str, str]) -> AsyncIterator[ArchiveStores]:
-    """Where the settings say. What was begun and left is cleared away, now and then. Raises StartRefused."""
+async def open_registry_host(
+    settings: Settings, environ: Mapping[str, str], opening: AbstractAsyncContextManager[Store]
+) -> AsyncIterator[RegistryHost]:
+    """Open the store, the audit log with its index, and the archives. Raises StartRefused."""
+    admin_key = read_key_file(settings.admin_key_file, "admin_key_file")
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(opening)
+        await _refuse_public_without_keys(settings, store, admin_key)
+        journal = await stack.enter_async_context(open_exported_journal(settings))
+        index = await stack.enter_async_context(open_index(settings, journal))
+        metrics = Metrics()
+        describe_journal(metrics, journal)
+        yield RegistryHost(
+            settings=settings,
+            environ=environ,
+            admin_key=admin_key,
+            store=store,
+            audit=journal.log,
+            audit_index=index,
+            semantic_search=await stack.enter_async_context(open_search_model(settings)),
+            metrics=metrics,
+            archives=await stack.enter_async_context(_open_archives(settings, environ)),
+        )
+
+
+async def _refuse_public_without_keys(settings: Settings, store: Store, admin_key: str | None) -> None:
+    """Off loopback, anyone could call. Raises StartRefused if there are no keys."""
+    if settings.is_loopback or admin_key is not None or settings.oidc is not None:
+        return
+    if (await store.list("key")).records:
+        return
+    raise StartRefused(
+        f"`{settings.listen}` is reachable from other machines and no key is configured",
+        hint="listen on 127.0.0.1, or put a key of 32 characters into a file and set `admin_key_file`",
+    )
+
+
+@asynccontextmanager
+async def _open_archives(settings: Settings, environ: Mapping[str, str]) -> AsyncIterator[ArchiveStores]:
     objects = open_object_store(settings.artifacts or str(settings.data_dir / "artifacts"), environ)
     archives = ArchiveStores(
         artifacts=ArtifactStore(objects, clock_ms=wall_clock_ms),
         modules=ModuleStore(objects),
         uploads=UploadStore(objects, settings.data_dir / "uploads", clock_ms=wall_clock_ms),
     )
-    async with run_in_background(_keep_sweeping(archives.uploads)):
+    async with run_in_background(
+        _repeat(archives.uploads.sweep, every_s=SWEEP_EVERY_S, what="removal of abandoned uploads")
+    ):
         yield archives
 
 
-async def _keep_sweeping(uploads: UploadStore) -> None:
-    while True:
-        try:
-            await uploads.sweep()
-        except (ToolgateError, OSError) as exc:
-            _log.warning("uploads that were left were not removed: %s", exc)
-        await asyncio.sleep(SWEEP_EVERY_S)
+async def _ignore_state(_state: RegistryState) -> None:
+    """For a process that keeps nothing by principal."""
 
 
-def build_catalog_keeper(
-    settings: Settings,
-    store: Store,
+async def _reload_nothing() -> None:
+    """For a process without a directory of server files."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlPlane:
+    """What governs, and what the surfaces need of it."""
+
+    control: Control
+    rest_services: Sequence[object]
+    """Services that REST offers only if they are there."""
+    reload: Callable[[], Awaitable[object]] = _reload_nothing
+    """Reads the directory of server files again."""
+
+
+@asynccontextmanager
+async def open_control_plane(
+    host: RegistryHost,
     gateway: Gateway,
-    archives: ArchiveStores,
-    meaning: "SemanticSearch | None",
-) -> CatalogProjection:
+    *,
+    on_state: Callable[[RegistryState], Awaitable[None]] = _ignore_state,
+    **own: Any,
+) -> AsyncIterator[ControlPlane]:
+    """Everything that governs, over `gateway`. `own` is what only this process gives its `Control`."""
+    settings, store, archives = host.settings, host.store, host.archives
+    async with AsyncExitStack() as stack:
+        identities = await stack.enter_async_context(open_identities(settings, host.admin_key, host.audit))
+        directories = [settings.mcp_registry_dir.expanduser()] if settings.mcp_registry_dir else []
+        loaders = [await _load_directory(host, directory) for directory in directories]
+
+        async def apply(state: RegistryState) -> None:
+            identities.apply(state.keys)
+            gateway.apply(state)
+            await on_state(state)
+
+        watchers = [follow_pins(store, gateway), *(loader.watch() for loader in loaders)]
+        await stack.enter_async_context(_follow_registry(store, apply, *watchers))
+        await stack.enter_async_context(open_upkeep(store, host.metrics, host.audit))
+        catalog = await stack.enter_async_context(_build_catalog(host, gateway))
+        control = Control(
+            gateway=gateway,
+            store=store,
+            identities=identities,
+            oidc_login=_build_oidc_login(settings, identities),
+            clock_ms=wall_clock_ms,
+            discovery=build_discovery(settings),
+            operator_policy=OperatorPolicy(
+                allowed_commands=settings.allowed_commands,
+                requires_plan=settings.require_plan,
+                egress=build_egress(settings),
+            ),
+            try_models=partial(
+                try_models, Secrets(host.environ, settings.secrets_dir), build_egress(settings)
+            ),
+            data_dir=settings.data_dir,
+            artifacts=archives.artifacts,
+            uploads=archives.uploads,
+            modules=archives.modules,
+            catalog=catalog,
+            audit_index=host.audit_index,
+            **own,
+        )
+        webhook = await stack.enter_async_context(open_webhook(settings, store, gateway))
+        yield ControlPlane(
+            control=control,
+            rest_services=[*loaders, *([] if webhook is None else [webhook])],
+            reload=loaders[0].reload if loaders else _reload_nothing,
+        )
+
+
+def _build_oidc_login(settings: Settings, identities: Identities) -> OidcLogin | NoOidcLogin:
+    """How people log in to the console with a browser."""
+    oidc = settings.oidc
+    if oidc is None or oidc.client_id is None:
+        return NoOidcLogin()
+    client = OidcClient(issuer=oidc.issuer, client_id=oidc.client_id, scopes=oidc.scopes)
+    return OidcLogin(client, build_issuer_fetcher(settings), identities)
+
+
+def build_console_endpoint(rest: HttpHandler) -> ConsoleEndpoint:
+    """The console of this installation, in front of REST. Raises StartRefused if it cannot be read."""
+    directory = find_console()
+    return ConsoleEndpoint(None if directory is None else load_console(directory), rest)
+
+
+async def _load_directory(host: RegistryHost, directory: Path) -> DirectoryLoader:
+    """The directory of server files, read once."""
+
+    def audit_reload(report: ReloadReport, by: str) -> None:
+        for change in report.applied:
+            host.audit.record(
+                AdminRecorded(
+                    at_ms=wall_clock_ms(),
+                    principal=by,
+                    operation="reload",
+                    kind="server",
+                    record_id=change.server_id,
+                    revision=report.revision,
+                )
+            )
+
+    loader = DirectoryLoader(
+        host.store,
+        directory,
+        strict=host.settings.strict,
+        recursive=host.settings.registry_recursive,
+        on_applied=audit_reload,
+    )
+    await loader.reload()
+    return loader
+
+
+@asynccontextmanager
+async def _follow_registry(
+    store: Store,
+    apply: Callable[[RegistryState], Awaitable[None]],
+    *watchers: Coroutine[Any, Any, None],
+) -> AsyncIterator[None]:
+    """The registry is applied once before anything is served, and followed from then on."""
+    first = asyncio.Event()
+
+    async def follow() -> None:
+        async for state in watch_registry(store):
+            await apply(state)
+            first.set()
+
+    async def compact() -> None:
+        await asyncio.sleep(COMPACT_EVERY_S)  # not during the start
+        await _repeat(store.compact, every_s=COMPACT_EVERY_S, what="compaction of the change log")
+
+    async with asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(each) for each in (follow(), compact(), *watchers)]
+        await first.wait()
+        try:
+            yield
+        finally:
+            for task in running:
+                task.cancel()
+
+
+def _build_catalog(host: RegistryHost, gateway: Gateway) -> CatalogProjection:
     """What keeps the catalog, once the registry is applied; its quality is measured."""
-    quality = CatalogQuality(settings.summary_fallback)
-    gateway.metrics.gauge(
+    quality = CatalogQuality(host.settings.summary_fallback)
+    host.metrics.gauge(
         "toolgate_catalog_rows",
         "Rows of the catalog by source: `manifest` and `discovered` have full definitions.",
         lambda: {source: float(getattr(quality.total, source)) for source in SOURCES},
         labels=("source",),
     )
-    gateway.metrics.gauge(
+    host.metrics.gauge(
         "toolgate_catalog_fallback_ended",
         "1 while rows from summaries are hidden, because `summary_fallback` is reached.",
         lambda: float(quality.has_ended),
     )
     return CatalogProjection(
-        store,
+        host.store,
         gateway,
-        searching=HybridIndex(meaning),
+        searching=HybridIndex(host.semantic_search),
         clock_ms=wall_clock_ms,
-        artifacts=archives.artifacts,
+        artifacts=host.archives.artifacts,
         quality=quality,
     )
 
@@ -108,7 +326,7 @@ def build_catalog_keeper(
 async def open_webhook(
     settings: Settings, store: Store, gateway: Gateway
 ) -> AsyncIterator[ApprovalWebhook | None]:
-    """The receiver is told while the block runs; None where there is none. Raises StartRefused."""
+    """The receiver is notified while the block runs; None if none is set. Raises StartRefused."""
     config = settings.approval_webhook
     if config is None:
         yield None
@@ -120,7 +338,7 @@ async def open_webhook(
         raise StartRefused(f"setting `approval_webhook.url`: {exc}") from exc
     if settings.is_everywhere and not settings.public_url:
         _log.warning(
-            "`approval_webhook` is told no URL to decide at: set `public_url`, where this gateway is reached"
+            "`approval_webhook` gets no URL to decide at: set `public_url`, where clients reach this gateway"
         )
     secret = read_key_file(config.secret_file, "approval_webhook.secret_file")
     assert secret is not None  # the setting names a file
@@ -136,22 +354,9 @@ async def open_webhook(
         yield webhook
 
 
-FORGET_EVERY_S: Final = 3600
-FORGET_AFTER_MS: Final = 24 * 3600 * 1000
-"""A node that has been silent for so long is taken for gone."""
-LEASES_EVERY_S: Final = 5
-"""How late an invocation is known to be lost where no node asks for work."""
-APPROVALS_EVERY_S: Final = 5
-"""How late the audit tells that nobody has decided in time. Nothing passes meanwhile."""
-
-_upkeep_log = logging.getLogger(__name__)
-
-
 @asynccontextmanager
 async def open_upkeep(store: Store, metrics: Metrics, audit: AuditLog) -> AsyncIterator[None]:
-    """Drop what is too old to be kept, see to invocations whose nodes are lost and to approvals whose time is
-    over, and count those that wait.
-    """
+    """Delete what is too old, end lost invocations and expired approvals, and count those that wait."""
     waiting = pending = 0
     metrics.gauge(
         "toolgate_approvals_pending", "Calls that wait for a person to agree.", lambda: float(pending)
@@ -177,26 +382,32 @@ async def open_upkeep(store: Store, metrics: Metrics, audit: AuditLog) -> AsyncI
             audit.record(build_approval_event(one, "expired", at_ms=wall_clock_ms()))
         pending = await store.approvals.pending()
 
+    forget = "removal of old rows"
     async with run_in_background(
-        _repeat(store.approvals.forget, every_s=FORGET_EVERY_S),
-        _repeat(store.spending.forget, every_s=FORGET_EVERY_S),
-        _repeat(store.ended_sessions.forget, every_s=FORGET_EVERY_S),
-        _repeat(end_approvals, every_s=APPROVALS_EVERY_S),
-        _repeat(forget_reports, every_s=FORGET_EVERY_S),
-        _repeat(forget_invocations, every_s=FORGET_EVERY_S),
-        _repeat(end_leases, every_s=LEASES_EVERY_S),
+        *(
+            _repeat(work, every_s=FORGET_EVERY_S, what=forget)
+            for work in (
+                store.approvals.forget,
+                store.spending.forget,
+                store.ended_sessions.forget,
+                forget_reports,
+                forget_invocations,
+            )
+        ),
+        _repeat(end_approvals, every_s=APPROVALS_EVERY_S, what="expiry of approvals"),
+        _repeat(end_leases, every_s=LEASES_EVERY_S, what="expiry of leases"),
     ):
         yield
 
 
-async def _repeat(work: Callable[[], Awaitable[None]], *, every_s: float) -> None:
+async def _repeat(work: Callable[[], Awaitable[object]], *, every_s: float, what: str) -> None:
     is_failing = False
     while True:
         try:
             await work()
             is_failing = False
-        except ToolgateError as exc:
+        except (ToolgateError, OSError) as exc:
             if not is_failing:
-                _upkeep_log.warning("the upkeep of the registry failed, and is tried again: %s", exc)
+                _log.warning("the %s failed, and is retried: %s", what, exc)
             is_failing = True
         await asyncio.sleep(every_s)

@@ -1,7 +1,4 @@
-"""What runs guests, in `up` and `node`. It is loaded with the first guest: most processes never have one.
-
-The data plane, as `up` and `node` both have it: servers, gateway, doors for MCP and chat beside REST.
-"""
+"""The data plane, as `up` and `node` both have it: servers, gateway, MCP and chat endpoints, guests."""
 
 import asyncio
 import time
@@ -61,7 +58,7 @@ from toolgate.upstream.oauth.grants import GrantFiles
 from toolgate.upstream.oauth.tokens import CLIENT_DOCUMENT
 from toolgate.upstream.pool.admission import NodeSlots
 from toolgate.upstream.pool.kept_definitions import DeclareTools, KeptDefinitions
-from toolgate.upstream.pool.pool import LazyStart, Pool
+from toolgate.upstream.pool.pool import Pool, PoolServices
 from toolgate.upstream.stdio.children import Warden
 from toolgate.upstream.stdio.connector import StdioConnector
 from toolgate.wasm.run import GuestRun
@@ -83,7 +80,7 @@ class InvocationSource:
 
 
 class GuestRuntime:
-    """Slots and modules. What runs guests takes a quarter of a second to load, and memory from then on."""
+    """Slots and modules, loaded with the first guest."""
 
     def __init__(self, settings: Settings, gateway: Gateway, fetch: "FetchModule") -> None:
         self._settings = settings
@@ -134,7 +131,7 @@ class GuestRuntime:
 async def open_invoker(
     settings: Settings, gateway: Gateway, models: Models, work: InvocationSource
 ) -> AsyncIterator[Invoker]:
-    """Has this process run guests, up to `max_guests` at once."""
+    """Runs guests in this process, up to `max_guests` at once."""
     async with GuestRuntime(settings, gateway, work.fetch) as runtime:
         invoker = Invoker(
             GuestServices(gateway=gateway, models=models, queue=work.queue, slots=runtime, modules=runtime),
@@ -152,7 +149,7 @@ DEFINITIONS_DIR: Final = "definitions"
 
 
 class EndpointRouter:
-    """One listener, three doors: the hot one first."""
+    """Routes requests to MCP, chat or REST: the hot path first."""
 
     def __init__(self, mcp: HttpHandler, chat: HttpHandler, rest: HttpHandler) -> None:
         self._mcp = mcp
@@ -167,14 +164,14 @@ class EndpointRouter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectorDependencies:
-    """What servers are opened with beyond their records: tokens, and the files of packages."""
+    """What connecting needs in addition to records: tokens, and the files of packages."""
 
     authorizer: Authorizer
     fetch: FetchArchive
 
 
 class ServerConnectors(NamedTuple):
-    """How servers are reached, and how many of them may be child processes at once."""
+    """The connector of each transport, and how many child processes there may be."""
 
     openers: Mapping[Transport, Connector]
     max_children: Callable[[], int]
@@ -184,7 +181,7 @@ class ServerConnectors(NamedTuple):
 def build_authorizer(
     settings: Settings, environ: Mapping[str, str], grants: GrantFiles | None = None
 ) -> Authorizer:
-    """Who gets tokens for servers. Without `grants`, nobody can log in to one."""
+    """Gets tokens for servers. Without `grants`, no principal can log in to one."""
     return Authorizer(
         Secrets(environ, settings.secrets_dir),
         Fetcher(build_egress(settings)),
@@ -195,7 +192,7 @@ def build_authorizer(
 
 
 def _client_url(public_url: str | None) -> str | None:
-    """Where this gateway says who it is, as authorization servers reach it."""
+    """The URL of this gateway's client metadata document, for authorization servers."""
     is_fit = public_url is not None and public_url.startswith("https://")
     return f"{public_url}".rstrip("/") + CLIENT_DOCUMENT if is_fit else None
 
@@ -209,7 +206,7 @@ async def open_connectors(
     named: NamedPackages,
     audit: AuditLog,
 ) -> AsyncIterator[ServerConnectors]:
-    """How servers are reached, with the warden that keeps their processes, each on record before it exists.
+    """The connectors of servers, with the warden of their processes. Each start is audited beforehand.
 
     `named` says which packages are in use: the files of others are removed.
     """
@@ -282,16 +279,21 @@ async def open_gateway(
 
         known = await stack.enter_async_context(KeptDefinitions(settings.data_dir / DEFINITIONS_DIR))
         limits = PoolLimits(max_calls=settings.max_calls)
-        pool = Pool(transports.openers, on_change=changed, limits=limits, on_updated=updated, metrics=metrics)
-        _describe_slots(metrics, pool.slots)
-        pool.lazy = LazyStart(
-            kept=known,
-            declared=transports.declared,
-            on_verified=verified,
-            max_children=transports.max_children,
+        pool = Pool(
+            transports.openers,
+            on_change=changed,
+            limits=limits,
+            on_updated=updated,
+            metrics=metrics,
+            services=PoolServices(
+                kept=known,
+                declared=transports.declared,
+                on_verified=verified,
+                max_children=transports.max_children,
+                tracer=tracing,
+            ),
         )
-        if tracing is not None:
-            pool.tracing = tracing
+        _describe_slots(metrics, pool.slots)
         gateway = Gateway(
             pool,
             audit,
@@ -318,7 +320,7 @@ def _describe_slots(metrics: Metrics, slots: NodeSlots) -> None:
     """The gauges of the node's cap on calls in flight."""
     metrics.gauge(
         "toolgate_node_calls_in_flight",
-        "Calls in flight at all servers together; those whose client is asked something aside.",
+        "Calls in flight at all servers together; except those that wait for their client.",
         lambda: float(slots.in_flight),
     )
     metrics.gauge(
@@ -329,7 +331,7 @@ def _describe_slots(metrics: Metrics, slots: NodeSlots) -> None:
     )
     metrics.gauge(
         "toolgate_node_calls_refused_total",
-        "Calls refused with `node_busy`: as many as may wait were waiting.",
+        "Calls refused with `node_busy`: the queue was full.",
         lambda: float(slots.refused),
     )
 
@@ -359,11 +361,12 @@ async def open_model_endpoints(
     signer: Signer,
     work: InvocationSource,
 ) -> AsyncIterator[tuple[ChatEndpoint, Invoker]]:
-    """All that asks models, over the same connections: the door for chats, and what runs guests."""
+    """All that prompts models, over the same connections: the chat endpoint, and what runs guests."""
     async with (
-        Models(Secrets(environ, settings.secrets_dir), build_egress(settings)) as models,
+        Models(
+            Secrets(environ, settings.secrets_dir), build_egress(settings), tracer=gateway.tracer
+        ) as models,
         open_invoker(settings, gateway, models, work) as invoker,
     ):
-        models.tracing = gateway.tracer
         services = ChatServices(gateway=gateway, models=models, signer=signer, wall_s=time.time)
         yield ChatEndpoint(identities, services, metadata=build_discovery(settings)), invoker

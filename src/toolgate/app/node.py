@@ -190,7 +190,7 @@ def find_node_url(settings: Settings, base_url: str) -> str:
 
 
 class ControlFollower:
-    """A node's tie to control: what comes from there is applied, what happens here is reported."""
+    """Follows the control plane: applies what it sends, reports what happens here."""
 
     def __init__(
         self,
@@ -242,14 +242,14 @@ class ControlFollower:
         self.reporter.on_change()
 
     def standing(self) -> Readiness:
-        """How the node stands, for those who watch over it."""
-        obstacle, status = self._gateway.suspension, self._sync.status
-        troubles = []
-        if obstacle is not None:
-            troubles.append(ReadinessCondition.of(obstacle, blocks=True))
+        """The node's readiness."""
+        suspension, status = self._gateway.suspension, self._sync.status
+        conditions = []
+        if suspension is not None:
+            conditions.append(ReadinessCondition.of(suspension, blocks=True))
         if status.is_degraded:
-            troubles.append(ReadinessCondition(code=status.code, hint=ControlUnavailable.default_hint))
-        return Readiness(tuple(troubles))
+            conditions.append(ReadinessCondition(code=status.code, hint=ControlUnavailable.default_hint))
+        return Readiness(tuple(conditions))
 
     def describe(self, metrics: Metrics) -> None:
         """The gauges of a process that follows."""

@@ -1,12 +1,6 @@
-"""The collector that the settings name.
+"""What a process shows of itself: audit log, traces, event loop lag, token counts.
 
-The audit of a process, written down.
-
-What goes to a collector, where the settings name one. Elsewhere no library of OpenTelemetry is loaded.
-
-How long the event loop keeps everybody waiting: the promise is 100 ms at most, and this is the measure.
-
-What lists and results cost models, told to the audit now and then, and shown in the metrics.
+Exports go to the collector in the settings. Without one, no library of OpenTelemetry is loaded.
 """
 
 import asyncio
@@ -62,7 +56,7 @@ def _parse_headers(parted: Iterable[tuple[str, str, str]], setting: str) -> Mapp
     stripped = ((name.strip(), mark, value.strip()) for name, mark, value in parted)
     for number, (name, mark, value) in enumerate(stripped, start=1):
         if not mark or not HEADER_NAME.fullmatch(name) or not _VALUE.fullmatch(value):
-            raise StartRefused(f"`{setting}`: header {number} is none that can be sent", hint=_HINT)
+            raise StartRefused(f"`{setting}`: header {number} cannot be sent", hint=_HINT)
         found[name] = value
     return found
 
@@ -120,7 +114,6 @@ async def open_traces(settings: Settings, environ: Mapping[str, str]) -> AsyncIt
     if otlp is None or not otlp.traces:
         yield None
         return
-    # Only where it is used: the library takes as long to load as we do.
     tracing = load_lazily("toolgate.telemetry.tracing")
     async with AsyncExitStack() as stack:
         made: Tracer = await stack.enter_async_context(
@@ -178,7 +171,7 @@ class LoopLagMonitor:
     """The longest delay of a timer, in this window of time and the one before."""
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
-        """`clock_s` is not the loop's own, which stands still while a turn lasts."""
+        """`clock_s` is not the loop's own, which does not advance during one iteration."""
         self._loop = asyncio.get_running_loop()
         self._clock_s = clock_s
         self._recent_s = self._former_s = 0.0
@@ -223,7 +216,7 @@ def open_loop_lag(metrics: Metrics) -> Iterator[None]:
 
 
 AUDIT_TOKENS_EVERY_S: Final = 60.0
-"""As much as a crash may lose of it. What calls cost is on record with each of them, too."""
+"""A crash may lose this much of it. The audit event of each call has its cost, too."""
 _TOKEN_METRICS: Final = {
     "toolgate_definition_tokens_total": ("definitions", "Tokens of the definitions in lists, by estimate."),
     "toolgate_definition_tokens_saved_total": (

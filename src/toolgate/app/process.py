@@ -16,7 +16,6 @@ import uvloop
 
 from toolgate.errors import StartRefused, ToolgateError
 from toolgate.gateway.gateway import Gateway
-from toolgate.registry.files.reload import DirectoryLoader
 from toolgate.settings import Settings
 from toolgate.surfaces.http.messages import HttpHandler
 from toolgate.surfaces.http.server import BACKLOG, HttpServer
@@ -31,6 +30,10 @@ _M_MMAP_THRESHOLD: Final = -3
 _log = logging.getLogger(__name__)
 
 
+async def _reload_nothing() -> None:
+    """For a process without a directory of server files."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingApp:
     """A running process without its HTTP listener."""
@@ -40,15 +43,16 @@ class ServingApp:
     front: HttpHandler
     """Every route, behind the guard."""
     close_streams: Callable[[], None]
-    """Gives each open stream its proper last word."""
+    """Ends each open stream in the way of its protocol."""
     console: str | None = None
-    """The path of the console. None: there is none."""
-    loader: DirectoryLoader | None = None
+    """The path of the console, if this process has one."""
+    reload: Callable[[], Awaitable[object]] = _reload_nothing
+    """For SIGHUP."""
     details: Mapping[str, str] = field(default_factory=dict)
-    """For whoever started it: what else it listens on."""
+    """What else it listens on, for the command that started it."""
 
     def console_url(self, url: str) -> str | None:
-        """Where people look, of a process with the base URL `url`."""
+        """The URL of the console, if the process has the base URL `url`."""
         return None if self.console is None else url + self.console
 
 
@@ -64,7 +68,7 @@ def run(
     """Serve on a loop of its own; returns when told to stop. Raises StartRefused."""
     setup_logging(settings.log_level)
     _check_open_files()
-    # Cancelled means told twice: that one does not want to wait is no failure, and all is closed by now.
+    # Cancelled means signalled twice: not to wait is no failure, and all is closed by then.
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, suppress(asyncio.CancelledError):
         try:
             runner.run(serve(open_app, settings, environ, on_ready))
@@ -83,7 +87,7 @@ def _check_open_files() -> None:
 
 
 def _find_refusal(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Task groups wrap what their block raises: a start that was refused is told plainly all the same."""
+    """Task groups wrap what their block raises: this unwraps a refused start."""
     refused: BaseException | None = group.subgroup(StartRefused)
     while isinstance(refused, BaseExceptionGroup):
         refused = refused.exceptions[0]
@@ -105,7 +109,7 @@ async def serve(
                 app.close_streams()
 
             def reload() -> None:
-                tasks.create_task(_reload(app.loader))
+                tasks.create_task(_reload(app.reload))
 
             _tune_memory()
             with _handle_signals({signal.SIGHUP: reload}):
@@ -156,11 +160,9 @@ def _handle_signals(handlers: Mapping[signal.Signals, Callable[[], None]]) -> It
             loop.remove_signal_handler(number)
 
 
-async def _reload(loader: DirectoryLoader | None) -> None:
-    if loader is None:
-        return
+async def _reload(reload: Callable[[], Awaitable[object]]) -> None:
     try:
-        await loader.reload()
+        await reload()
     except ToolgateError as exc:
         _log.error("reload refused, the old records stay: %s", exc)
 

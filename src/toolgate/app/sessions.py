@@ -71,14 +71,14 @@ class EndedSessionExchange:
                         await self._news.wait()
 
     async def sync_once(self) -> None:
-        """Tell and hear, once."""
+        """Exchange ended sessions once."""
         self._news.clear()
-        told = self._pending[:MAX_SENT_AT_ONCE]
-        heard = await self._sync(told, self._after_ms)
-        known = set(told)  # meanwhile more may have ended, and the oldest been dropped
+        sent = self._pending[:MAX_SENT_AT_ONCE]
+        received = await self._sync(sent, self._after_ms)
+        known = set(sent)  # meanwhile more may have ended, and the oldest been dropped
         self._pending = [one for one in self._pending if one not in known]
-        self._sessions.apply_ended([one.nonce for one in heard])
-        self._after_ms = max((one.at_ms for one in heard), default=self._after_ms)
+        self._sessions.apply_ended([one.nonce for one in received])
+        self._after_ms = max((one.at_ms for one in received), default=self._after_ms)
 
 
 @asynccontextmanager

@@ -298,7 +298,7 @@ async def open_house(
     def updated(server_id: str, uri: str) -> None:
         gateway.on_updated(server_id, uri)
 
-    async with pool_of(net, on_change=changed, on_updated=updated, **options) as pool:
+    async with pool_of(net, on_change=changed, on_updated=updated, tracer=services.tracer, **options) as pool:
         gateway = Gateway(
             pool,
             AuditLog(sink),
@@ -307,8 +307,6 @@ async def open_house(
             snapshot=Snapshot(),
             services=services,
         )
-        if services.tracer is not None:
-            pool.tracing = services.tracer
         identities = Identities(
             admin_key=None, trusts_local=trusts_local, clock_s=lambda: 0.0, verifier=verifier
         )

@@ -25,7 +25,7 @@ from toolgate.model.servers import HttpEndpoint, ServerRecord, StdioLaunch
 from toolgate.model.snapshot import Pin
 from toolgate.upstream.connection.contract import RpcResponse, StartFailed
 from toolgate.upstream.pool.kept_definitions import KeptDefinitions
-from toolgate.upstream.pool.pool import CallOrigin, LazyStart, Pool
+from toolgate.upstream.pool.pool import CallOrigin, Pool, PoolServices
 
 pytestmark = pytest.mark.anyio
 
@@ -46,7 +46,7 @@ async def learn(directory: Path, net: MemoryNet, known: dict[str, ServerRecord])
     """A first run, in which every server is connected and listed."""
     async with (
         KeptDefinitions(directory, clock_ms=lambda: THEN_MS) as kept,
-        pool_of(net, lazy=LazyStart(kept=kept)) as pool,
+        pool_of(net, lazy=PoolServices(kept=kept)) as pool,
     ):
         pool.apply(known)
         await pool.settled(known)
@@ -72,7 +72,7 @@ async def test_known_servers_are_listed_at_once_and_started_by_their_first_call(
     await learn(tmp_path, net, records("one", "two"))
     before = starts(net)
 
-    async with KeptDefinitions(tmp_path) as kept, pool_of(net, lazy=LazyStart(kept=kept)) as pool:
+    async with KeptDefinitions(tmp_path) as kept, pool_of(net, lazy=PoolServices(kept=kept)) as pool:
         pool.apply(records("one", "two"))
         offers, health = pool.tools(), pool.health()
         await pool.settled(offers)
@@ -97,7 +97,7 @@ async def test_a_prewarmed_server_is_listed_at_once_and_connected_at_start(tmp_p
     net = MemoryNet()
     await learn(tmp_path, net, records("one"))
 
-    async with KeptDefinitions(tmp_path) as kept, pool_of(net, lazy=LazyStart(kept=kept)) as pool:
+    async with KeptDefinitions(tmp_path) as kept, pool_of(net, lazy=PoolServices(kept=kept)) as pool:
         pool.apply(records("one", prewarm=True))
         tools = list(pool.tools()["one"].tools)
         await pass_time(1)
@@ -115,7 +115,7 @@ async def test_no_tool_is_called_before_its_server_was_listed_and_compared(tmp_p
 
     async with (
         KeptDefinitions(tmp_path) as kept,
-        pool_of(net, on_change=changed.append, lazy=LazyStart(kept=kept)) as pool,
+        pool_of(net, on_change=changed.append, lazy=PoolServices(kept=kept)) as pool,
     ):
         pool.apply(records("one"))
 
@@ -135,7 +135,7 @@ async def test_a_pin_that_approves_something_else_than_what_is_known_has_the_ser
     net = MemoryNet()
     await learn(tmp_path, net, records("one", "two"))
 
-    async with KeptDefinitions(tmp_path) as kept, pool_of(net, lazy=LazyStart(kept=kept)) as pool:
+    async with KeptDefinitions(tmp_path) as kept, pool_of(net, lazy=PoolServices(kept=kept)) as pool:
         pool.apply(records("one", "two"))
         two = pool.tools()["two"].tools["echo"].digest
         unverified = set(pool.unverified)
@@ -159,7 +159,7 @@ async def test_a_record_that_runs_something_else_is_connected_and_one_with_other
     await learn(tmp_path, net, records("one", "two"))
     before = starts(net)
 
-    async with KeptDefinitions(tmp_path) as kept, pool_of(net, lazy=LazyStart(kept=kept)) as pool:
+    async with KeptDefinitions(tmp_path) as kept, pool_of(net, lazy=PoolServices(kept=kept)) as pool:
         pool.apply({"one": record("one", allowed_tools=("echo",)), "two": record("two", command="other")})
         await pass_time(1)
         lazy = starts(net) - before
@@ -177,7 +177,7 @@ async def test_a_known_server_behind_a_url_is_not_connected_until_it_is_called(t
     web = {"web": ServerRecord(server_id="web", transport="streamable_http", http=endpoint)}
     await learn(tmp_path, net, web)
 
-    async with KeptDefinitions(tmp_path) as kept, pool_of(net, lazy=LazyStart(kept=kept)) as pool:
+    async with KeptDefinitions(tmp_path) as kept, pool_of(net, lazy=PoolServices(kept=kept)) as pool:
         pool.apply(web)
         await pass_time(1_000)
         before = starts(net)
@@ -195,7 +195,7 @@ async def test_a_server_that_cannot_be_started_stays_listed(tmp_path: Path) -> N
 
     net["one"].on_start = refuse
 
-    async with KeptDefinitions(tmp_path) as kept, pool_of(net, lazy=LazyStart(kept=kept)) as pool:
+    async with KeptDefinitions(tmp_path) as kept, pool_of(net, lazy=PoolServices(kept=kept)) as pool:
         pool.apply(records("one"))
         with pytest.raises(ServerUnavailable):
             await call(pool, "one")
@@ -219,7 +219,7 @@ async def test_an_installed_package_that_never_ran_is_listed_as_its_manifest_say
 
     async with (
         KeptDefinitions(tmp_path) as kept,
-        pool_of(net, lazy=LazyStart(kept=kept, declared=declared)) as pool,
+        pool_of(net, lazy=PoolServices(kept=kept, declared=declared)) as pool,
     ):
         pool.apply(packages)
         pool.set_pins(
@@ -250,7 +250,7 @@ async def test_a_refresh_lists_a_package_even_while_its_manifest_is_read(tmp_pat
 
     async with (
         KeptDefinitions(tmp_path) as kept,
-        pool_of(net, lazy=LazyStart(kept=kept, declared=declared)) as pool,
+        pool_of(net, lazy=PoolServices(kept=kept, declared=declared)) as pool,
     ):
         pool.set_pins({"one": Pin(server_id="one", tools={"echo": echo})})
         pool.apply(packages)
@@ -273,7 +273,7 @@ async def test_many_servers_share_few_children_and_the_longest_idle_one_gives_wa
 
     async with (
         KeptDefinitions(tmp_path) as kept,
-        pool_of(net, lazy=LazyStart(kept=kept, max_children=lambda: 4)) as pool,
+        pool_of(net, lazy=PoolServices(kept=kept, max_children=lambda: 4)) as pool,
     ):
         pool.apply(records(*ids))
         await pass_time(60)  # never seen: learned in waves
@@ -300,7 +300,7 @@ async def test_a_server_in_use_is_never_evicted_and_a_call_waits_for_its_child(t
         return RpcResponse(result=text_result("done"))
 
     net = MemoryNet(one=MemoryServer(on_call={"echo": slow}))
-    lazy = LazyStart(max_children=lambda: 1)
+    lazy = PoolServices(max_children=lambda: 1)
     async with pool_of(net, lazy=lazy) as pool:
         pool.apply(records("one"))
         await pool.settled(["one"])
@@ -326,7 +326,7 @@ async def test_a_server_with_a_subscription_a_session_or_prewarm_keeps_its_child
     fields: dict[str, Any] = {"prewarm": kept_by == "prewarm"}
     if kept_by == "session":
         fields["sharing"] = "per_session"
-    async with pool_of(net, lazy=LazyStart(max_children=lambda: 3), session_idle_s=10_000) as pool:
+    async with pool_of(net, lazy=PoolServices(max_children=lambda: 3), session_idle_s=10_000) as pool:
         pool.apply(records("one", **fields))
         await pool.settled(["one"])
         if kept_by == "session":
@@ -345,7 +345,7 @@ async def test_a_server_with_a_subscription_a_session_or_prewarm_keeps_its_child
 
 async def test_a_server_that_is_tested_makes_room_like_any_other() -> None:
     net = MemoryNet()
-    async with pool_of(net, lazy=LazyStart(max_children=lambda: 1)) as pool:
+    async with pool_of(net, lazy=PoolServices(max_children=lambda: 1)) as pool:
         pool.apply(records("one"))
         await pool.settled(["one"])
         report = await pool.test(record("two"))

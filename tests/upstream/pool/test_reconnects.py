@@ -10,7 +10,7 @@ from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.errors import ServerUnavailable
 from toolgate.model.servers import HttpEndpoint, ServerRecord
 from toolgate.upstream.connection.contract import PoolLimits, StartFailed
-from toolgate.upstream.pool.pool import Pool
+from toolgate.upstream.pool.pool import Pool, PoolServices
 
 pytestmark = pytest.mark.anyio
 
@@ -40,7 +40,7 @@ def pool_of(net: MemoryNet, limits: PoolLimits | None = None) -> Pool:
         {"stdio": net.open, "streamable_http": net.open},
         on_change=lambda _: None,
         limits=limits or PoolLimits(),
-        jitter=lambda: 0.0,
+        services=PoolServices(jitter=lambda: 0.0),
     )
 
 

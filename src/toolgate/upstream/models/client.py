@@ -141,6 +141,7 @@ class Models:
         tls: SSLContext | None = None,
         limits: HttpLimits = LIMITS,
         pauses_s: tuple[float, ...] = PAUSES_S,
+        tracer: Tracer | None = None,
     ) -> None:
         """`tls` decides which servers are trusted; by default, the system's authorities do."""
         self._secrets = secrets
@@ -151,7 +152,7 @@ class Models:
         self._lists = ModelListCache(self.models_of)
         self._setup_errors: dict[str, str] = {}
         """By upstream, the setup error that was last logged."""
-        self.tracing: Tracer | None = None
+        self._tracer = tracer
         """Makes spans of requests. A model's server, usually a third party, gets no trace headers."""
 
     async def __aenter__(self) -> Self:
@@ -191,7 +192,7 @@ class Models:
         """
         pauses_s = self._pauses_s if may_retry else ()
         request = _ModelRequest(path=path, body=body, deadline_s=deadline_s, pauses_s=pauses_s)
-        with self._concurrency_slot(upstream), _trace_request(self.tracing, upstream, body):
+        with self._concurrency_slot(upstream), _trace_request(self._tracer, upstream, body):
             async with self._exchange(upstream, request) as response:
                 yield response
 

@@ -91,8 +91,8 @@ class PoolLoad:
     queued: Mapping[str, int] = field(default_factory=dict)
 
 
-class LazyStart(NamedTuple):
-    """What lets a pool start servers late and end them early."""
+class PoolServices(NamedTuple):
+    """What a pool uses if its process has it: kept definitions, declared tools, spans."""
 
     kept: KeptDefinitions | None = None
     """The definitions from earlier runs. None: each server is connected at once, to be listed."""
@@ -101,6 +101,9 @@ class LazyStart(NamedTuple):
     on_verified: Callable[[str], None] = _ignore_verified
     """Called with the id of a server whose kept definitions were listed for the first time in this run."""
     max_children: Callable[[], int] = lambda: sys.maxsize
+    tracer: Tracer | None = None
+    """Makes spans of calls: a server behind a URL gets the current one in its headers."""
+    jitter: Callable[[], float] = random.random
 
 
 class Pool:
@@ -116,7 +119,7 @@ class Pool:
         limits: PoolLimits = DEFAULT_LIMITS,
         on_updated: Callable[[str, str], None] = _ignore_update,
         metrics: Metrics | None = None,
-        jitter: Callable[[], float] = random.random,
+        services: PoolServices = PoolServices(),  # noqa: B008 - frozen
     ) -> None:
         """Neither callback may raise.
 
@@ -125,7 +128,7 @@ class Pool:
         """
         self._limits = limits
         self._connectors = Connectors(connectors, limits)
-        self._jitter = jitter
+        self._services = services
         self._on_change = on_change
         self._on_updated = on_updated
         self._metrics = metrics or Metrics()
@@ -138,19 +141,15 @@ class Pool:
         self._dedicated: list[DedicatedConnections] = []
         self._watched: dict[str, frozenset[str]] = {}
         self._pins: Mapping[str, Pin] = {}
-        self.lazy = LazyStart()
-        """Set it before the pool is entered."""
-        self.tracing: Tracer | None = None
-        """Makes spans of calls: a server behind a URL gets the current one in its headers."""
 
     async def __aenter__(self) -> Self:
         self._clock = asyncio.get_running_loop().time
         await self._tasks.__aenter__()
-        self._child_slots = ChildSlots(self.lazy.max_children, on_evict=self._metrics.on_evicted)
+        self._child_slots = ChildSlots(self._services.max_children, on_evict=self._metrics.on_evicted)
         self._context = PoolContext(
             connectors=self._connectors,
             limits=self._limits,
-            jitter=self._jitter,
+            jitter=self._services.jitter,
             on_change=self._on_change,
             on_updated=self._on_updated,
             metrics=self._metrics,
@@ -158,9 +157,9 @@ class Pool:
             clock=self._clock,
             pins=lambda: self._pins,
             child_slots=self._child_slots,
-            kept=self.lazy.kept,
-            declared=self.lazy.declared,
-            on_verified=self.lazy.on_verified,
+            kept=self._services.kept,
+            declared=self._services.declared,
+            on_verified=self._services.on_verified,
         )
         return self
 
@@ -208,7 +207,7 @@ class Pool:
             self._retire(server, drain_s=self._limits.drain_s if record.enabled else 0.0)
         # After a change of launch, definitions kept under the same variable names may be of their old values.
         may_restore = record.enabled and (server is None or server.record.launch == record.launch)
-        kept = self.lazy.kept.find(record) if self.lazy.kept is not None and may_restore else None
+        kept = self._services.kept.find(record) if self._services.kept is not None and may_restore else None
         self._servers[server_id] = server = ServerSupervisor(record, self._context, before=before, kept=kept)
         server.watch(self._watched.get(server_id, frozenset()))
         self._unstarted.append(server)
@@ -399,12 +398,12 @@ class Pool:
     ) -> Mapping[str, str]:
         is_session = connection.server_info.revision == "legacy"
         headers = EMPTY if is_session else server.headers.build(method, tool, params)
-        if self.tracing is None:
+        if self._services.tracer is None:
             return headers
-        span = self.tracing.current
+        span = self._services.tracer.current
         span.note("mcp.protocol.version", connection.server_info.version)
         span.note("network.transport", "pipe" if server.record.transport == "stdio" else "tcp")
-        return {**headers, **self.tracing.carried()}
+        return {**headers, **self._services.tracer.carried()}
 
     async def _verify(
         self, server: ManagedConnection, connection: ServerConnection, tool: ToolDefinition, until_s: float, /
