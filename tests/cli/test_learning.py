@@ -150,7 +150,7 @@ def unused(*holders: dict[str, Any], cursor: str | None = None) -> dict[str, Any
         "audit_begins_ms": None,
         "holders": list(holders),
         "servers": [{"server_id": "attic", "last_used_ms": None}],
-        "warnings": ["the audit is empty: nothing is known of what was used"],
+        "warnings": ["the audit is empty: no usage is known"],
         "next_cursor": cursor,
     }
 
@@ -172,7 +172,7 @@ def test_unused_grants_are_a_line_for_each_task_and_key_of_all_pages(gateway: Fa
         "SERVER NOBODY USES  LAST USED",
         "attic               never",
         "",
-        "warning: the audit is empty: nothing is known of what was used",
+        "warning: the audit is empty: no usage is known",
         "",
         "not used since 2026-10-11",
     ]

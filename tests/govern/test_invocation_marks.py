@@ -104,4 +104,4 @@ async def test_nobody_looks_once_nobody_waits() -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
-    assert marks._looking is None
+    assert marks._polling is None

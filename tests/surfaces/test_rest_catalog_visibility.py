@@ -255,7 +255,7 @@ async def test_callers_of_two_versions_do_not_share_what_they_see_while_a_rollou
         await house.cataloged()
         control = house.control
         callers = {one: principal_of(control.gateway.snapshot.keys[one]) for one in (inside, outside)}
-        async with control.visibility.turn:
+        async with control.visibility.lock:
             waiting = asyncio.create_task(
                 control.visibility.of(control.gateway, control.catalog, callers[outside])
             )

@@ -89,7 +89,7 @@ async def test_a_lesson_says_what_stays_and_what_goes_and_when_each_was_used_las
         assert json.loads(lesson["record"]["config"]["mcp.tool_allowlist"]) == ["git/log"]
         assert lesson["plan"]["tasks"][0]["removed"] == ["git/push", "git/show"]
         assert lesson["warnings"] == [
-            "on 2 of 8 days nothing at all is on record: either nobody called, or a node's log is missing",
+            "2 of 8 days have no events: either no one called, or a node's log is missing",
             "fewer than 20 calls are known: what is needed rarely may not be among them",
         ]
 
@@ -121,7 +121,7 @@ async def test_where_nothing_was_used_there_is_no_lesson_unless_it_is_asked_for(
 
     assert error_of(refused) == (400, "invalid_request")
     assert (asked["kept"], names(asked["removed"])) == ([], ["git/log", "git/push", "git/show"])
-    assert asked["warnings"][0] == "the audit is empty: nothing is known of what was used"
+    assert asked["warnings"][0] == "the audit is empty: no usage is known"
 
 
 @pytest.mark.parametrize("query", ["since=99999999999999", "since=-1", "since=x", "deny_all=yes", "until=1"])

@@ -1,18 +1,15 @@
-"""What happened, for those who may see it: pages of events, one event's story, the tail, counts of calls.
+"""The audit as people query it: one event, exports, the tail, usage of tools, and usage of quotas.
 
-What was used, as policy names it; and what must be said of how much of it is known.
-
-What is left of budgets over time: those that records set, beside what is counted of them.
+Reads the audit index and never writes. Queries that scan every call run one at a time.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from toolgate.audit.index.activity import Activity, VersionCalls
+from toolgate.audit.index.activity import VersionCalls
 from toolgate.audit.index.index import AuditIndex
 from toolgate.audit.index.statements import IndexExtent, ToolUse
 from toolgate.audit.index.tables import EventFilter, IndexedEvent, parse_event_id
@@ -28,37 +25,30 @@ from toolgate.policy.layers import parse_task_policy
 
 PAGE: Final = 100
 MAX_EXPORT: Final = 100_000
-"""Events in one export; `until` leads to the others."""
+"""Events in one export; `until` selects earlier ones."""
 EXPORT_PAGE: Final = 1_000
-"""Events that an export holds at a time."""
+"""Events of an export in memory at a time."""
 MAX_BUCKETS: Final = 500
 LOOK_AGAIN_S: Final = 1.0
-"""How late the tail is with what another replica has taken in."""
+"""How late the tail is with events that another replica indexed."""
 
 
-class EventContext(NamedTuple):
-    """One event, and those around it."""
-
-    event: IndexedEvent
-    around: Sequence[IndexedEvent]
-
-
-async def read_event(control: Control, event_id: str) -> EventContext:
-    """The event, and what its session, run, request or approval consists of beside. Raises NotFound."""
+async def read_event(control: Control, event_id: str) -> tuple[IndexedEvent, Sequence[IndexedEvent]]:
+    """An event, and the others of its session, run, request or approval. Raises NotFound."""
     index, named = control.audit_index, parse_event_id(event_id)
     found = None if named is None else await index.find(*named)
     if found is None:
         raise NotFound(f"no event `{event_id[:40]}`", hint="old events are dropped: see `days` in `[audit]`")
-    return EventContext(found, await index.around(found))
+    return found, await index.around(found)
 
 
 async def export_pages(
-    control: Control, asked: EventFilter, *, most: int
+    control: Control, only: EventFilter, *, most: int
 ) -> AsyncGenerator[Sequence[IndexedEvent], None]:
-    """All events that `asked` is for, the newest first, a page at a time, up to `most` of them."""
+    """The events that `only` admits, the newest first, a page at a time, `most` at most."""
     index, before = control.audit_index, None
     while most > 0:
-        page = await index.page(asked, before=before, limit=min(EXPORT_PAGE, most))
+        page = await index.page(only, before=before, limit=min(EXPORT_PAGE, most))
         yield page
         most -= len(page)
         if len(page) < EXPORT_PAGE:
@@ -66,29 +56,10 @@ async def export_pages(
         before = page[-1].place
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActivityQuery:
-    """Which calls are counted, and how finely."""
-
-    asked: EventFilter
-    since_ms: int
-    until_ms: int
-    buckets: int
-
-
-async def read_activity(control: Control, span: ActivityQuery) -> Activity:
-    """The calls of that time, counted. One at a time: it looks at every call there is."""
-    index = control.audit_index
-    async with index.counting:
-        return await index.activity(
-            span.asked, since_ms=span.since_ms, until_ms=span.until_ms, buckets=span.buckets
-        )
-
-
 async def read_version_calls(
     control: Control, profile: Profile, *, since_ms: int, until_ms: int
 ) -> Sequence[VersionCalls]:
-    """The calls of that time by the version of a profile that decided; its present versions always."""
+    """The calls by the version of a profile that decided. Its present versions are always included."""
     index = control.audit_index
     async with index.counting:
         found = await index.versions(profile.profile_id, since_ms=since_ms, until_ms=until_ms)
@@ -98,45 +69,45 @@ async def read_version_calls(
 
 
 class EventTail:
-    """Events as they come in, in the order in which they do. A wait that is cut off loses nothing."""
+    """Events as they are indexed, in that order. A cancelled wait loses nothing."""
 
-    def __init__(self, index: AuditIndex, asked: EventFilter, *, after: int) -> None:
+    def __init__(self, index: AuditIndex, only: EventFilter, *, after: int) -> None:
         self._index = index
-        self._asked = asked
+        self._only = only
         self._after = after
 
     def __aiter__(self) -> "EventTail":
         return self
 
     async def __anext__(self) -> Sequence[IndexedEvent]:
-        """The next ones, at least one."""
+        """The next events, at least one."""
         while True:
             news = self._index.news()
-            found = await self._index.following(self._asked, after=self._after, limit=EXPORT_PAGE)
+            found = await self._index.following(self._only, after=self._after, limit=EXPORT_PAGE)
             self._after = found.position
             if found.events:
                 return found.events
-            # What is added here wakes it; what other replicas add is found by looking again.
+            # Events of this process wake it; those of other replicas are found by looking again.
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_AGAIN_S):
                     await news.wait()
 
 
 FEW_CALLS: Final = 20
-"""So few tell little of what is needed."""
+"""With fewer calls, rarely needed tools are likely to be missing."""
 
 
 class ToolUsage(NamedTuple):
     """How one tool, prompt or resource was used."""
 
     calls: int
-    """Since the time that is asked about."""
+    """In the queried time."""
     last_ms: int
-    """As far back as is known."""
+    """In all indexed events."""
 
 
 def group_by_tool(uses: Iterable[ToolUse]) -> Mapping[ToolRef, ToolUsage]:
-    """Uses by what was used, whoever it was by. A name that the audit has cut ends with `*`."""
+    """Uses by tool, whoever used it. A name that the audit truncated ends with `*`."""
     found: dict[ToolRef, ToolUsage] = {}
     for use in uses:
         name = f"{use.tool}*" if len(use.tool) >= MAX_AUDITED_NAME else use.tool
@@ -147,7 +118,7 @@ def group_by_tool(uses: Iterable[ToolUse]) -> Mapping[ToolRef, ToolUsage]:
 
 
 def with_plain_uris(refs: Iterable[ToolRef]) -> Iterable[ToolRef]:
-    """`refs`, and resources once more as plainly as they can be written: rules are held against both."""
+    """`refs`, and resources also with normalized URIs: rules match both."""
     for ref in refs:
         yield ref
         if kind_of(ref.name) == RESOURCE:
@@ -159,57 +130,56 @@ def with_plain_uris(refs: Iterable[ToolRef]) -> Iterable[ToolRef]:
 async def read_extent(
     index: AuditIndex, *, since_ms: int, until_ms: int
 ) -> tuple[IndexExtent, Sequence[str]]:
-    """How much of that time is known, with a warning for each gap."""
+    """How much of the time is indexed, with a warning for each gap."""
     extent = await index.extent(since_ms=since_ms, until_ms=until_ms)
     return extent, tuple(_gaps(extent, since_ms))
 
 
 def _gaps(extent: IndexExtent, since_ms: int) -> Iterable[str]:
     if extent.begins_ms is None:
-        yield "the audit is empty: nothing is known of what was used"
+        yield "the audit is empty: no usage is known"
     elif extent.begins_ms > since_ms:
-        yield f"the audit begins on {format_day(extent.begins_ms)}: what was used before is not known"
+        yield f"the audit begins on {format_day(extent.begins_ms)}: earlier usage is not known"
     if extent.silent_days:
         yield (
-            f"on {extent.silent_days} of {extent.days} days nothing at all is on record:"
-            " either nobody called, or a node's log is missing"
+            f"{extent.silent_days} of {extent.days} days have no events:"
+            " either no one called, or a node's log is missing"
         )
 
 
 def format_day(at_ms: int) -> str:
-    """The day, for people."""
     return f"{datetime.fromtimestamp(at_ms / 1e3, UTC):%Y-%m-%d}"
 
 
 class QuotaUsage(NamedTuple):
-    """One budget of one holder, in its newest window."""
+    """How much of one quota its holder used in the current window."""
 
     holder: QuotaHolder
     budget: QuotaName
     limit: int
     used: int
-    """With what nodes were granted and have not used yet."""
+    """Including what nodes have leased and not used yet."""
     resets_at_ms: int
 
 
 async def list_quota_usage(control: Control) -> list[QuotaUsage]:
-    """Every budget that is set, sorted by holder and budget."""
+    """Every quota that is set, sorted by holder and name."""
     counts = {(one.holder, one.budget): one.used for one in await control.store.spending.usage()}
     now_ms = control.clock_ms()
     return sorted(
         QuotaUsage(
-            allowance.holder,
+            quotas.holder,
             budget,
             limit,
-            counts.get((allowance.holder, budget), 0),
+            counts.get((quotas.holder, budget), 0),
             window_at(budget, now_ms).ends_ms,
         )
-        for allowance in _allowances(control.gateway.snapshot)
-        for budget, limit in list_limits(allowance.budgets).items()
+        for quotas in _list_quotas(control.gateway.snapshot)
+        for budget, limit in list_limits(quotas.budgets).items()
     )
 
 
-def _allowances(snapshot: Snapshot) -> Iterator[HolderQuotas]:
+def _list_quotas(snapshot: Snapshot) -> Iterator[HolderQuotas]:
     for key in snapshot.keys.values():
         if key.budgets is not None:
             yield HolderQuotas(QuotaHolder("key", key.key_id), key.budgets)

@@ -1,8 +1,8 @@
-"""What callers switch on and off for themselves: whole servers, or all but their read-only tools.
+"""Integrations: what callers switch on and off for themselves, servers or their writing tools.
 
-A choice is stored under its caller, so that every node follows it, and holds for that caller alone. It is no
-grant: `policy/resolve` lets it narrow what the key reaches. A server that the key does not reach answers
-like one that does not exist.
+A choice is stored under its caller, so that every node follows it, and holds for that caller alone. It grants
+nothing: `policy/resolve` lets it narrow what the key reaches. A server beyond the key answers like one that
+does not exist.
 """
 
 import asyncio
@@ -25,26 +25,26 @@ from toolgate.policy.reach import compose_caller_scopes
 from toolgate.policy.resolve import Integrations, read_integrations
 from toolgate.registry.records.policy_bodies import MAX_CHOICES
 
-_FOR_ALL: Final = "the choices of other callers are not for it"
+_FOR_ALL: Final = "these are the choices of all callers"
 
 
 class Integration(NamedTuple):
-    """One server as its caller may have it."""
+    """One server, and how much of it its caller chose."""
 
     server_id: str
     display_name: str
     state: IntegrationState
     is_chosen: bool
-    """Whether the caller chose that state. Else it is the default of its key."""
+    """Whether the caller chose the state. Else it is the default of its key."""
     tools: int
-    """Those within the caller's ceiling, whatever it has switched on."""
+    """Within the caller's ceiling, whatever it chose."""
     read_only_tools: int
 
 
 async def list_integrations(control: Control, principal: Principal) -> list[Integration]:
-    """Every server within the ceiling of `principal`, sorted by id, and what it has of each."""
+    """Every server within the ceiling of `principal`, sorted by id."""
     platform = control.gateway.snapshot
-    # In a thread: thousands of servers take longer than the loop may stand still.
+    # In a thread: thousands of servers would block the event loop.
     return await asyncio.to_thread(
         _build_integrations, platform, principal, read_integrations(platform, principal)
     )
@@ -53,16 +53,16 @@ async def list_integrations(control: Control, principal: Principal) -> list[Inte
 async def set_integration(
     control: Control, principal: Principal, server_id: str, state: IntegrationState
 ) -> tuple[Integration, int]:
-    """Let `principal` have that much of a server, and the revision from which it does. Raises NotFound."""
+    """Choose `state` of a server; the integration and the revision from which it holds. Raises NotFound."""
     _find(control, principal, server_id, Integrations())
     chosen, revision = await _store(control, principal, server_id, state)
     return _find(control, principal, server_id, chosen), revision
 
 
 async def reset_integration(control: Control, principal: Principal, server_id: str) -> int:
-    """Let `principal` have of a server what its key gives by default again. Raises NotFound."""
+    """Return to the default of the key; the revision. Raises NotFound."""
     choice = await control.store.get("choice", make_choice_id(principal.id))
-    if choice is None or server_id not in _servers(choice):  # what was chosen is there, whatever became of it
+    if choice is None or server_id not in _servers(choice):  # a choice can be reset after its server is gone
         _find(control, principal, server_id, Integrations())
     return (await _store(control, principal, server_id, None))[1]
 
@@ -74,21 +74,21 @@ async def list_choices(control: Control, actor: Principal) -> Sequence[StoredRec
 
 
 async def forget_choice(control: Control, actor: Principal, choice_id: str) -> int:
-    """Take a caller's choices away: it has what its key gives by default. Raises NotFound."""
+    """Delete the choices of a caller, who returns to the default of its key. Raises NotFound."""
     check_unbounded(actor, _FOR_ALL)
     choice = await control.store.get("choice", choice_id)
     if choice is None:
-        raise NotFound(f"there is no choice `{choice_id}`", hint="list them to see those there are")
-    whose = str(choice.body.get("principal", choice_id))
+        raise NotFound(f"there is no choice `{choice_id}`", hint="list the choices to see which exist")
+    owner = str(choice.body.get("principal", choice_id))
     async with control.write_lock:
         batch = await _commit(
-            control, actor, RecordWrite(kind="choice", id=choice_id, body=None), "reset", whose
+            control, actor, RecordWrite(kind="choice", id=choice_id, body=None), "reset", owner
         )
     return batch.revision
 
 
 def _find(control: Control, principal: Principal, server_id: str, chosen: Integrations) -> Integration:
-    """One server of the caller's. Raises NotFound, also for one that is not within its ceiling."""
+    """One server. Raises NotFound, also for one beyond the caller's ceiling."""
     platform = control.gateway.snapshot
     offer = platform.servers.get(server_id)
     if offer is not None:
@@ -124,7 +124,7 @@ def _build_integrations(platform: Snapshot, principal: Principal, chosen: Integr
 async def _store(
     control: Control, principal: Principal, server_id: str, state: IntegrationState | None
 ) -> tuple[Integrations, int]:
-    """Store one choice, or with None take it away; what the caller has chosen then, and the revision."""
+    """Store one choice, or with None delete it; all choices of the caller, and the revision."""
     control.integration_rate.count(principal.id)
     choice_id = make_choice_id(principal.id)
     async with control.write_lock:
@@ -133,7 +133,11 @@ async def _store(
             servers = _add_choice(_servers(stored), server_id, state, control.gateway.snapshot)
             if stored is None and not servers:
                 return Integrations(principal.integrations), control.store.revision
-            _check_room(control, stored)
+            if stored is None and len(control.gateway.snapshot.choices) >= MAX_RECORDS:
+                raise InvalidRecord(
+                    f"the registry holds the choices of {MAX_RECORDS} callers, the most it may",
+                    hint="ask an administrator to reset the choices of callers that are gone",
+                )
             body = {"choice_id": choice_id, "principal": principal.id, "servers": servers}
             if_revision = 0 if stored is None else stored.revision
             write = RecordWrite(
@@ -154,26 +158,18 @@ def _servers(stored: StoredRecord | None) -> Mapping[str, Any]:
 def _add_choice(
     servers: Mapping[str, Any], server_id: str, state: IntegrationState | None, platform: Snapshot, /
 ) -> dict[str, Any]:
-    """`servers` with one choice more or less. Raises InvalidRecord where there are too many."""
+    """`servers` with one choice added or removed. Raises InvalidRecord for one too many."""
     others = {one: chosen for one, chosen in servers.items() if one != server_id}
     if state is None:
         return others
-    if len(others) >= MAX_CHOICES:  # those of servers that are gone are kept only while there is room
+    if len(others) >= MAX_CHOICES:  # choices for servers that are gone are dropped first
         others = {one: chosen for one, chosen in others.items() if one in platform.servers}
     if len(others) >= MAX_CHOICES:
         raise InvalidRecord(
-            f"you have chosen for {MAX_CHOICES} servers already",
-            hint="reset one; a key's `integrations` says what holds for those you do not choose for",
+            f"you have choices for {MAX_CHOICES} servers, the most you may",
+            hint="reset one; a key's `integrations` is the default for the others",
         )
     return {**others, server_id: state}
-
-
-def _check_room(control: Control, stored: StoredRecord | None) -> None:
-    if stored is None and len(control.gateway.snapshot.choices) >= MAX_RECORDS:
-        raise InvalidRecord(
-            f"the registry holds the choices of {MAX_RECORDS} callers and takes no more",
-            hint="have an administrator reset the choices of callers that are gone",
-        )
 
 
 async def _commit(

@@ -1,7 +1,8 @@
-"""Runs of tasks, as callers ask for them: who may begin one, see it and end it, and how one is waited for.
+"""Invocations of tasks as callers request them: who may start one, see it, wait for it and cancel it.
 
-A caller sees its own; a viewer sees all; an administrator may end all. What a caller may not see answers
-exactly like what does not exist. Nothing is run here: the queue is all there is between this and the nodes.
+A caller sees its own; a viewer sees all; an administrator may cancel all. What a caller may not see answers
+exactly like what does not exist. Nothing runs here: the queue is all there is between this module and the
+nodes.
 """
 
 import asyncio
@@ -16,16 +17,18 @@ from toolgate.govern.changes.permissions import find_record_within
 from toolgate.govern.control import Control
 from toolgate.model.invocations import ENDED, Invocation
 from toolgate.model.principals import Principal
-from toolgate.model.tasks import Workload
 from toolgate.policy.reach import NO_CEILING
 from toolgate.registry.invocations.contract import InvocationCreation
 
 
 async def enqueue_invocation(
-    control: Control, principal: Principal, task_id: str, *, given: bytes, idempotency_key: str | None
+    control: Control, principal: Principal, task_id: str, *, input_bytes: bytes, idempotency_key: str | None
 ) -> InvocationCreation:
     """Put a run of the task into the queue. Raises NotFound, NoWorkload, QueueFull, Conflict."""
-    workload = _workload(control, principal, task_id)
+    control.gateway.task_policy(Caller(principal, task_id))
+    workload = control.gateway.snapshot.tasks[task_id].workload
+    if workload is None:
+        raise NoWorkload(f"the task `{task_id}` has no workload to run")
     now_ms = control.clock_ms()
     return await control.store.invocations.create(
         Invocation(
@@ -33,7 +36,7 @@ async def enqueue_invocation(
             task_id=task_id,
             principal=principal,
             revision=control.gateway.snapshot.revision,
-            input=given,
+            input=input_bytes,
             created_ms=now_ms,
             retries=workload.retries,
             idempotency_key=idempotency_key,
@@ -42,22 +45,14 @@ async def enqueue_invocation(
 
 
 def new_invocation_id(now_ms: int) -> str:
-    """Nobody can guess it, and those made later come later."""
+    """An id that cannot be guessed. Ids sort by time."""
     return f"{now_ms:012x}{secrets.token_hex(8)}"
-
-
-def _workload(control: Control, principal: Principal, task_id: str) -> Workload:
-    control.gateway.task_policy(Caller(principal, task_id))
-    workload = control.gateway.snapshot.tasks[task_id].workload
-    if workload is None:
-        raise NoWorkload(f"the task `{task_id}` holds policy, and nothing that could be run")
-    return workload
 
 
 async def find_invocation(
     control: Control, principal: Principal, task_id: str, invocation_id: str
 ) -> Invocation:
-    """One that the caller may see, also of a task that is gone by now. Raises NotFound."""
+    """An invocation that the caller may see, even if its task is gone. Raises NotFound."""
     found = await control.store.invocations.get(invocation_id)
     if found is None or found.task_id != task_id or not _may_see(principal, found):
         raise NotFound(
@@ -70,12 +65,12 @@ async def find_invocation(
 async def list_invocations(
     control: Control, principal: Principal, task_id: str, *, before: str | None, limit: int
 ) -> Sequence[Invocation]:
-    """Those of a task that the caller may see, the newest first. Raises NotFound."""
-    whose = None if reaches(principal.role, "viewer") else principal.id
+    """The invocations of a task that the caller may see, the newest first. Raises NotFound."""
+    owner = None if reaches(principal.role, "viewer") else principal.id
     found: Sequence[Invocation] = ()
     if _reaches_task(principal, task_id):
         found = await control.store.invocations.list(
-            task_id=task_id, principal_id=whose, before=before, limit=limit
+            task_id=task_id, principal_id=owner, before=before, limit=limit
         )
     if not found:
         control.gateway.task_policy(Caller(principal, task_id))
@@ -85,18 +80,18 @@ async def list_invocations(
 async def cancel_invocation(
     control: Control, principal: Principal, task_id: str, invocation_id: str
 ) -> Invocation:
-    """End one, or have it ended. Raises NotFound; Forbidden to who may see it and no more."""
+    """Cancel an invocation. Raises NotFound; Forbidden for a caller who may only see it."""
     found = await find_invocation(control, principal, task_id, invocation_id)
     if found.principal.id != principal.id:
         if not reaches(principal.role, "admin"):
-            raise Forbidden("cancelling what others have begun needs the role `admin`")
+            raise Forbidden("cancelling the runs of others needs the role `admin`")
         if principal.ceiling != NO_CEILING:
             await find_record_within(control, principal, "task", task_id)
     return await control.store.invocations.cancel(invocation_id)
 
 
 async def wait_for_end(control: Control, invocation_id: str, *, within_s: float) -> Invocation | None:
-    """The invocation once it has ended, or as it is when that time is over. None: it was forgotten."""
+    """The invocation once it has ended, or as it is after `within_s`. None: it was deleted."""
     invocations, mark = control.store.invocations, None
     with suppress(TimeoutError):
         async with asyncio.timeout(within_s):
@@ -113,6 +108,5 @@ def _may_see(principal: Principal, invocation: Invocation) -> bool:
 
 
 def _reaches_task(principal: Principal, task_id: str) -> bool:
-    """Whether the caller's key reaches the task."""
     tasks = principal.ceiling.tasks
     return tasks is None or task_id in tasks

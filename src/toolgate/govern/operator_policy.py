@@ -1,10 +1,4 @@
-"""What the operator of this gateway demands of every record that is written, whoever writes it.
-
-How often callers change what they have chosen for themselves.
-
-Each change is a transaction of the registry. Those are else made by people who govern; here each agent makes
-them, so each has a limit. Held by `Control`.
-"""
+"""Operator policy: the limits on every record, and the rate at which callers change their integrations."""
 
 import time
 from collections.abc import Callable
@@ -21,14 +15,14 @@ from toolgate.upstream.http.egress import Egress, EgressRefused, parse_target
 
 ANY_COMMAND: Final = "*"
 LOADER_VARIABLES: Final = frozenset({"PATH", "LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT"})
-"""Variables by which a program of an allowed name would be another one."""
+"""Variables that make the loader run another program under an allowed name."""
 PLANNED_KINDS: Final[frozenset[Kind]] = frozenset({"server", "task", "profile", "chat_upstream"})
-"""The kinds a plan can show: what changes, and what each task gains and loses by it."""
+"""The kinds that a plan shows: what changes, and what each task gains and loses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorPolicy:
-    """The operator's demands."""
+    """What the operator of this gateway requires of every record, whoever writes it."""
 
     allowed_commands: tuple[str, ...] = (ANY_COMMAND,)
     """Patterns of the programs that records may start. One without a `/` means a program on the PATH, one
@@ -36,44 +30,44 @@ class OperatorPolicy:
     requires_plan: bool = False
     """Whether a change must name the plan that showed it."""
     egress: Egress = field(default_factory=lambda: Egress(allow_private=True))
-    """Where servers and chat upstreams may be."""
+    """Which addresses servers and chat upstreams may have."""
 
 
-def check_plan(terms: OperatorPolicy, kind: Kind, plan_id: str | None) -> None:
-    """Raises PlanRequired where a change must have been looked at before it is made, and no plan is named."""
-    if terms.requires_plan and plan_id is None and kind in PLANNED_KINDS:
-        raise PlanRequired("this gateway takes reviewed changes only: the change names no plan")
+def check_plan(policy: OperatorPolicy, kind: Kind, plan_id: str | None) -> None:
+    """Raise PlanRequired if changes of this kind must name a plan, and this one does not."""
+    if policy.requires_plan and plan_id is None and kind in PLANNED_KINDS:
+        raise PlanRequired("this gateway requires a plan, and the change names none")
 
 
-def check_operator_policy(terms: OperatorPolicy, record: Record) -> None:
-    """Raises InvalidRecord for what this gateway would not start or connect to."""
+def check_operator_policy(policy: OperatorPolicy, record: Record) -> None:
+    """Raise InvalidRecord for what this gateway may not start or connect to."""
     if isinstance(record, ChatUpstream):
-        _check_address(terms, record.base_url, "base_url")
+        _check_address(policy, record.base_url, "base_url")
     elif isinstance(record, ServerRecord):
-        _check_server(terms, record)
+        _check_server(policy, record)
 
 
-def _check_server(terms: OperatorPolicy, record: ServerRecord) -> None:
+def _check_server(policy: OperatorPolicy, record: ServerRecord) -> None:
     if record.stdio is not None:
-        _check_command(terms, record.stdio, is_packaged=record.package is not None)
+        _check_command(policy, record.stdio, is_packaged=record.package is not None)
     if record.http is not None:
-        _check_address(terms, record.http.url, "http.url")
+        _check_address(policy, record.http.url, "http.url")
         if record.http.oauth is not None and record.http.oauth.issuer is not None:
-            _check_address(terms, record.http.oauth.issuer, "http.oauth.issuer")
+            _check_address(policy, record.http.oauth.issuer, "http.oauth.issuer")
 
 
-def _check_command(terms: OperatorPolicy, launch: StdioLaunch, *, is_packaged: bool) -> None:
+def _check_command(policy: OperatorPolicy, launch: StdioLaunch, *, is_packaged: bool) -> None:
     command = launch.command
-    if not any(_allows(pattern, command, is_packaged=is_packaged) for pattern in terms.allowed_commands):
+    if not any(_allows(pattern, command, is_packaged=is_packaged) for pattern in policy.allowed_commands):
         raise InvalidRecord(
             f"`stdio.command`: `{command[:80]}` is not among the programs this gateway may start",
-            hint="use one of `allowed_commands`, or have the operator add it there",
+            hint="use one of `allowed_commands`, or ask the operator to add it",
         )
     found_by = sorted(LOADER_VARIABLES & launch.env.keys())
-    if found_by and ANY_COMMAND not in terms.allowed_commands:
+    if found_by and ANY_COMMAND not in policy.allowed_commands:
         raise InvalidRecord(
-            f"`stdio.env.{found_by[0]}`: would make another program of an allowed one",
-            hint="leave it to the node's own environment, or have the operator allow any command: `*`",
+            f"`stdio.env.{found_by[0]}`: makes another program of an allowed one",
+            hint="set it in the node's own environment, or ask the operator to allow any command: `*`",
         )
 
 
@@ -81,8 +75,8 @@ def _allows(pattern: str, command: str, *, is_packaged: bool) -> bool:
     if pattern == ANY_COMMAND:
         return True
     if REFERENCE.search(command):
-        return False  # what it stands for is known on the node alone
-    # Without a package it would be found from a directory that the record itself names.
+        return False  # only the node knows what it stands for
+    # Without a package it is resolved in a directory that the record itself names.
     if "/" in command and not command.startswith("/") and not is_packaged:
         return False
     # A star must not climb out of the directory its author meant.
@@ -91,25 +85,28 @@ def _allows(pattern: str, command: str, *, is_packaged: bool) -> bool:
     return matches_glob(pattern, command)
 
 
-def _check_address(terms: OperatorPolicy, url: str, named: str) -> None:
-    """Where the host is written out. One that a reference or a name stands for is checked on connecting."""
+def _check_address(policy: OperatorPolicy, url: str, named: str) -> None:
+    """Check a literal host. One behind a reference or a name is checked on connecting."""
     if REFERENCE.search(url):
         return
     try:
-        terms.egress.check_literal(parse_target(url))
+        policy.egress.check_literal(parse_target(url))
     except EgressRefused as exc:
         raise InvalidRecord(f"`{named}`: {exc}") from exc
 
 
 MAX_CHANGES: Final = 30
-"""Of one caller in a minute: a person who goes through a list of switches is not slowed down."""
+"""Per caller and minute: fast enough for a person who goes through a list of switches."""
 MAX_ALL_CHANGES: Final = 600
-"""Of all callers together in a minute: with 10,000 revisions kept, no watcher loses its place in the log."""
+"""Of all callers per minute: with 10,000 revisions kept, no watcher loses its place in the change log."""
 WINDOW_S: Final = 60.0
 
 
 class IntegrationRateLimit:
-    """Counts changes in windows of a minute. `clock_s` is monotonic."""
+    """A rate limit on the integrations that callers change: each change is a transaction of the registry.
+
+    Counts in windows of a minute. `clock_s` is monotonic.
+    """
 
     def __init__(self, *, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s
@@ -118,7 +115,7 @@ class IntegrationRateLimit:
         self._total = 0
 
     def count(self, principal_id: str) -> None:
-        """One more change by `principal_id`. Raises TooManyAttempts where that is one too many."""
+        """Count one change by `principal_id`. Raises TooManyAttempts if it is one too many."""
         now = self._clock_s()
         if now - self._began_s >= WINDOW_S:
             self._began_s, self._total = now, 0
@@ -127,7 +124,7 @@ class IntegrationRateLimit:
         if changes >= MAX_CHANGES or self._total >= MAX_ALL_CHANGES:
             wait_s = max(1, round(self._began_s + WINDOW_S - now))
             raise TooManyAttempts(
-                "integrations are changed too often",
+                "integrations change too often",
                 hint=f"wait {wait_s} s",
                 data={"retry_after_s": wait_s},
             )

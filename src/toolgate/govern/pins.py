@@ -27,17 +27,17 @@ from toolgate.registry.store.contract import Store
 ACTOR: Final = "toolgate"
 ATTEMPTS: Final = 8
 GAP_S: Final = 0.05
-"""What is found together is written together."""
+"""Changes that are found within this time are written together."""
 RETRY_S: Final = 1.0
 
 _log: Final = logging.getLogger(__name__)
 
 ChangedTools = Mapping[str, Mapping[str, str]]
-"""Server id and tool → the digest that was found in place of the approved one."""
+"""Server id and tool → the digest found in place of the approved one."""
 
 
 async def record_quarantined(store: Store, changed: ChangedTools, *, seen: int) -> list[DriftedTool]:
-    """Write into the pins what was found by who knew the registry as of the revision `seen`; what is new.
+    """Quarantine in the pins what was found at the revision `seen`; what is new.
 
     A pin that was written since is left alone: whoever found it will look again.
     """
@@ -52,7 +52,7 @@ async def record_quarantined(store: Store, changed: ChangedTools, *, seen: int) 
         except Conflict:
             continue
         return news
-    _log.warning("pins change too fast to note in them which tools have changed")
+    _log.warning("pins change too fast to quarantine changed tools in them")
     return []
 
 
@@ -72,7 +72,7 @@ def _build_write(pin: StoredRecord, news: Sequence[DriftedTool]) -> RecordWrite:
 async def follow_pins(
     store: Store, gateway: Gateway, *, gap_s: float = GAP_S, retry_s: float = RETRY_S
 ) -> None:
-    """Follow what `gateway` serves: note what has changed, and keep the definitions that pins name.
+    """Follow what `gateway` serves: quarantine changed tools, and store the definitions that pins name.
 
     Ends by cancellation alone.
     """
@@ -86,12 +86,12 @@ async def follow_pins(
             is_failing = False
         except ToolgateError as exc:
             if not is_failing:
-                _log.warning("what has changed in pinned tools cannot be stored, trying again: %s", exc)
+                _log.warning("changes of pinned tools cannot be stored, trying again: %s", exc)
             serial, is_failing = -1, True
             await asyncio.sleep(retry_s)
         except Exception:
-            # What nobody was prepared for must not end the following of all others.
-            _log.exception("what has changed in pinned tools was not understood, trying again")
+            # A bug with one pin must not end the quarantine of all others.
+            _log.exception("following pinned tools failed, trying again")
             serial = -1
             await asyncio.sleep(retry_s)
         await asyncio.sleep(gap_s)
@@ -106,7 +106,7 @@ async def _record_drift(store: Store, gateway: Gateway) -> None:
 
 
 class _PinnedDefinitions:
-    """The definitions that pins name: what was approved, and what was found in its place."""
+    """Stores the definitions that pins name: the approved ones, and those found in their place."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -114,17 +114,17 @@ class _PinnedDefinitions:
         self._lists: Mapping[str, Mapping[str, ToolDefinition]] = {}
 
     async def follow(self, snapshot: Snapshot) -> None:
-        """Keep those that `snapshot` has, and forget those that no pin names any more."""
+        """Store those that `snapshot` has, and delete those that no pin names any more."""
         servers = snapshot.servers
         lists = {one: servers[one].tools for one in snapshot.pins if one in servers}
-        # What did not change is the same object, and then there is nothing to do.
+        # Unchanged lists are the same objects: then there is nothing to do.
         is_known = len(lists) == len(self._lists) and all(
             self._lists.get(one) is tools for one, tools in lists.items()
         )
         if is_known and snapshot.pins is self._pins:
             return
         kept = await self._store.pinned.digests()
-        # In this order: whatever is saved for a pin that is written later is not among those known here.
+        # In this order: a definition that is saved for a pin written meanwhile is not in `kept`, so it stays.
         named = {
             digest
             for stored in (await self._store.list("pin")).records
@@ -144,7 +144,7 @@ class _PinnedDefinitions:
 
 
 MAX_LINES: Final = 5_000
-"""Of all tools together. Of those past that, it is said that they differ, and not how."""
+"""Of all tools together. The tools past it are listed without lines."""
 
 ToolDiffState = Literal["changed", "new", "renamed", "missing"]
 _NOTHING: Final = b"{}"
@@ -152,14 +152,14 @@ _NOTHING: Final = b"{}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDifference:
-    """One tool that is not, or was not, as it was approved."""
+    """One tool that differs, or once differed, from what was approved."""
 
     tool: str
     state: ToolDiffState
     approved: str | None = None
     """Digest of the approved definition: for a renamed tool, of the one it had under its old name."""
     found: str | None = None
-    """Digest of what is, or once was, in its place. None: it is missing."""
+    """Digest of what was found in its place. None: it is missing."""
     listed: str | None = None
     """Digest of what the server lists now."""
     was: str | None = None
@@ -170,16 +170,16 @@ class ToolDifference:
 
 
 async def diff_pin(control: Control, server_id: str, *, tool: str | None = None) -> list[ToolDifference]:
-    """All that waits for approval or is gone, sorted by tool; or of one tool alone. Raises NotFound."""
+    """The tools that wait for approval or are gone, sorted; or only `tool`. Raises NotFound."""
     pin = read_pin(control, await find_record(control, "pin", server_id))
     kept = await control.store.pinned.read({*pin.tools.values(), *pin.changed.values()})
     seen = _PinnedServer(pin=pin, offer=control.gateway.snapshot.servers.get(server_id), kept=kept)
-    # In a thread: many long definitions take longer to compare than the loop may stand still.
+    # In a thread: comparing many long definitions would block the event loop.
     return await asyncio.to_thread(_diff_tools, seen, tool)
 
 
 def read_pin(control: Control, stored: StoredRecord) -> Pin:
-    """The pin as it is served, with what was found and not recorded yet; or, not served yet, as recorded."""
+    """The pin as it is served, with changes not recorded yet; as recorded if it is not served yet."""
     snapshot = control.gateway.snapshot
     if snapshot.revision >= stored.revision and stored.id in snapshot.pins:
         return snapshot.pins[stored.id]
@@ -192,7 +192,7 @@ def read_pin(control: Control, stored: StoredRecord) -> Pin:
 
 
 def find_unapproved_tools(pin: Pin, offer: ServerTools | None) -> list[str]:
-    """The tools of a pinned server that are not offered until somebody approves of them, sorted."""
+    """The tools of a pinned server that are not offered until someone approves them, sorted."""
     listed = {} if offer is None else offer.tools
     waiting = {name for name, tool in listed.items() if pin.tools.get(name) != tool.digest}
     return sorted(waiting | pin.changed.keys())

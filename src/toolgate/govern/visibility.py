@@ -1,7 +1,7 @@
-"""Which rows of the catalog a caller sees: those of the tools that its key lets it reach, and no others.
+"""Which rows of the catalog a caller sees: those of the tools that its key reaches, and no others.
 
-For servers that were listed, policy decides on what they list. For the others it decides on what the catalog
-knows of them, as if they had listed that. What is hidden counts nowhere and is hinted at nowhere.
+For listed servers, policy decides on what they list; for the others, on what the catalog knows of them.
+Nothing hidden is counted or hinted at.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from toolgate.policy.rules import can_match, compile_stored, is_unlisted
 from toolgate.policy.scope import Reason, Scope, ScopeLimits
 
 MAX_KEPT: Final = 32
-"""Different reaches of keys that are remembered. Keys with the same share one."""
+"""Cached results for different ceilings. Keys with the same ceiling share one."""
 
 Rows = Mapping[str, tuple[CatalogRow, ...]]
 
@@ -37,61 +37,60 @@ class VisibleCatalog:
     """What one caller sees of the catalog."""
 
     rows: Mapping[str, CatalogRow]
-    """By full name, sorted by it. Nobody changes it."""
+    """By full name, sorted. Read only."""
     packages: Rows
     """The same by package, both sorted."""
 
 
 class _ReachKey(NamedTuple):
-    """What of a caller decides what it sees."""
+    """What decides what a caller sees: callers with the same key share a result."""
 
     ceiling: Ceiling
     candidates: frozenset[str]
-    """The profiles in a rollout whose next version it has."""
+    """The profiles in a rollout of which it has the next version."""
 
 
 @dataclass(frozen=True, slots=True)
 class _VisibilityInputs:
-    """What visibility is found for."""
+    """What visibility is computed from."""
 
     snapshot: Snapshot
     rows: Rows
     named: Mapping[str, CatalogRow]
-    """By full name, sorted by it."""
+    """By full name, sorted."""
     count: int
-    """Of changes of the rows."""
+    """The change count of the rows."""
 
-    def is_of(self, gateway: Gateway, keeper: CatalogProjection) -> bool:
+    def is_current(self, gateway: Gateway, keeper: CatalogProjection) -> bool:
         return (self.snapshot.serial, self.count) == (gateway.snapshot.serial, keeper.count)
 
 
 class CatalogVisibility:
-    """What was found visible for the newest snapshot and the newest rows."""
+    """Caches what callers see, for the newest snapshot and the newest rows."""
 
     def __init__(self) -> None:
         self._state = _VisibilityInputs(Snapshot(serial=-1), {}, {}, -1)
         self._kept: dict[_ReachKey, VisibleCatalog] = {}
-        self.turn = asyncio.Lock()
-        """Held by the one caller that is looked at."""
+        self.lock = asyncio.Lock()
+        """One computation at a time: after a change, many callers with one ceiling come at once."""
 
     async def of(self, gateway: Gateway, keeper: CatalogProjection, principal: Principal) -> VisibleCatalog:
-        """What this caller sees. Raises what the gateway refuses with."""
-        if (obstacle := gateway.suspension) is not None:
-            raise obstacle
-        # One at a time: many callers with one ceiling come at once, after a change.
+        """What this caller sees. Raises why the gateway is suspended."""
+        if (suspension := gateway.suspension) is not None:
+            raise suspension
         if (known := self._recall(gateway, keeper, principal)) is not None:
             return known
-        async with self.turn:
+        async with self.lock:
             if (known := self._recall(gateway, keeper, principal)) is not None:
                 return known
-            if not self._state.is_of(gateway, keeper):
+            if not self._state.is_current(gateway, keeper):
                 self._kept.clear()
                 # Copied: rows change while a thread looks at them.
                 rows, count = keeper.shown_rows(), keeper.count
                 self._state = await asyncio.to_thread(_build_inputs, gateway.snapshot, rows, count)
-            # In a thread: to decide on ten thousand tools takes longer than the loop may stand still.
+            # In a thread: deciding on ten thousand tools would block the event loop.
             found = await asyncio.to_thread(_find_visible_rows, gateway.limits, self._state, principal)
-            # By the snapshot that it was found for: who has which version may have changed meanwhile.
+            # By the snapshot of the computation: the versions in a rollout may have changed meanwhile.
             self._kept[_reach_of(self._state.snapshot, principal)] = found
             if len(self._kept) > MAX_KEPT:
                 del self._kept[next(iter(self._kept))]
@@ -100,8 +99,8 @@ class CatalogVisibility:
     def _recall(
         self, gateway: Gateway, keeper: CatalogProjection, principal: Principal
     ) -> VisibleCatalog | None:
-        """What was found before, if it still holds. What is asked for last is kept longest."""
-        if not self._state.is_of(gateway, keeper):
+        """The cached result, if it is current. The least recently used one is dropped first."""
+        if not self._state.is_current(gateway, keeper):
             return None
         if (reach := _reach_of(self._state.snapshot, principal)) not in self._kept:
             return None
@@ -110,7 +109,7 @@ class CatalogVisibility:
 
 
 def _build_inputs(snapshot: Snapshot, rows: Rows, count: int) -> _VisibilityInputs:
-    """In it, servers that were not listed yet have listed what the catalog says of them."""
+    """A snapshot in which servers that were not listed yet have the tools of their catalog rows."""
     servers = {
         server_id: _as_listed(offer, rows.get(server_id, ())) if is_unlisted(offer) else offer
         for server_id, offer in snapshot.servers.items()
@@ -122,7 +121,7 @@ def _build_inputs(snapshot: Snapshot, rows: Rows, count: int) -> _VisibilityInpu
 
 
 def _as_listed(offer: ServerTools, rows: tuple[CatalogRow, ...]) -> ServerTools:
-    # That a server could not be listed is no reason to hide what is known of it.
+    # A server that could not be listed still shows what is known of it.
     tools = {
         row.tool_name: ToolDefinition(
             ref=ToolRef(row.package_id, row.tool_name),
@@ -138,7 +137,6 @@ def _as_listed(offer: ServerTools, rows: tuple[CatalogRow, ...]) -> ServerTools:
 
 
 def _reach_of(platform: Snapshot, principal: Principal) -> _ReachKey:
-    """What decides what a caller sees: callers for whom it is the same share what was found."""
     ceiling = principal.ceiling
     return _ReachKey(
         ceiling, frozenset() if ceiling.tasks is None else find_candidates(platform, principal.id)
@@ -151,7 +149,7 @@ def _find_visible_rows(limits: ScopeLimits, state: _VisibilityInputs, principal:
     unknown: set[str] = set()
     for task in _ceiling_tasks(state.snapshot, ceiling):
         platform = draw_versions(state.snapshot, principal.id, task=task, request=SessionRequest())
-        # All that the task allows, not only what it starts with.
+        # All servers that the task allows, not only its default ones.
         servers = None if task is None else tuple(bind_task(platform, task).allowed)
         scope = _compose_scope(limits, platform, ceiling, task=task, servers=servers)
         admitted.update(scope.admitted)
@@ -195,7 +193,7 @@ def _compose_scope(
     task: TaskPolicy | None,
     servers: tuple[str, ...] | None,
 ) -> Scope:
-    """However many tools it has."""
+    """The scope, whatever its size."""
     return compose(
         platform,
         ceiling,
@@ -212,7 +210,7 @@ def _is_shown(row: CatalogRow, admitted: AbstractSet[ToolRef], unknown: Abstract
 
 
 def _may_hold_some(platform: Snapshot, ceiling: Ceiling, task: TaskPolicy | None, server_id: str, /) -> bool:
-    """Whether a server of which no tool is known may be named: it could have one that the caller reaches."""
+    """Whether a server without known tools may be named: it could have one that the caller reaches."""
     offer, everything = platform.servers[server_id], ToolRef(server_id, ALL_TOOLS)
     if (
         not is_unlisted(offer)
@@ -230,6 +228,6 @@ def _ceiling_tasks(platform: Snapshot, ceiling: Ceiling) -> Iterator[TaskPolicy 
         yield None
         return
     for task_id in ceiling.tasks:
-        # One that nobody has written yet lets nothing through.
+        # A task that does not exist yet allows nothing.
         if task_id in platform.tasks:
             yield parse_task_policy(platform.tasks[task_id])

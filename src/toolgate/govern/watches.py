@@ -1,13 +1,8 @@
-"""The changes of the registry as one principal may follow them, over whatever surface.
+"""Callers that wait: watches on the registry's changes, and polls for the progress of invocations.
 
-A watch tells what was changed and never what it is now: whoever wants to know reads the record, by the
-rules of reading. Invariant: a revision that holds nothing for the principal is a bookmark to it, so that
-whoever resumes from what it saw last misses nothing and repeats nothing.
-
-Those who wait for runs of tasks and follow them: one look at the queue serves all of them.
-
-However many there are, and however much happens to runs that nobody follows, the database is asked one thing
-a few times a second.
+A watch carries what changed and never the records: a reader of the record follows the rules of reading.
+Invariant: a revision without changes for the principal is a bookmark to it, so resuming from the last one
+misses and repeats nothing.
 """
 
 import asyncio
@@ -24,60 +19,60 @@ from toolgate.registry.invocations.contract import InvocationProgress
 from toolgate.registry.invocations.sql import Invocations
 
 MAX_WATCHES: Final = 100
-"""Open at once, of each principal."""
+"""Open at once, per principal: each holds a stream and a cursor."""
 WATCHED_KINDS: Final[tuple[Kind, ...]] = ("server", "task", "profile", "pin", "chat_upstream")
-"""The kinds every reader of the registry may follow."""
+"""The kinds that every reader of the registry may follow."""
 
 T = TypeVar("T")
 
 
 def watchable_kinds(principal: Principal) -> frozenset[Kind]:
-    """The kinds whose changes `principal` may be told of. Of a `secret` nobody is."""
+    """The kinds whose changes `principal` may follow. No one may follow a `secret`."""
     return frozenset((*WATCHED_KINDS, "key") if reaches(principal.role, "admin") else WATCHED_KINDS)
 
 
 def filter_batch(batch: ChangeBatch, kinds: Collection[Kind]) -> ChangeBatch:
-    """What the batch says about `kinds`: a bookmark, where that is nothing."""
+    """The changes of `kinds` in the batch. Without any, it is a bookmark."""
     changes = tuple(change for change in batch.changes if change.kind in kinds)
     return ChangeBatch(revision=batch.revision, changes=changes, digest=batch.digest)
 
 
 class RegistryWatch:
-    """One that is open. It can be ended from outside, also while it waits."""
+    """An open watch. It can be ended from outside, even while it waits."""
 
-    __slots__ = ("_patience", "is_over", "reason")
+    __slots__ = ("_timeout", "is_over", "reason")
 
     def __init__(self, *, is_over: bool) -> None:
         self.is_over = is_over
         self.reason: ToolgateError | None = None
-        """Why it is over, where its reader has to know."""
-        self._patience: asyncio.Timeout | None = None
+        """Why it ended, if its reader has to know."""
+        self._timeout: asyncio.Timeout | None = None
 
     def end(self, reason: ToolgateError | None = None) -> None:
-        """Have its reader told nothing more but the reason."""
+        """End the watch: its reader gets nothing more but the reason."""
         self.is_over, self.reason = True, self.reason or reason
-        if self._patience is not None and not self._patience.expired():
-            self._patience.reschedule(asyncio.get_running_loop().time())
+        if self._timeout is not None and not self._timeout.expired():
+            self._timeout.reschedule(asyncio.get_running_loop().time())
 
     async def next(self, batches: AsyncIterator[T], *, within_s: float) -> T | None:
-        """The next batch; None where none comes within that time, or the watch is over.
+        """The next batch; None if none comes within that time, or the watch is over.
 
-        Nothing is lost when a wait is cut off: the cursor of a store's watch moves with what it returns, and
-        so must that of any other iterator.
+        A cancelled wait loses nothing: the cursor of a store's watch moves with what it returns, and so must
+        that of any other iterator.
         """
         try:
-            async with asyncio.timeout(within_s) as self._patience:
+            async with asyncio.timeout(within_s) as self._timeout:
                 batch = await anext(batches, None)
         except TimeoutError:
             return None
         finally:
-            self._patience = None
+            self._timeout = None
         self.is_over |= batch is None
         return batch
 
 
 class RegistryWatches:
-    """Those that are open here, counted by principal; all end when this process does."""
+    """The open watches of this process, counted by principal."""
 
     def __init__(self, most: int = MAX_WATCHES) -> None:
         self._most = most
@@ -90,10 +85,10 @@ class RegistryWatches:
 
     @contextmanager
     def admit(self, principal: Principal) -> Iterator[RegistryWatch]:
-        """Count one more watch for the length of the block. Raises SessionLimit for one too many."""
+        """Open a watch for the block. Raises SessionLimit for one too many."""
         if self._held[principal.id] >= self._most:
             raise SessionLimit(
-                f"`{principal.id}` has {self._most} watches open, as many as it may",
+                f"`{principal.id}` has {self._most} watches open, the most it may",
                 hint="close one of them, or share one among those who need it",
             )
         watch = RegistryWatch(is_over=self._is_closed)
@@ -108,7 +103,7 @@ class RegistryWatches:
                 del self._held[principal.id]
 
     def close(self) -> None:
-        """End them all, and those to come."""
+        """End all watches, and every later one at once."""
         self._is_closed = True
         for watch in tuple(self._open):
             watch.end()
@@ -116,62 +111,49 @@ class RegistryWatches:
 
 _PAUSE_S: Final = 0.01
 _PAUSE_EACH_S: Final = 0.0005
-"""Between two looks, by how many wait: news is at most so much late."""
+"""Between two polls, by the number of waiters: how late they learn of progress."""
 
 
 class InvocationPoller:
-    """Who waits for news of which invocation. Looks only while somebody does."""
+    """Waits for the progress of invocations. One poll of the queue serves all waiters."""
 
     def __init__(self) -> None:
         self._waiting: dict[
             asyncio.Future[InvocationProgress | None], tuple[str, InvocationProgress | None]
         ] = {}
-        self._looking: asyncio.Task[None] | None = None
+        self._polling: asyncio.Task[None] | None = None
 
     async def wait_for_change(
         self, invocations: Invocations, invocation_id: str, seen: InvocationProgress | None
     ) -> InvocationProgress | None:
-        """How far it has come, once that is further than `seen`; None: it is not there any more.
-
-        Raises what the queue raises.
-        """
+        """The progress once it differs from `seen`; None: the invocation is gone."""
         news: asyncio.Future[InvocationProgress | None] = asyncio.get_running_loop().create_future()
-        with self._held(news, invocation_id, seen):
-            # What happened before somebody looks for it is seen here.
+        self._waiting[news] = (invocation_id, seen)
+        try:
+            # Progress before the next poll is seen here.
             mark = (await invocations.marks([invocation_id])).get(invocation_id)
             if mark != seen or mark is None:
                 return mark
-            if self._looking is None or self._looking.done():
-                self._looking = asyncio.create_task(self._poll(invocations))
+            if self._polling is None or self._polling.done():
+                self._polling = asyncio.create_task(self._poll(invocations))
             return await news
-
-    @contextmanager
-    def _held(
-        self,
-        news: "asyncio.Future[InvocationProgress | None]",
-        invocation_id: str,
-        seen: InvocationProgress | None,
-    ) -> Iterator[None]:
-        self._waiting[news] = (invocation_id, seen)
-        try:
-            yield
         finally:
             del self._waiting[news]
-            if not self._waiting and self._looking is not None:
-                self._looking.cancel()
-                self._looking = None
+            if not self._waiting and self._polling is not None:
+                self._polling.cancel()
+                self._polling = None
 
     async def _poll(self, invocations: Invocations) -> None:
         try:
             while True:
-                count = await invocations.changed(-1)  # first: what changes while we look is not missed
+                count = await invocations.changed(-1)  # first: what changes during the poll is not missed
                 marks = await invocations.marks({one for one, _ in self._waiting.values()})
                 for news, (invocation_id, seen) in self._waiting.items():
                     if not news.done() and marks.get(invocation_id) != seen:
                         news.set_result(marks.get(invocation_id))
                 await asyncio.sleep(_PAUSE_S + _PAUSE_EACH_S * len(self._waiting))
                 await invocations.changed(count)
-        except Exception as exc:  # it is of those who wait: each tells its own caller
+        except Exception as exc:  # each waiter reports it to its own caller
             for news in self._waiting:
                 if not news.done():
                     news.set_exception(exc)

@@ -1,4 +1,15 @@
-"""How records change.
+"""How records change: the one way in which REST, gRPC and the command line write to the registry.
 
-Who may write what, what a change would do, the checks, the commit, and the way back.
+A surface hands `PendingChange` values to `commit_changes`. They become `RecordEdit` values with the record
+before and after, pass the checks in order, and are committed as one transaction at the revision that was
+checked, or not at all. `plan_changes` does the same up to the commit, and shows the impact on every task.
+
+- `permissions.py`  who may write what: roles, ceilings, quotas
+- `records.py`      records as they are shown, and sent ones parsed
+- `impact.py`       the predicted snapshot, warnings and plans
+- `checks.py`       every check, named, in order
+- `commit.py`       check, commit, audit
+- `history.py`      earlier revisions, diffs, rollbacks
+
+Never writes without an audit record. Never tells a bound key about a record beyond its ceiling.
 """

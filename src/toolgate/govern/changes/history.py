@@ -1,4 +1,4 @@
-"""What a record was before, how that differs, and the way back."""
+"""The history of a record: its changes, diffs between revisions, and rollbacks."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -29,7 +29,7 @@ class HistoryEntry:
 async def read_history(
     control: Control, kind: Kind, record_id: str, *, limit: int = 50
 ) -> list[HistoryEntry]:
-    """The newest changes of a record, newest first, as far as the log reaches. Raises NotFound."""
+    """The newest changes of a record, the newest first, as far as the change log reaches. Raises NotFound."""
     changes = await control.store.history(kind, record_id, limit=min(limit, MAX_HISTORY))
     if not changes and await control.store.get(kind, record_id) is None:
         raise NotFound(f"there is no {describe_kind(kind)} `{record_id}`")
@@ -49,7 +49,7 @@ def _entry(change: RecordChange) -> HistoryEntry:
 async def diff_revisions(
     control: Control, kind: Kind, record_id: str, *, since: int, upto: int | None
 ) -> tuple[FieldDiff, ...]:
-    """How a record differs between two revisions of the registry; `upto` None is now."""
+    """How a record differs between two revisions of the registry; `upto` None: now."""
     before = await read_body_at(control, kind, record_id, revision=since)
     after = await read_body_at(control, kind, record_id, revision=upto)
     if before is None and after is None:
@@ -60,7 +60,7 @@ async def diff_revisions(
 async def build_rollback(
     control: Control, actor: Principal, key: RecordKey, *, revision: int, if_revision: int | None
 ) -> PendingChange:
-    """The draft that makes a record what it was at `revision`: it may be its removal.
+    """The change that makes a record what it was at `revision`, which may be its removal.
 
     Raises Forbidden and NotFound where `actor` may not touch it.
     """
@@ -76,7 +76,7 @@ async def build_rollback(
 
 
 async def read_body_at(control: Control, kind: Kind, record_id: str, *, revision: int | None) -> Body | None:
-    """The body of a record as of `revision` (None: now), or None where it was not there. Not to be shown.
+    """The body of a record at `revision` (None: now); None if it did not exist. Never show it.
 
     Raises Compacted when the change log no longer reaches back that far.
     """
@@ -86,7 +86,7 @@ async def read_body_at(control: Control, kind: Kind, record_id: str, *, revision
     if revision > control.store.revision:
         raise InvalidRequest(f"the registry is at revision {control.store.revision}, not yet at {revision}")
     async with control.store.watch(revision):
-        pass  # only entered: that alone says whether the log is complete from there on
+        pass  # entering it raises if the log is not complete from there on
     changes = await control.store.history(kind, record_id, limit=MAX_HISTORY + 1)
     later = [change for change in changes if change.revision > revision]
     if len(later) > MAX_HISTORY:

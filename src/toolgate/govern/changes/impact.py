@@ -1,9 +1,8 @@
-"""What a change would do, on a snapshot of its own. Nothing here changes what is served.
+"""The impact of a change: warnings, and the plan that shows what each task gains and loses.
 
-Plans: what a change would do to each task, with an id by which it can be held to that later.
-
-The id stands for the change and its effect. Nothing is stored: whoever makes the change with it has the
-plan made again, and where it comes out otherwise the change is refused.
+Works on a predicted snapshot, and changes nothing that is served. A plan is not stored: its id stands for the
+change and its effect. A commit with the id makes the plan again, and is rejected if that comes out
+differently.
 """
 
 import asyncio
@@ -31,12 +30,12 @@ from toolgate.registry.records.codec import encode_record
 
 
 def predict_snapshot(snapshot: Snapshot, edits: Sequence[RecordEdit]) -> Snapshot:
-    """`snapshot` after `edits`. A server has the tools it is known to get, or else those it has."""
+    """`snapshot` after `edits`. A server has the tools it will list, if they are known, else those it has."""
     changed: dict[str, dict[str, Any]] = {}
     for edit in edits:
         if edit.change.kind == "package":
-            continue  # policy knows its server alone
-        field = f"{edit.change.kind}s"  # as they are called in a snapshot
+            continue  # policy only knows its server
+        field = f"{edit.change.kind}s"  # their name in a snapshot
         records = changed.setdefault(field, dict(getattr(snapshot, field)))
         if edit.record is None:
             records.pop(edit.change.id, None)
@@ -57,7 +56,7 @@ def _predict_server(snapshot: Snapshot, edit: RecordEdit) -> ServerTools:
 
 
 def lint_edits(after: Snapshot, edits: Sequence[RecordEdit]) -> list[str]:
-    """What is amiss after a change: with the changed records, and with those that name them."""
+    """What is wrong after a change with the changed records and with those that name them."""
     changed = {(edit.change.kind, edit.change.id) for edit in edits}
     ids = {edit.change.id for edit in edits}
     return [
@@ -79,18 +78,18 @@ class ChangePlan:
     id: str
     edits: tuple[RecordEdit, ...]
     tasks: tuple[TaskChange, ...]
-    """Whose callers would notice: of tasks, and those of the plain URL."""
+    """The tasks whose callers would notice, and the plain URL."""
     unchanged: int
-    """The tasks whose callers would not."""
+    """The number of other tasks."""
     unlisted: tuple[str, ...]
-    """Servers among the edits whose tools nobody knows yet, so that the plan cannot show them."""
+    """Servers among the edits whose tools are unknown, so that the plan cannot show them."""
 
 
 async def plan_edits(control: Control, edits: Sequence[RecordEdit]) -> ChangePlan:
     """The effect of `edits` on what is served now. Changes nothing."""
     before = control.gateway.snapshot
     after = predict_snapshot(before, edits)
-    # In a thread: a task that reaches many servers takes longer than the event loop may stand still.
+    # In a thread: a task that reaches many servers would block the event loop.
     planned = await asyncio.to_thread(control.planner.plan, before, after, limits=control.gateway.limits)
     changes = planned.changes
     noticed = tuple(one for one in changes if one.has_effect)

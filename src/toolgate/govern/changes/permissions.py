@@ -1,9 +1,7 @@
-"""Who may write what. Nobody can give away more than they have.
+"""Who may write what: roles, ceilings and quotas. No one can grant more than they have.
 
-What a bound key acts on: records and approvals within its ceiling, and nothing that is for all callers.
-
-A ceiling binds administrators, too. What is outside of it answers like what does not exist: the id alone is
-checked before anything is looked up, and what was found to reach further is reported as not found.
+A ceiling binds administrators, too. What is beyond it answers like what does not exist: the id is checked
+before anything is looked up, and a record that turns out to reach further is reported as not found.
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,14 +37,14 @@ WRITER_ROLES: Final[Mapping[Kind, Role]] = {
     "package": "admin",
     "chat_upstream": "admin",
 }
-"""The least role that may write a kind. A `secret` is the gateway's, a `choice` its caller's own: see
-`govern/integrations`."""
+"""The least role that may write a kind. Only the gateway writes a `secret`, and only its caller a
+`choice`."""
 _FOR_ALL: Final = "a chat upstream is for all callers"
-"""What all of them say to models goes there."""
+"""The model requests of all of them go there."""
 
 
 def check_writer_role(actor: Principal, kind: Kind) -> None:
-    """Raises Forbidden when the role of `actor` does not reach to records of this kind."""
+    """Raise Forbidden if the role of `actor` may not write records of this kind."""
     needed = WRITER_ROLES.get(kind)
     if needed is None or not reaches(actor.role, needed):
         raise Forbidden(
@@ -55,7 +53,7 @@ def check_writer_role(actor: Principal, kind: Kind) -> None:
 
 
 def check_grant(actor: Principal, record: Record) -> None:
-    """Raises Forbidden when `record` would let somebody reach further than `actor` does."""
+    """Raise Forbidden if `record` would let someone reach further than `actor` does."""
     match record:
         case Key():
             _check_key(actor, record)
@@ -79,11 +77,11 @@ def check_grant(actor: Principal, record: Record) -> None:
         case ChatUpstream():
             check_unbounded(actor, _FOR_ALL)
         case InternalSecret() | IntegrationChoice():
-            raise AssertionError  # not written this way: see WRITERS
+            raise AssertionError  # never written this way: see WRITER_ROLES
 
 
 def check_removal(actor: Principal, kind: Kind, record_id: str) -> None:
-    """Raises Forbidden when `actor` is bound to less than what it would take from others."""
+    """Raise Forbidden if the ceiling of `actor` is narrower than what it would take from others."""
     if kind == "task":
         _check_task_id(actor, record_id)
     elif kind == "profile":
@@ -119,20 +117,20 @@ def _check_key(grantor: Principal, key: Key) -> None:
 
 
 def _check_server(actor: Principal, server_id: str) -> None:
-    """A server and its pin are for all who may reach it: who writes one is bound to servers at most."""
+    """A server and its pin are for all its callers: a ceiling of the writer may name servers only."""
     if actor.ceiling != Ceiling(servers=actor.ceiling.servers):
         raise Forbidden("your key is bound to tasks or tools, and a server is for all of them")
     _check_servers(actor, [server_id])
 
 
 def _check_no_task_ceiling(actor: Principal) -> None:
-    """Raises Forbidden for who is bound to tasks: others may use the same profile."""
+    """Raise Forbidden if `actor` is bound to tasks: others may use the same profile."""
     if actor.ceiling.tasks is not None:
         raise Forbidden("your key is bound to tasks, and a profile is for all of them")
 
 
 def check_unbounded(actor: Principal, why: str) -> None:
-    """Raises Forbidden for who is bound at all, with the reason why that matters."""
+    """Raise Forbidden if `actor` has any ceiling, with the reason why that matters."""
     if actor.ceiling != Ceiling():
         raise Forbidden(f"your key is bound, and {why}", hint="ask for a key without a `ceiling`")
 
@@ -144,7 +142,7 @@ def _check_task_id(actor: Principal, task_id: str) -> None:
 
 
 def _check_servers(actor: Principal, servers: Iterable[str] | None) -> None:
-    """None: those who have the record reach servers that it does not name."""
+    """None: the record reaches servers that it does not name."""
     within = actor.ceiling.servers
     if within is not None and (servers is None or not set(servers) <= set(within)):
         raise Forbidden(
@@ -164,7 +162,7 @@ def _check_tools(actor: Principal, allow: tuple[str, ...] | None, deny: tuple[st
 
 
 def _is_ceiling_within(ceiling: Ceiling, outer: Ceiling) -> bool:
-    """Whether `ceiling` plainly lies within `outer`: patterns are compared as text, not by their matches."""
+    """Whether `ceiling` lies within `outer`. Patterns are compared as text, not by what they match."""
     return (
         _is_selection_within(ceiling.tasks, outer.tasks)
         and _is_selection_within(ceiling.servers, outer.servers)
@@ -178,7 +176,7 @@ def _is_selection_within(part: tuple[str, ...] | None, outer: tuple[str, ...] | 
 
 
 def is_within_ceiling(actor: Principal, stored: StoredRecord) -> bool:
-    """Whether a record reaches no further than `actor`, which may then change it, or take it from others."""
+    """Whether a record reaches no further than `actor`, so that it may change or delete it."""
     if actor.ceiling == Ceiling():
         return True
     try:
@@ -189,7 +187,7 @@ def is_within_ceiling(actor: Principal, stored: StoredRecord) -> bool:
 
 
 def may_act_on_server(actor: Principal, server_id: str) -> bool:
-    """Whether `actor` may do something with a server that concerns all its callers, by its ceiling."""
+    """Whether the ceiling of `actor` lets it act on a server for all its callers."""
     try:
         check_removal(actor, "server", server_id)
     except Forbidden:
@@ -198,7 +196,7 @@ def may_act_on_server(actor: Principal, server_id: str) -> bool:
 
 
 async def find_record_within(control: Control, actor: Principal, kind: Kind, record_id: str) -> StoredRecord:
-    """The record, for `actor` to do something with. Raises Forbidden and NotFound."""
+    """The record, for `actor` to act on. Raises Forbidden and NotFound."""
     if kind != "key":
         check_removal(actor, kind, record_id)
     stored = await find_record(control, kind, record_id)
@@ -208,7 +206,7 @@ async def find_record_within(control: Control, actor: Principal, kind: Kind, rec
 
 
 def may_decide(control: Control, actor: Principal, question: ApprovalRequest) -> bool:
-    """Whether `actor` may see and decide on a call: its own, or one of what its ceiling contains."""
+    """Whether `actor` may see and decide on a call: its own, or one that its ceiling contains."""
     if actor.ceiling == NO_CEILING or question.principal == actor.id:
         return True
     snapshot = control.gateway.snapshot

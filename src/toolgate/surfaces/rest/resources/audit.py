@@ -362,8 +362,8 @@ def _parse_place(name: str) -> EventPosition:
 @get("/admin/api/audit/{event_id}", "viewer", "Read one event and its story", errors=(NotFound,))
 async def show_story(control: Control, call: RestCall[None]) -> AuditStoryAnswer:
     """One event whole, and around it the others of its session, run, request or approval, in order."""
-    story = await read_event(control, call.ids["event_id"])
-    return AuditStoryAnswer(event=show_event(story.event), around=list(map(show_event, story.around)))
+    event, around = await read_event(control, call.ids["event_id"])
+    return AuditStoryAnswer(event=show_event(event), around=list(map(show_event, around)))
 
 
 @get(

@@ -258,7 +258,7 @@ async def start_invocation(control: Control, call: RestCall[InvocationSent]) -> 
     key, sent = call.headers.get(IDEMPOTENCY_KEY.name), call.body
     task_id = call.ids["task_id"]
     made = await enqueue_invocation(
-        control, call.caller, task_id, given=sent.input_bytes, idempotency_key=key
+        control, call.caller, task_id, input_bytes=sent.input_bytes, idempotency_key=key
     )
     found = made.invocation
     if sent.mode == "sync":

@@ -6,7 +6,7 @@ from typing import Any, Final
 from toolgate.audit.index.statements import DAY_MS, SUMS, TokenSums
 from toolgate.audit.index.tables import EventFilter
 from toolgate.errors import InvalidRequest, NotFound
-from toolgate.govern.audit import MAX_BUCKETS, ActivityQuery, QuotaUsage, list_quota_usage, read_activity
+from toolgate.govern.audit import MAX_BUCKETS, QuotaUsage, list_quota_usage
 from toolgate.govern.control import Control
 from toolgate.model.quotas import HolderKind, QuotaName
 from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
@@ -167,13 +167,10 @@ async def read_activity_counts(control: Control, call: RestCall[None]) -> Activi
     buckets = call.count("buckets", default=BUCKETS, most=MAX_BUCKETS)
     if not since_ms < until_ms <= _MAX_MS:
         raise InvalidRequest("`since` must be before `until`", hint="both are times in unix milliseconds")
-    span = ActivityQuery(
-        asked=EventFilter(equals=parse_exact_filters(call)),
-        since_ms=since_ms,
-        until_ms=until_ms,
-        buckets=buckets,
-    )
-    return show_activity(await read_activity(control, span))
+    only, index = EventFilter(equals=parse_exact_filters(call)), control.audit_index
+    async with index.counting:  # it scans every call, so one query runs at a time
+        activity = await index.activity(only, since_ms=since_ms, until_ms=until_ms, buckets=buckets)
+    return show_activity(activity)
 
 
 ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (list_quotas, show_tokens, read_activity_counts)
