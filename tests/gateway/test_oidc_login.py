@@ -11,7 +11,6 @@ import pytest
 
 from tests.gateway.issuer import AUDIENCE, Issuer, serving_issuer
 from toolgate.errors import Forbidden, IssuerUnavailable, TooManyAttempts, Unauthenticated
-from toolgate.gateway.auth import issuer as oidc_login
 from toolgate.gateway.auth.identity import Identities
 from toolgate.gateway.auth.issuer import (
     METADATA_RETRY_S,
@@ -40,14 +39,14 @@ def issuer() -> Iterator[Issuer]:
 
 
 @asynccontextmanager
-async def logging_in(issuer: Issuer, **fields: Any) -> AsyncIterator[OidcLogin]:
+async def logging_in(issuer: Issuer, *, max_concurrent: int = 8, **fields: Any) -> AsyncIterator[OidcLogin]:
     """The login of a gateway that takes this issuer's tokens."""
     roles = {"agents": "agent", "owners": "admin"}
     config = OidcConfig(**{"issuer": issuer.url, "audience": AUDIENCE, "roles": roles} | fields)
     async with open_oidc(config, FETCHER) as verifier:
         identities = Identities(admin_key=None, trusts_local=False, clock_s=time.time, verifier=verifier)
         client = OidcClient(issuer=issuer.url, client_id=CLIENT, scopes=("openid",))
-        yield OidcLogin(client, FETCHER, identities)
+        yield OidcLogin(client, FETCHER, identities, max_concurrent=max_concurrent)
 
 
 def agreed(issuer: Issuer, **changed: str) -> str:
@@ -105,7 +104,7 @@ async def test_of_several_tokens_the_first_is_given_that_is_good_here(
         pytest.param({"aud": "other"}, Unauthenticated, "another audience", id="for somebody else"),
         pytest.param({"exp": 1}, Unauthenticated, "expired", id="expired"),
         pytest.param({"roles": ["nobody"]}, Forbidden, "gives no role here", id="without a role"),
-        pytest.param(None, Unauthenticated, "no token that is good here", id="no token at all"),
+        pytest.param(None, Unauthenticated, "no token that is valid here", id="no token at all"),
     ],
 )
 async def test_a_token_that_is_not_good_here_is_not_given_out(
@@ -192,10 +191,9 @@ async def test_however_many_ask_the_issuer_is_asked_now_and_then(issuer: Issuer)
 
 
 async def test_more_codes_at_once_than_there_is_room_for_are_turned_away(
-    issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+    issuer: Issuer,
 ) -> None:
-    monkeypatch.setattr(oidc_login, "MAX_CONCURRENT_LOGINS", 2)
-    async with logging_in(issuer) as login:
+    async with logging_in(issuer, max_concurrent=2) as login:
         tries = [login.redeem(agreed(issuer), code_verifier=VERIFIER, redirect_uri=BACK) for _ in range(3)]
         first, second, third = await asyncio.gather(*tries, return_exceptions=True)
         again = await login.redeem(agreed(issuer), code_verifier=VERIFIER, redirect_uri=BACK)

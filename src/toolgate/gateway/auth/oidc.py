@@ -1,13 +1,10 @@
-"""The keys an issuer signs its tokens with: fetched ahead of time, kept while it cannot be reached.
+"""Verifies the tokens of an OpenID Connect issuer by its published keys, and reads principals from claims.
 
-A key is looked up by its id among those the issuer published, and nowhere else: no part of a token is ever
-taken for a place to look at.
+Keys are fetched ahead of time and kept while the issuer is unreachable. A key is looked up by its id among
+the published ones and nowhere else: no part of a token is ever used as an address. Tokens are never passed
+on.
 
-What the claims of a verified token mean here: who it is, in which role, and how far it reaches.
-
-Tokens of an OpenID Connect issuer: verified here, by the keys it publishes, and never passed on.
-
-Imported only where an issuer is configured: the libraries behind it take longer to load than all the rest.
+Loaded only if an issuer is configured: the libraries behind it take longer to load than everything else.
 """
 
 import asyncio
@@ -35,21 +32,34 @@ from toolgate.upstream.http.egress import EgressRefused
 from toolgate.upstream.http.fetch import Fetcher, FetchFailed, parse_secure_target
 
 JWKS_TTL_S: Final = 3_600.0
-"""How long keys are good for before the issuer is asked again, in the background."""
+"""How often keys are fetched, in the background."""
 JWKS_RETRY_S: Final = 30.0
-"""How long after a failure it is asked again."""
 MIN_REFRESH_S: Final = 10.0
-"""However many tokens name a key nobody knows, the issuer is asked once in this time."""
+"""How often tokens with unknown key ids can make us fetch the keys."""
 JITTER: Final = 0.2
 MAX_KEYS: Final = 100
 MIN_RSA_BITS: Final = 2_048
-
-# Only asymmetric ones: whoever can verify must not be able to sign.
+"""NIST SP 800-57: shorter keys are too weak."""
+MAX_TOKEN_CHARS: Final = 16 * 1024
+MAX_TIME_S: Final = 10**12
+MAX_SUBJECT_CHARS: Final = 255
+"""OIDC Core, section 2: the longest `sub`."""
+MAX_LEEWAY_S: Final = 300
+_BY_RANK: Final[tuple[Role, ...]] = ("admin", "publisher", "viewer", "agent", "node")
+# Only asymmetric algorithms: whoever can verify must not be able to sign.
 _RSA: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 _CURVES: Final = {"secp256r1": ("ES256",), "secp384r1": ("ES384",), "secp521r1": ("ES512",)}
 _EDWARDS: Final = ("EdDSA",)
+_TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt"})
+"""Types of token that are accepted. Not, for example, logout tokens: the same keys sign those."""
+_CHECKS: Final[dict[str, Any]] = {
+    "require": ["iss", "aud", "exp", "sub"],
+    # Times are checked by our own clock, see `_check_times`.
+    "verify_exp": False,
+    "verify_nbf": False,
+    "verify_iat": False,
+}
 
-PublicKey = RSAPublicKey | EllipticCurvePublicKey | Ed25519PublicKey
 FetchJwks = Callable[[], Awaitable[Any]]
 """Fetches the document with an issuer's keys. Raises FetchFailed."""
 
@@ -59,75 +69,69 @@ _log = logging.getLogger(__name__)
 class SigningKey(NamedTuple):
     """A published key, and the algorithms it may be used with."""
 
-    key: PublicKey
+    key: RSAPublicKey | EllipticCurvePublicKey | Ed25519PublicKey
     algorithms: tuple[str, ...]
 
 
 class SigningKeys:
     """The keys of one issuer. `clock_s` is monotonic."""
 
-    def __init__(self, source: FetchJwks, *, clock_s: Callable[[], float]) -> None:
-        self._source = source
+    def __init__(self, fetch: FetchJwks, *, clock_s: Callable[[], float]) -> None:
+        self._fetch = fetch
         self._clock_s = clock_s
         self._keys: Mapping[str, SigningKey] = {}
-        self._asked_s: float | None = None
-        self._turn = asyncio.Lock()
+        self._fetched_s: float | None = None
+        self._lock = asyncio.Lock()
         self.on_withdrawal: Callable[[], None] | None = None
-        """Called when a key is published no more, or another under its id."""
+        """Called when a key is no longer published, or its id has another key."""
         self.is_current = False
-        """Whether the issuer answered when it was last asked."""
+        """Whether the last fetch succeeded."""
 
     def find(self, kid: str | None) -> SigningKey | None:
-        """The key of that id. A token need not name one where there is no choice."""
+        """The key of that id. A token need not name the only key."""
         if kid is not None:
             return self._keys.get(kid)
         return next(iter(self._keys.values())) if len(self._keys) == 1 else None
 
     async def refresh(self) -> None:
-        """Ask the issuer, unless that was done a moment ago. Never raises: what is known stays known."""
-        async with self._turn:
-            now = self._clock_s()
-            if self._asked_s is not None and now - self._asked_s < MIN_REFRESH_S:
+        """Fetch the keys, unless that was done a moment ago. Never raises: known keys stay known."""
+        async with self._lock:
+            now_s = self._clock_s()
+            if self._fetched_s is not None and now_s - self._fetched_s < MIN_REFRESH_S:
                 return
-            self._asked_s = now
-            await self._ask()
+            self._fetched_s = now_s
+            try:
+                keys = parse_keys(await self._fetch())
+            except FetchFailed as exc:
+                # Once per outage, not once per attempt.
+                log = _log.warning if self.is_current or not self._keys else _log.debug
+                log("the keys of the token issuer cannot be fetched, those known stay in use: %s", exc)
+                self.is_current = False
+                return
+            self.is_current = True
+            known, self._keys = self._keys, keys
+            if self.on_withdrawal is not None and any(keys.get(kid) != key for kid, key in known.items()):
+                self.on_withdrawal()
 
     async def keep_fresh(self) -> None:
-        """Ask the issuer now, and again and again."""
+        """Fetch the keys now, and again and again."""
         while True:
             await self.refresh()
             wait_s = JWKS_TTL_S if self.is_current else JWKS_RETRY_S
             await asyncio.sleep(wait_s * random.uniform(1 - JITTER, 1 + JITTER))  # noqa: S311 (no secret)
 
-    async def _ask(self) -> None:
-        try:
-            self._take(parse_keys(await self._source()))
-        except FetchFailed as exc:
-            # Once per outage, not once per try.
-            log = _log.warning if self.is_current or not self._keys else _log.debug
-            log("the keys of the token issuer cannot be fetched, those known stay in use: %s", exc)
-            self.is_current = False
-        else:
-            self.is_current = True
-
-    def _take(self, keys: Mapping[str, SigningKey]) -> None:
-        known, self._keys = self._keys, keys
-        is_withdrawn = any(keys.get(kid) != key for kid, key in known.items())
-        if is_withdrawn and self.on_withdrawal is not None:
-            self.on_withdrawal()
-
 
 def parse_keys(document: Any) -> Mapping[str, SigningKey]:
-    """The usable keys of a JWKS document by their ids; what cannot be used is passed over."""
+    """The usable keys of a JWKS document by id; unusable ones are ignored. Raises FetchFailed."""
     listed = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(listed, list):
         raise FetchFailed("the issuer's keys are not a JWKS document")
     keys = {}
     for number, one in enumerate(listed[:MAX_KEYS]):
-        found = _parse_key(one) if isinstance(one, dict) else None
-        if found is not None:
-            # Without an id it can only be found where it is the only one.
-            keys[str(one.get("kid", f"\0{number}"))] = found
+        key = _parse_key(one) if isinstance(one, dict) else None
+        if key is not None:
+            # A key without an id can only be found if it is the only one.
+            keys[str(one.get("kid", f"\0{number}"))] = key
     return keys
 
 
@@ -138,59 +142,49 @@ def _parse_key(body: Mapping[str, Any]) -> SigningKey | None:
         key = jwt.PyJWK(dict(body)).key
     except (jwt.PyJWTError, ValueError, TypeError, KeyError):
         return None
-    algorithms = _algorithms_of(key)
+    algorithms: tuple[str, ...] = ()  # none for a key that is private, weak or of another kind
+    match key:
+        case RSAPublicKey():
+            algorithms = _RSA if key.key_size >= MIN_RSA_BITS else ()
+        case EllipticCurvePublicKey():
+            algorithms = _CURVES.get(key.curve.name, ())
+        case Ed25519PublicKey():
+            algorithms = _EDWARDS
     if "alg" in body:
         algorithms = tuple(name for name in algorithms if name == body["alg"])
     return SigningKey(key, algorithms) if algorithms else None
 
 
-def _algorithms_of(key: Any) -> tuple[str, ...]:
-    """What a key may verify; nothing for one that is private, weak or of another kind."""
-    match key:
-        case RSAPublicKey():
-            return _RSA if key.key_size >= MIN_RSA_BITS else ()
-        case EllipticCurvePublicKey():
-            return _CURVES.get(key.curve.name, ())
-        case Ed25519PublicKey():
-            return _EDWARDS
-    return ()
-
-
-MAX_SUBJECT_CHARS: Final = 255
-MAX_LEEWAY_S: Final = 300
-_BY_RANK: Final[tuple[Role, ...]] = ("admin", "publisher", "viewer", "agent", "node")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OidcConfig:
-    """Whose tokens are taken, and how they are read. Raises StartRefused where that would not be safe.
+    """Whose tokens are accepted, and how they are read. Raises StartRefused if that would not be safe.
 
-    A claim is named as it stands in the token, or by a path of names with dots in between.
+    A claim is named as in the token, or by a path of names with dots in between.
     """
 
     issuer: str
-    """As it stands in `iss`; its keys are found by discovery."""
+    """As in `iss`; its keys are found by discovery."""
     audience: str
-    """What `aud` must hold: a token for somebody else is none for us."""
+    """What `aud` must contain: a token for another audience is not for us."""
     jwks_url: str | None = None
     """Where the issuer's keys are, without discovery."""
     role_claim: str = "roles"
-    """A list of texts, or one text of words, such as `scope`."""
+    """A list of strings, or one string of words, such as `scope`."""
     roles: Mapping[str, Role] = field(default_factory=dict)
-    """Value of the claim to role; of several, the highest counts."""
+    """Value of the claim → role; of several, the highest counts."""
     default_role: Role | None = None
-    """Of a token none of whose values has a role. None: such a token is refused."""
+    """The role of a token without any of these values. None: such a token is refused."""
     tasks_claim: str | None = None
-    """These claims list what the token may reach; as in a key's ceiling, one left out does not restrict."""
+    """These claims list what the token may reach; as in a key's ceiling, an absent one does not restrict."""
     servers_claim: str | None = None
     tools_claim: str | None = None
     denied_tools_claim: str | None = None
     task_claim: str | None = None
     """Names the task of a request that names none."""
     integrations: IntegrationState = "on"
-    """What a token's subject has of each server before it chooses for itself; see the field of keys."""
+    """What a token's subject has of each server before it chooses; see the field of keys."""
     leeway_s: float = 30.0
-    """How far the issuer's clock may be ahead of ours. A token is never good for longer than it says."""
+    """How far the issuer's clock may be ahead of ours. A token is never valid longer than it says."""
 
     def __post_init__(self) -> None:
         for name, url in (("issuer", self.issuer), ("jwks_url", self.jwks_url)):
@@ -206,101 +200,8 @@ class OidcConfig:
             raise StartRefused("setting `oidc.roles` is empty: no token would be let in")
 
 
-def principal_of_claims(claims: Mapping[str, Any], config: OidcConfig) -> Principal:
-    """Whom verified claims prove. Raises Unauthenticated; Forbidden where they give no role."""
-    return Principal(
-        id=f"{OF_ISSUER}{_subject(claims)}",
-        role=_role(claims, config),
-        ceiling=_ceiling(claims, config),
-        default_task=_default_task(claims, config.task_claim),
-        integrations=config.integrations,
-    )
-
-
-def _subject(claims: Mapping[str, Any]) -> str:
-    subject = claims.get("sub")
-    if isinstance(subject, str) and subject.isprintable() and 0 < len(subject) <= MAX_SUBJECT_CHARS:
-        return subject
-    raise Unauthenticated(f"the token's `sub` is not a name of at most {MAX_SUBJECT_CHARS} characters")
-
-
-def _role(claims: Mapping[str, Any], config: OidcConfig) -> Role:
-    granted = {config.roles.get(value) for value in _parse_texts(claims, config.role_claim) or ()}
-    for role in _BY_RANK:
-        if role in granted:
-            return role
-    if config.default_role is not None:
-        return config.default_role
-    raise Forbidden(
-        f"the token's `{config.role_claim}` gives no role here",
-        hint="ask an administrator of the issuer for a role that this gateway knows",
-    )
-
-
-def _ceiling(claims: Mapping[str, Any], config: OidcConfig) -> Ceiling:
-    names = {
-        "tasks": config.tasks_claim,
-        "servers": config.servers_claim,
-        "allow": config.tools_claim,
-        "deny": config.denied_tools_claim,
-    }
-    parts = {part: _parse_texts(claims, name) for part, name in names.items() if name is not None}
-    given = {part: texts for part, texts in parts.items() if texts is not None}
-    try:
-        return CeilingBody.model_validate(given).value()
-    except ValidationError as exc:
-        name = names[str(exc.errors()[0]["loc"][0])]
-        raise Unauthenticated(f"the token's `{name}` is not a list of names or patterns") from exc
-
-
-def _default_task(claims: Mapping[str, Any], name: str | None) -> str | None:
-    value = None if name is None else _find_claim(claims, name)
-    if value is None:
-        return None
-    try:
-        if isinstance(value, str):
-            return parse_task_id(value)
-    except InvalidRecord:
-        pass
-    raise Unauthenticated(f"the token's `{name}` is not the name of a task")
-
-
-def _parse_texts(claims: Mapping[str, Any], name: str) -> list[str] | None:
-    """The values of a claim, or None where the token has none of that name."""
-    value = _find_claim(claims, name)
-    if value is None:
-        return None
-    if isinstance(value, str):
-        return value.split()
-    if isinstance(value, list) and all(isinstance(one, str) for one in value):
-        return value
-    raise Unauthenticated(f"the token's `{name}` is not a list of texts")
-
-
-def _find_claim(claims: Mapping[str, Any], name: str) -> Any:
-    if name in claims:
-        return claims[name]
-    value: Any = claims
-    for part in name.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value
-
-
-MAX_TOKEN_CHARS: Final = 16 * 1024
-MAX_TIME_S: Final = 10**12
-_TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt"})
-"""Kinds of token that may be shown here. Not, say, the notice of a logout: the same keys sign those."""
-_CHECKS: Final[dict[str, Any]] = {
-    "require": ["iss", "aud", "exp", "sub"],
-    # Times are checked here, against the clock that was handed in.
-    "verify_exp": False,
-    "verify_nbf": False,
-    "verify_iat": False,
-}
-
-
 class OidcVerifier:
-    """Knows whom the tokens of one issuer prove. `clock_s` is the time of day."""
+    """Verifies the tokens of one issuer. `clock_s` is the time of day."""
 
     def __init__(self, config: OidcConfig, keys: SigningKeys, *, clock_s: Callable[[], float]) -> None:
         self._config = config
@@ -308,7 +209,7 @@ class OidcVerifier:
         self._clock_s = clock_s
 
     async def verify(self, token: str) -> Proof:
-        """Whom the token proves, and until when."""
+        """The principal that the token proves, and until when."""
         kid = _parse_header(token).get("kid")
         key = self._keys.find(kid)
         if key is None:
@@ -318,15 +219,15 @@ class OidcVerifier:
             raise IssuerUnavailable("the issuer of the token cannot be asked for its keys")
         if key is None:
             raise Unauthenticated("the token is signed with a key that its issuer does not publish")
-        claims = self._claims(token, key)
+        claims = self._decode(token, key)
         expires_at_s = self._check_times(claims)
         return Proof(principal_of_claims(claims, self._config), expires_at_s)
 
     def on_key_withdrawn(self, forget: Callable[[], None]) -> None:
-        """Have `forget` called when the issuer withdraws a key."""
+        """Call `forget` when the issuer withdraws a key."""
         self._keys.on_withdrawal = forget
 
-    def _claims(self, token: str, key: SigningKey) -> Mapping[str, Any]:
+    def _decode(self, token: str, key: SigningKey) -> Mapping[str, Any]:
         try:
             claims: dict[str, Any] = jwt.decode(
                 token,
@@ -345,13 +246,13 @@ class OidcVerifier:
         return claims
 
     def _check_times(self, claims: Mapping[str, Any]) -> float:
-        """When the token expires. Raises Unauthenticated where that is over, or it is not good yet."""
-        now, leeway_s = self._clock_s(), self._config.leeway_s
+        """When the token expires. Raises Unauthenticated if it has expired, or is not valid yet."""
+        now_s = self._clock_s()
         expires_at_s = _parse_time(claims, "exp")
-        if expires_at_s <= now:
+        if expires_at_s <= now_s:
             raise Unauthenticated("the token has expired")
         for name in ("nbf", "iat"):
-            if name in claims and _parse_time(claims, name) > now + leeway_s:
+            if name in claims and _parse_time(claims, name) > now_s + self._config.leeway_s:
                 raise Unauthenticated("the token is not valid yet")
         return expires_at_s
 
@@ -360,7 +261,7 @@ class OidcVerifier:
 async def open_oidc(
     config: OidcConfig, fetcher: Fetcher, *, clock_s: Callable[[], float] = time.time
 ) -> AsyncIterator[OidcVerifier]:
-    """A verifier whose keys are kept fresh while the block runs. It opens without the issuer, too."""
+    """A verifier whose keys are kept fresh while the block runs. Opens even if the issuer is unreachable."""
     keys = SigningKeys(jwks_source(config, fetcher), clock_s=time.monotonic)
     async with asyncio.TaskGroup() as tasks:
         refreshing = tasks.create_task(keys.keep_fresh())
@@ -371,16 +272,13 @@ async def open_oidc(
 
 
 def jwks_source(config: OidcConfig, fetcher: Fetcher) -> FetchJwks:
-    """The source of the issuer's keys: where it says they are, unless the configuration does."""
+    """Fetches the keys from the configured URL, or from where the issuer's metadata says."""
 
     async def fetch() -> Any:
-        return await fetcher.get_json(config.jwks_url or await discover())
-
-    async def discover() -> str:
-        url = (await read_metadata(config.issuer, fetcher)).get("jwks_uri")
+        url = config.jwks_url or (await read_metadata(config.issuer, fetcher)).get("jwks_uri")
         if not isinstance(url, str):
             raise FetchFailed("the issuer does not say where its keys are")
-        return url
+        return await fetcher.get_json(url)
 
     return fetch
 
@@ -400,7 +298,78 @@ def _parse_header(token: str) -> Mapping[str, Any]:
 
 def _parse_time(claims: Mapping[str, Any], name: str) -> float:
     value = claims.get(name)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if is_number and 0 <= value <= MAX_TIME_S:  # type: ignore[operator]
-        return float(value)  # type: ignore[arg-type]
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_TIME_S:
+        return float(value)
     raise Unauthenticated(f"the token's `{name}` is not a time")
+
+
+def principal_of_claims(claims: Mapping[str, Any], config: OidcConfig) -> Principal:
+    """The principal of verified claims. Raises Unauthenticated; Forbidden if they give no role."""
+    subject = claims.get("sub")
+    if not (isinstance(subject, str) and subject.isprintable() and 0 < len(subject) <= MAX_SUBJECT_CHARS):
+        raise Unauthenticated(f"the token's `sub` is not a name of at most {MAX_SUBJECT_CHARS} characters")
+    return Principal(
+        id=f"{OF_ISSUER}{subject}",
+        role=_parse_role(claims, config),
+        ceiling=_parse_ceiling(claims, config),
+        default_task=_parse_task(claims, config.task_claim),
+        integrations=config.integrations,
+    )
+
+
+def _parse_role(claims: Mapping[str, Any], config: OidcConfig) -> Role:
+    granted = {config.roles.get(value) for value in _parse_texts(claims, config.role_claim) or ()}
+    role = next((one for one in _BY_RANK if one in granted), config.default_role)
+    if role is None:
+        raise Forbidden(
+            f"the token's `{config.role_claim}` gives no role here",
+            hint="ask an administrator of the issuer for a role that this gateway knows",
+        )
+    return role
+
+
+def _parse_ceiling(claims: Mapping[str, Any], config: OidcConfig) -> Ceiling:
+    names = {
+        "tasks": config.tasks_claim,
+        "servers": config.servers_claim,
+        "allow": config.tools_claim,
+        "deny": config.denied_tools_claim,
+    }
+    parts = {part: _parse_texts(claims, name) for part, name in names.items() if name is not None}
+    try:
+        present = {part: texts for part, texts in parts.items() if texts is not None}
+        return CeilingBody.model_validate(present).value()
+    except ValidationError as exc:
+        name = names[str(exc.errors()[0]["loc"][0])]
+        raise Unauthenticated(f"the token's `{name}` is not a list of names or patterns") from exc
+
+
+def _parse_task(claims: Mapping[str, Any], name: str | None) -> str | None:
+    value = None if name is None else _find_claim(claims, name)
+    if value is None:
+        return None
+    try:
+        if isinstance(value, str):
+            return parse_task_id(value)
+    except InvalidRecord:
+        pass
+    raise Unauthenticated(f"the token's `{name}` is not the name of a task")
+
+
+def _parse_texts(claims: Mapping[str, Any], name: str) -> list[str] | None:
+    """The values of a claim; None if the token has none of that name."""
+    value = _find_claim(claims, name)
+    if isinstance(value, str):
+        return value.split()
+    if value is None or (isinstance(value, list) and all(isinstance(one, str) for one in value)):
+        return value
+    raise Unauthenticated(f"the token's `{name}` is not a list of texts")
+
+
+def _find_claim(claims: Mapping[str, Any], name: str) -> Any:
+    if name in claims:
+        return claims[name]
+    value: Any = claims
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value

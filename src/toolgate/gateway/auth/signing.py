@@ -1,10 +1,7 @@
-"""Signs what clients keep for us and hand back: session ids, and the state of requests that wait for input.
+"""Signs what clients keep for us and hand back: session ids, the state of requests, hidden halves of turns.
 
-Signed, not encrypted: it says nothing that its client does not know. All nodes share the key.
-
-Ids that hold what a client keeps for us between two requests, so that no node has to.
-
-Signed, good for one principal and for a while, and opened by any node. One that does not open is nothing.
+Signed, not encrypted: it holds nothing that its client does not know, and grants nothing. All nodes share the
+key.
 """
 
 import base64
@@ -15,34 +12,33 @@ from typing import Final
 
 import msgspec
 
+SEAL_LIFETIME_S: Final = 30 * 60
+"""How long a sealed id can be opened: as long as people let a chat wait."""
 _MAC_BYTES: Final = 32
 
 
 class Signer:
-    """Makes tokens, and opens those of its own key. A token for one purpose is none for another."""
+    """Makes tokens, and opens those of its own key. A token for one purpose is invalid for another."""
 
     def __init__(self, key: bytes) -> None:
         self.key = key
 
     def sign(self, purpose: bytes, payload: bytes) -> bytes:
-        """A token that holds `payload`, in characters that any header or URL keeps."""
+        """A token that holds `payload`, in characters that are safe in headers and URLs."""
         return base64.urlsafe_b64encode(self._mac(purpose, payload) + payload).rstrip(b"=")
 
     def open(self, purpose: bytes, token: bytes) -> bytes | None:
-        """The payload of a token as it was made; None for any other bytes."""
+        """The payload of a token; None if the token is invalid."""
         try:
             signed = base64.b64decode(token + b"=" * (-len(token) % 4), altchars=b"-_", validate=True)
         except ValueError:
             return None
         payload = signed[_MAC_BYTES:]
-        # The very bytes that were issued, and no other spelling of them: it would be another token.
+        # The very bytes that were issued: another spelling of them would be another token.
         return payload if hmac.compare_digest(token, self.sign(purpose, payload)) else None
 
     def _mac(self, purpose: bytes, payload: bytes) -> bytes:
         return hmac.digest(self.key, b"%b\0%b" % (purpose, payload), hashlib.sha256)
-
-
-SEAL_LIFETIME_S: Final = 30 * 60
 
 
 class _Sealed(msgspec.Struct, array_like=True, frozen=True):
@@ -52,7 +48,7 @@ class _Sealed(msgspec.Struct, array_like=True, frozen=True):
 
 
 class SealedIds:
-    """Seals and opens the ids of one purpose. `wall_s` is the time of day."""
+    """Ids of one purpose that hold data for one principal and a while. `wall_s` is the time of day."""
 
     def __init__(self, signer: Signer, wall_s: Callable[[], float], *, purpose: bytes) -> None:
         self._signer = signer
@@ -66,11 +62,10 @@ class SealedIds:
         return prefix + token.decode("ascii")
 
     def open(self, prefix: str, sent: str, *, principal_id: str) -> bytes | None:
-        """What an id holds for this principal; None where that is nothing, or nothing any more."""
-        try:
-            token = sent.removeprefix(prefix).encode("ascii")
-        except UnicodeEncodeError:
+        """The data of an id; None if it is invalid, expired or another principal's."""
+        if not sent.isascii():
             return None
+        token = sent.removeprefix(prefix).encode()
         payload = self._signer.open(self._purpose + prefix.encode(), token)
         if payload is None:
             return None

@@ -1,9 +1,9 @@
 """Calls that wait for input of a client that cannot be asked while they run.
 
-A legacy server asks in the middle of a call; a modern client answers by sending its request again. So the
-call runs as a task of its own: when its server asks, it is parked under a handle, and whoever brings the
-handle back brings the answers. A parked call is this node's alone, lasts for a while, and costs its server
-no place. A handle is good for once.
+A session-based server asks in the middle of a call; a stateless client answers by sending its request again.
+So the call runs as its own task. When its server asks, it is parked under a handle, and the next request with
+the handle brings the answers. Only this node has a parked call, for a while; it takes no slot of its server.
+A handle works once, and only for the credential that began the call.
 """
 
 import asyncio
@@ -31,17 +31,17 @@ from toolgate.upstream.pool.pool import ServerResponse
 
 MAX_PARKED: Final = 1_024
 MAX_PARKED_EACH: Final = 64
-"""On a node, and of one principal."""
+"""Calls on a node, and of one principal. Each holds a task and a connection's state."""
 MAX_PARKED_BYTES: Final = 64 * 1024 * 1024
 MAX_PARKED_BYTES_EACH: Final = 16 * 1024 * 1024
-"""What their requests may have in all: a parked call keeps its arguments."""
+"""Bytes of their requests together: a parked call keeps its arguments."""
 
 Notify = Callable[[str, bytes], None]
 
 
 @dataclass(frozen=True, slots=True)
 class ServerQuestion:
-    """What a server wants to know, and waits to be told."""
+    """A question of a server, and the future that its answer goes into."""
 
     method: str
     params: bytes
@@ -50,14 +50,14 @@ class ServerQuestion:
 
 @dataclass(frozen=True, slots=True)
 class PendingInput:
-    """A call that goes on when the handle comes back with answers to these."""
+    """A parked call: it continues when the handle comes back with answers to these questions."""
 
     handle: str
     questions: Mapping[str, ServerQuestion]
 
 
 class ParkableCall:
-    """One call, and the client behind it as far as it can be reached. Also the call's `ClientChannel`."""
+    """One call, and the `ClientChannel` that its server sees."""
 
     has_session: Final = False
 
@@ -68,28 +68,28 @@ class ParkableCall:
         log_level: str,
         *,
         size: int = 0,
-        agreement: ElicitedAnswer | None = None,
+        elicited: ElicitedAnswer | None = None,
+        credential: str | None = None,
     ) -> None:
-        """`size` is what the request has in bytes."""
+        """`size` is that of the request in bytes. `elicited`: the user's answer to our earlier question."""
         self.size = size
-        self.elicited = agreement
-        """What its client says to what it was asked the time before: whether the call may be made."""
+        self.elicited = elicited
         self.elicitation_due: ApprovalElicitation | None = None
-        """What the client is to be asked before the call is made: it was refused for now."""
+        """The question to the client's user, because of which the call was refused for now."""
         self.principal_id = principal_id
-        self.credential = principal_id
-        """Who may go on with it: another token of the same subject may not."""
+        self.credential = principal_id if credential is None else credential
+        """The credential that may continue the call: another token of the same subject may not."""
         self.capabilities = capabilities
         self.log_level = log_level
         self.rounds = 0
         self._questions: dict[str, ServerQuestion] = {}
         self._numbers = iter(range(1, 1_000_000))
         self._listener: Notify | None = None
-        self._turn: asyncio.Future[None] | None = None
+        self._woken: asyncio.Future[None] | None = None
         self._failure: ToolgateError | None = None
         self._task: asyncio.Task[ServerResponse] | None = None
 
-    # What the server's link sees
+    # As the server's connection sees it
 
     def notify(self, method: str, params: bytes) -> None:
         if self._listener is not None:
@@ -99,45 +99,47 @@ class ParkableCall:
         if method not in CAPABILITY_OF:
             return UNSUPPORTED
         if not can_answer(self.capabilities, method, params):
-            self._fail(missing_capability(method, params))
+            self._failure = missing_capability(method, params)
+            self.cancel()
+            self._wake()
             return UNSUPPORTED
         answer: asyncio.Future[RpcResponse] = asyncio.get_running_loop().create_future()
         key = f"{CAPABILITY_OF[method]}-{next(self._numbers)}"
         self._questions[key] = ServerQuestion(method, params, answer)
-        self._take_turn()
+        self._wake()
         try:
             return await answer
         finally:
             self._questions.pop(key, None)
 
-    # What its owner does
+    # As `ParkedCalls` sees it
 
     def start(self, call: Coroutine[Any, Any, ServerResponse]) -> None:
         self._task = asyncio.get_running_loop().create_task(call)
         self._task.add_done_callback(self._on_done)
 
     async def wait_for_turn(self, listener: Notify) -> ServerResponse | Mapping[str, ServerQuestion]:
-        """What came of the call, or what its server wants to know. `listener` hears it meanwhile.
+        """The response to the call, or the questions of its server. `listener` gets notifications meanwhile.
 
-        Raises what the call raises. Whoever is cancelled here cancels the call.
+        Raises what the call raises. Cancelling this cancels the call.
         """
         assert self._task is not None  # started
         self._listener = listener
         try:
             while not (self._task.done() or self._questions or self._failure):
-                self._turn = asyncio.get_running_loop().create_future()
-                await self._turn
+                self._woken = asyncio.get_running_loop().create_future()
+                await self._woken
         except asyncio.CancelledError:
             self.cancel()
             raise
         finally:
-            self._listener = self._turn = None
+            self._listener = self._woken = None
         if self._failure is not None:
             raise self._failure
         return self._task.result() if self._task.done() else dict(self._questions)
 
     def answer(self, responses: Mapping[str, msgspec.Raw]) -> None:
-        """Bring what the client says. What it was not asked, or answers twice, has no effect."""
+        """Pass on the client's answers. Unasked or repeated ones have no effect."""
         for key, response in responses.items():
             question = self._questions.pop(key, None)
             if question is not None and not question.answer.done():
@@ -147,19 +149,14 @@ class ParkableCall:
         if self._task is not None:
             self._task.cancel()
 
-    def _fail(self, failure: ToolgateError) -> None:
-        self._failure = failure
-        self.cancel()
-        self._take_turn()
-
-    def _take_turn(self) -> None:
-        if self._turn is not None and not self._turn.done():
-            self._turn.set_result(None)
+    def _wake(self) -> None:
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
 
     def _on_done(self, task: asyncio.Task[ServerResponse]) -> None:
         if not task.cancelled():
-            task.exception()  # looked at: nobody may come back for it
-        self._take_turn()
+            task.exception()  # retrieved: no one may come back for it
+        self._wake()
 
 
 class ParkedCalls:
@@ -178,61 +175,56 @@ class ParkedCalls:
     ) -> ServerResponse | PendingInput:
         """Begin `work`, whose client is `call`."""
         call.start(work)
-        return await self._attend(call, listener)
+        return await self._wait(call, listener)
 
     async def resume(
         self, handle: str, credential: str, responses: Mapping[str, msgspec.Raw], listener: Notify
     ) -> ServerResponse | PendingInput:
-        """Go on with a parked call. Raises InputStateRefused for a handle that is no longer one."""
+        """Continue a parked call. Raises InputStateRefused for an invalid handle."""
         parked = self._parked.get(handle)
         if parked is None or parked[0].credential != credential:
             raise InputStateRefused(
                 "no call waits for this input here",
                 hint="it has ended, or another node has it: send the request again without `requestState`",
             )
-        call = self._leave(handle)
+        call = self._remove(handle)
         call.answer(responses)
-        return await self._attend(call, listener)
+        return await self._wait(call, listener)
 
     def close(self) -> None:
-        """End them all."""
+        """Cancel all of them."""
         for handle in tuple(self._parked):
-            self._leave(handle).cancel()
+            self._expire(handle)
 
-    async def _attend(self, call: ParkableCall, listener: Notify) -> ServerResponse | PendingInput:
-        came = await call.wait_for_turn(listener)
-        if isinstance(came, ServerResponse):
-            return came
-        return PendingInput(self._park(call), came)
+    async def _wait(self, call: ParkableCall, listener: Notify) -> ServerResponse | PendingInput:
+        turn = await call.wait_for_turn(listener)
+        return turn if isinstance(turn, ServerResponse) else PendingInput(self._park(call), turn)
 
     def _park(self, call: ParkableCall) -> str:
         call.rounds += 1
         if call.rounds > MAX_ROUNDS:
             call.cancel()
             raise too_many_rounds()
-        if not self._has_room_for(call):
+        principal_id = call.principal_id
+        if (
+            len(self._parked) >= MAX_PARKED
+            or self._held[principal_id] >= MAX_PARKED_EACH
+            or self._bytes.total() + call.size > MAX_PARKED_BYTES
+            or self._bytes[principal_id] + call.size > MAX_PARKED_BYTES_EACH
+        ):
             call.cancel()
             raise SessionLimit("too many calls wait for input", hint="answer or give up some of them")
         handle = secrets.token_urlsafe(16)
         timer = asyncio.get_running_loop().call_later(CALL_CEILING_S, self._expire, handle)
         self._parked[handle] = (call, timer)
-        self._held[call.principal_id] += 1
-        self._bytes[call.principal_id] += call.size
+        self._held[principal_id] += 1
+        self._bytes[principal_id] += call.size
         return handle
 
-    def _has_room_for(self, call: ParkableCall) -> bool:
-        principal_id = call.principal_id
-        return (
-            len(self._parked) < MAX_PARKED
-            and self._held[principal_id] < MAX_PARKED_EACH
-            and self._bytes.total() + call.size <= MAX_PARKED_BYTES
-            and self._bytes[principal_id] + call.size <= MAX_PARKED_BYTES_EACH
-        )
-
     def _expire(self, handle: str) -> None:
-        self._leave(handle).cancel()
+        self._remove(handle).cancel()
 
-    def _leave(self, handle: str) -> ParkableCall:
+    def _remove(self, handle: str) -> ParkableCall:
         call, timer = self._parked.pop(handle)
         timer.cancel()
         self._held[call.principal_id] -= 1

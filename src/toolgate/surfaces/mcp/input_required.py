@@ -242,9 +242,13 @@ class RoundTrips:
         client = request.client
         size = sum(map(len, request.message.params.values()))
         call = ParkableCall(
-            client.principal_id, client.capabilities, client.log_level, size=size, agreement=agreement
+            client.principal_id,
+            client.capabilities,
+            client.log_level,
+            size=size,
+            elicited=agreement,
+            credential=client.credential,
         )
-        call.credential = client.credential
         try:
             return await self._parking.run(call, request.send(call), client.notify)
         except ApprovalRequired:
