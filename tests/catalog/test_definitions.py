@@ -227,7 +227,7 @@ def test_a_description_that_is_not_text_is_quarantined() -> None:
 
 def test_a_task_only_tool_is_quarantined_and_others_are_not() -> None:
     assert refusal(execution={"taskSupport": "required"}) == (
-        "it can only be called as a task, which this gateway does not carry yet"
+        "it can only be called as a task, which this gateway does not support"
     )
     assert members_of(checked(execution={"taskSupport": "optional"}))["execution"] == {
         "taskSupport": "optional"
@@ -328,12 +328,12 @@ def test_references_within_a_schema_pass(schema: dict[str, Any]) -> None:
         ),
         pytest.param(
             {"a": {"items": {"type": "string", "x-mcp-header": "A"}}},
-            "stands where it names no argument",
+            "is not on an argument",
             id="inside an array",
         ),
         pytest.param(
             {"a": {"anyOf": [{"properties": {"b": {"type": "string", "x-mcp-header": "A"}}}]}},
-            "stands where it names no argument",
+            "is not on an argument",
             id="below a choice",
         ),
     ],
@@ -348,10 +348,10 @@ def test_fuz_17_an_annotation_on_the_root_or_in_definitions_quarantines_its_tool
     annotated = {"type": "string", "x-mcp-header": "A"}
 
     assert refusal(inputSchema={"type": "object", "x-mcp-header": "A"}) == (
-        "`x-mcp-header` stands where it names no argument"
+        "`x-mcp-header` is not on an argument"
     )
     assert refusal(inputSchema={"type": "object", "$defs": {"a": annotated}}) == (
-        "`x-mcp-header` stands where it names no argument"
+        "`x-mcp-header` is not on an argument"
     )
 
 

@@ -58,10 +58,10 @@ def test_a_state_is_optional(members: bytes) -> None:
 @pytest.mark.parametrize(
     ("members", "message"),
     [
-        (b"", "the server needs input and does not say what"),
-        (b',"inputRequests":{},"requestState":null', "the server needs input and does not say what"),
-        (b',"inputRequests":[]', "the server answered with a result that cannot be read"),
-        (b',"requestState":5', "the server answered with a result that cannot be read"),
+        (b"", "the server requires input and does not say which"),
+        (b',"inputRequests":{},"requestState":null', "the server requires input and does not say which"),
+        (b',"inputRequests":[]', "the server sent a result that cannot be read"),
+        (b',"requestState":5', "the server sent a result that cannot be read"),
     ],
 )
 def test_ups_13_input_that_nobody_can_give_is_an_error(members: bytes, message: str) -> None:
@@ -74,7 +74,7 @@ def test_ups_13_input_that_nobody_can_give_is_an_error(members: bytes, message: 
 def test_ups_13_a_completion_cannot_ask() -> None:
     result = b'{"resultType":"input_required","requestState":"x"}'
 
-    with pytest.raises(ServerUnavailable, match="a kind of result that this gateway does not carry"):
+    with pytest.raises(ServerUnavailable, match="a kind of result that this gateway does not support"):
         adapt_result(result, upstream="modern", client="modern", method="completion/complete")
 
 
@@ -203,7 +203,7 @@ def test_a_legacy_client_gets_what_legacy_has_words_for(result: bytes, expected:
 def test_ups_13_a_kind_of_result_the_client_cannot_act_on_is_an_error(
     upstream: Revision, client: Revision, kind: bytes
 ) -> None:
-    unknown = "the server answered with a kind of result that this gateway does not carry"
+    unknown = "the server sent a kind of result that this gateway does not support"
 
     with pytest.raises(ServerUnavailable) as raised:
         adapt_result(b'{"resultType":%b}' % kind, upstream=upstream, client=client)

@@ -1,1 +1,12 @@
-"""Pure: what servers offer, checked and encoded for one caller: definitions, names on the doors, lists."""
+"""What servers offer, checked and encoded for one caller. Pure.
+
+- `definitions`, `listings`, `checks`  each tool, prompt, resource and template checked alone, or quarantined
+- `naming`    joined names at the endpoints, names for models, aliases for native names
+- `encoding`  lists, results and instructions as clients of each protocol revision take them
+- `rows`      the catalog of packages and their tools
+- `search`    tool search by words
+- `diff`, `skills`, `clients`  definitions compared, manifests of skills, entries for client programs
+
+The pool calls it with what servers list, the gateway with what callers get. It never judges a definition by
+what its text says, and never drops data that a client could use.
+"""

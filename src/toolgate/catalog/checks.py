@@ -1,11 +1,8 @@
-"""JSON Schema as far as a gateway must look into it: bounds, references, header annotations, eras.
+"""The checks that definitions of every kind share: bounds, JSON Schema, adornments of the right type.
 
-A schema is data here. Nothing in it is ever fetched, dereferenced, compiled or evaluated.
-
-What every kind of definition a server sends is held to: JSON within bounds, adornments of the right type.
-
-Strict clients refuse a whole list for one member of the wrong type. So what only adorns a definition is left
-out when it is wrong, and everything else passes as the server wrote it.
+A schema is data here. Nothing in it is ever fetched, dereferenced, compiled or evaluated. Strict clients
+reject a whole list for one member of the wrong type: so adornments of the wrong type are dropped, and
+everything else passes as the server wrote it.
 """
 
 import re
@@ -26,7 +23,7 @@ ParamHeaders = tuple[tuple[Path, str], ...]
 
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 _DIALECT: Final = re.compile(r"https?://json-schema\.org/[A-Za-z0-9./-]*#?")
-# A `urn:` names without saying where to fetch; every other scheme, and `//host`, is an invitation to.
+# A `urn:` names without an address; every other scheme, and `//host`, invites a reader to fetch it.
 _ADDRESS: Final = re.compile(r"(?!urn:)[A-Za-z][A-Za-z0-9+.-]*:|//")
 
 _HEADER_KEY: Final = "x-mcp-header"
@@ -68,11 +65,11 @@ _ROOT_MEMBERS: Final = frozenset({"$schema", "type", "properties", "required"})
 
 
 class InvalidDefinition(ValueError):
-    """A definition that cannot be offered to callers; the message is the reason, for people."""
+    """A definition that cannot be offered. The message is the reason, for people."""
 
 
 class _ObjectRoot(msgspec.Struct):
-    """The root every handshake-era client insists on."""
+    """The root that session-based clients require."""
 
     type: Literal["object"]
     properties: dict[str, dict[str, Any] | bool] = {}
@@ -81,7 +78,7 @@ class _ObjectRoot(msgspec.Struct):
 
 
 def is_deeper_than(value: object, limit: int) -> bool:
-    """Whether more than `limit` objects and arrays of `value` stand inside each other."""
+    """Whether objects and arrays of `value` are nested deeper than `limit`."""
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(limit):
         if not level:
@@ -91,7 +88,7 @@ def is_deeper_than(value: object, limit: int) -> bool:
 
 
 def check_schema(schema: Schema) -> None:
-    """SchemaRefused if `schema` is too deep, or would have a careless reader fetch something."""
+    """InvalidDefinition if `schema` is too deep, or would make a careless reader fetch something."""
     if is_deeper_than(schema, MAX_SCHEMA_DEPTH):
         raise InvalidDefinition(f"a schema is nested deeper than {MAX_SCHEMA_DEPTH}")
     pending: list[Any] = [schema]
@@ -103,10 +100,10 @@ def check_schema(schema: Schema) -> None:
 
 
 def parse_input_schema(value: object) -> Schema:
-    """`value` as a schema whose root is an object, or SchemaRefused.
+    """`value` as a schema whose root is an object, or InvalidDefinition.
 
-    Arguments are always an object, so a server that leaves that out (no schema, no root `type`, a list of
-    types) is understood. So is the empty list that some languages write for an empty object.
+    Arguments are always an object, so the schema, its root `type`, or one of several types may be missing. An
+    empty list is accepted for an empty object, as some languages write it.
     """
     if value is None or value == []:
         return {"type": "object"}
@@ -121,9 +118,9 @@ def parse_input_schema(value: object) -> Schema:
 
 
 def to_stateful_schema(schema: Schema) -> Schema | None:
-    """`schema` as handshake-era clients take it: itself where they do, None where it cannot be said.
+    """`schema` for session-based clients: itself if they accept it, None if they have no form for it.
 
-    Strict ones refuse a boolean as the schema of a property, and with it the whole list.
+    Strict ones reject a boolean as the schema of a property, and with it the whole list.
     """
     try:
         root = msgspec.convert(schema, _ObjectRoot)
@@ -138,16 +135,16 @@ def to_stateful_schema(schema: Schema) -> Schema | None:
 
 
 def parse_param_headers(schema: Schema) -> ParamHeaders:
-    """The arguments that modern HTTP mirrors as `Mcp-Param-<token>`, or SchemaRefused.
+    """The arguments that stateless HTTP mirrors as `Mcp-Param-<token>`, or InvalidDefinition.
 
-    An annotation counts only on a property reached from the root by `properties` alone.
+    An annotation is valid only on a property that is reached from the root by `properties` alone.
     """
     found: dict[str, tuple[Path, str]] = {}
     for path, node in _walk_schemas(schema):
         if _HEADER_KEY not in node:
             continue
         if not path:
-            raise InvalidDefinition(f"`{_HEADER_KEY}` stands where it names no argument")
+            raise InvalidDefinition(f"`{_HEADER_KEY}` is not on an argument")
         where, token = ".".join(path), node[_HEADER_KEY]
         if not isinstance(token, str) or not _HEADER_TOKEN.fullmatch(token):
             raise InvalidDefinition(f"`{_HEADER_KEY}` of `{where}` is not a header name")
@@ -188,7 +185,7 @@ def _repair_root(value: Schema) -> Schema:
 
 
 def _walk_schemas(root: Schema) -> Iterator[tuple[Path | None, Schema]]:
-    """Every schema in `root` with the argument path that leads to it, None off the `properties` chain."""
+    """Every schema in `root` with the path of its argument; None off the `properties` chain."""
     pending: deque[tuple[Path | None, Any]] = deque([((), root)])
     while pending:
         path, node = pending.popleft()
@@ -223,7 +220,7 @@ encode_canonical = msgspec.json.Encoder(order="sorted").encode
 
 
 class Icon(msgspec.Struct, rename="camel"):
-    """As clients of either era take one."""
+    """An icon for clients of either protocol revision."""
 
     src: str
     mime_type: str = ""
@@ -233,14 +230,14 @@ class Icon(msgspec.Struct, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedDefinition:
-    """A definition that is not offered, and why. `name` is empty where the server gave none."""
+    """A definition that is not offered, and why. `name` is empty if it has none."""
 
     name: str
     reason: str
 
 
 def parse_members(raw: bytes) -> Members:
-    """The members of one definition, or SchemaRefused."""
+    """The members of one definition, or InvalidDefinition."""
     if len(raw) > MAX_DEFINITION_BYTES:
         raise InvalidDefinition(f"the definition is larger than {MAX_DEFINITION_BYTES} bytes")
     try:
@@ -255,12 +252,12 @@ def parse_members(raw: bytes) -> Members:
 
 
 def keep_valid(members: Members, types: Mapping[str, Any]) -> Members:
-    """`members` without those that are not of their type in `types`; those it does not name stay."""
+    """`members` without those of the wrong type. Members that `types` does not name stay."""
     return {key: value for key, value in members.items() if key not in types or _has_type(value, types[key])}
 
 
 def check_description(members: Members) -> None:
-    """Drops a description that is null; SchemaRefused for one that is too long or no text."""
+    """Drop a description that is null. InvalidDefinition if it is too long or not text."""
     if members.get("description", "") is None:
         del members["description"]
     description = members.get("description", "")
@@ -271,13 +268,13 @@ def check_description(members: Members) -> None:
 
 
 def check_depth(members: Members) -> None:
-    """SchemaRefused for what is nested deeper than clients can be asked to read."""
+    """InvalidDefinition for a definition that is nested too deep for clients."""
     if is_deeper_than(members, MAX_DEFINITION_DEPTH):
         raise InvalidDefinition(f"the definition is nested deeper than {MAX_DEFINITION_DEPTH}")
 
 
 def reencode(raw: bytes, *, sent: Members, members: Members) -> bytes:
-    """`raw` itself where nothing was repaired, else anew, with every untouched member as it was written."""
+    """`raw` itself if nothing was repaired; else encoded again, with every unchanged member as it was."""
     if sent.keys() == members.keys() and all(members[key] is sent[key] for key in members):
         return raw
     raws = decode_members(raw)
@@ -287,14 +284,14 @@ def reencode(raw: bytes, *, sent: Members, members: Members) -> bytes:
 
 
 def describe_name(name: str) -> str:
-    """An unusable name, with what cannot be seen escaped, and short."""
+    """An invalid name, short, with invisible characters escaped."""
     text = ascii(name)[1:-1]
     return text if len(text) <= _MAX_SHOWN_NAME else f"{text[:_MAX_SHOWN_NAME]}…"
 
 
-def _has_type(value: object, wanted: Any) -> bool:
+def _has_type(value: object, expected: Any) -> bool:
     try:
-        msgspec.convert(value, wanted)
+        msgspec.convert(value, expected)
     except msgspec.ValidationError:
         return False
     return True

@@ -1,6 +1,6 @@
-"""The programs that connect to a gateway: where each keeps its servers, and the shape of an entry.
+"""Client programs that connect to a gateway: the file of each, and the shape of an entry.
 
-A key is never written into an entry; where one is needed the entry names the variable that holds it.
+A key is never written into an entry: the entry names the variable that holds it.
 """
 
 import re
@@ -12,10 +12,10 @@ from typing import Any, Final, Literal
 from toolgate.model.json_text import encode_json
 
 KEY_VARIABLE: Final = "TOOLGATE_KEY"
-"""Of the environment; holds the key where one is needed."""
+"""The environment variable that holds the key."""
 LONG_URL_CHARS: Final = 4_000
-"""A longer URL is too long for some programs on the way: IIS takes 4,096 bytes unless told otherwise, nginx a
-request line of 8 KiB. The console warns at the same length."""
+"""Some proxies reject longer URLs: by default IIS accepts 4,096 bytes, nginx a request line of 8 KiB. The
+console warns at the same length."""
 _ON_THIS_MACHINE: Final = re.compile(r"http://(localhost|127\.0\.0\.1)(:[0-9]+)?/")
 
 ClientKind = Literal["claude-code", "claude-desktop", "cursor", "vscode", "windsurf", "generic"]
@@ -24,7 +24,7 @@ ClientEntry = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayEndpoint:
-    """One URL of the gateway as a client is to know it."""
+    """One URL of the gateway, as an entry of a client."""
 
     name: str
     url: str
@@ -33,31 +33,31 @@ class GatewayEndpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientProgram:
-    """How one program is told about a server."""
+    """How one program stores a server."""
 
     title: str
     section: str
-    """The key of its file under which servers stand."""
+    """The key of servers in its file."""
     entry: Callable[[GatewayEndpoint], ClientEntry]
     user_file: Mapping[str, str]
     """Platform (`linux`, `darwin`) → file of this user, below the home directory."""
     project_file: str | None = None
     command: Callable[[GatewayEndpoint], str] | None = None
-    """A command line that does the same, where the program has one."""
+    """A command line that does the same, if the program has one."""
     after: str = ""
-    """What to do once the entry is there."""
+    """What to do after the entry is added."""
 
     def file_below_home(self, platform: str) -> str | None:
-        """The file of this user, or None when the program has none."""
+        """The file of this user; None if the program has none."""
         return self.user_file.get(platform, self.user_file.get("linux"))
 
-    def document(self, door: GatewayEndpoint) -> ClientEntry:
-        """The smallest file that holds `door`: what to paste."""
-        return {self.section: {door.name: self.entry(door)}}
+    def document(self, endpoint: GatewayEndpoint) -> ClientEntry:
+        """The smallest file with this endpoint, to paste."""
+        return {self.section: {endpoint.name: self.entry(endpoint)}}
 
 
 def describe_selection(query: Mapping[str, str]) -> str:
-    """What becomes of the selection in a URL when packages gain tools. Empty: the URL names none."""
+    """How the selection in a URL follows packages that gain tools. Empty: the URL selects nothing."""
     if "tools" not in query:
         servers = [one for one in query.get("servers", "").split(",") if one]
         return (
@@ -76,7 +76,7 @@ def describe_selection(query: Mapping[str, str]) -> str:
 
 
 def warn_about_length(url: str) -> str | None:
-    """What to do about a URL that not every client takes."""
+    """A warning about a URL that not every client accepts."""
     if len(url) <= LONG_URL_CHARS:
         return None
     return (
@@ -94,47 +94,47 @@ def _join_names(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(quoted[:-1]), quoted[-1])))
 
 
-def _authorization(door: GatewayEndpoint, reference: str) -> ClientEntry:
-    return {"headers": {"Authorization": f"Bearer {reference}"}} if door.needs_key else {}
+def _authorization(endpoint: GatewayEndpoint, reference: str) -> ClientEntry:
+    return {"headers": {"Authorization": f"Bearer {reference}"}} if endpoint.needs_key else {}
 
 
-def _claude_code(door: GatewayEndpoint) -> ClientEntry:
-    return {"type": "http", "url": door.url, **_authorization(door, f"${{{KEY_VARIABLE}}}")}
+def _claude_code(endpoint: GatewayEndpoint) -> ClientEntry:
+    return {"type": "http", "url": endpoint.url, **_authorization(endpoint, f"${{{KEY_VARIABLE}}}")}
 
 
-def _claude_code_command(door: GatewayEndpoint) -> str:
-    words = ["claude", "mcp", "add", "--transport", "http", door.name, door.url]
+def _claude_code_command(endpoint: GatewayEndpoint) -> str:
+    words = ["claude", "mcp", "add", "--transport", "http", endpoint.name, endpoint.url]
     line = shlex.join(words)
-    # The shell fills the variable in, so the key stands in no history.
-    return f'{line} --header "Authorization: Bearer ${KEY_VARIABLE}"' if door.needs_key else line
+    # The shell expands the variable, so the key is in no history.
+    return f'{line} --header "Authorization: Bearer ${KEY_VARIABLE}"' if endpoint.needs_key else line
 
 
-def _claude_desktop(door: GatewayEndpoint) -> ClientEntry:
-    """It starts programs only, so a bridge stands between. It takes plain HTTP from this machine alone."""
-    args = ["-y", "mcp-remote", door.url]
-    if door.url.startswith("http:") and not _ON_THIS_MACHINE.match(door.url):
+def _claude_desktop(endpoint: GatewayEndpoint) -> ClientEntry:
+    """It starts programs only, so it needs a bridge, which accepts plain HTTP from this machine alone."""
+    args = ["-y", "mcp-remote", endpoint.url]
+    if endpoint.url.startswith("http:") and not _ON_THIS_MACHINE.match(endpoint.url):
         args.append("--allow-http")
-    if not door.needs_key:
+    if not endpoint.needs_key:
         return {"command": "npx", "args": args}
     # No blank after the colon: the bridge's argument must not hold one on every platform.
     args += ["--header", "Authorization:${TOOLGATE_AUTHORIZATION}"]
     return {"command": "npx", "args": args, "env": {"TOOLGATE_AUTHORIZATION": "Bearer <your key>"}}
 
 
-def _cursor(door: GatewayEndpoint) -> ClientEntry:
-    return {"url": door.url, **_authorization(door, f"${{env:{KEY_VARIABLE}}}")}
+def _cursor(endpoint: GatewayEndpoint) -> ClientEntry:
+    return {"url": endpoint.url, **_authorization(endpoint, f"${{env:{KEY_VARIABLE}}}")}
 
 
-def _vscode(door: GatewayEndpoint) -> ClientEntry:
-    return {"type": "http", "url": door.url, **_authorization(door, f"${{env:{KEY_VARIABLE}}}")}
+def _vscode(endpoint: GatewayEndpoint) -> ClientEntry:
+    return {"type": "http", **_cursor(endpoint)}
 
 
-def _vscode_command(door: GatewayEndpoint) -> str:
-    return shlex.join(["code", "--add-mcp", encode_json({"name": door.name, **_vscode(door)})])
+def _vscode_command(endpoint: GatewayEndpoint) -> str:
+    return shlex.join(["code", "--add-mcp", encode_json({"name": endpoint.name, **_vscode(endpoint)})])
 
 
-def _windsurf(door: GatewayEndpoint) -> ClientEntry:
-    return {"serverUrl": door.url, **_authorization(door, f"${{env:{KEY_VARIABLE}}}")}
+def _windsurf(endpoint: GatewayEndpoint) -> ClientEntry:
+    return {"serverUrl": endpoint.url, **_authorization(endpoint, f"${{env:{KEY_VARIABLE}}}")}
 
 
 CLIENT_PROGRAMS: Final[Mapping[ClientKind, ClientProgram]] = {

@@ -1,14 +1,9 @@
-"""What a text costs a model, roughly, without any model's tokenizer.
+"""Checks each tool definition that a server lists, alone, so that one bad tool never costs the list.
 
-The estimate is for comparing and for limits, not for billing: it takes no vocabulary, gives the same
-number everywhere, and on JSON Schema and English stays near what common tokenizers count.
-
-Checks each tool definition a server sends, alone, so that one bad tool never costs a list.
-
-What a call depends on (name, description, schemas) must be right, or the tool is quarantined with the
-reason. What only adorns it (title, icons, hints) is left out when it has the wrong type: strict clients
-would refuse the whole list for it, and every hint's default is the cautious one. Everything else passes as
-the server wrote it. No definition is ever judged by what its text says.
+What a call depends on (name, description, schemas) must be right, or the tool is quarantined with the reason.
+What only adorns it (title, icons, hints) is dropped if it has the wrong type: strict clients would reject the
+whole list for it, and the default of every hint is the cautious one. Everything else passes unchanged. No
+definition is ever judged by what its text says.
 """
 
 import hashlib
@@ -59,14 +54,17 @@ _PIECE: Final = re.compile(rb"[A-Za-z]{1,6}|[0-9]{1,3}|[!-/:-@\[-`{-~]{1,4}|[\xc
 
 
 def estimate_tokens(text: bytes) -> int:
-    """About how many tokens the UTF-8 `text` is."""
+    """About how many tokens the UTF-8 `text` costs a model, without any model's vocabulary.
+
+    For comparing and for limits, not for billing: on JSON Schema and English it is near common tokenizers.
+    """
     return len(_PIECE.findall(text))
 
 
 MAX_SCHEMA_BYTES: Final = 256 * 1024
 
 UNDIGESTED: Final = frozenset({"icons", "execution"})
-"""Icons are looked at by people alone, and their URLs are often signed anew with every list."""
+"""Only people look at icons, and their URLs are often signed again for every list."""
 _SEEN_BY_MODELS: Final = ("name", "description", "inputSchema")
 _SCHEMAS: Final = ("inputSchema", "outputSchema")
 
@@ -99,11 +97,11 @@ _HINTS: Final[Mapping[str, Any]] = {
 def check_tools(
     server_id: str, raws: Sequence[bytes]
 ) -> tuple[Mapping[str, ToolDefinition], Mapping[str, str]]:
-    """The tools of a server by name, and what was quarantined, with the reasons.
+    """The tools of a server by name, and the quarantined ones, with the reasons.
 
-    The two never share a key: a quarantined definition that cannot go by its name (it has none, or it is
-    taken) is listed as `name#position`, and no tool name holds a `#`. The first to use a name keeps it,
-    good or bad, so nothing further down a list can take a tool's place; plain names go before aliases.
+    The two never share a key: a quarantined definition without a name of its own is listed as
+    `name#position`, and no tool name has a `#`. The first to use a name keeps it, valid or not, so nothing
+    further down a list can replace a tool. Plain names come before aliases.
     """
     tools: dict[str, ToolDefinition] = {}
     quarantined: dict[str, str] = {}
@@ -124,8 +122,8 @@ def check_tools(
         elif isinstance(checked, QuarantinedDefinition):
             quarantined[name] = checked.reason
         elif first != name:
-            is_alike = f"looks like `{first}`" if native else f"differs from `{first}` only in case"
-            quarantined[name] = f"its name {is_alike}"
+            problem = f"looks like `{first}`" if native else f"differs from `{first}` only in case"
+            quarantined[name] = f"its name {problem}"
         else:
             tools[name] = checked
     if len(raws) > MAX_DEFINITIONS:
@@ -137,7 +135,7 @@ def check_tools(
 
 
 def check_definition(server_id: str, raw: bytes) -> ToolDefinition | QuarantinedDefinition:
-    """One definition, as the server sent it, checked and measured, or why it is not offered."""
+    """One definition, checked and measured, or the reason why it is quarantined."""
     try:
         members = parse_members(raw)
     except InvalidDefinition as refusal:
@@ -173,7 +171,7 @@ def _checked_native_name(checked: ToolDefinition | QuarantinedDefinition) -> str
 def _disambiguate_aliases(
     found: Sequence[ToolDefinition | QuarantinedDefinition], claimed: Mapping[str, str]
 ) -> Iterator[ToolDefinition | QuarantinedDefinition]:
-    """`found`, where an alias that is a plain name, or another's alias, has more digits of its hash."""
+    """`found`; an alias that is a plain name, or another's alias, gets more digits of its hash."""
     natives: dict[str, str] = {}
     for checked in found:
         if isinstance(checked, ToolDefinition) and checked.native_name:
@@ -198,10 +196,10 @@ def _choose_alias(
 def _define(ref: ToolRef, raw: bytes, sent: Members, *, native: str) -> ToolDefinition:
     members = _repair(sent)
     if native:
-        members.setdefault("title", native)  # an alias of other letters says little to people
+        members.setdefault("title", native)  # an alias with other letters means little to people
     _check_bounds(members, decode_members(raw))
     if members.get("execution", {}).get("taskSupport") == "required":
-        raise InvalidDefinition("it can only be called as a task, which this gateway does not carry yet")
+        raise InvalidDefinition("it can only be called as a task, which this gateway does not support")
     schemas = [members[key] for key in _SCHEMAS if key in members]
     for schema in schemas:
         check_schema(schema)
@@ -219,12 +217,12 @@ def _define(ref: ToolRef, raw: bytes, sent: Members, *, native: str) -> ToolDefi
 
 
 def pick_digested(members: Members) -> Members:
-    """What the digest covers: all that reaches a client, known to MCP or not, but for UNDIGESTED."""
+    """The members that the digest covers: all that reach a client, except UNDIGESTED."""
     return {key: value for key, value in members.items() if key not in UNDIGESTED}
 
 
 def _repair(sent: Members) -> Members:
-    """`sent` without the adornments that have the wrong type, and with an `inputSchema`."""
+    """`sent` without adornments of the wrong type, and with an `inputSchema`."""
     members = keep_valid(sent, _TOOL_ADORNMENTS)
     check_description(members)
     hints: Members = members.get("annotations", {})

@@ -1,7 +1,7 @@
-"""What changed between two sets of definitions, so that a person can look at it before agreeing to it.
+"""The diff of two sets of definitions, for people who approve the new one.
 
-Compared is what a digest covers, whatever the order it was written in. A diff leaves nothing out without
-saying so, and hides nothing: characters that cannot be seen are spelled out.
+It compares what a digest covers, in any order. It leaves nothing out without saying so, and hides nothing:
+invisible characters are escaped.
 """
 
 import re
@@ -16,15 +16,15 @@ from toolgate.catalog.definitions import pick_digested
 from toolgate.model.json_text import encode_json
 
 MAX_DIFF_LINES: Final = 1_000
-"""Of one tool. More are counted, not shown."""
+"""Of one tool. Further lines are counted."""
 MAX_SHOWN_LINES: Final = 5_000
-"""Of all tools together. The changes of those that come later are said to be there, and not shown."""
+"""Of all tools together. Later tools are named as changed, without their diff."""
 NOT_SHOWN: Final = ("… more changes than can be shown at once",)
 
 _WIDTH: Final = 120
-# `difflib` may take the product of both lengths; past this, everything old is shown before everything new.
+# `difflib` takes the product of both lengths at worst. Past this, all old lines precede all new ones.
 _MAX_COMPARED: Final = 4_000_000
-# A line break inside a JSON string: also a place to break a long text at.
+# A line break inside a JSON string: a good place to break a long text.
 _ESCAPED_BREAK: Final = re.compile(r"((?<!\\)(?:\\\\)*\\n)(?=.)")
 _FOLDABLE: Final = re.compile(rf"(.{{{_WIDTH // 2},{_WIDTH}}} |.{{{_WIDTH}}})(?=.)")
 
@@ -34,12 +34,12 @@ Definitions = Mapping[str, bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolChanges:
-    """How one set of tools became another. A tool stands in one of the four."""
+    """The differences of two sets of tools. A tool is in at most one of the four."""
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     renamed: tuple[tuple[str, str], ...] = ()
-    """(old name, new name) of tools that are otherwise the same."""
+    """(old name, new name) of tools that are otherwise equal."""
     changed: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     """Tool name → the lines of a unified diff."""
 
@@ -48,7 +48,7 @@ class ToolChanges:
 
 
 def diff_definitions(old: Definitions, new: Definitions) -> ToolChanges:
-    """What became of `old` in `new`. Raises SchemaRefused for what is no JSON object."""
+    """The changes from `old` to `new`. Raises InvalidDefinition for what is not a JSON object."""
     before = {name: _parse_digested(raw) for name, raw in old.items()}
     after = {name: _parse_digested(raw) for name, raw in new.items()}
     removed = sorted(before.keys() - after.keys())
@@ -66,12 +66,12 @@ def diff_definitions(old: Definitions, new: Definitions) -> ToolChanges:
 
 
 def diff_lines(old: object, new: object) -> tuple[str, ...]:
-    """A unified diff of two JSON values, in lines that can be shown anywhere, of bounded number."""
+    """A bounded unified diff of two JSON values, without invisible characters."""
     before, after = _split_lines(old), _split_lines(new)
     if len(before) * len(after) > _MAX_COMPARED:
         lines = [*(f"-{line}" for line in before), *(f"+{line}" for line in after)]
     else:
-        # The first two lines name files, which there are none of.
+        # The first two lines name files: drop them.
         lines = list(unified_diff(before, after, lineterm=""))[2:]
     if len(lines) > MAX_DIFF_LINES:
         lines[MAX_DIFF_LINES:] = [f"… and {len(lines) - MAX_DIFF_LINES} more lines"]
@@ -97,7 +97,7 @@ def _parse_digested(raw: bytes) -> dict[str, Any]:
 def _find_renames(
     removed: Mapping[str, dict[str, Any]], added: Mapping[str, dict[str, Any]]
 ) -> Iterator[tuple[str, str]]:
-    """Pairs that differ in their name alone. Where several could be meant, none is."""
+    """Pairs that differ in their name alone, if that is unambiguous."""
     came = _group_by_content(added)
     for content, names in _group_by_content(removed).items():
         if len(names) == 1 and len(came.get(content, ())) == 1:

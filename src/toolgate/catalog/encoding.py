@@ -1,19 +1,9 @@
-"""The instructions a client gets: the gateway's notes, and what the servers of its scope say of themselves.
+"""Lists, results and instructions as clients of each protocol revision take them, in bytes.
 
-Instructions are a server's own words and reach a model unasked. So they are bounded, name their server, and
-hold nothing that people do not see.
-
-Definitions and lists of them as clients of each era take them, in bytes.
-
-What is carried is not re-modelled: every member that need not change passes as the server wrote it, so
-`$defs`, `_meta` and vendor keys survive. A change is made only where a client of that era would refuse the
-list.
-
-Results of servers as clients of each era take them, in bytes.
-
-What is carried is not re-modelled: every member that need not change passes as the server wrote it. A change
-is made only where a client of that era would refuse the answer, and no data is dropped for it that the
-client could have used.
+Every member that need not change passes as the server wrote it, so `$defs`, `_meta` and vendor keys survive.
+A change is made only if a client of that revision would reject the message, and drops no data that the client
+could use. Instructions are a server's own words and reach a model unasked: they are bounded, name their
+server, and have no invisible characters.
 """
 
 import unicodedata
@@ -29,9 +19,9 @@ from toolgate.model.protocol import LIST_MEMBERS
 from toolgate.model.tools import Listing, ListKind, Revision, ToolDefinition
 
 MAX_INSTRUCTIONS: Final = 16_384
-"""Of one server, in characters: as much as a description may have."""
+"""Characters of one server: as many as a description may have."""
 MAX_MERGED_EACH: Final = 2_048
-"""Of one server among others. Claude Code shows a model about as much of one connection."""
+"""Of one server among others. Claude Code gives a model about as much of one connection."""
 MAX_MERGED: Final = 8_192
 """Of all servers of a scope together: about 2,000 tokens."""
 
@@ -39,7 +29,7 @@ _VISIBLE_CONTROLS: Final = "\n\t"
 
 
 class ServerInstructions(NamedTuple):
-    """What one server says about itself."""
+    """The instructions of one server."""
 
     server_id: str
     display_name: str
@@ -47,7 +37,7 @@ class ServerInstructions(NamedTuple):
 
 
 def clean_instructions(text: str) -> str:
-    """`text` within bounds, without control and format characters: those can hide words from people."""
+    """`text` within bounds, without control and format characters, which can hide words from people."""
     kept = (
         char for char in text[: 2 * MAX_INSTRUCTIONS] if char in _VISIBLE_CONTROLS or not _is_invisible(char)
     )
@@ -61,7 +51,7 @@ def _is_invisible(char: str) -> bool:
 def compose_instructions(
     notes: Sequence[str], servers: Sequence[ServerInstructions], *, is_single: bool
 ) -> str:
-    """The notes, then each server's text under its name; on the path of a single server the text alone."""
+    """The notes, then each server's text under its name; at the path of one server the text alone."""
     texts = [server.text for server in servers] if is_single else list(_merge_servers(servers))
     return "\n\n".join([" ".join(notes), *texts] if notes else texts)
 
@@ -95,7 +85,7 @@ _encode = msgspec.json.encode
 
 
 def encode_definition(definition: ToolDefinition, name: str, *, era: Revision) -> bytes:
-    """The server's own JSON under the door's `name` for it; for legacy clients, with schemas they take."""
+    """The server's own JSON with the endpoint's `name`; for session-based clients with schemas they accept."""
     members = decode_members(definition.raw)
     members["name"] = msgspec.Raw(_encode(name))
     if era == "legacy" and not definition.is_legacy_safe:
@@ -104,7 +94,7 @@ def encode_definition(definition: ToolDefinition, name: str, *, era: Revision) -
 
 
 def encode_listing(listing: Listing, name: str, *, kind: ListKind) -> bytes:
-    """The server's own JSON under the door's `name` for it, the same for clients of either era."""
+    """The server's own JSON with the endpoint's `name`, for clients of either revision."""
     if name == listing.name:
         return listing.raw
     members = decode_members(listing.raw)
@@ -121,7 +111,7 @@ def encode_page(
     ttl_ms: int,
     meta: Mapping[str, Any],
 ) -> bytes:
-    """The result of the list's method, with `listed` in the order given. A scoped list is never `public`."""
+    """The result of the list's method, with `listed` in order. A scoped list is never `public`."""
     parts = [b'{"%b":[%b]' % (LIST_MEMBERS[kind].encode(), b",".join(listed))]
     if next_cursor is not None:
         parts.append(b'"nextCursor":%b' % _encode(next_cursor))
@@ -133,7 +123,7 @@ def encode_page(
 
 
 def _downgrade(members: Members) -> None:
-    """Schemas as legacy clients take them. An output schema they have no words for is left out."""
+    """Convert schemas for session-based clients. An output schema without such a form is dropped."""
     for key in _SCHEMAS:
         schema = _decode(members.get(key, _EMPTY_OBJECT))
         form = to_stateful_schema(schema)
@@ -148,7 +138,7 @@ ERROR_META: Final = "toolgate/error"
 _MODERN_MEMBERS: Final = frozenset({"resultType", "ttlMs", "cacheScope"})
 _COMPLETE: Final = b'"complete"'
 _INPUT_METHODS: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
-"""The methods a server may answer with `input_required`."""
+"""The methods whose result may be `input_required`."""
 _EMPTY_ARRAY: Final = msgspec.Raw(b"[]")
 _NULL: Final = msgspec.Raw(b"null")
 _encode_canonical = msgspec.json.Encoder(order="sorted").encode
@@ -158,25 +148,25 @@ _decode_state = msgspec.json.Decoder(str | None).decode
 
 
 class InputRequired(Exception):
-    """A modern server asks its client for something first. No caller sees this: the gateway sees to it."""
+    """A stateless server requests input first. The gateway handles it: no caller sees this error."""
 
     def __init__(self, *, input_requests: Members, request_state: msgspec.Raw | None, result: bytes) -> None:
         super().__init__("the server needs input")
         self.input_requests = input_requests
-        """By the server's own keys, and not looked into."""
+        """By the server's own keys."""
         self.request_state = request_state
-        """A JSON string, to be given back as it is."""
+        """A JSON string, to be sent back unchanged."""
         self.result = result
-        """All of it, as the server sent it."""
+        """The whole result."""
 
 
 def adapt_result(
     result: Members, *, upstream: Revision, client: Revision, method: str = "tools/call"
 ) -> bytes:
-    """The result of `method` as a client of its era takes it.
+    """The result of `method` for a client of a revision.
 
-    Raises InputNeeded where a modern server asks for input first, and ServerUnavailable where it answered
-    with something that nobody can act on.
+    Raises InputRequired if a stateless server requests input first, and ServerUnavailable for a result that
+    no client can use.
     """
     if upstream == client == "legacy":
         return _encode(result)
@@ -189,12 +179,12 @@ def adapt_result(
         if method == "resources/read":
             return _encode_stateless_read(result)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise ServerUnavailable("the server answered with a result that cannot be read") from exc
+        raise ServerUnavailable("the server sent a result that cannot be read") from exc
     return _encode(result if kind is not None else {"resultType": msgspec.Raw(_COMPLETE), **result})
 
 
 def make_error_result(exc: ToolgateError) -> Members:
-    """A failure as a tool's result, so that a model can act on it. Its text begins with the code."""
+    """An error as a tool's result, so that a model can act on it. Its text begins with the code."""
     text = f"{exc.code}: {exc}. {exc.hint}"
     detail = {**exc.detail, "retryable": exc.retryable}
     result = {"content": [{"type": "text", "text": text}], "isError": True, "_meta": {ERROR_META: detail}}
@@ -202,21 +192,21 @@ def make_error_result(exc: ToolgateError) -> Members:
 
 
 def _interpret_incomplete(kind: object, result: Members, *, upstream: Revision, method: str) -> Exception:
-    """What a result that is not complete comes to. One of no known kind is refused, never guessed at."""
+    """The exception for a result that is not complete. An unknown kind is rejected, never guessed."""
     if kind != "input_required" or upstream == "legacy" or method not in _INPUT_METHODS:
-        return ServerUnavailable("the server answered with a kind of result that this gateway does not carry")
-    questions = decode_members(result.get("inputRequests", _EMPTY_OBJECT))
+        return ServerUnavailable("the server sent a kind of result that this gateway does not support")
+    requests = decode_members(result.get("inputRequests", _EMPTY_OBJECT))
     state = result.get("requestState", _NULL)
     is_stateless = _decode_state(state) is None
-    if not questions and is_stateless:
-        return ServerUnavailable("the server needs input and does not say what")
+    if not requests and is_stateless:
+        return ServerUnavailable("the server requires input and does not say which")
     return InputRequired(
-        input_requests=questions, request_state=None if is_stateless else state, result=_encode(result)
+        input_requests=requests, request_state=None if is_stateless else state, result=_encode(result)
     )
 
 
 def _encode_stateless_read(result: Members) -> bytes:
-    """What was read is this caller's alone, whatever its server says of others."""
+    """A resource that was read is private to this caller, whatever its server states."""
     ttl = _decode(result.get("ttlMs", b"0"))
     own = {
         "resultType": msgspec.Raw(_COMPLETE),
@@ -236,10 +226,10 @@ def _encode_stateful(result: Members, method: str) -> bytes:
 
 
 def _append_as_text(content: msgspec.Raw, structured: msgspec.Raw) -> msgspec.Raw:
-    """`content` with the value legacy has no place for, unless it is nothing or said in text already."""
+    """`content` with a structured value that is not an object, unless it is null or in a text already."""
     value = _decode(structured)
-    said = [block.get("text") for block in _decode(content, type=list[dict[str, Any]])]
-    if value is None or any(_is_same_json(text, value) for text in said):
+    texts = [block.get("text") for block in _decode(content, type=list[dict[str, Any]])]
+    if value is None or any(_is_same_json(text, value) for text in texts):
         return content
     blocks: list[object] = [*_decode(content, type=list[msgspec.Raw])]
     return msgspec.Raw(_encode([*blocks, {"type": "text", "text": bytes(structured).decode()}]))

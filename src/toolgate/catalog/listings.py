@@ -1,15 +1,13 @@
-"""URI templates (RFC 6570), as far as it takes to say whether a URI could have come from one.
+"""Checks each prompt, resource and resource template that a server lists, alone; all lists of a server as a
+value.
 
-Both sides may be a stranger's, so matching never backtracks. Which positions of a URI can be reached is
-kept as the bits of one number, and each part of a template moves all of them at once.
+What a request depends on (the name or URI, a prompt's arguments) must be right, or the listing is quarantined
+with the reason, under its name in policy. What only adorns it is dropped if it has the wrong type. Nothing is
+ever judged by what its text says.
 
-Checks each prompt, resource and resource template a server lists, alone, as tools are checked.
-
-What a request depends on (the name or URI, a prompt's arguments) must be right, or the listing is
-quarantined with the reason, under the name that policy knows it by. What only adorns it is left out when it
-has the wrong type. Nothing is ever judged by what its text says.
-
-All that a server lists, of every kind, as one value: checked, and told from another by its digest.
+URI templates (RFC 6570) are matched only as far as to say whether a URI could have come from one. Both sides
+may come from a stranger, so matching never backtracks: the positions of a URI that can be reached are the
+bits of one number, and each part of a template moves all of them at once.
 """
 
 import hashlib
@@ -41,7 +39,7 @@ from toolgate.model.tools import Listing, ServerTools, ToolDefinition
 MAX_TEMPLATE_BYTES: Final = 512
 MAX_EXPRESSIONS: Final = 16
 MAX_WORK: Final = 100_000
-"""Of all templates of a server together: a URI may be held against every one, and others wait meanwhile."""
+"""Of all templates of a server: a URI may be matched with each, while other requests wait."""
 _EXPRESSION_WORK: Final = 12
 
 _EXPRESSION: Final = re.compile(r"\{([^{}]+)\}")
@@ -49,17 +47,16 @@ _SIMPLE: Final = re.compile(r"[A-Za-z0-9_.%]+")
 
 
 def measure_work(template: str) -> int:
-    """How much there is to do to hold a URI against a template, in characters."""
+    """The work of matching a URI with a template, in characters."""
     head, *rest = _EXPRESSION.split(template)
     del head  # looked at in one go
     return sum(_EXPRESSION_WORK + len(literal) for literal in rest[1::2])
 
 
 class UriTemplate:
-    """One template, taken apart.
+    """One template, split into its parts.
 
-    Literal parts stand for themselves, `{x}` for anything without a `/`, and every other expression, of
-    which there are many kinds, for anything at all.
+    Literals match themselves, `{x}` anything without a `/`, and every other kind of expression anything.
     """
 
     __slots__ = ("_head", "_rest", "_tail")
@@ -88,7 +85,7 @@ class UriTemplate:
 
 
 class Uri:
-    """A URI to hold against many templates. Bit i of a number stands for the position before character i."""
+    """A URI to match with many templates. Bit i of a number is the position before character i."""
 
     __slots__ = ("_all", "_places", "_runs", "end", "text")
 
@@ -99,7 +96,7 @@ class Uri:
         self._places: dict[str, int] = {}
         for at, char in enumerate(text):
             self._places[char] = self._places.get(char, 0) | 1 << at
-        # By length, a power of two: where that many characters follow that are no `/`.
+        # By length, a power of two: the positions before that many characters without a `/`.
         self._runs: list[tuple[int, int]] = []
         length, run = 1, self.end - 1 & ~self.places("/")
         while run:
@@ -108,11 +105,11 @@ class Uri:
             length *= 2
 
     def places(self, char: str) -> int:
-        """Where `char` stands."""
+        """The positions of `char`."""
         return self._places.get(char, 0)
 
     def skip(self, reached: int, *, within_segment: bool) -> int:
-        """The positions reached over any characters, or over any but `/`."""
+        """The positions that are reached over any characters, or over any but `/`."""
         if not within_segment:
             lowest = reached & -reached
             return self._all & ~(lowest - 1)
@@ -154,7 +151,7 @@ _ARGUMENT_ADORNMENTS: Final[Mapping[str, Any]] = {"title": str, "description": s
 
 
 class _Kind(NamedTuple):
-    """How one kind of listing is told and checked."""
+    """How listings of one kind are named and checked."""
 
     words: str
     prefix: str
@@ -166,17 +163,17 @@ class _Kind(NamedTuple):
 
 
 def check_prompts(server_id: str, raws: Sequence[bytes]) -> CheckedListings:
-    """The prompts of a server by name, and what was quarantined as `prompt:<name>`, with the reasons."""
+    """The prompts of a server by name, and the quarantined `prompt:<name>`, with the reasons."""
     return _check_all(_PROMPTS, server_id, raws)
 
 
 def check_resources(server_id: str, raws: Sequence[bytes]) -> CheckedListings:
-    """The resources of a server by URI, and what was quarantined as `resource:<uri>`, with the reasons."""
+    """The resources of a server by URI, and the quarantined `resource:<uri>`, with the reasons."""
     return _check_all(_RESOURCES, server_id, raws)
 
 
 def check_templates(server_id: str, raws: Sequence[bytes]) -> CheckedListings:
-    """The templates of a server as they are written, and what was quarantined, with the reasons."""
+    """The templates of a server by their text, and the quarantined ones, with the reasons."""
     listings, quarantined = _check_all(_TEMPLATES, server_id, raws)
     kept: dict[str, Listing] = {}
     left_out: dict[str, str] = {}
@@ -186,14 +183,12 @@ def check_templates(server_id: str, raws: Sequence[bytes]) -> CheckedListings:
         if work <= MAX_WORK:
             kept[template] = listing
         else:
-            left_out[RESOURCE + template] = (
-                "the templates before it are as many and as long as can be matched"
-            )
+            left_out[RESOURCE + template] = "the templates before it take all the work that matching may"
     return MappingProxyType(kept), MappingProxyType({**quarantined, **left_out})
 
 
 def _check_all(kind: _Kind, server_id: str, raws: Sequence[bytes]) -> CheckedListings:
-    """The two never share a name: what cannot go by its own is quarantined as `name#position`."""
+    """The two never share a name: without one of its own, a listing is quarantined as `name#position`."""
     listings: dict[str, Listing] = {}
     quarantined: dict[str, str] = {}
     for position, raw in enumerate(raws[:MAX_DEFINITIONS], start=1):
@@ -295,7 +290,7 @@ def _is_named(argument: object) -> bool:
 
 
 def _repair_content(uri: str, sent: Members) -> Members:
-    """A name is for people to read: where there is none, the URI serves."""
+    """A name is for people: without one, the URI is used."""
     members = keep_valid(sent, _CONTENT_ADORNMENTS)
     if not isinstance(members.get("name"), str):
         members["name"] = uri
@@ -315,7 +310,7 @@ _NO_LISTINGS: Mapping[str, Listing] = MappingProxyType({})
 
 
 class ServerLists(NamedTuple):
-    """What a server offers, by name, and what it does not, with the reasons."""
+    """What a server offers, by name, and what is quarantined, with the reasons."""
 
     tools: Mapping[str, ToolDefinition]
     quarantined: Mapping[str, str]
@@ -325,13 +320,13 @@ class ServerLists(NamedTuple):
 
     @property
     def raws(self) -> tuple[bytes, ...]:
-        """Every definition as it was written."""
+        """Every definition as the server wrote it."""
         listings = (*self.prompts.values(), *self.resources.values(), *self.templates.values())
         return (*(tool.raw for tool in self.tools.values()), *(listing.raw for listing in listings))
 
 
 def read_lists(offer: ServerTools) -> ServerLists:
-    """What is known of a server."""
+    """The lists of a server that is known."""
     return ServerLists(offer.tools, offer.quarantined, offer.prompts, offer.resources, offer.templates)
 
 
@@ -353,7 +348,7 @@ def check_lists(
 
 
 def digest_lists(lists: ServerLists) -> str:
-    """Tells what a server offers from anything else, whatever the order it came in."""
+    """Equal exactly for equal lists, in any order."""
     digests = [
         {name: one.digest for name, one in found.items()}
         for found in (lists.tools, lists.prompts, lists.resources, lists.templates)

@@ -1,13 +1,11 @@
-"""Names for tools whose own name is not a tool name: with spaces, `/`, or letters beyond ASCII.
+"""The names of tools at the endpoints, for models, and for native names that are not tool names.
 
-The alias is what everything here knows the tool by; only its server gets the native name. It depends on the
-native name alone, so it is the same in every listing and on every node. A name that only looks like a plain
-one gets no alias: it is made to be taken for another tool.
+Inside the program a tool is a `ToolRef`; only here is it joined into one string. A joined name is never split
+to decide a call: it is looked up in the table of the caller's own scope.
 
-The names tools go by at the doors.
-
-Inside the program a tool is a `ToolRef`; only here is it joined into one string. A joined name is never
-split to decide a call: what it means is looked up in the table of the caller's own scope.
+A native name with spaces, `/` or letters beyond ASCII gets an alias, by which everything but its server knows
+the tool. The alias depends on the native name alone, so it is the same in every list and on every node. A
+name that only looks like a plain one gets no alias: it is made to be taken for another tool.
 """
 
 import hashlib
@@ -24,7 +22,7 @@ from toolgate.model.names import MAX_TOOL_NAME, ToolRef, is_tool_name, parse_ser
 MAX_NATIVE_NAME: Final = 256
 """Characters, as of a prompt's name."""
 ALIAS_HASH_DIGITS: Final = range(8, 40)
-"""Two names of one server share an alias of 8 once in 4 billion; then one gets more digits."""
+"""Two names of a server share 8 digits once in 4 billion; then one gets more."""
 
 _NOT_IN_NAME: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _LOOKALIKES: Final = str.maketrans(
@@ -34,12 +32,12 @@ _LOOKALIKES: Final = str.maketrans(
 
 
 def can_have_alias(native: str) -> bool:
-    """Whether a name can be seen and is not too long, so that an alias can stand for it."""
+    """Whether a name is visible and not too long, so that it may have an alias."""
     return 0 < len(native) <= MAX_NATIVE_NAME and native.isprintable()
 
 
 def make_alias(native: str, digits: int = ALIAS_HASH_DIGITS.start) -> str:
-    """`native` as far as a tool name can spell it, and a hash of it: `list_files_3f2a9c1b`."""
+    """The characters of `native` that a tool name may have, and a hash: `list_files_3f2a9c1b`."""
     decomposed = unicodedata.normalize("NFKD", native)
     plain = "".join(char for char in decomposed if not unicodedata.combining(char))
     readable = _NOT_IN_NAME.sub("_", plain).strip("_.-") or "tool"
@@ -48,7 +46,7 @@ def make_alias(native: str, digits: int = ALIAS_HASH_DIGITS.start) -> str:
 
 
 def fold_lookalikes(name: str) -> str:
-    """What a name looks like: equal for those that differ only in case, width or letters that look alike."""
+    """Equal for names that differ only in case, width or letters that look alike."""
     return unicodedata.normalize("NFKC", name).casefold().translate(_LOOKALIKES)
 
 
@@ -61,7 +59,7 @@ def is_disguised(native: str) -> bool:
 
 
 MAX_CHAT_NAME: Final = 64
-# What takes identifiers takes no digit first, either: the empty match before one becomes a `_` as well.
+# An identifier does not begin with a digit: the empty match before one becomes a `_`, too.
 _INVALID_CHARS: Final[Mapping[NameProfile, re.Pattern[str]]] = {
     "default": re.compile(r"[^A-Za-z0-9_-]"),
     "identifier": re.compile(r"[^A-Za-z0-9_]|\A(?=[0-9])"),
@@ -71,14 +69,14 @@ _MODEL_PREFIX: Final = "mcp."
 
 
 def join_tool_name(ref: ToolRef) -> str:
-    """`<server_id>.<tool>`, as the MCP door lists it."""
+    """`<server_id>.<tool>`, as the MCP endpoint lists it."""
     return f"{ref.server_id}.{ref.name}"
 
 
 def parse_joined_name(text: str) -> ToolRef | None:
-    """The tool that `text` would name, None if it could name none. Whether the caller has it is not said.
+    """The tool that `text` names, whether or not the caller has it; None if it cannot name one.
 
-    A server id holds no dot, so the first one parts the two, whatever the tool's own name holds.
+    A server id has no dot, so the first dot separates the two.
     """
     server_id, _, name = text.partition(".")
     try:
@@ -93,10 +91,10 @@ def make_chat_names(
 ) -> Mapping[str, ToolRef]:
     """The function name of each tool in chat, `mcp__<server_id>__<tool>`, as a table from name to tool.
 
-    `namespaces` maps a server id to the record's `tool_namespace`, where it has one. A name that chat (under
-    this `profile`) does not take, or that two tools would share, becomes a readable alias that ends in a hash
-    of the tool. The table depends on the set of `refs` alone, not on their order; and a name that is not
-    shared depends on its tool alone, so that no other tool renames it in the middle of a conversation.
+    `namespaces` maps a server id to the `tool_namespace` of its record, if it has one. A name that is invalid
+    under this `profile`, or that two tools would share, becomes a readable alias that ends in a hash. The
+    table depends on the set of `refs`, not on their order. A name that is not shared depends on its tool
+    alone, so no other tool renames it during a conversation.
     """
     foreign = _INVALID_CHARS[profile]
     joined = {ref: _join_chat_name(ref, namespaces) for ref in sorted(set(refs))}
@@ -120,7 +118,7 @@ def _is_fit(name: str, foreign: re.Pattern[str]) -> bool:
 
 
 def _make_chat_alias(ref: ToolRef, readable: str, taken: Collection[str]) -> str:
-    """`readable`, with as many hash digits as it takes to be like no other."""
+    """`readable` with enough hash digits to be unique."""
     digest = hashlib.sha256(str(ref).encode()).hexdigest()
     aliases = (f"{readable[: MAX_CHAT_NAME - digits - 1]}_{digest[:digits]}" for digits in _HASH_DIGITS)
     return next(alias for alias in aliases if alias not in taken)

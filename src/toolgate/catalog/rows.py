@@ -1,12 +1,9 @@
-"""The catalog's rows of one package, made from what its manifest declares and what its server lists.
+"""The rows of the catalog: the tools of packages and servers, and how complete the catalog is.
 
-The list of the running server is what callers get, so where there is one, it is what the catalog shows.
-
-How well the catalog knows its tools: rows by source, and when rows without a definition stop being shown.
-
-A row from a manifest or from a server's own list has a full definition. A row from a summary, or the one row
-of a package whose tools are unknown, is a fallback. The fallback ends when enough rows are complete. That is
-decided from the rows and one number alone, so all processes with the same rows decide the same.
+A row comes from what a manifest declares or what a running server lists. The server's list is what callers
+get, so it takes precedence. A row without a full definition (from a summary, or the one row of a package
+whose tools are unknown) is a fallback. Fallback rows are hidden when enough rows are complete: the rows and
+one number decide it, so all processes with the same rows decide alike.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,11 +19,11 @@ from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import ServerTools, ToolDefinition
 
 MAX_ANNOTATIONS_BYTES: Final = 16 * 1024
-"""A row keeps no more of them. Schemas have their limit from the check of definitions, 256 KiB each."""
+"""Larger ones are dropped. Schemas are bounded by the checks of definitions, 256 KiB each."""
 
 
 class _RowMembers(msgspec.Struct, rename="camel"):
-    """The members of a checked definition that a row has beside its description."""
+    """The members of a checked definition that a row has, except its description."""
 
     name: str
     input_schema: msgspec.Raw
@@ -43,16 +40,16 @@ class _RowHints(msgspec.Struct, rename="camel"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredTool:
-    """A tool as a manifest names it."""
+    """A tool of a manifest."""
 
     name: str
     raw: bytes
-    """Its definition as MCP has it; of a summary only `name` and `description`."""
+    """Its MCP definition; of a summary only `name` and `description`."""
     digest: str | None = None
-    """As a pin has it. None: this is a summary."""
+    """As in a pin. None: a summary."""
     description: str = ""
     tokens: int = 0
-    """About what it costs a model."""
+    """Estimated, for a model."""
 
 
 def make_rows(
@@ -65,15 +62,17 @@ def make_rows(
 ) -> tuple[CatalogRow, ...]:
     """The rows of one package, or of a server without one, sorted by tool.
 
-    A tool that the server lists as the manifest has it is `manifest`, any other that it lists `discovered`.
-    Of a server that was never listed the manifest alone speaks; of one without a manifest, one row says
-    that something is there.
+    A tool that the server lists exactly as declared is `manifest`, any other that it lists `discovered`. A
+    server that has not listed has the rows of its manifest; without a manifest it has one placeholder.
     """
     blank = _make_blank(package, record, at_ms)
     if offer is not None and (offer.state == "ready" or offer.tools):
         digests = {tool.name: tool.digest for tool in declared}
         rows = [
-            _make_listed_row(blank, tool, declared=digests.get(name)) for name, tool in offer.tools.items()
+            replace(
+                fill_row(blank, tool), source="manifest" if tool.digest == digests.get(name) else "discovered"
+            )
+            for name, tool in offer.tools.items()
         ]
     elif declared or (package is not None and package.source == "manifest"):
         rows = [_make_declared_row(blank, tool) for tool in declared]
@@ -83,7 +82,7 @@ def make_rows(
 
 
 def _make_blank(package: Package | None, record: ServerRecord, at_ms: int) -> CatalogRow:
-    """What all rows have in common. What an operator wrote into the record counts before the manifest."""
+    """The common fields of all rows. The record takes precedence over the manifest."""
     known = package or Package(package_id=record.server_id, version="", sha256="")
     return CatalogRow(
         package_id=record.server_id,
@@ -97,11 +96,6 @@ def _make_blank(package: Package | None, record: ServerRecord, at_ms: int) -> Ca
     )
 
 
-def _make_listed_row(blank: CatalogRow, tool: ToolDefinition, *, declared: str | None) -> CatalogRow:
-    row = fill_row(blank, tool)
-    return replace(row, source="manifest") if tool.digest == declared else replace(row, source="discovered")
-
-
 def _make_declared_row(blank: CatalogRow, tool: DeclaredTool) -> CatalogRow:
     if tool.digest is not None:
         return replace(fill_row(blank, tool), source="manifest")
@@ -111,7 +105,7 @@ def _make_declared_row(blank: CatalogRow, tool: DeclaredTool) -> CatalogRow:
 
 
 def fill_row(blank: CatalogRow, tool: ToolDefinition | DeclaredTool) -> CatalogRow:
-    """A row of a definition that was checked, here or when its manifest was read."""
+    """A row of a definition that was checked."""
     members = msgspec.json.decode(tool.raw, type=_RowMembers)
     annotations = bytes(members.annotations)
     hints = msgspec.json.decode(annotations or b"{}", type=_RowHints)
@@ -137,7 +131,7 @@ FALLBACK: Final[frozenset[Source]] = frozenset({"summary", "legacy"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowQuality:
-    """Rows of a package, or of all of them, by source and by what they have."""
+    """The rows of one or all packages, by source and by what they have."""
 
     manifest: int = 0
     discovered: int = 0
@@ -157,12 +151,12 @@ class RowQuality:
 
     @property
     def fallback(self) -> int:
-        """Rows that are hidden when the fallback has ended."""
+        """Fallback rows."""
         return self.summary + self.legacy
 
     @property
     def full_percent(self) -> float:
-        """Rounded down to a tenth, so that 100 means all. Of no rows, 100."""
+        """Rounded down to a tenth, so that 100 means all. Without rows: 100."""
         return self.full * 1_000 // self.rows / 10 if self.rows else 100.0
 
 
@@ -185,13 +179,13 @@ def sum_qualities(qualities: Iterable[RowQuality]) -> RowQuality:
 
 
 class CatalogQuality:
-    """The quality of each package, kept while rows change, and whether the fallback has ended.
+    """The quality of each package, and whether fallback rows are hidden.
 
-    Nothing is remembered: if the share falls below `ends_at` again, the fallback is back.
+    If the share falls below `ends_at` again, fallback rows are shown again.
     """
 
     def __init__(self, ends_at: float | None = None) -> None:
-        """`ends_at`: the percentage of full rows from which the fallback is off. None: it never ends."""
+        """`ends_at`: the percentage of full rows that hides fallback rows. None: they are never hidden."""
         self.ends_at: Final = ends_at
         self._packages: dict[str, RowQuality] = {}
 
@@ -205,12 +199,12 @@ class CatalogQuality:
 
     @property
     def has_ended(self) -> bool:
-        """Whether rows of the fallback are hidden."""
+        """Whether fallback rows are hidden."""
         total = self.total
         return self.ends_at is not None and total.full * 100 >= self.ends_at * total.rows
 
     def put(self, package_id: str, rows: Iterable[CatalogRow]) -> None:
-        """Take in the rows of a package, in place of those it had."""
+        """Replace the rows of a package."""
         self._packages[package_id] = assess_rows(rows)
 
     def drop(self, package_id: str) -> None:
@@ -218,12 +212,11 @@ class CatalogQuality:
         self._packages.pop(package_id, None)
 
     def select(self, rows: Mapping[str, tuple[CatalogRow, ...]]) -> dict[str, tuple[CatalogRow, ...]]:
-        """The rows that are shown, by package; `rows` are all that were put in."""
+        """The rows that are shown, by package; `rows` are all that were put."""
         if not self.has_ended:
             return dict(rows)
-        shown = {package_id: _full_rows(group) for package_id, group in rows.items()}
+        shown = {
+            package_id: tuple(row for row in group if row.source not in FALLBACK)
+            for package_id, group in rows.items()
+        }
         return {package_id: group for package_id, group in shown.items() if group}
-
-
-def _full_rows(rows: tuple[CatalogRow, ...]) -> tuple[CatalogRow, ...]:
-    return tuple(row for row in rows if row.source not in FALLBACK)

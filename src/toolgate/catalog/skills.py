@@ -1,6 +1,6 @@
-"""A skill's manifest: which tools the skill was written with, and so the scope it needs.
+"""The manifest of a skill: the tools it uses, and so the scope it needs.
 
-Skills say much that is nobody's business here; only the id, the name and the tools are read.
+Only the id, the name and the tools are read.
 """
 
 import json
@@ -17,16 +17,16 @@ from toolgate.model.names import ToolRef, parse_server_id, parse_task_id
 MAX_SKILL_TOOLS: Final = 1_000
 MAX_TITLE: Final = 200
 
-# As tools are named, and the two signs of patterns; or an effect.
+# A tool name, with the two wildcards; or an effect.
 _TOOL_NAME = re.compile(rf"[A-Za-z0-9_.*?-]{{1,128}}|@(?:{'|'.join(HINTS)})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skill:
-    """What a skill needs of the gateway."""
+    """The tools that a skill needs."""
 
     skill_id: str
-    """Fit to be the id of a task."""
+    """Valid as the id of a task."""
     tools: tuple[ToolRef, ...]
     """In the order of the manifest, each once. A name may be a pattern, or an effect such as `@read_only`."""
     name: str = ""
@@ -34,16 +34,16 @@ class Skill:
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """Sorted: those whose tools it uses."""
+        """The servers of its tools, sorted."""
         return tuple(sorted({ref.server_id for ref in self.tools}))
 
     @property
     def selection(self) -> str:
-        """As `?tools=` has it."""
+        """The value of `?tools=`."""
         return ",".join(join_tool_name(ref) for ref in self.tools)
 
     def task(self) -> dict[str, Any]:
-        """The body of a task with the same scope: the same skill always makes the same."""
+        """The body of a task with the same scope. Equal skills make equal bodies."""
         servers = list(self.servers)
         config = {
             "mcp.enabled": True,
@@ -57,7 +57,7 @@ class Skill:
 
 
 def parse_skill(document: object) -> Skill:
-    """The skill of a manifest, or InvalidRecord with all that is wrong with it."""
+    """The skill of a manifest, or InvalidRecord with all its problems."""
     if not isinstance(document, Mapping):
         raise InvalidRecord("a skill's manifest is an object", hint='like `{"id": "report", "tools": []}`')
     problems: list[dict[str, str]] = []
@@ -103,7 +103,7 @@ def _parse_tools(value: object, problems: list[dict[str, str]]) -> tuple[ToolRef
 def _parse_tool(value: object) -> ToolRef:
     """`server.tool`, cut at its first dot, or `server/tool`. Or InvalidRecord."""
     if not isinstance(value, str):
-        raise InvalidRecord("is not text")
+        raise InvalidRecord("not text")
     server_id, separator, name = value.partition("/" if "/" in value else ".")
     shown = ascii(value[:80])[1:-1]
     if not separator:
@@ -115,6 +115,6 @@ def _parse_tool(value: object) -> ToolRef:
 
 
 def _clean_text(value: object) -> str:
-    """What is meant for people, on one line, without what cannot be seen."""
+    """A text for people on one line, without invisible characters."""
     text = " ".join(value.split()) if isinstance(value, str) else ""
     return "".join(character for character in text if character.isprintable())

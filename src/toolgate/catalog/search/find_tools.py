@@ -1,7 +1,6 @@
-"""The three tools that stand for all others where those are found and not listed.
+"""The three tools of find mode, which replace a list of all tools: their definitions and arguments.
 
-They are the same for everybody and at all times: what a caller finds through them is its own scope. Here
-stand their definitions, and how their arguments are read.
+They are the same for every caller at all times; what a caller finds through them is its own scope.
 """
 
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ MAX_QUERY_BYTES: Final = 1_024
 MAX_RESULTS: Final = 50
 DEFAULT_RESULTS: Final = 10
 MAX_DESCRIPTION_CHARS: Final = 300
-"""Of a tool in a list of those found; the rest is what `describe_tool` is for."""
+"""Of a tool in a result; `describe_tool` has the rest."""
 MAX_NAME_CHARS: Final = 256
 
 FIND_INSTRUCTIONS: Final = (
@@ -129,14 +128,14 @@ _RAW: Final[tuple[Mapping[str, Any], ...]] = (
 
 def _define(members: Mapping[str, Any]) -> ToolDefinition:
     definition = check_definition("", msgspec.json.encode(members))
-    assert isinstance(definition, ToolDefinition)  # as good as those of any server
+    assert isinstance(definition, ToolDefinition)  # as valid as those of any server
     return definition
 
 
 FIND_TOOLS: Final[Mapping[str, ToolDefinition]] = {
     definition.ref.name: definition for definition in map(_define, _RAW)
 }
-"""By name, in the order in which they are listed."""
+"""By name, in the order of the list."""
 
 _Word = Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARS)]
 
@@ -153,7 +152,7 @@ class SearchArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def has_filter(self) -> bool:
-        """Whether it is not about every tool there is."""
+        """Whether it restricts the tools."""
         return any(one is not None for one in (self.server, self.category, self.tag, self.read_only))
 
 
@@ -169,7 +168,7 @@ _NO_ARGUMENTS: Final = msgspec.Raw(b"{}")
 
 
 def parse_search_arguments(params: Members) -> SearchArguments:
-    """What a call of `search_tools` looks for, or InvalidArguments."""
+    """The arguments of a call of `search_tools`, or InvalidArguments."""
     try:
         search = _decode_search(params.get("arguments", _NO_ARGUMENTS))
     except msgspec.DecodeError as exc:
@@ -183,13 +182,13 @@ def parse_search_arguments(params: Members) -> SearchArguments:
 
 
 def parse_target(tool: str, params: Members) -> tuple[str, Members]:
-    """The tool that a call of `describe_tool` or `call_tool` is about, and the params of a call of its own.
+    """The target of a call of `describe_tool` or `call_tool`, and the params of a call of the target itself.
 
-    Whatever the params have beside the arguments goes on with them. Raises InvalidArguments.
+    Other members of the params are kept. Raises InvalidArguments.
     """
     raw = params.get("arguments", _NO_ARGUMENTS)
     try:
-        meant = _decode_target(raw)
+        target = _decode_target(raw)
     except msgspec.DecodeError as exc:
         raise InvalidArguments(
             f"`{tool}`: {exc}", hint="`search_tools` finds names, `describe_tool` shows arguments"
@@ -198,7 +197,7 @@ def parse_target(tool: str, params: Members) -> tuple[str, Members]:
     if impostor is not None:
         raise InvalidArguments(f"`{tool}`: {describe_ambiguity(impostor, '`arguments`')}")
     own = {name: raw for name, raw in params.items() if name != "arguments"}
-    own["name"] = msgspec.Raw(msgspec.json.encode(meant.name))
-    if meant.arguments is not msgspec.UNSET:
-        own["arguments"] = meant.arguments
-    return meant.name, own
+    own["name"] = msgspec.Raw(msgspec.json.encode(target.name))
+    if target.arguments is not msgspec.UNSET:
+        own["arguments"] = target.arguments
+    return target.name, own

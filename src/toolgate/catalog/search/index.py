@@ -1,16 +1,12 @@
-"""What can be found of a tool, as text.
+"""Tool search by words: BM25 over weighted fields, kept in memory and changed group by group.
 
-Finding tools by words: BM25 over weighted fields, kept in memory and changed group by group.
+The weight of a term in a document is fixed when the document is added, by usual lengths of fields instead of
+those of other documents. How rare a term is, is counted in each search over the documents that the search may
+return. So what a caller may not see has no influence on its results, not even on their order.
 
-What a document weighs for a term is fixed when it comes in, by lengths that are usual and not by those of the
-documents beside it. How rare a term is, is counted in each search over what that search may find. So what a
-caller may not see has no influence on its answers, not even on their order.
-
-Threads: one writer at a time (`put`, `drop`), which the caller sees to. Any number of threads may
-search meanwhile; they see each group as it was before a change or as it is after it. For that a writer only
-appends, behind the end of what readers look at, and then moves that end by one assignment.
-
-One ranking of several that judge by different means: reciprocal rank fusion.
+Threads: one writer at a time (`put`, `drop`), by the caller's care. Any number of threads may search
+meanwhile, and see each group as before or after a change. For that a writer only appends behind the end that
+readers use, and then moves the end by one assignment.
 """
 
 import json
@@ -38,7 +34,7 @@ _MAX_TEXTS: Final = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchEntry:
-    """One tool that can be found."""
+    """The searchable texts of one tool."""
 
     key: str
     """Its full name, `server_id.tool`."""
@@ -55,7 +51,7 @@ class SearchEntry:
 
 
 def make_entry(row: CatalogRow) -> SearchEntry:
-    """A row of the catalog as it is found. A package of which no tool is known is found by what it says."""
+    """The entry of a row of the catalog. A package without known tools is found by its description."""
     is_known = row.tool_name != ALL_TOOLS
     return SearchEntry(
         key=row.full_name,
@@ -71,7 +67,7 @@ def make_entry(row: CatalogRow) -> SearchEntry:
 
 
 def collect_parameter_text(schema: Mapping[str, Any]) -> str:
-    """Names and descriptions of the arguments that `schema` has, those of nested ones behind."""
+    """Names and descriptions of the arguments of `schema`, nested ones last."""
     texts: list[str] = []
     pending: deque[Mapping[str, Any]] = deque([schema])
     while pending and len(texts) < _MAX_TEXTS:
@@ -98,23 +94,23 @@ def _decode_schema(schema: bytes) -> Mapping[str, Any]:
 
 MAX_QUERY_CHARS: Final = 4_096
 MAX_QUERY_TERMS: Final = 48
-"""Different terms of one query that count; of more, the first."""
+"""Distinct terms of a query that count, the first ones."""
 
 _CONTENT: Final = attrgetter(*(field.name for field in fields(SearchEntry)))
-_SATURATION: Final = 1.2  # k1 of BM25: how soon more of a term says nothing new
-_SYNONYM_WEIGHT: Final = 0.3  # what a word that was not said counts for one that was
-_MAX_DEAD: Final = 1_000  # documents that are gone before it pays to clean up
+_SATURATION: Final = 1.2  # k1 of BM25: how soon repetitions of a term stop counting
+_SYNONYM_WEIGHT: Final = 0.3  # of a synonym, compared with the word itself
+_MAX_DEAD: Final = 1_000  # deleted documents before cleaning up pays
 
 
 class SearchHit(NamedTuple):
-    """Something found. The higher the score the better it suits; scores of two queries do not compare."""
+    """A result. Scores of two queries do not compare."""
 
     key: str
     score: float
 
 
 class _Field(NamedTuple):
-    """How a field counts: a term in it, its usual number of terms, and how much that number matters (b)."""
+    """The weight of a term in a field, the usual number of terms in it, and b of BM25."""
 
     weight: float
     usual_length: int
@@ -130,20 +126,20 @@ _LABELS: Final = _Field(1.0, 4, 0.3)
 
 
 class _Posting(NamedTuple):
-    """The documents that have a term, in ascending order, and what it weighs in each."""
+    """The documents that have a term, ascending, and its weight in each."""
 
     documents: "array[int]"
     weights: "array[float]"
 
 
 class _IndexState(NamedTuple):
-    """What readers look at."""
+    """What readers use."""
 
     keys: list[str]
-    """By document. Longer than `live` while a writer is at work."""
+    """By document. Longer than `live` during a change."""
     postings: dict[str, _Posting]
     live: bytes
-    """By document: 1 where it is there, 0 where it is gone."""
+    """By document: 1, or 0 if it is deleted."""
 
 
 class _Group(NamedTuple):
@@ -155,18 +151,18 @@ _NO_GROUP: Final = _Group(b"", range(0))
 
 
 class SearchIndex:
-    """The tools that can be found, in groups (of a server or package each) that change as one."""
+    """The tools that can be found, in groups of a server or package that change as one."""
 
     def __init__(self) -> None:
         self._shown = _IndexState([], {}, b"")
         self._groups: dict[str, _Group] = {}
 
     def groups(self) -> AbstractSet[str]:
-        """The groups that are there now."""
+        """The present groups."""
         return frozenset(self._groups)
 
     def put(self, group: str, entries: Sequence[SearchEntry]) -> None:
-        """Have exactly `entries` in `group`. Costs little where they are what is there."""
+        """Replace the entries of `group`. Cheap if they are equal."""
         digest = _digest_entries(entries)
         known = self._groups.get(group, _NO_GROUP)
         if known.digest == digest:
@@ -180,13 +176,13 @@ class SearchIndex:
         self._clean_up()
 
     def drop(self, group: str) -> None:
-        """Forget `group`, if it is there."""
+        """Delete `group`, if it exists."""
         known = self._groups.pop(group, _NO_GROUP)
         self._show(added=range(0), gone=known.documents)
         self._clean_up()
 
     def search(self, query: str, *, limit: int, within: Container[str] | None = None) -> list[SearchHit]:
-        """What suits `query`, best first; equals by key. What is not `within` is as if it were not there."""
+        """The best results for `query`, equals by key. Documents not `within` do not exist for it."""
         shown = self._shown
         visible = shown.live
         if within is not None:
@@ -206,14 +202,14 @@ class SearchIndex:
             posting.weights.append(weight)
 
     def _show(self, *, added: range, gone: range) -> None:
-        # Between the end and `added` lies what a writer left that did not get this far. It never shows.
+        # Between the end and `added` are documents of a change that failed. They never show.
         live = bytearray(self._shown.live.ljust(added.start, b"\0"))
         live[gone.start : gone.stop] = bytes(len(gone))
         live += b"\1" * len(added)
         self._shown = self._shown._replace(live=bytes(live))
 
     def _clean_up(self) -> None:
-        """Leave out what is gone, once it is more than what is there."""
+        """Drop deleted documents, once they outnumber the others."""
         keys, postings, live = self._shown
         count = live.count(1)
         if len(live) - count <= count + _MAX_DEAD:
@@ -234,13 +230,13 @@ class SearchIndex:
 
 def _digest_entries(entries: Sequence[SearchEntry]) -> bytes:
     digest = sha256()
-    for entry in entries:  # one by one: nothing here keeps other threads waiting for long
+    for entry in entries:  # one by one, so that other threads run in between
         digest.update(json.dumps(_CONTENT(entry)).encode())
     return digest.digest()
 
 
 def _weigh_entry(entry: SearchEntry) -> dict[str, float]:
-    """What each term of `entry` weighs, between 0 and 1 (BM25F)."""
+    """The weight of each term of `entry`, between 0 and 1 (BM25F)."""
     frequencies: defaultdict[str, float] = defaultdict(float)
     for field, text in (
         (_NAME, entry.name),
@@ -267,17 +263,17 @@ def _compact_posting(posting: _Posting, places: "array[int]", live: bytes) -> _P
 
 
 def _weigh_query(query: str) -> dict[str, float]:
-    """The terms to look for, and what each counts."""
-    said = list(dict.fromkeys(split_query(query[:MAX_QUERY_CHARS])))[:MAX_QUERY_TERMS]
-    others = {other: _SYNONYM_WEIGHT for term in said for other in SYNONYMS.get(term, ())}
-    return others | dict.fromkeys(said, 1.0)
+    """The terms of a query with their weights, synonyms included."""
+    words = list(dict.fromkeys(split_query(query[:MAX_QUERY_CHARS])))[:MAX_QUERY_TERMS]
+    others = {other: _SYNONYM_WEIGHT for term in words for other in SYNONYMS.get(term, ())}
+    return others | dict.fromkeys(words, 1.0)
 
 
-def _score(postings: dict[str, _Posting], visible: bytes, wanted: dict[str, float]) -> list[float]:
+def _score(postings: dict[str, _Posting], visible: bytes, weights_by_term: dict[str, float]) -> list[float]:
     scores = [0.0] * len(visible)
     total = visible.count(1)
     is_all = total == len(visible)
-    for term, counts in wanted.items():
+    for term, counts in weights_by_term.items():
         if (posting := postings.get(term)) is None:
             continue
         end = bisect_left(posting.documents, len(visible))
@@ -294,23 +290,23 @@ def _score(postings: dict[str, _Posting], visible: bytes, wanted: dict[str, floa
 def _take_best(keys: list[str], scores: list[float], limit: int) -> list[SearchHit]:
     if limit < 1:
         return []
-    # Scores alone are sorted many times faster than with their keys, which are looked at only near the limit.
+    # Scores alone sort many times faster than with their keys, which matter only near the limit.
     ordered = sorted(filter(None, scores), reverse=True)
     floor = ordered[:limit][-1] if ordered else math.inf
     found = [(-score, keys[document]) for document, score in enumerate(scores) if score >= floor]
     return [SearchHit(key, -negated) for negated, key in sorted(found)[:limit]]
 
 
-# Usual is 60, found good for rankings of thousands. Those here are short, and their first places tell more.
+# Usual is 60, for rankings of thousands. These are short, and their first places matter more.
 _DAMPING: Final = 20
 
 
 def fuse_rankings(rankings: Sequence[Sequence[str]], *, limit: int) -> list[SearchHit]:
-    """The keys of all `rankings` (each best first, without repetitions), best first; equals by key."""
+    """One ranking of several (each best first, without duplicates) by reciprocal rank fusion; equals by key."""
     votes: defaultdict[str, list[float]] = defaultdict(list)
     for ranking in rankings:
         for place, key in enumerate(ranking, start=1):
             votes[key].append(1 / (_DAMPING + place))
-    # An exact sum: the order of the rankings must not decide between equals.
+    # An exact sum: the order of rankings must not decide between equals.
     hits = [SearchHit(key, fsum(shares)) for key, shares in votes.items()]
     return sorted(hits, key=lambda hit: (-hit.score, hit.key))[:limit]

@@ -1,12 +1,9 @@
-"""Text to the terms that search compares, for people's words and for identifiers, in any language.
+"""Texts and identifiers as the terms that search compares, in any language, and synonyms.
 
-The same text gives the same terms everywhere. Nothing here knows a dictionary: scripts written without spaces
-are cut into overlapping pairs of characters, English loses its commonest endings.
-
-Words that tools and those who look for them use for the same thing.
-
-A short list on purpose: only what is general to tools, nothing that names a product or a service, except for
-the kinds of files that people call by their program. Chinese ones are pairs of characters, as terms are.
+The same text gives the same terms everywhere. There is no dictionary: scripts without spaces are cut into
+overlapping pairs of characters, English loses its commonest endings. The synonyms are few on purpose: words
+that are general to tools, and no products or services, except kinds of files that people call by their
+program.
 """
 
 import re
@@ -17,19 +14,19 @@ from itertools import pairwise
 from typing import Final
 
 MAX_TEXT_CHARS: Final = 16_384
-"""What stands behind it in one text is not looked at."""
+"""The rest of a text is ignored."""
 MAX_TERM_CHARS: Final = 48
-"""Longer words are cut here: keys and digests are found by their beginning."""
+"""Longer words are cut: keys and digests are found by their beginning."""
 
 _MAX_CACHED: Final = 16_384
-"""Words of which the terms are remembered: about 4 MiB. Indexing 100,000 tools meets each of them often."""
+"""Words whose terms are cached: about 4 MiB. Indexing 100,000 tools repeats each often."""
 
 # Scripts whose words run together: Han, kana, Hangul (with its particles), Thai, Lao, Burmese, Khmer.
 _UNSPACED: Final = (
     "\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
     "\uf900-\ufaff\U00020000-\U0003ffff\uac00-\ud7af\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
 )
-# Signs that belong to the letter before them but are no letters: accents, and the vowels of Indian scripts.
+# Marks that belong to the letter before them: accents, and the vowels of Indian scripts.
 _MARKS: Final = "\u0300-\u036f\u0900-\u0dff"
 _RUN: Final = re.compile(rf"([{_UNSPACED}]+)|((?:[^\W_{_UNSPACED}]|[{_MARKS}])+)")
 _ASCII_RUN: Final = re.compile("[A-Za-z0-9]+")
@@ -46,41 +43,41 @@ _STOP: Final = """
     that the their them then there these they this those through to up us via want was we were what when
     where which while who whom whose will with would you your
 """
-# What people say around what they look for. Tools may well be called so: it is left out of queries alone.
+# Words of politeness. Tools may have such names, so they are dropped from queries alone.
 _QUERY_STOP: Final = "get give help just let like some sure tell use using"
 _STOP_WORDS: Final = frozenset(_STOP.split())
 _QUERY_STOP_WORDS: Final = _STOP_WORDS | frozenset(_QUERY_STOP.split())
 
 
 def split_terms(text: str) -> list[str]:
-    """The terms of a text that is searched, in its order, with repetitions.
+    """The terms of a document, in order, with repetitions.
 
-    A word that falls into parts is there whole as well (`GitHub`: git, hub, github). Of a script without
-    spaces, each character is there beside the pairs, for queries of one character.
+    A word with parts is a term, too (`GitHub`: git, hub, github). In scripts without spaces so is each
+    character, for queries of one character.
     """
     return _drop_stop_words(_STOP_WORDS, _split_words(text, is_query=False))
 
 
 def split_query(text: str) -> list[str]:
-    """The terms of a text that is searched for: as in `terms`, but of scripts without spaces pairs alone."""
+    """The terms of a query: as `split_terms`, but of scripts without spaces pairs alone."""
     return _drop_stop_words(_QUERY_STOP_WORDS, _split_words(text, is_query=True))
 
 
 def split_name(name: str) -> str:
-    """An identifier as the words it is made of: `readFile`, `read_file` and `read-file` as `read file`."""
+    """The words of an identifier: `read file` for `readFile`, `read_file` and `read-file`."""
     runs = _RUN.finditer(unicodedata.normalize("NFKC", name[:MAX_TEXT_CHARS]))
     return " ".join(part.lower() for run in runs for part in _WORD_BOUNDARY.split(run[0]))
 
 
 def _drop_stop_words(idle: frozenset[str], words: list[str]) -> list[str]:
-    """Stems of the `words` that say something; of all where none does, so that `do it` finds `do_it`."""
+    """Stems of `words` without stop words; of all if there are no others, so that `do it` finds `do_it`."""
     return [stem(word) for word in words if word not in idle] or list(map(stem, words))
 
 
 def _split_words(text: str, *, is_query: bool) -> list[str]:
     found: list[str] = []
     text = text[:MAX_TEXT_CHARS]
-    if text.isascii():  # most texts: their words are found in a third of the time
+    if text.isascii():  # most texts, at a third of the time
         plain = _APOSTROPHE.sub("", text) if "'" in text else text
         for word in _ASCII_RUN.findall(plain):
             found += _cached_split_word(word) if len(word) <= MAX_TERM_CHARS else _split_word(word)
@@ -97,7 +94,7 @@ def _split_words(text: str, *, is_query: bool) -> list[str]:
 
 
 def _split_word(spaced: str) -> tuple[str, ...]:
-    """The parts of one word, and the word where it has several."""
+    """The parts of one word, and the word if it has several."""
     parts = [part.casefold()[:MAX_TERM_CHARS] for part in _WORD_BOUNDARY.split(spaced)]
     return (*parts, spaced.casefold()[:MAX_TERM_CHARS]) if len(parts) > 1 else tuple(parts)
 
@@ -107,7 +104,7 @@ _cached_split_word: Final = lru_cache(maxsize=_MAX_CACHED)(_split_word)
 
 @lru_cache(maxsize=_MAX_CACHED)
 def stem(word: str) -> str:
-    """`word` without English endings that seldom change what is meant: convert(s|ed|ing), creat(e|ion)."""
+    """`word` without English endings that seldom change its meaning: convert(s|ed|ing), creat(e|ion)."""
     if len(word) < 3 or not word.isascii() or not word.isalpha():
         return word
     return _without_e(_without_suffix(_without_plural(word)))
@@ -184,4 +181,4 @@ def _by_term() -> Mapping[str, tuple[str, ...]]:
 
 
 SYNONYMS: Final = _by_term()
-"""Term to the others that mean about the same."""
+"""Term to its synonyms."""
