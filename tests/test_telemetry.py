@@ -89,7 +89,7 @@ def test_a_distribution_counts_a_value_in_its_own_bucket() -> None:
     for value in (0.5, 1, 2, 10, 11):
         spread.add(value)
 
-    assert spread.shown() == ([("1", 2.0), ("10", 4.0), ("+Inf", 5.0)], 24.5)
+    assert spread.cumulate() == ([("1", 2.0), ("10", 4.0), ("+Inf", 5.0)], 24.5)
 
 
 def test_sec_8_a_log_record_is_one_line_whatever_is_in_it(capsys: pytest.CaptureFixture[str]) -> None:

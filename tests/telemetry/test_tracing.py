@@ -135,7 +135,7 @@ async def test_a_collector_that_is_gone_is_tried_a_few_times_and_told_of_once(
                 await asyncio.sleep(0.001)
 
     assert [record.message for record in caplog.records if record.levelno == logging.WARNING] == [
-        "the collector does not take traces: it is gone"
+        "the collector does not accept traces: it is gone"
     ]
     assert collector.tries == module.MAX_TRIES + 1
 

@@ -85,7 +85,7 @@ _encode = msgspec.json.encode
 
 
 def encode_definition(definition: ToolDefinition, name: str, *, era: Revision) -> bytes:
-    """The server's own JSON with the endpoint's `name`; for session-based clients with schemas they accept."""
+    """The server's own JSON with the endpoint's `name`, and schemas that clients of the revision accept."""
     members = decode_members(definition.raw)
     members["name"] = msgspec.Raw(_encode(name))
     if era == "legacy" and not definition.is_legacy_safe:

@@ -1,4 +1,4 @@
-"""Every failure a caller may see. Codes are stable and documented; messages may change."""
+"""Every error that a caller may see. Codes are stable and documented; messages may change."""
 
 from toolgate.errors.wires import WIRE as WIRE
 from toolgate.errors.wires import ToolgateError as ToolgateError
@@ -6,14 +6,14 @@ from toolgate.errors.wires import Wire as Wire
 
 
 class ParseFailed(ToolgateError):
-    """The bytes are not the JSON they should be."""
+    """The bytes are not valid JSON."""
 
     code = "parse_error"
-    default_hint = "send one object as UTF-8 JSON: no name twice in it, neither NaN nor Infinity"
+    default_hint = "send one object as UTF-8 JSON, without duplicate names, NaN and Infinity"
 
 
 class InvalidRequest(ToolgateError):
-    """Well-formed, but not a request this door understands."""
+    """Well-formed JSON, but not a request of this endpoint."""
 
     code = "invalid_request"
     default_hint = "check the request against the reference at `/openapi.json` or the MCP specification"
@@ -34,14 +34,14 @@ class InvalidRecord(ToolgateError):
 
 
 class MethodNotFound(ToolgateError):
-    """No such method on this door."""
+    """No such method at this endpoint."""
 
     code = "method_not_found"
-    default_hint = "this door serves the methods its capabilities announce"
+    default_hint = "use the methods of the capabilities that this endpoint declares"
 
 
 class HeaderMismatch(ToolgateError):
-    """An `Mcp-*` header and the body disagree, so one of them would be routed wrongly."""
+    """An `Mcp-*` header and the body differ, so one of them would be routed wrongly."""
 
     code = "header_mismatch"
     default_hint = "send the `Mcp-*` headers that match the body, each once"
@@ -55,15 +55,15 @@ class UnsupportedVersion(ToolgateError):
 
 
 class Unauthenticated(ToolgateError):
-    """No credential, or one that proves nothing. Never treated as anonymous."""
+    """No credential, or an invalid one. Never treated as anonymous."""
 
     code = "unauthenticated"
     default_hint = "send `Authorization: Bearer <key>` with a key of this gateway"
 
 
 class TooManyAttempts(ToolgateError):
-    """Wrong credentials keep coming from one address, while a right one still passes; or a caller changes its
-    integrations too often."""
+    """Too many invalid credentials from one address (a valid one still passes), or too many changes of a
+    caller's integrations."""
 
     code = "too_many_attempts"
     default_hint = "wait a minute, or send a right credential"
@@ -71,7 +71,7 @@ class TooManyAttempts(ToolgateError):
 
 
 class IssuerUnavailable(ToolgateError):
-    """A token was signed with a key nobody here knows, and its issuer cannot be asked."""
+    """A token was signed with an unknown key, and its issuer cannot be reached."""
 
     code = "issuer_unavailable"
     default_hint = "retry in a moment; an operator finds the reason in the log"
@@ -79,7 +79,7 @@ class IssuerUnavailable(ToolgateError):
 
 
 class Forbidden(ToolgateError):
-    """The caller is known and its role does not reach this far."""
+    """The role of the caller does not allow it."""
 
     code = "forbidden"
     default_hint = "ask an administrator of this gateway for a key with the role this needs"
@@ -93,68 +93,68 @@ class ForeignOrigin(ToolgateError):
 
 
 class NotFound(ToolgateError):
-    """Not there, or not for this caller: the answer is the same."""
+    """It does not exist, or not for this caller: the response is the same."""
 
     code = "not_found"
     default_hint = "list what there is first"
 
 
 class UnknownSession(ToolgateError):
-    """A session id that was never issued, has expired, or is somebody else's."""
+    """A session id that was never issued, has expired, or belongs to another caller."""
 
     code = "unknown_session"
     default_hint = "send `initialize` again to open a new session"
 
 
 class UnknownTool(ToolgateError):
-    """Not in this caller's scope. It may be in another's: do not say which."""
+    """Not in this caller's scope. Whether it exists elsewhere must not show."""
 
     code = "unknown_tool"
     default_hint = "list the tools of this URL; `toolgate explain` says why one is missing"
 
 
 class UnknownPrompt(ToolgateError):
-    """Not in this caller's scope. It may be in another's: do not say which."""
+    """Not in this caller's scope. Whether it exists elsewhere must not show."""
 
     code = "unknown_prompt"
     default_hint = "list the prompts of this URL; `toolgate explain` says why one is missing"
 
 
 class UnknownResource(ToolgateError):
-    """Not in this caller's scope, or not at any server. Which of the two is not said."""
+    """Not in this caller's scope, or not at any server. Which of the two must not show."""
 
     code = "unknown_resource"
     default_hint = "list the resources of this URL; `toolgate explain` says why one is missing"
 
 
 class InputStateRefused(ToolgateError):
-    """A `requestState` that is not ours, has expired, or belongs to another caller or another request."""
+    """A `requestState` that is forged, has expired, or belongs to another caller or request."""
 
     code = "input_state_refused"
     default_hint = "send the request again without `requestState` and `inputResponses`"
 
 
 class MissingCapability(ToolgateError):
-    """The server needs something of the client that it did not say it can do."""
+    """The server requires a capability that the client did not declare."""
 
     code = "missing_capability"
     default_hint = "declare the capabilities in `data.requiredCapabilities`, or use another tool"
 
 
 class InputNotGiven(ToolgateError):
-    """A server asked the client something in the middle of a call, and got no answer it can go on with."""
+    """A server requested input from the client during a call, and got no valid response."""
 
     code = "mcp_input_not_given"
-    default_hint = "answer what the tool asks, or call it with all it needs"
+    default_hint = "respond to the input requests of the tool, or call it with all it needs"
 
 
 class PolicyDenied(ToolgateError):
-    """The request asks for more than its task may have; nothing of it is applied."""
+    """The request selects more than its task allows; nothing of it is applied."""
 
     code = "mcp_policy_denied"
     default_hint = "ask for fewer servers, or have the task's `mcp.allowed_server_ids` extended"
     servers: tuple[str, ...] = ()
-    """The ids of the servers it is about, for metrics. The message names them to the caller."""
+    """The servers in question, for metrics. The message names them to the caller."""
 
 
 class TooManyTools(ToolgateError):
@@ -174,21 +174,21 @@ class Conflict(ToolgateError):
 
 
 class PlanRequired(ToolgateError):
-    """A change that must be looked at before it is made, and was not."""
+    """A change that requires a plan, and has none."""
 
     code = "plan_required"
     default_hint = "run `toolgate plan` on the change, then make it with `--require-plan` and the plan's id"
 
 
 class PlanOutdated(ToolgateError):
-    """What the change would do is not what its plan showed."""
+    """The effect of the change differs from its plan."""
 
     code = "plan_outdated"
     default_hint = "plan the change again, look at it, and make it with the new plan's id"
 
 
 class RevisionNotReached(ToolgateError):
-    """A reader asked for a revision that is not served here yet, and did not come in time."""
+    """A requested revision is not served here yet, and did not arrive in time."""
 
     code = "revision_not_reached"
     default_hint = "retry in a moment, or ask where the change was made"
@@ -203,7 +203,7 @@ class Compacted(ToolgateError):
 
 
 class WatchLagged(ToolgateError):
-    """A watcher read too slowly and was cut off rather than buffered without bound."""
+    """A watcher read too slowly, and was disconnected instead of buffered without bound."""
 
     code = "watch_lagged"
     default_hint = "list again and watch from the listed revision"
@@ -211,7 +211,7 @@ class WatchLagged(ToolgateError):
 
 
 class NotReady(ToolgateError):
-    """A node that has not heard from control yet, and so does not know what anybody may do."""
+    """The node has no policy from the control plane yet."""
 
     code = "not_ready"
     default_hint = "retry in a moment; `/readyz` says when calls can be sent here"
@@ -219,7 +219,7 @@ class NotReady(ToolgateError):
 
 
 class PolicyStale(ToolgateError):
-    """A node that has not heard from control for longer than it may serve without."""
+    """The node has not reached the control plane for longer than it may serve without it."""
 
     code = "policy_stale"
     default_hint = "retry when the node reaches control again; `/healthz` and its log say why it does not"
@@ -227,7 +227,7 @@ class PolicyStale(ToolgateError):
 
 
 class ControlUnavailable(ToolgateError):
-    """Control cannot be reached, or does not answer as it should."""
+    """The control plane cannot be reached, or sends invalid responses."""
 
     code = "control_unavailable"
     default_hint = "check the node's `control` setting, and that `toolgate control` runs there"
@@ -256,7 +256,7 @@ class UnsupportedMedia(ToolgateError):
 
 
 class NotAcceptable(ToolgateError):
-    """The client cannot take what this route answers with."""
+    """The client does not accept the media type of this route."""
 
     code = "not_acceptable"
     default_hint = "accept `application/json` and `text/event-stream`"
@@ -270,7 +270,7 @@ class MethodNotAllowed(ToolgateError):
 
 
 class SessionLimit(ToolgateError):
-    """As many sessions as this node holds."""
+    """The node has as many sessions as it may."""
 
     code = "session_limit"
     default_hint = "close sessions with DELETE, or retry after a while"
@@ -281,34 +281,34 @@ class StorageFailed(ToolgateError):
     """The store could not make the write durable, so it was not acknowledged."""
 
     code = "storage_failed"
-    default_hint = "free disk space or mend the data directory, then repeat the change"
+    default_hint = "free disk space or repair the data directory, then repeat the change"
     retryable = True
 
 
 class StorageUnavailable(ToolgateError):
-    """The database does not answer. The message says whether a change may have been stored all the same."""
+    """The database does not respond. The message says whether a change may have been stored."""
 
     code = "storage_unavailable"
-    default_hint = "retry in a moment; if it lasts, see to the database and the network to it"
+    default_hint = "retry in a moment; if it lasts, check the database and the network to it"
     retryable = True
 
 
 class ImportRefused(ToolgateError):
-    """A file that is not one whole export, or a place that is not empty. Nothing was stored."""
+    """The file is not a complete export, or the registry is not empty. Nothing was stored."""
 
     code = "import_refused"
     default_hint = "import a file that `toolgate export` wrote, unchanged, into an empty registry"
 
 
 class StartRefused(ToolgateError):
-    """A configuration in which starting would be unsafe or useless."""
+    """A configuration that would be unsafe or useless."""
 
     code = "start_refused"
     default_hint = "correct the setting named in the message"
 
 
 class ServerUnavailable(ToolgateError):
-    """The server is down, or went away during the call."""
+    """The server is down, or disconnected during the call."""
 
     code = "mcp_unavailable"
     default_hint = "see `toolgate servers list` for its state and last error"
@@ -316,14 +316,14 @@ class ServerUnavailable(ToolgateError):
 
 
 class LoginRequired(ToolgateError):
-    """The server is used on behalf of whoever calls, and the caller has not logged in to it."""
+    """The server requires a login of the caller, which has none."""
 
     code = "mcp_login_required"
     default_hint = "log in with `toolgate servers login ID` and your own key, then repeat the call"
 
 
 class CallTimedOut(ToolgateError):
-    """No answer within the server's budget. The server was told to stop."""
+    """No response within the timeout. The call was cancelled at the server."""
 
     code = "mcp_timeout"
     default_hint = "raise the server's `budgets.tool_timeout_ms`, or ask for less at once"
@@ -347,21 +347,21 @@ class NodeBusy(ToolgateError):
 
 
 class ServerRefused(ToolgateError):
-    """The server answered the call with an error of its own."""
+    """The server responded to the call with an error."""
 
     code = "mcp_refused"
-    default_hint = "what the server says is in the message"
+    default_hint = "the message has the error of the server"
 
 
 class InvalidArguments(ToolgateError):
-    """Arguments that are not an object, or not what the tool takes."""
+    """Arguments that are not an object, or not valid for the tool."""
 
     code = "mcp_invalid_arguments"
     default_hint = "send an object that fits the tool's `inputSchema`"
 
 
 class OutputTooLarge(ToolgateError):
-    """A result past the cap that cannot be cut into something valid."""
+    """A result over the limit that cannot be cut into a valid one."""
 
     code = "mcp_output_too_large"
     default_hint = "ask for less at once, or raise the server's `budgets.max_tool_output_bytes`"
@@ -375,29 +375,28 @@ class ApprovalRequired(ToolgateError):
 
 
 class ApprovalDenied(ToolgateError):
-    """A person was asked about this call, and denied it."""
+    """An approver denied this call."""
 
     code = "mcp_approval_denied"
-    default_hint = "do not repeat the call as it is: that would ask again"
+    default_hint = "do not repeat the call unchanged: that would request approval again"
 
 
 class CallCancelled(ToolgateError):
-    """The caller took the call back; the server was told to stop."""
+    """The client cancelled the call; it was cancelled at the server, too."""
 
     code = "cancelled"
     default_hint = "nothing to do: the call was cancelled on request"
 
 
 class ToolCallLimit(ToolgateError):
-    """The session, or the chat, has used up its calls."""
+    """The session or the chat has used all its calls."""
 
     code = "tool_call_limit"
     default_hint = "finish with what is there, or start a new session"
 
 
 class BudgetExceeded(ToolgateError):
-    """A key or a task has used up what it may use in a day. `data` says which budget, of whom, and when it
-    opens again."""
+    """A key or a task has exceeded a quota. `data` has the quota, its holder, and when it resets."""
 
     code = "budget_exceeded"
     default_hint = "try again after `data.retry_after_s` seconds, or ask an operator for a larger budget"
@@ -405,10 +404,10 @@ class BudgetExceeded(ToolgateError):
 
 
 class InvalidChat(ToolgateError):
-    """A chat request that no model could be asked. `data["param"]` says which part of it."""
+    """A chat request that is not valid. `data["param"]` names the parameter."""
 
     code = "invalid_chat"
-    default_hint = "send a request as the OpenAI API takes it; see `docs/guides/chat.md`"
+    default_hint = "send a valid request of the OpenAI API; see `docs/guides/chat.md`"
 
     def __init__(self, message: str, *, param: str | None = None, hint: str | None = None) -> None:
         super().__init__(message, hint=hint, data={} if param is None else {"param": param})
@@ -422,7 +421,7 @@ class UnknownModel(ToolgateError):
 
 
 class ModelUnavailable(ToolgateError):
-    """The model's server cannot be reached, or broke off."""
+    """The model's server cannot be reached, or disconnected."""
 
     code = "model_unavailable"
     default_hint = "try again; if it stays so, ask an operator for `toolgate chat-upstreams test`"
@@ -430,7 +429,7 @@ class ModelUnavailable(ToolgateError):
 
 
 class ModelTimedOut(ToolgateError):
-    """The model did not answer in time."""
+    """The model did not respond in time."""
 
     code = "model_timeout"
     default_hint = "try again, or ask an operator for a longer `answer_timeout_ms`"
@@ -438,7 +437,7 @@ class ModelTimedOut(ToolgateError):
 
 
 class ModelBusy(ToolgateError):
-    """As many requests as it may have are at the model's server already."""
+    """The model's server has as many requests as it may."""
 
     code = "model_busy"
     default_hint = "try again in a moment, or ask an operator for a higher `max_concurrency`"
@@ -446,29 +445,29 @@ class ModelBusy(ToolgateError):
 
 
 class ModelRefused(ToolgateError):
-    """The model's server answered with an error of its own. `data` holds its `status` and what it said."""
+    """The model's server responded with an error. `data` has its `status` and body."""
 
     code = "model_refused"
-    default_hint = "what the model's server says is in the message"
+    default_hint = "the message has the error of the model's server"
 
 
 class InvalidModule(ToolgateError):
-    """What was sent is no WebAssembly module that can be run here."""
+    """Not a WebAssembly module that can run here."""
 
     code = "invalid_module"
     default_hint = "build it for WASI preview 1, with the header in `sdk/c`"
 
 
 class NoWorkload(ToolgateError):
-    """The task that was to be run holds policy, and nothing that could be run."""
+    """The task has no workload to run."""
 
     code = "no_workload"
     default_hint = "give it one: `workload.module` in its file, then `toolgate tasks apply -f FILE`"
 
 
 class QueueFull(ToolgateError):
-    """As many invocations as may wait are waiting already; this one was not taken."""
+    """The queue is full; this invocation was not accepted."""
 
     code = "queue_full"
-    default_hint = "try again in a moment, or add nodes: what waits is not lost"
+    default_hint = "try again in a moment, or add nodes: queued invocations are not lost"
     retryable = True

@@ -1,7 +1,7 @@
-"""What all failures have in common, and what each code becomes on each wire.
+"""The base of all errors, and the wire form of each error code.
 
-One table says it for HTTP, JSON-RPC, gRPC and errno, so no surface invents an answer of its own. JSON-RPC
-codes of our own stand outside -32768..-32000, which belong to JSON-RPC and MCP.
+One table has the HTTP, JSON-RPC, gRPC and errno form, so no surface invents another. Toolgate's JSON-RPC
+codes are outside -32768..-32000, which belong to JSON-RPC and MCP.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """What one code becomes on each wire."""
+    """The form of one error code on each wire."""
 
     http: int
     jsonrpc: int
@@ -107,11 +107,11 @@ class ToolgateError(Exception):
 
     @property
     def retry_after_s(self) -> int | None:
-        """When to try again, where that is known."""
+        """When to retry, if that is known."""
         return self.data.get("retry_after_s")
 
     @property
     def detail(self) -> Mapping[str, Any]:
-        """All that is said of it, on every wire that has room for it."""
-        said = {"code": self.code, "message": str(self), "hint": self.hint}
-        return {**said, "data": self.data} if self.data else said
+        """All its details, for wires with room for them."""
+        detail = {"code": self.code, "message": str(self), "hint": self.hint}
+        return {**detail, "data": self.data} if self.data else detail

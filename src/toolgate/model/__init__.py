@@ -1,1 +1,10 @@
-"""The frozen values everything speaks in. They hold no behaviour beyond their own invariants."""
+"""The frozen values that all packages share, without behaviour beyond their own invariants.
+
+- records: `servers`, `tasks`, `principals`, `packages`, `chat`, and how the registry stores them
+  (`revisions`)
+- what servers offer: `tools`, `effects`, and the `snapshot` a node serves from
+- what happens: `invocations`, `approvals`, `quotas`, `reports`
+- text at the edges: `names`, `json_text`, `http`, and what MCP fixes (`protocol`)
+
+Field names of records are part of the wire and of stored data: they never change.
+"""

@@ -1,4 +1,4 @@
-"""Approvals: what a person is asked about one call, and what became of that."""
+"""Approvals: the call that a person is to approve, and its state."""
 
 import hashlib
 from dataclasses import dataclass
@@ -6,36 +6,36 @@ from typing import Final, Literal
 
 ApprovalState = Literal["pending", "approved", "denied", "expired", "used"]
 MAX_ARGUMENT_BYTES: Final = 8 * 1024
-"""Of arguments as people are shown them."""
+"""Of arguments, as approvers see them."""
 MAX_REASON: Final = 500
-"""Characters of what a person gives as a reason."""
+"""Characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRequest:
-    """A call that a person is to agree to. What an approval is good for is what `binding` says, no more."""
+    """A call that needs an approval. The approval is valid for exactly its `binding`."""
 
     principal: str
     task_id: str
-    """Empty: none."""
+    """Empty: without a task."""
     server_id: str
     tool: str
     arguments_digest: str
-    """SHA-256 of the arguments in canonical JSON, before anything in them was hidden."""
+    """SHA-256 of the arguments in canonical JSON, before redaction."""
     definition: str
     """Digest of the tool's definition."""
     arguments: bytes = b"{}"
-    """One JSON object for people: secrets are masked, and what is too long is cut, visibly."""
+    """A JSON object for people: secrets are masked, long texts are visibly cut."""
     why: str = ""
-    """The rule that asks for it."""
+    """The rule that requires it."""
     session: str = ""
     door: str = ""
     round: int = 0
-    """Of a call in which its server asked its client something: how often it was sent before."""
+    """How often the call was sent before, if its server requested input from its client."""
 
     @property
     def binding(self) -> str:
-        """Equal exactly where the same principal makes the same call of the same definition."""
+        """Equal exactly for the same call of the same definition by the same principal."""
         bound = (
             self.principal,
             self.task_id,
@@ -44,23 +44,23 @@ class ApprovalRequest:
             self.arguments_digest,
             self.definition,
         )
-        # Lengths first: where one part ends cannot be a matter of opinion.
+        # Lengths first, so that the parts cannot be shifted.
         return hashlib.sha256("".join(f"{len(part)}:{part}" for part in bound).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallApproval:
-    """A question and how it stands."""
+    """A request and its state."""
 
     approval_id: str
     question: ApprovalRequest
     created_ms: int
     expires_ms: int
-    """Until then somebody may decide; once approved, until then the call may be made."""
+    """When it expires: for a decision, and once approved for the call."""
     state: ApprovalState = "pending"
     decided_by: str = ""
     decided_ms: int | None = None
     reason: str = ""
     used_ms: int | None = None
     rounds: int = 0
-    """Of a call that was made: how often it was sent again with answers to its server's questions."""
+    """How often the call was sent again with input that its server requested."""

@@ -1,4 +1,4 @@
-"""Chat: the models that are asked, and how far a conversation with one may go."""
+"""Chat: the models that are prompted, and the limits of a conversation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -7,30 +7,30 @@ from typing import Literal
 from toolgate.model.servers import EMPTY
 
 ChatMode = Literal["inject", "passthrough"]
-"""`inject`: tools of the scope are offered to the model and run here. `passthrough`: nothing is."""
+"""`inject`: offer the tools of the scope to the model, and run them here. `passthrough`: do neither."""
 NameProfile = Literal["default", "identifier"]
-"""How tools are named to a model; `identifier` is for those whose parsers take no hyphen."""
+"""The names of tools for a model; `identifier` is for models whose parsers reject hyphens."""
 OtherTools = Literal["pass", "refuse"]
-"""What becomes of tools in a request that are no functions: the model has them as they are, or nobody."""
+"""Tools of a request that are not functions: pass them to the model, or reject the request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatBudgets:
-    """How far one request may go. An absent field has its default."""
+    """The limits of one request."""
 
     max_iterations: int = 8
-    """Rounds in which tools are run."""
+    """Rounds of tool calls."""
     max_total_tool_calls: int = 32
     max_tool_output_bytes: int = 65_536
-    """Of one result, as the model gets it."""
+    """Of one result, for the model."""
     tool_timeout_ms: int = 30_000
     wall_clock_ms: int = 300_000
-    """Of the whole, models and tools."""
+    """Of models and tools together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatBudgetLimits:
-    """What a task or a request asks for. None: as it was."""
+    """Limits that a task or a request narrows. None: unchanged."""
 
     max_iterations: int | None = None
     max_total_tool_calls: int | None = None
@@ -39,14 +39,10 @@ class ChatBudgetLimits:
     wall_clock_ms: int | None = None
 
     def of(self, budgets: ChatBudgets) -> ChatBudgets:
-        """`budgets`, nowhere larger, and where it is asked for smaller."""
-        asked = {one.name: getattr(self, one.name) for one in fields(self)}
-        return ChatBudgets(
-            **{
-                name: getattr(budgets, name) if most is None else min(most, getattr(budgets, name))
-                for name, most in asked.items()
-            }
-        )
+        """`budgets` with the smaller of each limit."""
+        limits = {one.name: getattr(budgets, one.name) for one in fields(self)}
+        narrower = {name: most for name in limits if (most := getattr(self, name)) is not None}
+        return ChatBudgets(**limits | {name: min(most, limits[name]) for name, most in narrower.items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,18 +53,18 @@ class ChatUpstream:
     base_url: str
     """What `/chat/completions`, `/responses` and `/models` are appended to."""
     models: tuple[str, ...]
-    """Patterns of the models it is asked for."""
+    """Patterns of the models it serves."""
     display_name: str = ""
     auth_ref: str | None = None
-    """The name of a secret the node resolves and sends as a bearer token; never the secret itself."""
+    """The name of a secret that the node sends as a bearer token; never the secret itself."""
     headers: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     mode: ChatMode = "inject"
     name_profile: NameProfile = "default"
     other_tools: OtherTools = "pass"
     filter_undeclared_calls: bool = False
-    """Whether calls that a request does not declare are taken out also where it is not in passthrough."""
+    """Whether to drop calls that a request does not declare, also outside of passthrough."""
     budgets: ChatBudgets = field(default_factory=ChatBudgets)
     answer_timeout_ms: int = 60_000
-    """How long a model may take to begin its answer, and between two parts of it."""
+    """How long a model may take to begin its response, and between two parts of it."""
     max_concurrency: int = 64
     enabled: bool = True

@@ -1,9 +1,4 @@
-"""Addresses of listeners and peers: how they are written, and which of them stay on this machine.
-
-Headers of HTTP: what is the name of one, and which a record may not set.
-
-Heads of HTTP messages that were parsed before. Peers repeat themselves, but for the length.
-"""
+"""HTTP: addresses and origins, names of headers, and heads of messages that were parsed before."""
 
 import ipaddress
 import re
@@ -25,7 +20,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host` is this machine, whatever a resolver says: a loopback address, or `localhost`."""
+    """Whether `host` is a loopback address or `localhost`, without resolving it."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -33,7 +28,7 @@ def is_loopback(host: str) -> bool:
 
 
 def parse_origin(text: str) -> str:
-    """`text` as browsers write the origin of a page, `scheme://host[:port]`. Raises ValueError."""
+    """`text` as browsers spell an origin, `scheme://host[:port]`. Raises ValueError."""
     found = _ORIGIN.fullmatch(text.strip().lower())
     if found is None or int(found["port"] or 0) > 65_535:
         raise ValueError(f"`{text[:80]}` is not an origin: write it like `https://app.example.com:8443`")
@@ -61,7 +56,7 @@ _RESERVED_HEADER_PREFIXES: Final = ("content-", "mcp-", "proxy-", "transfer-", "
 
 
 def is_reserved_header(name: str) -> bool:
-    """Whether the gateway alone sets it: from a record it could desynchronise or redirect a request."""
+    """Whether only the gateway may set it: from a record it could desynchronise or redirect a request."""
     return name.lower() in _RESERVED_HEADERS or name.lower().startswith(_RESERVED_HEADER_PREFIXES)
 
 
@@ -72,9 +67,9 @@ _LENGTH = re.compile(
 
 
 class HeadShape:
-    """A head without the digits of its one `Content-Length`.
+    """A head without the digits of its one `Content-Length`. Peers repeat their heads, except for the length.
 
-    Invariant: whatever a parser makes of one head it makes of every other of this shape, but for the length.
+    Invariant: all heads of one shape parse alike, except for the length.
     """
 
     __slots__ = ("_after", "_before")
@@ -84,7 +79,7 @@ class HeadShape:
         self._after = after
 
     def locate(self, data: bytes) -> tuple[int, int] | None:
-        """Where the body begins and how long it is, in a message that begins with a head of this shape."""
+        """The start and the length of the body, if `data` begins with a head of this shape."""
         if not data.startswith(self._before):
             return None
         begin = len(self._before)
@@ -96,7 +91,7 @@ class HeadShape:
 
 
 def parse_head_shape(head: bytes) -> HeadShape | None:
-    """The shape of a whole head, the empty line included; None where it has no plain length."""
+    """The shape of a whole head with its empty line; None without a plain length."""
     length = _LENGTH.search(head)
     if length is None or head.lower().count(b"\r\ncontent-length") != 1:
         return None

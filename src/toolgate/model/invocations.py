@@ -1,4 +1,4 @@
-"""Invocations: one run of a task's workload each, from the queue to its end."""
+"""Invocations: one run each of a task's workload, from the queue to its end."""
 
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -6,7 +6,7 @@ from typing import Final, Literal
 from toolgate.model.principals import Principal
 
 InvocationState = Literal["queued", "running", "succeeded", "failed", "cancelled", "crashed"]
-"""`failed`: the guest's own doing, or a limit's. `crashed`: its node was lost; how far it came is unknown."""
+"""`failed`: by the guest, or a limit. `crashed`: its node was lost; how far it came is unknown."""
 ENDED: Final[frozenset[InvocationState]] = frozenset({"succeeded", "failed", "cancelled", "crashed"})
 EndedBy = Literal[
     "exit",
@@ -21,21 +21,22 @@ EndedBy = Literal[
     "node_lost",
     "internal",
 ]
-"""What ended a run. `module`: it could not be fetched, compiled or begun. `revoked`: its caller's key was."""
+"""What ended a run. `module`: it could not be fetched, compiled or started. `revoked`: the caller's key
+was."""
 LogStream = Literal["log", "stdout", "stderr"]
 LogLevel = Literal["trace", "debug", "info", "warn", "error"]
 MAX_CALLS_KEPT: Final = 256
 MAX_INPUT_BYTES: Final = 1_048_576
 MAX_LOG_LINES: Final = 2_048
-"""Of one invocation; older ones go."""
+"""Of one invocation; older lines are dropped."""
 MAX_LOG_BYTES: Final = 1_048_576
-"""Of one invocation, as it is stored: a thousand of each task are kept."""
+"""Of one stored invocation: a thousand of each task are kept."""
 MAX_LINE_BYTES: Final = 16_384
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLine:
-    """One line a guest wrote. As it is kept, `seq` rises by one over all attempts; a node counts its own."""
+    """One line of a guest. Stored, `seq` rises by one over all attempts; a node counts its own."""
 
     seq: int
     at_ms: int
@@ -46,7 +47,7 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvocationCall:
-    """A call of a tool, by a guest or a model that it asked. `code` is that of its failure, if it failed."""
+    """A tool call, by a guest or a model that it prompted. `code`: of the error, if it failed."""
 
     server_id: str
     tool: str
@@ -56,7 +57,7 @@ class InvocationCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunUsage:
-    """What one run took."""
+    """The resources that one run used."""
 
     fuel: int = 0
     wall_ms: int = 0
@@ -73,7 +74,7 @@ class InvocationResult:
     state: InvocationState
     ended_by: EndedBy
     exit_code: int | None = None
-    """Where the guest itself ended."""
+    """If the guest itself ended."""
     message: str = ""
     """Of any other end: what happened, and what to do."""
     stdout: bytes = b""
@@ -92,20 +93,20 @@ class Invocation:
     invocation_id: str
     task_id: str
     principal: Principal
-    """Whose call it is: its scope is that of this principal, of the task, and of nobody else."""
+    """The caller: the scope of the run is that of this principal under the task."""
     revision: int
-    """Of the registry when it was made: a node that runs it has reached this one."""
+    """Of the registry when it was created: a node that runs it has reached this one."""
     input: bytes
     created_ms: int
     retries: int = 0
     idempotency_key: str | None = None
     state: InvocationState = "queued"
     attempt: int = 0
-    """Rises with each claim; what an earlier one reports is not heard any more."""
+    """Rises with each claim; reports of earlier attempts are ignored."""
     node_id: str = ""
     started_ms: int | None = None
     lease_until_ms: int | None = None
-    """When its node is taken for lost, unless that is heard of before."""
+    """When its node counts as lost, unless it reports before."""
     is_cancel_asked: bool = False
     ended_ms: int | None = None
     ending: InvocationResult | None = None

@@ -1,13 +1,9 @@
-"""JSON objects taken apart one level deep: what is only carried stays the JSON it came as.
+"""JSON as text: objects taken apart one level deep, ambiguous member names, and JSON that people can read.
 
-Text of strangers as it can be looked at: what could move, hide or reorder it is spelled out.
-
-Names of JSON members that two readers may take for the same one.
-
-Toolgate reads a member by its exact name. Many servers do not: Go and .NET ignore letter case by default, C
-stops at a NUL, others normalise Unicode. So `{"name": "a", "NAME": "b"}` names one tool here and another one
-there. What is decided, approved or recorded must be what the server reads: a request with such a pair is
-refused, and never repaired.
+What is only carried stays the JSON it came as. Toolgate reads a member by its exact name. Many servers do
+not: Go and .NET ignore letter case by default, C stops at a NUL, others normalise Unicode. So `{"name": "a",
+"NAME": "b"}` names one tool here and another there. What is decided, approved or recorded must be what the
+server reads: a request with such a pair is rejected, and never repaired.
 """
 
 import json
@@ -24,7 +20,7 @@ NULL: Final = msgspec.Raw(b"null")
 NO_ARGUMENTS: Final = msgspec.Raw()
 """Arguments that are not recorded. msgspec omits a default by identity: always use this object."""
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What reading JSON raises. What is only carried is looked at late, part by part, or never."""
+"""What reading JSON raises. Values that are only carried are read late, part by part, or never."""
 
 decode_members = msgspec.json.Decoder(Members).decode
 """Raises UNREADABLE for bytes that are no JSON object."""
@@ -38,17 +34,17 @@ def encode_raw(value: object) -> msgspec.Raw:
 
 
 def as_text(raw: msgspec.Raw | None) -> str | None:
-    """The text that `raw` is, None where it is something else."""
+    """`raw` as a text; None if it is something else."""
     return msgspec.json.decode(raw, type=str) if raw is not None and _starts_with(raw, b'"') else None
 
 
 def as_object(raw: msgspec.Raw | None) -> Members | None:
-    """The object that `raw` is, None where it is something else."""
+    """`raw` as an object; None if it is something else."""
     return decode_members(raw) if raw is not None and _starts_with(raw, b"{") else None
 
 
 def as_array(raw: msgspec.Raw | None) -> list[msgspec.Raw]:
-    """The entries of the array that `raw` is; none where it is something else."""
+    """The entries of `raw` as an array; empty if it is something else."""
     return decode_array(raw) if raw is not None and _starts_with(raw, b"[") else []
 
 
@@ -56,33 +52,33 @@ def _starts_with(raw: msgspec.Raw, sign: bytes) -> bool:
     return memoryview(raw)[:1] == sign  # not as bytes: that would copy all of it
 
 
-# Printable by Unicode's categories, and yet nothing to see: fillers, joiners, variation selectors.
+# Printable by Unicode's categories, but invisible: fillers, joiners, variation selectors.
 _INVISIBLE: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
 
 
 def escape_invisible(text: str, spell: Callable[[str], str]) -> str:
-    """`text` with every character that cannot be seen as `spell` writes it."""
+    """`text` with every invisible character spelled by `spell`."""
     if text.isprintable() and not _INVISIBLE.search(text):
         return text
     return "".join(one if one.isprintable() and not _INVISIBLE.match(one) else spell(one) for one in text)
 
 
 def encode_json(value: Any, *, indent: int | None = None, sort_keys: bool = False) -> str:
-    """`value` as JSON that any program reads and any terminal shows as it is."""
+    """`value` as JSON that any program reads, without invisible characters."""
     lines = json.dumps(value, ensure_ascii=False, indent=indent, sort_keys=sort_keys).split("\n")
     return "\n".join(escape_invisible(line, _escape_in_json) for line in lines)
 
 
 def format_json(raw: bytes) -> str:
-    """JSON as it is spelled, over several lines, and with nothing in it that cannot be seen."""
+    """JSON as it is spelled, over several lines, without invisible characters."""
     lines = msgspec.json.format(raw, indent=2).decode().split("\n")
     return "\n".join(escape_invisible(line, _escape_in_json) for line in lines)
 
 
 def _escape_in_json(character: str) -> str:
-    """Outside strings JSON has none of these, and in a string this means the same."""
+    """In a string this means the same, and outside of strings JSON has no such characters."""
     code = ord(character)
     return f"\\u{code:04x}" if code < 0x10000 else json.dumps(character)[1:-1]
 
@@ -93,38 +89,38 @@ _IGNORABLE: Final = re.compile(
 )
 _NUL: Final = "\0"
 MAX_FOLDED: Final = 1_024
-"""Characters of a name that is not plain ASCII. To fold a longer one takes time: 3.9 MB of U+FDFA, 5.6 s."""
+"""Characters of a name that is not plain ASCII. Folding 3.9 MB of U+FDFA took 5.6 s."""
 
 
 def fold_name(name: str) -> str:
-    """`name` to the most lenient reader: no letter case, width, invisible characters or outer spaces."""
+    """`name` for the most lenient reader: without case, width, invisible characters and outer spaces."""
     if name.isascii() and name.isprintable():
         return name.strip().lower()
     text = unicodedata.normalize("NFKC", _IGNORABLE.sub("", name))
-    # Through upper case, as some readers compare: there U+0131, an `i` without a dot, becomes `I`. In lower
-    # case U+0130, an `I` with a dot, is `i` and a combining dot.
+    # Through upper case, as some readers compare: U+0131, an `i` without a dot, becomes `I`. In lower case
+    # U+0130, an `I` with a dot, is `i` and a combining dot.
     text = unicodedata.normalize("NFKC", text.casefold().upper().casefold()).replace("i\u0307", "i")
     return "".join(one for one in text if unicodedata.category(one)[0] != "C").strip()
 
 
 def is_unfoldable(name: str) -> bool:
-    """Whether a name is too long to be compared. It counts as one that can be read as another."""
+    """Whether a name is too long to compare. It counts as ambiguous."""
     return len(name) > MAX_FOLDED and not (name.isascii() and name.isprintable())
 
 
 class KnownNames:
-    """Names that matter in one kind of object. A member that only looks like one of them is refused."""
+    """The names that matter in one kind of object. A member that only looks like one is rejected."""
 
     __slots__ = ("_folded", "_names", "_prefixes")
 
     def __init__(self, *names: str, prefixes: tuple[str, ...] = ()) -> None:
-        """`prefixes`, in lower case: every name that begins with one of them matters, too."""
+        """`prefixes`, in lower case: names that begin with one matter, too."""
         self._names = frozenset(names)
         self._folded = frozenset(map(fold_name, names))
         self._prefixes = prefixes
 
     def find_impostor(self, members: Mapping[str, object]) -> str | None:
-        """The first member that some reader takes for one of these names, or for another member."""
+        """The first member that some reader confuses with one of these names, or with another member."""
         # Nearly every object has only these names.
         return None if members.keys() <= self._names else self._search(members)
 
@@ -142,9 +138,9 @@ class KnownNames:
 
 
 def find_clash(names: Collection[str], *, declared: Collection[str] = ()) -> str | None:
-    """The first of different names that some reader takes for one before it, or that holds a NUL.
+    """The first name that some reader confuses with one before it, or that has a NUL.
 
-    Two names that are both `declared` are different to the one that declares them.
+    Two `declared` names differ for the server that declares them.
     """
     text = "".join(names)
     is_plain = text.isascii() and text.isprintable() and " " not in text
@@ -161,7 +157,7 @@ def find_clash(names: Collection[str], *, declared: Collection[str] = ()) -> str
 
 
 def find_deep_clash(value: Any) -> str | None:
-    """The same for every object in a decoded JSON value, at any depth."""
+    """The first such name in any object of a decoded JSON value."""
     level = [value]
     while level:
         clashes = (find_clash(one) for one in level if isinstance(one, dict))
@@ -173,7 +169,7 @@ def find_deep_clash(value: Any) -> str | None:
 
 
 def describe_ambiguity(name: str, place: str) -> str:
-    """What to say of a member of `place`: its name short, with escapes for what cannot be seen."""
+    """The error message for a member of `place`, with its name short and escaped."""
     return f"member `{ascii(name[:40])[1:-1]}` of {place} can be read as another member"
 
 

@@ -15,40 +15,40 @@ MAX_SERVER_ID: Final = 40
 MAX_TOOL_NAME: Final = 128
 MAX_VERSION: Final = 64
 MAX_AUDITED_NAME: Final = 200
-"""Characters of a name or URI that the audit has; of what is longer, the beginning."""
+"""Characters of a name or URI in the audit; longer ones are cut."""
 PROMPT: Final = "prompt:"
 RESOURCE: Final = "resource:"
-"""Before the name of a prompt and the URI of a resource, where rules and records speak of them.
+"""The prefixes of prompt names and resource URIs in rules and records.
 
-No tool name holds a colon, so the three kinds share one space of names and never meet in it.
+No tool name has a colon, so the three kinds share one namespace without clashes.
 """
 
 # `fullmatch` throughout: `$` would let a trailing newline pass.
-# No `__` and no `.` inside an id, so the doors' joined names always have one reading.
+# No `__` and no `.` inside an id, so joined names have one reading.
 _SERVER_ID = re.compile(r"[a-z0-9]+(?:[-_][a-z0-9]+)*")
 _NOT_IN_SERVER_ID = re.compile(r"[^a-z0-9]+")
 _TASK_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
-# A version is a directory's name, too: nothing in it may lead elsewhere.
+# A version is a directory's name, too: it must not lead elsewhere.
 _VERSION = re.compile(r"[0-9A-Za-z](?:[.+-]?[0-9A-Za-z])*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TOOL_NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_TOOL_NAME}}}")
 
 
 class ToolRef(NamedTuple):
-    """One tool of one server; or one prompt, or one resource, whose name then begins with its kind."""
+    """A tool of a server; or a prompt or resource, whose name begins with its prefix."""
 
     server_id: str
     name: str
 
     def __str__(self) -> str:
-        """As a pattern that names it and nothing else."""
+        """The pattern that matches only it."""
         kind = kind_of(self.name)
         return f"{kind}{self.server_id}/{self.name[len(kind) :]}"
 
 
 def kind_of(name: str) -> str:
-    """What the name begins with: `prompt:`, `resource:`, or nothing for a tool."""
-    if ":" not in name:  # nearly all, and asked several times of each
+    """The prefix of a name: `prompt:`, `resource:`, or empty for a tool."""
+    if ":" not in name:  # nearly all, several times each
         return ""
     if name.startswith(PROMPT):
         return PROMPT
@@ -61,21 +61,24 @@ def parse_server_id(text: str) -> str:
 
 
 def parse_upstream_id(text: str) -> str:
-    """`text` as the id of a chat upstream, or InvalidRecord. It has no `/`: one parts it from a model."""
+    """`text` as the id of a chat upstream, or InvalidRecord.
+
+    It has no `/`, which separates it from a model.
+    """
     return _parse_short_id(text, "the id of a chat upstream")
 
 
-def _parse_short_id(text: str, wanted: str) -> str:
+def _parse_short_id(text: str, kind: str) -> str:
     if len(text) <= MAX_SERVER_ID and _SERVER_ID.fullmatch(text):
         return text
     raise InvalidRecord(
-        f"`{text[:80]}` is not {wanted}",
+        f"`{text[:80]}` is not {kind}",
         hint="use up to 40 lower-case letters and digits, single `-` or `_` between them",
     )
 
 
 def slugify_server_id(text: str, *, max_chars: int = MAX_SERVER_ID) -> str:
-    """`GitHub (work)` as a server id would spell it: `github-work`; empty where nothing of it is left."""
+    """`GitHub (work)` as a server id: `github-work`; empty if no character is valid."""
     return _NOT_IN_SERVER_ID.sub("-", text.lower()).strip("-")[:max_chars].rstrip("-")
 
 
@@ -112,12 +115,13 @@ def is_tool_name(text: str) -> bool:
 
 
 REFERENCE: Final = re.compile(r"\$\{ENV:([A-Za-z_][A-Za-z0-9_]*)(?::-((?:[^}$]|\$(?!\{))*+))?\}")
-"""`${ENV:NAME}` or `${ENV:NAME:-default}`: the variable's name, and what stands in for it.
+"""`${ENV:NAME}` or `${ENV:NAME:-default}`: how a record refers to a variable of the node, resolved at
+connect.
 
-No reference begins within a default: a text full of those that nobody closes is gone through once.
+No reference begins within a default, so a text full of unclosed ones is searched once.
 """
 SECRET_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-"""What `auth_ref` may be: also the name of a file in the node's secrets directory, so no path."""
+"""The name of a secret, as in `auth_ref`: also of a file in the node's secrets directory, so no path."""
 
 
 class Glob:

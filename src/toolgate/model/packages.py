@@ -1,4 +1,4 @@
-"""Packages, and the rows of the catalog that shows what is in them."""
+"""Packages, and the rows of the catalog of their tools."""
 
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -8,17 +8,17 @@ import msgspec
 from toolgate.model.effects import UNSTATED, Effects, read_effects
 
 Source = Literal["manifest", "summary", "legacy", "discovered"]
-"""Where a row of the catalog comes from: a full definition in a manifest, a summary there, nothing at all (a
-placeholder), or what the running server lists."""
+"""The source of a row: a full definition in a manifest, a summary there, the list of the running server, or
+none (`legacy`, a placeholder)."""
 SchemaVersion = Literal["v2", "legacy"]
 """Of the manifest; servers without one have `legacy`."""
 
 UNCATEGORIZED = "uncategorized"
-"""The category of packages and servers without one. Who writes it into a record means the same."""
+"""The category of packages and servers without one, also if a record states it."""
 ALL_TOOLS = "*"
-"""The name in the row of a package of which no tool is known yet."""
+"""The tool name of a placeholder row."""
 MAX_PART_BYTES: Final = 4 * 1024 * 1024
-"""Of an archive on its way in: the largest body of a request."""
+"""Of an uploaded archive: the largest body of a request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class PackageRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
-    """An installed package. What it declares stands in the manifest that is kept with its archive."""
+    """An installed package. Its manifest is stored with its archive."""
 
     package_id: str
     """Also the id of its server."""
@@ -44,11 +44,11 @@ class Package:
     tags: tuple[str, ...] = ()
     schema_version: SchemaVersion = "legacy"
     source: Source = "legacy"
-    """How far its manifest describes its tools."""
+    """How its manifest describes its tools."""
     declared: tuple[str, ...] = ()
     """The names of the tools in its manifest."""
     attached: bool = False
-    """It describes a server that is registered by itself, and does not run it."""
+    """Whether it only describes a server that is registered separately."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class CatalogRow:
 
     package_id: str
     tool_name: str
-    """ALL_TOOLS where none is known."""
+    """ALL_TOOLS in a placeholder."""
     package_name: str = ""
     package_description: str = ""
     category: str = ""
@@ -70,19 +70,19 @@ class CatalogRow:
     annotations: bytes | None = None
     is_read_only: bool = False
     digest: str = ""
-    """SHA-256 of the definition, as a pin names it; empty where only a summary is known."""
+    """SHA-256 of the definition, as in a pin; empty for a summary."""
     tokens: int = 0
-    """About what the definition costs a model."""
+    """Estimated, of the definition."""
     schema_version: SchemaVersion = "legacy"
     source: Source = "discovered"
     updated_at_ms: int = 0
 
     @property
     def full_name(self) -> str:
-        """As the MCP door calls it. Also that of a placeholder is one that `?tools=` understands."""
+        """The name at the MCP endpoint. `?tools=` accepts that of a placeholder, too."""
         return f"{self.package_id}.{self.tool_name}"
 
     @property
     def effects(self) -> Effects:
-        """What the annotations say that a call does."""
+        """The effects by its annotations."""
         return UNSTATED if self.annotations is None else read_effects(msgspec.json.decode(self.annotations))

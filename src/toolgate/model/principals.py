@@ -1,4 +1,4 @@
-"""Who calls, and how far a key reaches."""
+"""Principals, keys, and how far they reach."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,15 +8,15 @@ from typing import Literal
 from toolgate.model.quotas import Quotas
 
 Role = Literal["admin", "publisher", "viewer", "agent", "node"]
-"""`node` stands apart from the others: such a key only lets a node follow the registry and report."""
+"""A `node` key only lets a node follow the registry and report."""
 
 IntegrationState = Literal["off", "read_only", "on"]
-"""How much of a server a caller has switched on for itself: nothing, its read-only tools, or all of them."""
+"""What a caller switched on of a server: nothing, its read-only tools, or all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceiling:
-    """The most a key may ever reach. None: this part does not restrict; empty: nothing passes."""
+    """The most a key may reach. None: no restriction; empty: nothing is allowed."""
 
     tasks: tuple[str, ...] | None = None
     servers: tuple[str, ...] | None = None
@@ -33,16 +33,16 @@ class Principal:
     ceiling: Ceiling = Ceiling()
     default_task: str | None = None
     expires_at_s: int | None = None
-    """When its key ends, and with it what it may give to others. A token's is not: it is renewed."""
+    """When its key expires, and with it all that it delegates. None for a token, which is renewed."""
     budgets: Quotas | None = None
-    """What its key may use over time. Only keys have some."""
+    """The quotas of its key."""
     integrations: IntegrationState = "on"
-    """What it has of every server before it chooses for itself."""
+    """Its default state of every server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InternalSecret:
-    """Something only the parts of Toolgate itself know: no surface shows or takes one."""
+    """A secret among processes of Toolgate: no surface shows or accepts it."""
 
     secret_id: str
     hex: str
@@ -59,23 +59,23 @@ class Key:
     default_task: str | None = None
     expires_at_s: int | None = None
     budgets: Quotas | None = None
-    """What all who use it may use over time, together."""
+    """The quotas of all its users together."""
     integrations: IntegrationState = "on"
-    """What its callers have of every server before they choose for themselves."""
+    """The default state of every server for its callers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntegrationChoice:
-    """Which integrations (servers) one caller switched on and off for itself. It never adds to a ceiling."""
+    """The integrations (servers) that one caller switched on or off. It never widens a ceiling."""
 
     choice_id: str
     """See `make_choice_id`."""
     principal: str
     servers: Mapping[str, IntegrationState] = field(default_factory=dict)
     is_readable: bool = True
-    """False: it was stored by a newer release or is damaged. Nothing is on for its caller."""
+    """False: a newer release stored it, or it is damaged. Everything is off for its caller."""
 
 
 def make_choice_id(principal_id: str) -> str:
-    """The id of a caller's stored choice: a subject of an issuer is longer than the id of a record may be."""
+    """The id of a caller's choice: a hash, because the subject of an issuer may be too long for an id."""
     return sha256(principal_id.encode()).hexdigest()

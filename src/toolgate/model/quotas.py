@@ -1,4 +1,4 @@
-"""How much may be used over time, and who may: values only, no clock and no count."""
+"""Rate limits and quotas of keys and tasks: values only, no clock and no count."""
 
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
@@ -9,12 +9,12 @@ QuotaName = Literal["calls_per_minute", "calls_per_day", "tokens_per_day"]
 MAX_CALLS: Final = 10**9
 MAX_TOKENS: Final = 10**12
 MAX_LEASE_REQUESTS: Final = 256
-"""That a node sends to control in one request."""
+"""In one request of a node to the control plane."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """The most that may be used within a minute or a day, each by UTC. None: as much as there is."""
+    """The limits within a minute or a day of UTC. None: unlimited."""
 
     calls_per_minute: int | None = None
     calls_per_day: int | None = None
@@ -22,7 +22,7 @@ class Quotas:
 
 
 class QuotaHolder(NamedTuple):
-    """A key or a task: whose budgets, or grants, all who call with it or under it share."""
+    """A key or a task, whose callers share its quotas."""
 
     kind: HolderKind
     id: str
@@ -32,46 +32,46 @@ class QuotaHolder(NamedTuple):
 
 
 class HolderQuotas(NamedTuple):
-    """What one holder may use over time. Invariant: at least one budget is set."""
+    """The quotas of one holder. Invariant: at least one is set."""
 
     holder: QuotaHolder
     budgets: Quotas
 
 
 class LeaseRequest(NamedTuple):
-    """What a node asks of one budget: for more calls, or what is left of its tokens."""
+    """A request of a node for more calls of one quota, or for its remaining tokens."""
 
     holder: QuotaHolder
     budget: QuotaName
     limit: int
     spent: int = 0
-    """Tokens that were used since this was last said."""
+    """Tokens used since the last request."""
     returned: int = 0
-    """Calls that were granted, and will not be made. Whoever returns some is granted none."""
+    """Granted calls that will not be made. A request that returns calls gets none."""
     window_ms: int = 0
-    """When the window began in which they were granted: to another they are worth nothing."""
+    """The window of the returned calls; they count in no other."""
 
 
 class LeaseGrant(NamedTuple):
-    """What it gets."""
+    """The response to a LeaseRequest."""
 
     amount: int
-    """So many calls may be made within the window, and are counted as made; or so many tokens are left."""
+    """Calls that the node may make within the window, counted as made; or the remaining tokens."""
     window_ms: int
-    """When the window began."""
+    """The beginning of the window."""
     left_ms: int
-    """How long it lasts yet."""
+    """The time until its end."""
 
 
 class QuotaCount(NamedTuple):
-    """What was used of one budget, and in which window."""
+    """What was used of one quota in a window."""
 
     window_ms: int = 0
     used: int = 0
 
 
 class HolderUsage(NamedTuple):
-    """A count, and of what it is."""
+    """A count with its holder and quota."""
 
     holder: QuotaHolder
     budget: QuotaName

@@ -1,7 +1,5 @@
-"""What a node tells control about itself and its servers. Reports are state, not records: no revision.
-
-Sessions that their clients have ended, as nodes tell each other of them.
-"""
+"""What nodes report to the control plane: themselves, their servers, and ended sessions. State, not
+records."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +11,7 @@ from toolgate.model.tools import ListState
 HealthState = Literal["connected", "starting", "degraded", "down", "idle", "disabled"]
 
 LOST_AFTER_MS: Final = 30_000
-"""A node reports at least every 10 s. One that was not heard of for three times that is lost."""
+"""Three times the 10 s between two reports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,22 +22,22 @@ class ServerReport:
     state: HealthState
     list_state: ListState = "pending"
     since_ms: int = 0
-    """Wall clock of the node at which `state` was entered."""
+    """When `state` began, by the node's clock."""
     last_error: str = ""
     """Redacted on the node."""
     hint: str = ""
-    """What its start is waiting for, or what to do about `last_error`. Redacted on the node."""
+    """What its start waits for, or what to do about `last_error`. Redacted on the node."""
     restarts: int = 0
     tools: int = 0
     quarantined: int = 0
     calls: int = 0
     is_stale: bool = False
     definitions: str = ""
-    """Digest of the definitions the node serves; empty where none were ever listed."""
+    """Digest of the definitions that the node serves; empty if it never listed any."""
     changed: Mapping[str, str] = field(default_factory=dict)
-    """Tool name → digest found in place of the approved one, as long as its pin's record does not say so."""
+    """Tool name → digest found in place of the approved one, until its pin records it."""
     verified_ms: int = 0
-    """Wall clock of the node at which the server last listed its tools, in this run or before. 0: never."""
+    """When the server last listed its tools, in this run or before, by the node's clock. 0: never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,25 +46,25 @@ class NodeReport:
 
     node_id: str
     url: str = ""
-    """Where its doors are, as the node knows it."""
+    """The URL of its endpoints, as configured."""
     version: str = ""
     epoch: str = ""
     revision: int = 0
-    """The registry revision it serves."""
+    """The registry revision that it serves."""
     is_degraded: bool = False
-    """It could not reach control for a while, and served what it had."""
+    """Whether it has not reached the control plane for a while, and serves what it has."""
     at_ms: int = 0
-    """When control received it, by control's clock."""
+    """When the control plane received it, by its clock."""
     servers: tuple[ServerReport, ...] = ()
 
     def is_lost(self, now_ms: int) -> bool:
-        """Whether the node has been silent for too long for its word to count."""
+        """Whether the node has been silent for too long."""
         return now_ms - self.at_ms > LOST_AFTER_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definitions:
-    """What one server offers, as a node discovered it."""
+    """The lists of one server, as a node discovered them."""
 
     server_id: str
     digest: str
@@ -74,21 +72,21 @@ class Definitions:
     prompts: tuple[bytes, ...] = ()
     resources: tuple[bytes, ...] = ()
     templates: tuple[bytes, ...] = ()
-    """Each definition as the server wrote it."""
+    """Definitions as the server wrote them."""
     quarantined: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Name, as policy has it → why its definition was refused."""
+    """Name in policy → why its definition is quarantined."""
     at_ms: int = 0
 
 
 MAX_ENDED: Final = 20_000
-"""How many are remembered, the newest. An older one could be revived, by its own principal only."""
+"""Kept, the newest. An older session could be resumed, by its own principal only."""
 
 
 class EndedSession(NamedTuple):
-    """A session that no node serves any more."""
+    """A session that its client ended, so that no node serves it."""
 
     nonce: str
     until_ms: int
-    """When its id is good for nothing anyway. Wall clock."""
+    """When its id expires."""
     at_ms: int = 0
-    """When the registry's database took note of it, by its clock; 0: it has not."""
+    """When the registry's database stored it, by its clock; 0: not yet."""

@@ -1,4 +1,4 @@
-"""What the registry stores and says about it: records, changes, events. To the store all kinds are one."""
+"""What the registry stores: records, changes and their log. The store treats all kinds alike."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,13 +10,13 @@ Body = Mapping[str, Any]
 
 
 def describe_kind(kind: Kind) -> str:
-    """What people call a record of this kind."""
+    """The name of a kind for people."""
     return kind.replace("_", " ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRecord:
-    """One record at the revision that last wrote it."""
+    """One record, at the revision that last wrote it."""
 
     kind: Kind
     id: str
@@ -24,24 +24,24 @@ class StoredRecord:
     revision: int
     updated_at_ms: int
     actor: str = ""
-    """Who wrote it last; unlike the change log it is never compacted away."""
+    """Who wrote it last. Unlike the change log it is never compacted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordWrite:
-    """One thing to do in a transaction. `body` None deletes; `if_revision` 0 means "must not exist"."""
+    """One write of a transaction. `body` None deletes; `if_revision` 0 means "must not exist"."""
 
     kind: Kind
     id: str
     body: Body | None
     if_revision: int | None = None
     actor: str | None = None
-    """Who this one is by, where not by the transaction's own actor."""
+    """The actor, if it is not that of the transaction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordChange:
-    """One line of the change log."""
+    """One entry of the change log."""
 
     revision: int
     kind: Kind
@@ -55,20 +55,20 @@ class RecordChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeBatch:
-    """All changes of one transaction (one revision), or, with no changes, a bookmark of `revision`."""
+    """All changes of one transaction, or without changes a bookmark of `revision`."""
 
     revision: int
     changes: tuple[RecordChange, ...] = ()
     digest: str = field(default="", compare=False)
-    """Of the log up to `revision`: another one at the same revision is another history. Empty: not known."""
+    """Of the log up to `revision`: another digest is another history. Empty: unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordList:
-    """Everything at one revision."""
+    """All records at one revision."""
 
     epoch: str
     revision: int
     records: tuple[StoredRecord, ...]
     digest: str = field(default="", compare=False)
-    """Of the log up to `revision`; see `Batch`."""
+    """Of the log up to `revision`; see `ChangeBatch`."""

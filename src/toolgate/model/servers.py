@@ -1,7 +1,4 @@
-"""The server record: how to reach one MCP server and what the platform allows of it.
-
-Package runners: commands that download a server before they run it. Pure: it looks at the record alone.
-"""
+"""The record of a server: how to reach one MCP server, its limits, and the package runner that it starts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +10,7 @@ from toolgate.model.packages import PackageRef
 Transport = Literal["stdio", "streamable_http", "http_sse_legacy"]
 Sharing = Literal["shared", "per_session"]
 Protocol = Literal["auto", "stateless", "session"]
-"""The protocol revision a server is spoken to in: 2026-07-28 (stateless), or up to 2025-11-25 (session)."""
+"""The protocol revision for a server: 2026-07-28 (stateless), or up to 2025-11-25 (session)."""
 Approval = Literal["never", "always", "policy"]
 Grant = Literal["client_credentials", "authorization_code"]
 AuditedArguments = Literal["redacted", "none"]
@@ -23,7 +20,7 @@ EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StdioLaunch:
-    """How to start a server as a child process. Values may hold `${ENV:NAME}`, resolved at connect."""
+    """A server as a child process. Values may have `${ENV:NAME}`, resolved at connect."""
 
     command: str
     args: tuple[str, ...] = ()
@@ -34,27 +31,27 @@ class StdioLaunch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuth:
-    """As whom the gateway asks for tokens for a server.
+    """The OAuth client that requests tokens for a server.
 
-    Invariant: where there is a secret, there is an issuer. Credentials are meant for one authorization
-    server, never for whichever a server names.
+    Invariant: with a secret there is an issuer. Credentials go to that authorization server, never to one
+    that a server names.
     """
 
     grant: Grant
     client_id: str | None = None
-    """None: for logins, the gateway sees to that itself."""
+    """None: the gateway registers itself for logins."""
     client_secret_ref: str | None = None
     issuer: str | None = None
     scopes: tuple[str, ...] = ()
     per_principal: bool = False
-    """Each principal logs in for itself, and its calls show its own token and no other."""
+    """Each principal logs in, and its calls use its own token."""
     owner: str = ""
-    """Whose login a link shows. Empty in every record that is stored, and on the links that all share."""
+    """The principal of the login. Empty in stored records, and on shared connections."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpEndpoint:
-    """Where a server listens. `auth_ref` names a secret the node resolves; it is never the secret."""
+    """A server at a URL. `auth_ref` names a secret that the node resolves; it is never the secret."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=lambda: EMPTY)
@@ -64,7 +61,7 @@ class HttpEndpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerBudgets:
-    """Per-server limits. An absent field has its default; present-but-partial never means zero."""
+    """The limits of one server."""
 
     tool_timeout_ms: int = 30_000
     max_concurrency: int = 16
@@ -73,26 +70,26 @@ class ServerBudgets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalPolicy:
-    """When a person must agree to a call: by default, and by tool name or pattern."""
+    """When a call needs an approval: by default, and by tool name or pattern."""
 
     default: Approval = "never"
     per_tool: Mapping[str, Approval] = field(default_factory=lambda: MappingProxyType({}))
     in_place: bool = True
-    """Whether the person at the client that calls may be the one who agrees."""
+    """Whether the user of the calling client may approve."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedactionRules:
-    """What of arguments is hidden from the audit and from whoever approves calls, beside what looks secret.
+    """What to hide of arguments from the audit and from approvers, besides what looks secret.
 
-    Patterns are held against the names of members at any depth, whatever their case.
+    Patterns match the names of members at any depth, in any case.
     """
 
     hide: tuple[str, ...] = ()
     show: tuple[str, ...] = ()
-    """Names that only look like those of secrets."""
+    """Names that only look secret."""
     arguments: AuditedArguments = "redacted"
-    """`none`: the audit has none of them."""
+    """`none`: the audit has no arguments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,27 +112,27 @@ class ServerRecord:
     sharing: Sharing = "shared"
     idle_timeout_s: int = 0
     start_timeout_s: int = 0
-    """0: by what it starts (`model.runners`)."""
+    """0: by the command; see `choose_start_timeout`."""
     list_ttl_s: int = 0
-    """When its lists are read again. 0: as the server says (`ttlMs`), or after the default."""
+    """When to read its lists again. 0: by the server's `ttlMs`, or the default."""
     prewarm: bool = False
     protocol: Protocol = "auto"
-    """`auto`: what the server and its callers speak."""
+    """`auto`: by the server and its callers."""
     package: PackageRef | None = None
-    """The package it runs from, where it was installed as one."""
+    """The package it was installed from."""
 
     @property
     def launch(self) -> tuple[object, ...]:
-        """What a connection depends on: when this changes, the server is reconnected."""
+        """The fields that a connection depends on: if they change, the server is reconnected."""
         return (self.transport, self.stdio, self.http, self.sharing, self.protocol, self.package)
 
     @property
     def is_per_principal(self) -> bool:
-        """Whether a caller's own login is shown to the server, so that callers cannot share a link."""
+        """Whether calls use the caller's own login, so that callers cannot share a connection."""
         return self.http is not None and self.http.oauth is not None and self.http.oauth.per_principal
 
     def owned_by(self, principal_id: str) -> "ServerRecord":
-        """As the links of one principal have it."""
+        """The record for connections of one principal."""
         assert self.http is not None
         assert self.http.oauth is not None
         oauth = replace(self.http.oauth, owner=principal_id)
@@ -143,7 +140,7 @@ class ServerRecord:
 
 
 RUNNER_START_TIMEOUT_S: Final = 300.0
-"""How long the start of a package runner may take. Servers took up to 50 s to download on a fast network."""
+"""Servers took up to 50 s to download on a fast network, and slow ones are ten times slower."""
 
 _RUNNERS: Final = frozenset({"npx", "pnpx", "bunx", "uvx", "pipx", "dnx", "docker", "podman", "nerdctl"})
 _RUNNING_BY: Final[Mapping[str, Sequence[Sequence[str]]]] = {
@@ -161,28 +158,28 @@ _SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ash"})
 
 
 def find_runner(record: ServerRecord) -> str | None:
-    """The package runner that `record` starts, such as `npx` or `uv tool run`; None: it starts none."""
+    """The package runner that `record` starts, such as `npx` or `uv tool run`, if any."""
     if record.stdio is None:
         return None
     return _parse_runner((record.stdio.command, *record.stdio.args))
 
 
 def choose_start_timeout(record: ServerRecord, otherwise_s: float) -> float:
-    """How long its start may take; `otherwise_s` where neither the record nor its command says so."""
+    """How long its start may take; `otherwise_s` if neither the record nor its command decides."""
     if record.start_timeout_s:
         return float(record.start_timeout_s)
     return otherwise_s if find_runner(record) is None else max(RUNNER_START_TIMEOUT_S, otherwise_s)
 
 
 def describe_download(runner: str) -> str:
-    """What a runner does while its server does not run yet."""
+    """What a runner does before its server runs."""
     return f"{runner} is {'pulling the image' if runner in _CONTAINERS else 'downloading packages'}"
 
 
 def _parse_runner(words: Sequence[str]) -> str | None:
     program, arguments = words[0].rpartition("/")[2].removesuffix(".cmd"), words[1:]
     if program == "env":
-        # Without further `env`, however many there are: this must end for every record.
+        # Drop further `env`s: this must end for every record.
         words = [word for word in arguments if "=" not in word and not word.startswith("-")]
         rest = [word for word in words if word.rpartition("/")[2] != "env"]
         return _parse_runner(rest) if rest else None
@@ -198,7 +195,7 @@ def _parse_runner(words: Sequence[str]) -> str | None:
 
 
 def _parse_script_runner(arguments: Sequence[str]) -> str | None:
-    """Of `sh -c "exec npx …"`: what the first command of the script is."""
+    """The runner in the first command of a script: `sh -c "exec npx …"`."""
     script = next((word for word in arguments if not word.startswith("-")), "")
     words = [word for word in script.split() if word != "exec"]
     return _parse_runner(words) if words else None

@@ -1,7 +1,5 @@
-"""Pins: which definitions of a server were looked at and approved.
-
-The immutable picture a node serves from. A new one replaces it whole; nobody edits it.
-"""
+"""The immutable snapshot that a node serves from, and pins. A new snapshot replaces the old one as a
+whole."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,33 +14,32 @@ from toolgate.model.tools import ServerTools
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pin:
-    """A server whose tools are offered only as they were approved: by name, with exactly this digest."""
+    """The approved tools of a server: each is offered only with exactly this digest."""
 
     server_id: str
     tools: Mapping[str, str] = field(default_factory=lambda: EMPTY)
-    """Tool name → SHA-256 of its definition. A tool that is not named here is not offered."""
+    """Tool name → SHA-256 of its definition. Other tools are not offered."""
     changed: Mapping[str, str] = field(default_factory=lambda: EMPTY)
-    """Tool name → SHA-256 of the definition that was found in place of the approved one. Such a tool is not
-    offered until it is approved again, whatever its server lists by then."""
+    """Tool name → SHA-256 of the definition that was found in place of the approved one. Such a tool is
+    quarantined until it is approved again, whatever its server lists then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Registry at one revision, with the last good tools of every server."""
+    """The registry at one revision, with the last valid lists of every server."""
 
     serial: int = 0
     """Rises by one with every swap on this node; caches are keyed by it."""
     revision: int = 0
-    """The registry revision it shows."""
+    """The registry revision."""
     environment: Environment = "prod"
     redaction: RedactionRules = field(default_factory=RedactionRules)
-    """Of the installation: what is hidden of every server's arguments."""
+    """The installation's rules, for the arguments of every server."""
     servers: Mapping[str, ServerTools] = field(default_factory=lambda: MappingProxyType({}))
     tasks: Mapping[str, Task] = field(default_factory=lambda: MappingProxyType({}))
     profiles: Mapping[str, Profile] = field(default_factory=lambda: MappingProxyType({}))
     candidates: frozenset[str] = frozenset()
-    """Profiles of which the caller in question has the candidate. Empty in what a node serves to all: see
-    `policy/rollouts`."""
+    """The profiles whose candidate the caller has, by `policy.rollouts`. Empty in a node's own snapshot."""
     keys: Mapping[str, Key] = field(default_factory=lambda: MappingProxyType({}))
     pins: Mapping[str, Pin] = field(default_factory=lambda: MappingProxyType({}))
     chat_upstreams: Mapping[str, ChatUpstream] = field(default_factory=lambda: MappingProxyType({}))

@@ -14,7 +14,7 @@ from typing import Final
 from toolgate.redaction.shapes import mask_spans
 
 MIN_RANDOM: Final = 16
-"""Characters. A shorter word can be a name that nobody has heard of."""
+"""Characters. A shorter word may be an unusual name."""
 MIN_SUSPECT: Final = 8
 
 _FOLLOWERS: Final = {

@@ -144,7 +144,7 @@ def _redact_arg(arg: str) -> str:
 
 
 def restore_hidden(kind: Kind, sent: Body, *, shown: Body, stored: Body) -> dict[str, Any]:
-    """A body with every hidden value replaced by what is stored. `shown` is how that was shown."""
+    """`sent` with every mask replaced by the stored value. `shown` is the redacted form of `stored`."""
     hiding = HIDING[kind]
     restored = {
         name: _restore(value, shown.get(name), stored.get(name), name) if name in hiding else value
@@ -157,7 +157,7 @@ def restore_hidden(kind: Kind, sent: Body, *, shown: Body, stored: Body) -> dict
 
 
 def _check_hidden(sent: Any, shown: Any, where: str) -> None:
-    """Raises InvalidRecord where a mask was sent, and the value it stands for would be shown there."""
+    """Raises InvalidRecord if a mask was sent to a place where its value would be shown."""
     if isinstance(sent, Mapping):
         for name, value in sent.items():
             _check_hidden(value, _mapping(shown).get(name), f"{where}.{name}")
@@ -187,14 +187,14 @@ def _restore(sent: Any, shown: Any, stored: Any, where: str) -> Any:
 def _restore_list(
     sent: Sequence[Any], shown: Sequence[Any], stored: Sequence[Any], where: str
 ) -> Sequence[Any]:
-    """Where elements moved, a hidden one is found again by what stands before it, or by its look alone.
+    """If elements moved, a masked one is found by the element before it, or by its look alone.
 
-    Two secrets must never change places: what more than one value could be meant by is refused.
+    Two secrets must never change places: a mask with several candidates is rejected.
     """
     if sent == shown:
         return stored
     if not all(isinstance(value, str) for value in sent):
-        return sent  # no list of a record: whoever checks it will say so
+        return sent  # not a list of a record: its validation will say so
     by_place, by_look = defaultdict(set), defaultdict(set)
     for before, look, real in zip(("", *shown), shown, stored, strict=False):
         by_place[before, look].add(real)

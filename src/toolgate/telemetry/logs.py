@@ -1,7 +1,4 @@
-"""Whether a disk is full, so that a failure is called that and not damage.
-
-Log lines: to standard error, one line a record.
-"""
+"""Log lines, one line a record, on standard error; and whether a failure is a full disk."""
 
 import errno
 import logging
@@ -13,14 +10,14 @@ from pathlib import Path
 from typing import Final
 
 MIN_FREE_BYTES: Final = 64 * 1024
-"""Bytes. SQLite calls what it cannot write on a full disk an I/O error, too."""
+"""With less free, the disk is full. SQLite reports a full disk as an I/O error, too."""
 FULL_DISK_HINT: Final = "free space there and start again: nothing in the directory is damaged by this"
 
 
 def describe_full_disk(path: Path, exc: BaseException | None = None) -> str | None:
-    """What to say where the disk of `path`, whose use failed with `exc`, is full; None where it is not."""
-    is_told = isinstance(exc, OSError) and exc.errno in (errno.ENOSPC, errno.EDQUOT)
-    if not is_told and not _is_full(path.parent):
+    """The message if the disk of `path`, whose use failed with `exc`, is full; else None."""
+    is_reported = isinstance(exc, OSError) and exc.errno in (errno.ENOSPC, errno.EDQUOT)
+    if not is_reported and not _is_full(path.parent):
         return None
     return f"the disk is full: no room for `{path}`"
 
@@ -34,7 +31,7 @@ def _is_full(directory: Path) -> bool:
 
 
 class _OneLine(logging.Formatter):
-    """A record is one line whatever is in it: control characters come out escaped."""
+    """Formats a record as one line, with control characters escaped."""
 
     def format(self, record: logging.LogRecord) -> str:
         text = super().format(record)
@@ -42,7 +39,7 @@ class _OneLine(logging.Formatter):
 
 
 class _TraceFormatter(logging.Formatter):
-    """Lines of another formatter, with the trace they belong to at their end."""
+    """Appends the trace id to the lines of another formatter."""
 
     def __init__(self, lines: logging.Formatter, trace_id: Callable[[], str]) -> None:
         super().__init__()
@@ -56,7 +53,7 @@ class _TraceFormatter(logging.Formatter):
 
 @contextmanager
 def append_trace_ids(trace_id: Callable[[], str]) -> Iterator[None]:
-    """While the block runs, each line says the trace it belongs to, where it does to one."""
+    """While the block runs, append the trace id to each line of a trace."""
     handlers = [one for one in logging.getLogger().handlers if isinstance(one.formatter, _OneLine)]
     for handler in handlers:
         before = handler.formatter
@@ -73,7 +70,7 @@ def append_trace_ids(trace_id: Callable[[], str]) -> Iterator[None]:
 def setup_logging(level: str) -> None:
     """Log to standard error, one line a record.
 
-    Of what libraries say, only warnings: their other lines show URLs, headers and statements as they are.
+    Libraries log only warnings: their other lines show URLs, headers and statements.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_OneLine("%(asctime)s %(levelname)-7s %(name)s %(message)s"))

@@ -1,7 +1,7 @@
-"""What a node counts. The hot path adds to plain numbers (`CallStats`); they are read when somebody asks.
+"""The counters of a process. The hot path adds to plain numbers (`CallStats`), which are read on a scrape.
 
-Label sets are bounded by the registry: what callers make up is counted under empty labels, what was removed
-is forgotten, and of a server whose tools never stay the same the names past a limit are one.
+Label sets are bounded by the registry: names that callers invent are counted under empty labels, removed
+records are forgotten, and tools of a server past a limit are counted as one.
 """
 
 from bisect import bisect_left
@@ -18,20 +18,20 @@ LATENCY_MS: Final = (
     *(1_000, 2_000, 5_000, 10_000, 20_000, 30_000),
     *(60_000, 120_000, 300_000),
 )
-"""From what the gateway itself takes to the longest that a call may: 300 s."""
+"""From the gateway's own time to the longest call, 300 s."""
 ROUNDS: Final = (0, 1, 2, 3, 5, 8, 13, 21)
 SESSION_CALLS: Final = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 10_000)
 RUN_MS: Final = (5, 10, 50, 100, 500, 1_000, 5_000, 10_000, 30_000, 60_000, 300_000, 600_000)
 OUTPUT_BYTES: Final = (256, 1_024, 4_096, 16_384, 65_536, 262_144, 1_048_576, 8_388_608)
 MAX_TOOLS_COUNTED: Final = 2_000
-"""Of one server, as many as it may have at once. Names that it comes up with later are counted as one."""
+"""Of one server: as many as it may have at once. Later names are counted as one."""
 
 Reader = Callable[[], float | Mapping[Any, float]]
-"""Reads a value, or one for each value of a label, or for each tuple of those of several."""
+"""Reads a value, or values by one label, or by a tuple of several."""
 
 
 class Histogram:
-    """A histogram that costs one bisection to add to."""
+    """Counts values by bucket, with one bisection each."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -44,8 +44,8 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
-    def shown(self) -> HistogramSample:
-        """Cumulative, as Prometheus wants it."""
+    def cumulate(self) -> HistogramSample:
+        """The cumulative buckets of Prometheus."""
         rising, found = 0, []
         for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
             rising += count
@@ -54,7 +54,7 @@ class Histogram:
 
 
 class CallStats:
-    """What is counted for one tool, from its first call on."""
+    """The counters of one tool, from its first call on."""
 
     __slots__ = ("calls", "errors", "latency_ms", "output_bytes")
 
@@ -65,9 +65,9 @@ class CallStats:
         self.output_bytes = Histogram(OUTPUT_BYTES)
 
     def add(self, latency_ms: float, size: int, code: str) -> None:
-        """One call ended, with a result of `size` if it came to one; `code` is empty when it went well."""
+        """Count a call, with a result of `size` if it has one. `code` is empty if it succeeded."""
         self.calls += 1
-        # As `Distribution.add`, without a call of it: each call of a tool comes through here.
+        # As `Histogram.add`, inlined: every tool call comes through here.
         latency, output = self.latency_ms, self.output_bytes
         latency.counts[bisect_left(LATENCY_MS, latency_ms)] += 1
         latency.total += latency_ms
@@ -78,7 +78,7 @@ class CallStats:
             output.total += size
 
     def refuse(self, code: str) -> None:
-        """One call was turned away before it came to its tool: it took no time of the tool's."""
+        """Count a call that was denied before it was sent: it has no latency."""
         self.calls += 1
         self.errors[code] += 1
 
@@ -89,7 +89,7 @@ class _Gauge(NamedTuple):
     read: Reader
 
     def family(self, name: str) -> MetricFamily:
-        """As it is now."""
+        """The present value."""
         value = self.read()
         samples: Mapping[Any, float] = {**value} if isinstance(value, Mapping) else {(): value}
         kind: MetricKind = "counter" if name.endswith("_total") else "gauge"
@@ -97,47 +97,47 @@ class _Gauge(NamedTuple):
 
 
 class Metrics:
-    """All counters of a process, and their Prometheus text."""
+    """All counters of a process, and their text for Prometheus."""
 
     def __init__(self) -> None:
         self.calls: dict[tuple[str, str], CallStats] = {}
         self._tools: Counter[str] = Counter()
-        """How many tools of a server are told apart."""
+        """How many tools of a server are counted separately."""
         self.injections: Counter[tuple[str, str]] = Counter()
         """Lists by server and status: `success`, `stale`, `failed` or `denied`."""
         self.denials: Counter[tuple[str, str]] = Counter()
-        """What was asked for and left out, by server and reason."""
+        """Requested names that were left out, by server and reason."""
         self.connects: Counter[tuple[str, str]] = Counter()
         """Connections by server and status: `success` or `failed`."""
         self.evictions = 0
-        """Idle servers whose child was ended to start another's."""
+        """Idle servers whose child process was ended to start another's."""
         self.list_latency_ms: dict[str, Histogram] = {}
         self.effective_servers: dict[str, int] = {}
         self.empty_scopes = 0
         self.scope_tools = Histogram((0, 1, 5, 10, 20, 50, 100, 200, 500))
         self.scope_tokens = Histogram((0, 100, 500, 1_000, 5_000, 10_000, 50_000))
         self.chats: Counter[tuple[str, str]] = Counter()
-        """Conversations by upstream, and by how they ended."""
+        """Chats by upstream and outcome."""
         self.chat_rounds = Histogram(ROUNDS)
         self.session_calls: dict[str, Histogram] = {}
-        """Of sessions that ended, by endpoint."""
+        """Of ended sessions, by endpoint."""
         self.session_rounds: dict[str, Histogram] = {}
         self.limit_hits: Counter[tuple[str, str]] = Counter()
         """Limits that sessions hit, by endpoint and limit."""
         self.model_latency_ms: dict[str, Histogram] = {}
         self.invocations: Counter[tuple[str, str]] = Counter()
-        """Runs of tasks on this node, by the state they ended in and by what ended them."""
+        """Ended runs of tasks on this node, by state and cause."""
         self.invocation_ms = Histogram(RUN_MS)
         self.budget_refusals: Counter[str] = Counter()
-        """Calls that a budget over time turned away, by budget."""
+        """Calls over a quota, by quota."""
         self.shadow_denials: Counter[tuple[str, str]] = Counter()
-        """Calls that a policy which is not enforced would have denied, by server and reason."""
+        """Calls that a policy without enforcement would have denied, by server and reason."""
         self.profile_arms: dict[tuple[str, str], CallStats] = {}
         """Calls by profile in a rollout and side: `stable` or `candidate`."""
         self._gauges: dict[str, _Gauge] = {}
 
     def tool(self, server_id: str, tool: str) -> CallStats:
-        """The numbers of a tool that was called. Callers' inventions are none: use `tool("", "")`."""
+        """The counters of a tool. For names that callers invent use `tool("", "")`."""
         stats = self.calls.get((server_id, tool))
         return self._first_call(server_id, tool) if stats is None else stats
 
@@ -149,7 +149,7 @@ class Metrics:
         return stats
 
     def arms(self, versions: Iterable[ProfileVersion]) -> tuple[CallStats, ...]:
-        """Where calls under these versions of profiles are counted: those of profiles in a rollout."""
+        """The counters of these versions of profiles: only those in a rollout are counted."""
         return tuple(
             self.profile_arms.setdefault((one.profile_id, one.side), CallStats())
             for one in versions
@@ -166,19 +166,19 @@ class Metrics:
         return self.model_latency_ms.setdefault(upstream_id, Histogram(LATENCY_MS))
 
     def end_session(self, endpoint: str, *, calls: int, rounds: int) -> None:
-        """Count one session that ended, by the endpoint that it was at."""
+        """Count an ended session by its endpoint."""
         self.session_calls.setdefault(endpoint, Histogram(SESSION_CALLS)).add(calls)
         self.session_rounds.setdefault(endpoint, Histogram(ROUNDS)).add(rounds)
 
     def gauge(self, name: str, help_text: str, read: Reader, *, labels: tuple[str, ...] = ()) -> None:
-        """A value read when somebody looks: one, or one for each value of `labels`.
+        """Register a value that is read on a scrape: one, or one for each value of `labels`.
 
-        What is called `…_total` is shown as a counter.
+        A name that ends in `_total` is a counter.
         """
         self._gauges[name] = _Gauge(help_text, labels, read)
 
     def keep(self, servers: Container[str], tasks: Container[str], chat_upstreams: Container[str], /) -> None:
-        """Forget what was counted of others: they are registered no more."""
+        """Forget the counters of all other records: they were removed."""
         for by_tool in [key for key in self.calls if key[0] and key[0] not in servers]:
             del self.calls[by_tool]
             self._tools.pop(by_tool[0], None)
@@ -190,20 +190,20 @@ class Metrics:
         _drop_unknown(self.model_latency_ms, chat_upstreams)
 
     def keep_arms(self, profiles: Iterable[str]) -> None:
-        """Forget what was counted by version of other profiles: their rollouts are over."""
+        """Forget the versions of all other profiles: their rollouts are over."""
         kept = frozenset(profiles)
         for arm in [arm for arm in self.profile_arms if arm[0] not in kept]:
             del self.profile_arms[arm]
 
     def families(self) -> Sequence[MetricFamily]:
-        """Every metric as it is now."""
+        """Every metric with its present value."""
         return [*_families(self), *self._read_gauges()]
 
     def render(self) -> bytes:
         return self.capture()()
 
     def capture(self) -> Callable[[], bytes]:
-        """Reads the gauges now; what it returns makes the text, in a thread where that takes long."""
+        """Read the gauges now, and return what makes the text, for a thread if that takes long."""
         gauges = self._read_gauges()
         return partial(render_families, lambda: [*_families(self), *gauges])
 
@@ -226,7 +226,7 @@ _ARM: Final = ("profile", "side")
 
 
 def _families(metrics: Metrics) -> Iterator[MetricFamily]:
-    """Read while others count: whatever may grow meanwhile is copied before it is gone through."""
+    """Other threads count meanwhile, so whatever may grow is copied before it is iterated."""
     yield from _call_families(dict(metrics.calls))
     yield from _policy_families(metrics)
     yield from _profile_families(dict(metrics.profile_arms))
@@ -366,4 +366,6 @@ def _histogram(
     name: str, help_text: str, spreads: Mapping[Any, Histogram] | Histogram, *labels: str
 ) -> MetricFamily:
     each: Mapping[Any, Histogram] = {(): spreads} if isinstance(spreads, Histogram) else dict(spreads)
-    return MetricFamily(name, "histogram", help_text, labels, {key: one.shown() for key, one in each.items()})
+    return MetricFamily(
+        name, "histogram", help_text, labels, {key: one.cumulate() for key, one in each.items()}
+    )

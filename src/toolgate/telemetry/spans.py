@@ -1,7 +1,6 @@
-"""What the program knows of traces. The library that makes them is not named here: it loads where they are
-on.
+"""Traces as the program sees them. The library that makes spans loads only if tracing is on.
 
-A span never holds arguments, results, credentials or messages: names, ids, codes and sizes.
+A span has names, ids, codes and sizes. It never has arguments, results, credentials or messages.
 """
 
 from collections.abc import Mapping
@@ -16,74 +15,73 @@ NO_ATTRIBUTES: Final[Attributes] = {}
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
 TRACE_HEADERS: Final = (TRACEPARENT, TRACESTATE)
-"""How a trace is handed on: as headers of HTTP, and as members of `_meta` (W3C Trace Context, SEP-414)."""
+"""How a trace is propagated: as HTTP headers, and as members of `_meta` (W3C Trace Context, SEP-414)."""
 MAX_SPAN_NAME_CHARS: Final = 128
-"""Of what callers write, in the name of a span or a note."""
+"""Of a name that a caller sent."""
 
 
 class Span(Protocol):
-    """One step of a trace, while it is taken."""
+    """One operation of a trace, before it ends."""
 
     def note(self, name: str, value: AttributeValue) -> None:
-        """Say something more of it, by the semantic conventions where they have a name for that."""
+        """Set an attribute, by the name of the semantic conventions if they have one."""
 
     def fail(self, code: str) -> None:
-        """It did not go well. `code` is one of a known few, never a message."""
+        """Mark it as failed. `code` is an error code, never a message."""
 
 
 class Tracer(Protocol):
-    """Makes spans. Which one is current goes by the task, and by whoever started that."""
+    """Makes spans. The current span is that of the asyncio task, or of the task that started it."""
 
     @property
     def trace_id(self) -> str:
-        """Of the current trace, in hexadecimal; empty where there is none."""
+        """Of the current trace, in hexadecimal; empty without one."""
 
     @property
     def is_recording(self) -> bool:
-        """Whether the current span has not ended, and is not one of those that are left out."""
+        """Whether the current span has not ended and is sampled."""
 
     @property
     def current(self) -> Span:
-        """The span that was begun last and has not ended. One that has ended takes no notes any more."""
+        """The innermost span that has not ended. Ended spans ignore attributes."""
 
     def span(
         self, name: str, kind: SpanRole = "internal", notes: Attributes = NO_ATTRIBUTES
     ) -> AbstractContextManager[Span]:
-        """The block is one step, under the current span. What is raised from it makes it a failure."""
+        """Run the block in a child of the current span. An exception marks it as failed."""
 
     def continued(self, carried: Mapping[str, str]) -> AbstractContextManager[None]:
-        """The block belongs to the trace of whoever asked, as `traceparent` and `tracestate` say.
-
-        What is not well formed is as good as nothing.
+        """Run the block in the trace of the client, by `traceparent` and `tracestate`; malformed ones are
+        ignored.
         """
 
     def carried(self) -> Mapping[str, str]:
-        """The current span as `traceparent` and `tracestate`, for whoever is asked."""
+        """The current span as `traceparent` and `tracestate`, for a server."""
 
 
 class ExportRejected(Exception):
-    """A collector did not take what it was sent."""
+    """A collector rejected a request."""
 
     def __init__(self, message: str, *, may_retry: bool = True, status: int | None = None) -> None:
         super().__init__(message)
         self.may_retry = may_retry
-        """Whether the same may be taken later."""
+        """Whether a retry may succeed."""
         self.status = status
-        """Of its answer; None where there was none."""
+        """Of its response; None without one."""
 
 
 def read_trace_id(tracing: Tracer | None) -> str:
-    """Of what happens now; empty where nothing is traced."""
+    """The current trace id; empty without tracing."""
     return "" if tracing is None else tracing.trace_id
 
 
 def open_span(
     tracing: Tracer | None, name: str, kind: SpanRole = "internal", notes: Attributes = NO_ATTRIBUTES
 ) -> AbstractContextManager[Span | None]:
-    """As `Tracing.span`, where there may be none."""
+    """As `Tracer.span`, if there is a tracer."""
     return nullcontext() if tracing is None else tracing.span(name, kind, notes)
 
 
 def make_span_name(method: str, target: str | None) -> str:
-    """What a span is called: what is done, and with which of few things."""
+    """The name of a span: the method and its target."""
     return f"{method} {target[:MAX_SPAN_NAME_CHARS]}" if target else method

@@ -1,7 +1,7 @@
-"""Traces by OpenTelemetry: spans, how they are handed on, and the queue in front of a collector.
+"""Traces with OpenTelemetry: spans, their propagation, and the queue for a collector.
 
-Loaded only where traces are on. A collector that is slow or gone costs no call anything: what waits for it is
-bounded, and what does not fit is dropped.
+Loaded only if tracing is on. A collector that is slow or down costs no call anything: the queue is bounded,
+and spans that do not fit are dropped.
 """
 
 import asyncio
@@ -44,14 +44,14 @@ from toolgate.telemetry.spans import (
 )
 
 MAX_QUEUED_SPANS: Final = 4_096
-"""Spans that wait for the collector; what comes when there are as many is dropped."""
+"""Further spans are dropped."""
 BATCH: Final = 512
 MAX_TRIES: Final = 4
 FIRST_DELAY_S: Final = 1.0
 FINISH_TIMEOUT_S: Final = 2.0
-"""How long what a process traced last may take to be taken, when it ends."""
+"""For the last spans of a process that ends."""
 MAX_CARRIED_CHARS: Final = 512
-"""Of a `traceparent` or `tracestate`: the latter's least that everybody must hand on."""
+"""Of a `traceparent` or `tracestate`: the length of a `tracestate` that everyone must propagate."""
 
 _KINDS: Final[Mapping[SpanRole, SpanKind]] = {
     "server": SpanKind.SERVER,
@@ -63,17 +63,17 @@ _WIRE: Final = TraceContextTextMapPropagator()
 _log = logging.getLogger(__name__)
 
 Send = Callable[[bytes], Awaitable[None]]
-"""Sends an encoded batch to a collector. Raises NotTaken."""
+"""Sends an encoded batch to a collector. Raises ExportRejected."""
 
 
 def make_resource(instance: str) -> Resource:
-    """Who speaks. The standard variables may say more, and win."""
+    """The resource of this process. The standard variables may add to it, and win."""
     itself = {"service.name": "toolgate", "service.version": __version__, "service.instance.id": instance}
     return Resource(itself).merge(OTELResourceDetector().detect())
 
 
 class _SpanHandle:
-    """A span of the library's, as the program knows it."""
+    """A span of the library behind the program's interface."""
 
     __slots__ = ("_span",)
 
@@ -109,7 +109,7 @@ class _ActiveSpan(_SpanHandle):
 
 
 class _RemoteContext:
-    """A caller's trace around a block."""
+    """A client's trace around a block."""
 
     __slots__ = ("_context", "_token")
 
@@ -124,13 +124,13 @@ class _RemoteContext:
 
 
 class OtelTracer:
-    """Makes spans of which a sample goes to `waiting`. A caller who traces decides for its own."""
+    """Makes spans, a sample of which goes to the queue. A client that traces decides for its own."""
 
-    def __init__(self, waiting: "SpanQueue", resource: Resource, *, sample: float = 1.0) -> None:
+    def __init__(self, queue: "SpanQueue", resource: Resource, *, sample: float = 1.0) -> None:
         provider = TracerProvider(
             sampler=ParentBased(TraceIdRatioBased(sample)), resource=resource, shutdown_on_exit=False
         )
-        provider.add_span_processor(waiting)
+        provider.add_span_processor(queue)
         self._tracer = provider.get_tracer("toolgate", __version__)
 
     @property
@@ -175,17 +175,17 @@ def _code_of(exc: BaseException) -> str:
 
 
 class SpanQueue(SpanProcessor):
-    """The spans that have ended and that the collector does not have yet. On the event loop."""
+    """Ended spans on their way to the collector. On the event loop."""
 
     def __init__(self, send: Send, *, every_s: float) -> None:
-        """`every_s`: how long they are gathered, unless there are many."""
+        """`every_s`: how long spans are gathered, unless there are many."""
         self._send = send
         self._every_s = every_s
         self._spans: deque[ReadableSpan] = deque()
         self._is_due = asyncio.Event()
         self._is_failing = False
         self.dropped = 0
-        """How many the collector will never have."""
+        """Spans that the collector will never get."""
 
     def on_end(self, span: ReadableSpan) -> None:
         context = span.get_span_context()
@@ -199,7 +199,7 @@ class SpanQueue(SpanProcessor):
             self._is_due.set()
 
     async def run(self) -> None:
-        """Send what ends, until cancelled."""
+        """Send ended spans, until cancelled."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._every_s):
@@ -208,7 +208,7 @@ class SpanQueue(SpanProcessor):
             await self._send_all(MAX_TRIES)
 
     async def finish(self) -> None:
-        """Send what is left, if that can be done at once."""
+        """Send what is left, within `FINISH_TIMEOUT_S`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(FINISH_TIMEOUT_S):
                 await self._send_all(1)
@@ -217,13 +217,13 @@ class SpanQueue(SpanProcessor):
         try:
             while self._spans:
                 await self._send_batch(tries)
-        except Exception:  # nobody else would ever send again, and no process stays for its spans
+        except Exception:  # nothing else would send again, and no process waits for its spans
             _log.exception("spans cannot be sent, and are dropped")
             self.dropped += len(self._spans)
             self._spans.clear()
 
     async def _send_batch(self, tries: int) -> None:
-        """The oldest. They are waiting for as long as they are not taken, or dropped."""
+        """Send the oldest. They stay in the queue until they are sent or dropped."""
         batch = list(islice(self._spans, BATCH))
         body = await asyncio.to_thread(_encode, batch)
         if not await self._try(body, tries):
@@ -248,14 +248,14 @@ class SpanQueue(SpanProcessor):
         return False
 
     def _note_failure(self, exc: ExportRejected) -> None:
-        """Once, until it is well again."""
+        """Log the first failure of a row."""
         if not self._is_failing:
-            _log.warning("the collector does not take traces: %s", exc)
+            _log.warning("the collector does not accept traces: %s", exc)
         self._is_failing = True
 
     def _note_success(self) -> None:
         if self._is_failing:
-            _log.info("the collector takes traces again; %d spans were dropped", self.dropped)
+            _log.info("the collector accepts traces again; %d spans were dropped", self.dropped)
         self._is_failing = False
 
 
@@ -267,12 +267,12 @@ def _encode(spans: list[ReadableSpan]) -> bytes:
 async def open_tracing(
     send: Send, resource: Resource, *, sample: float, every_s: float
 ) -> AsyncIterator[OtelTracer]:
-    """Traces that are sent while the block runs, and what is left of them at its end."""
-    waiting = SpanQueue(send, every_s=every_s)
-    running = asyncio.create_task(waiting.run())
+    """A tracer whose spans are sent while the block runs, and at its end."""
+    queue = SpanQueue(send, every_s=every_s)
+    running = asyncio.create_task(queue.run())
     try:
-        yield OtelTracer(waiting, resource, sample=sample)
+        yield OtelTracer(queue, resource, sample=sample)
     finally:
         running.cancel()
         await asyncio.wait([running])
-        await waiting.finish()
+        await queue.finish()

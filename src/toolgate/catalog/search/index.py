@@ -302,7 +302,7 @@ _DAMPING: Final = 20
 
 
 def fuse_rankings(rankings: Sequence[Sequence[str]], *, limit: int) -> list[SearchHit]:
-    """One ranking of several (each best first, without duplicates) by reciprocal rank fusion; equals by key."""
+    """One ranking of several (each best first, without duplicates) by reciprocal rank; equals by key."""
     votes: defaultdict[str, list[float]] = defaultdict(list)
     for ranking in rankings:
         for place, key in enumerate(ranking, start=1):
