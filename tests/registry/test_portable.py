@@ -244,11 +244,15 @@ def nested(depth: int) -> bytes:
         ),
         pytest.param(lambda data: data.replace(b"\n", b"\n" + nested(100_000), 1), "line 2", id="too deep"),
         pytest.param(
-            edited(lambda lines: lines[0]["header"].update(compacted=99)), "makes no sense", id="header"
+            edited(lambda lines: lines[0]["header"].update(compacted=99)), "is inconsistent", id="header"
         ),
-        pytest.param(edited(lambda lines: lines.insert(1, {})), "line 2: it is not one", id="an empty line"),
-        pytest.param(edited(lambda lines: lines.insert(3, lines[0])), "line 4: it is not", id="two headers"),
-        pytest.param(edited(lambda lines: lines.insert(2, lines[1])), "line 3: .*twice", id="a record twice"),
+        pytest.param(
+            edited(lambda lines: lines.insert(1, {})), "line 2: it must have exactly one", id="an empty line"
+        ),
+        pytest.param(edited(lambda lines: lines.insert(3, lines[0])), "line 4: it must", id="two headers"),
+        pytest.param(
+            edited(lambda lines: lines.insert(2, lines[1])), "line 3: .*duplicate", id="a record twice"
+        ),
         pytest.param(
             edited(lambda lines: lines.insert(-1, lines[1])), "among the changes", id="out of place"
         ),
@@ -261,20 +265,22 @@ def nested(depth: int) -> bytes:
         pytest.param(edited(lambda lines: lines[1]["record"].update(id="")), "valid id", id="no id"),
         pytest.param(edited(lambda lines: lines[1]["record"].update(id="x" * 65)), "valid id", id="long id"),
         pytest.param(edited(lambda lines: lines[1]["record"].update(actor="\0")), "valid id", id="actor"),
-        pytest.param(edited(lambda lines: lines.__delitem__(slice(12, 14))), "hole", id="a hole in the log"),
+        pytest.param(edited(lambda lines: lines.__delitem__(slice(12, 14))), "gap", id="a gap in the log"),
         pytest.param(edited(lambda lines: lines.pop(-2)), "too early", id="no last change"),
-        pytest.param(edited(lambda lines: lines.pop(8)), "what the log says", id="a record less"),
+        pytest.param(edited(lambda lines: lines.pop(8)), "do not match the log", id="a record less"),
         pytest.param(
             edited(lambda lines: lines[-2]["change"].update(operation="delete")),
-            "does not do",
+            "does not match the body",
             id="operation",
         ),
         pytest.param(
-            edited(lambda lines: lines.insert(-1, lines[-2])), "twice in one revision", id="a change twice"
+            edited(lambda lines: lines.insert(-1, lines[-2])),
+            "duplicate .* in one revision",
+            id="a duplicate change",
         ),
         pytest.param(
             edited(lambda lines: lines[-2]["change"].update(after={"wider": True})),
-            "what the log says",
+            "do not match the log",
             id="another policy",
         ),
     ],

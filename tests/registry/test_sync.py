@@ -79,7 +79,7 @@ async def test_rep_3_without_control_a_node_starts_not_ready_and_keeps_trying_ev
     assert waits == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0, 10.0, 10.0]
     assert [record.getMessage().split(":")[0] for record in caplog.records] == [
         "degraded, nothing is served yet",
-        "control is there again; revision 0 is served",
+        "the control plane is available again; serving revision 0",
     ]
 
 

@@ -1,6 +1,6 @@
-"""What a file needs beyond its own fsync to be there after a crash.
+"""Directories that survive a crash, and files that only one process may use.
 
-Files that one process alone may use: a lock beside each, which the kernel drops with the process.
+The kernel drops a lock with its process, so none is left over after kill -9. Loads no SQL: nodes use it, too.
 """
 
 import fcntl
@@ -12,7 +12,7 @@ from toolgate.errors import StartRefused
 
 
 def sync_directory(directory: Path) -> None:
-    """Make names that came or went in `directory` durable."""
+    """Make created, renamed and deleted names in `directory` durable: a file's own fsync does not."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -21,9 +21,9 @@ def sync_directory(directory: Path) -> None:
 
 
 def lock_file(path: Path) -> int:
-    """The descriptor of an exclusive lock for `path`: closing it gives the lock back, and so does kill -9.
+    """Lock `path` by a file next to it. Returns its descriptor: closing it releases the lock.
 
-    Raises StartRefused where another process has it.
+    Raises StartRefused if another process has the lock.
     """
     lock_path = path.with_name(path.name + ".lock")
     try:
@@ -40,7 +40,7 @@ def lock_file(path: Path) -> int:
             f"`{path.parent}` is in use by another Toolgate, process {holder}",
             hint="stop that process, or give this one another data directory",
         ) from exc
-    # Only for the message above: a full disk is no reason not to start.
+    # Only for the message above: a full disk must not prevent a start.
     with suppress(OSError):
         os.truncate(descriptor, 0)
         os.write(descriptor, f"{os.getpid()}\n".encode())

@@ -1,7 +1,7 @@
-"""One PostgreSQL database: how it is reached, checked, prepared, and what its failures mean.
+"""A PostgreSQL database: how to connect to, check and prepare it, and what its failures mean.
 
-Credentials stay in the connection parameters and are in no message. Every wait has an end: for a connection,
-for a lock, for a statement, for a peer that is gone. Reads take one snapshot and lock nothing.
+Credentials stay in the connection parameters and never appear in a message. Every wait has a deadline: for a
+connection, a lock, a statement, a peer that is gone. Reads take one snapshot and lock nothing.
 """
 
 import os
@@ -32,22 +32,22 @@ from toolgate.registry.database.statements import read_listing
 from toolgate.registry.database.transactions import Topic
 
 CHANNEL: Final = "toolgate"
-"""On it every commit says what it changed. Payload: a `Topic`."""
+"""Every commit notifies it of what changed. The payload is a `Topic`."""
 READERS: Final = 4
 _SCHEMES: Final = ("postgresql://", "postgres://")
 _PARAMETERS: Final[Mapping[str, Any]] = {
     "application_name": "toolgate",
     "connect_timeout": 5,
-    # Of several hosts, the one that takes writes.
+    # Of several hosts, the one that accepts writes.
     "target_session_attrs": "read-write",
-    # A peer that is gone is noticed within some ten seconds.
+    # These notice within about ten seconds that a peer is gone.
     "keepalives_idle": 5,
     "keepalives_interval": 2,
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
 }
-# What is acknowledged is on disk, whatever the database's default; and a replica that hangs holds up nobody
-# for long.
+# What is acknowledged is on disk, whatever the database's default. A replica that hangs blocks the others for
+# seconds only.
 _SESSION: Final = """
 SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
 SET statement_timeout = '10s';
@@ -56,32 +56,32 @@ SET idle_in_transaction_session_timeout = '15s';
 """
 _MIGRATION: Final = "SET LOCAL statement_timeout = '10min'; SET LOCAL lock_timeout = '2min'"
 _MIGRATION_LOCK: Final = 0x746F6F6C67617465
-"""Held while tables are made or changed, so that replicas that start together do it once."""
+"""The advisory lock of migrations: of replicas that start together, one migrates. It spells `toolgate`."""
 _NOTICES: Final[Mapping[Topic, str]] = {
     "registry": f"SELECT pg_notify('{CHANNEL}', 'registry')",
-    # Reports come every few seconds from every node, and can be said again: they need not wait for the disk.
+    # Every node reports every few seconds, and can report again: no need to wait for the disk.
     "reports": (f"SELECT pg_notify('{CHANNEL}', 'reports'), set_config('synchronous_commit', 'off', true)"),
     "queue": f"SELECT pg_notify('{CHANNEL}', 'queue')",
     "runs": f"SELECT pg_notify('{CHANNEL}', 'runs')",
-    # Whoever hands over a log goes on after what is there.
+    # A node sends its log from what the index has: no need to wait for the disk.
     "audit": "SELECT set_config('synchronous_commit', 'off', true)",
-    # The catalog can be made anew.
+    # The catalog can be rebuilt.
     "catalog": (f"SELECT pg_notify('{CHANNEL}', 'catalog'), set_config('synchronous_commit', 'off', true)"),
 }
 _FULL: Final = frozenset({"53100", "58030"})
-"""Disk full, and input/output error: what a full or failing disk is to PostgreSQL."""
+"""PostgreSQL's codes for a full disk and an input/output error."""
 
 _PASSING: Final = ("starting up", "shutting down", "not yet accepting", "recovery", "too many clients")
-"""Of what a server says as it refuses a connection: libpq hands on the text of it, and no code."""
+"""Words in refusals that are temporary: libpq passes on the text of a refusal, and no code."""
 
 T = TypeVar("T")
 
 
 class PostgresDatabase:
-    """A database at `url`; it is reached for when first used. From any of `READERS + 1` threads at a time."""
+    """A database at `url`, connected when first used, from `READERS + 1` threads at most."""
 
     def __init__(self, url: str, *, what: str = "registry") -> None:
-        """`what`: what is kept in it, for messages. Raises StartRefused when the URL is not one."""
+        """`what`: what it stores, for messages. Raises StartRefused if the URL is invalid."""
         self._what = what
         self.parameters = _parse_url(url)
         self._guard = Lock()
@@ -101,7 +101,8 @@ class PostgresDatabase:
         self._statements = self._engine.execution_options(isolation_level="AUTOCOMMIT")
 
     def prepare(self) -> StoreHead:
-        """Make or migrate the tables, look at every record. Raises StartRefused, and then changed nothing."""
+        """Create or migrate the tables, and check every record. Raises StartRefused, and then changed
+        nothing."""
         with _refuse_start(self.where):
             with self._snapshots.connect() as connection:
                 _check_server(connection, self.where)
@@ -122,23 +123,23 @@ class PostgresDatabase:
             raise _translate_failure(exc, f"cannot read the {self._what}") from exc
 
     def change(self, work: Callable[[Connection], T], topic: Topic) -> T:
-        """A transaction that writes. It is repeated once if its connection broke before the commit."""
+        """Run a transaction that writes. It runs once more if its connection broke before the commit."""
         try:
             return _retry_once(lambda: self._change(work, topic))
         except (DBAPIError, DamagedRow, NoResultFound) as exc:
             raise _translate_failure(exc, f"cannot write to the {self._what}") from exc
 
     def close(self) -> None:
-        """Close every connection that is not in use. Idempotent."""
+        """Close every idle connection. Idempotent."""
         self._engine.dispose()
 
     def sever(self) -> None:
-        """Break all connections, also those on which a thread waits for a database that hangs, for good."""
+        """Break all connections for good, also those on which a thread waits for a database that hangs."""
         with self._guard:
             self._is_severed = True
             for connection in self._connections:
                 with suppress(psycopg.Error, OSError), socket(fileno=os.dup(connection.fileno())) as line:
-                    line.shutdown(SHUT_RDWR)  # not closed: that is for the thread that uses it
+                    line.shutdown(SHUT_RDWR)  # the thread that uses it closes it
 
     def _change(self, work: Callable[[Connection], T], topic: Topic) -> T:
         with self._engine.connect() as connection:
@@ -147,7 +148,9 @@ class PostgresDatabase:
                 result = work(connection)
             with _require_known_outcome(connection), _translate_driver_errors(connection) as raw:
                 if (notice := _NOTICES.get(topic)) is not None:
-                    raw.execute(f"{notice}; COMMIT", prepare=False)  # at once; what follows only takes note
+                    raw.execute(
+                        f"{notice}; COMMIT", prepare=False
+                    )  # in one round trip; the commit below finds no transaction
                 transaction.commit()
             return result
 
@@ -171,7 +174,7 @@ class PostgresDatabase:
 
     @property
     def where(self) -> str:
-        """Which database this is, without credentials."""
+        """The database's name and host, without credentials."""
         host = self.parameters.get("host") or "the local socket"
         return f"the database `{self.parameters.get('dbname', '')}` at `{host}`"
 
@@ -203,8 +206,8 @@ def _check_server(connection: Connection, where: str) -> None:
 
 
 def _read_schema_version(connection: Connection) -> int:
-    """0 where there are no tables yet."""
-    # Not `to_regclass`, which may answer from what this connection knew before it waited for another replica.
+    """Return the schema version, 0 if there are no tables yet."""
+    # Not `to_regclass`: it may use what this connection cached before it waited for another replica.
     head = "SELECT 1 FROM pg_catalog.pg_class WHERE relname = 'head' AND pg_table_is_visible(oid)"
     if connection.execute(text(head)).one_or_none() is None:
         return 0
@@ -217,7 +220,7 @@ def _read_schema_version(connection: Connection) -> int:
 def _ensure_tables(connection: Connection) -> None:
     connection.execute(text(_MIGRATION))
     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
-    # Looked at again: another replica may have been faster.
+    # Read again: another replica may have been faster.
     version = _read_schema_version(connection)
     if version == 0:
         create_tables(connection, epoch=uuid4().hex)
@@ -237,15 +240,15 @@ def _refuse_start(where: str) -> Iterator[None]:
         if isinstance(exc.orig, psycopg.OperationalError):
             hint = "check the URL and its credentials, and that PostgreSQL runs and can be reached from here"
         else:
-            hint = "give Toolgate a database or schema of its own, in which its user may create tables"
+            hint = "give Toolgate its own database or schema, in which its user may create tables"
         raise StartRefused(f"cannot use {where}: {_cause(exc)}", hint=hint) from exc
 
 
 def is_unreachable(refused: StartRefused) -> bool:
-    """Whether no server answers, or one that will take connections later. A wrong password does not pass."""
+    """Whether no server answers, or one that will accept connections later. A wrong password is neither."""
     cause = refused.__cause__.orig if isinstance(refused.__cause__, DBAPIError) else None
-    said = str(cause)
-    is_refused_by_server = "FATAL" in said and not any(words in said for words in _PASSING)
+    message = str(cause)
+    is_refused_by_server = "FATAL" in message and not any(words in message for words in _PASSING)
     return isinstance(cause, psycopg.OperationalError) and not is_refused_by_server
 
 
@@ -256,13 +259,13 @@ def _read_once(engine: Engine, work: Callable[[Connection], T]) -> T:
 
 @contextmanager
 def _translate_driver_errors(connection: Connection) -> Iterator[psycopg.Connection[Any]]:
-    """The driver's own connection. What it raises past SQLAlchemy is what SQLAlchemy would have raised."""
+    """Yield the driver's connection. Its errors are translated as SQLAlchemy would."""
     raw = connection.connection.driver_connection
     assert isinstance(raw, psycopg.Connection)
     try:
         yield raw
     except psycopg.Error as exc:
-        # One that is stuck among statements sent together is of no use to the next who has it.
+        # A connection that failed within a pipeline cannot be used again.
         is_broken = raw.closed or raw.pgconn.pipeline_status != psycopg.pq.PipelineStatus.OFF
         if is_broken:
             connection.invalidate(exc)
@@ -271,11 +274,11 @@ def _translate_driver_errors(connection: Connection) -> Iterator[psycopg.Connect
 
 @contextmanager
 def _require_known_outcome(connection: Connection) -> Iterator[None]:
-    """A commit that is either durable or undone; anything in between is told as such."""
+    """Raise StorageUnavailable unless the commit of the block is known to be durable or undone."""
     warnings: list[str] = []
 
     def on_notice(notice: psycopg.errors.Diagnostic) -> None:
-        # PostgreSQL only warns when it stops waiting for a standby, and then says that it has committed.
+        # PostgreSQL only warns when it stops waiting for a standby, and then reports the commit.
         if notice.severity_nonlocalized == "WARNING":
             warnings.append(notice.message_primary or "a warning")
 
@@ -302,7 +305,7 @@ def _unknown_outcome(cause: str) -> StorageUnavailable:
 
 
 def _retry_once(work: Callable[[], T]) -> T:
-    """`work`, a second time if its connection was found broken: the database may have been restarted."""
+    """Run `work`, a second time if its connection was broken: the database may have restarted."""
     try:
         return work()
     except DBAPIError as exc:
@@ -321,6 +324,6 @@ def _translate_failure(exc: DBAPIError | DamagedRow | NoResultFound, what: str) 
 
 
 def _cause(exc: DBAPIError | DamagedRow | NoResultFound) -> str:
-    """The first line: others may quote rows."""
+    """Return the first line of the message: others may quote rows."""
     cause = exc.orig if isinstance(exc, DBAPIError) else exc
     return str(cause).partition("\n")[0]

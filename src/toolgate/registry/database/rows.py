@@ -1,4 +1,9 @@
-"""TODO."""
+"""Heads, records and changes as rows, and how a database gets the tables this program needs.
+
+Every row of the registry carries a checksum, so that damage is found and named, and never read as some other
+policy. A database of a newer program is refused and never touched. An older one is migrated in the given
+transaction, by Alembic. Never opens, locks or commits: the engines do.
+"""
 
 import json
 import zlib
@@ -35,27 +40,27 @@ from toolgate.registry.database.tables import (
 from toolgate.registry.records.transaction import decode_body, encode_body, start_digest
 
 _DIGESTS_IN_ROWS: Final = ("digest", "digest_before")
-"""What queries add to the rows of other tables. No checksum counts them."""
+"""Columns that queries add to rows of other tables. Checksums do not include them."""
 
 
 class DamagedRow(Exception):
-    """A row that is not as it was written."""
+    """A row differs from what was written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreHead:
-    """Where a store stands."""
+    """The position and identity of a store."""
 
     schema_version: int
     epoch: str
     revision: int
     compacted: int
     digest: str = ""
-    """Of the log up to `revision`. Empty: not read, or a replica of an earlier release wrote it."""
+    """Of the log up to `revision`. Empty if it was not read, or a replica of an earlier release wrote it."""
 
 
 def create_tables(connection: Connection, *, epoch: str) -> None:
-    """An empty store."""
+    """Create the tables of an empty store."""
     METADATA.create_all(connection, checkfirst=False)
     if connection.dialect.name == "postgresql":
         for index in _POSTGRESQL_INDEXES:
@@ -67,25 +72,25 @@ def create_tables(connection: Connection, *, epoch: str) -> None:
 
 
 def read_head(connection: Connection) -> StoreHead:
-    """Where the store stands; waits for nobody."""
+    """Return the head. Waits for no writer."""
     return head_from_row(connection.execute(HEAD_QUERY).one())
 
 
 def lock_head(connection: Connection) -> StoreHead:
-    """Where the store stands, and will until the end of this transaction. Waits for other writers.
+    """Return the head, locked until the end of this transaction. Waits for other writers.
 
-    Without its digest: a row that was read while this waited is of before.
+    It has no digest: a row that was read while this waited is outdated.
     """
     return head_from_row(connection.execute(select(HEAD).with_for_update()).one())
 
 
 def store_head(connection: Connection, head: StoreHead) -> None:
-    """Move the store to where `head` says."""
+    """Store the head."""
     connection.execute(update(HEAD), _head_row(head))
 
 
 def digest_at(revision: ColumnElement[int] | int) -> ScalarSelect[str]:
-    """The digest of the log up to `revision`, as part of a query."""
+    """Return the digest of the log up to `revision`, as part of a query."""
     return select(DIGESTS.c.digest).where(DIGESTS.c.revision == revision).scalar_subquery()
 
 
@@ -93,7 +98,7 @@ HEAD_QUERY: Final = select(HEAD, digest_at(HEAD.c.revision).label("digest"))
 
 
 HEAD_KIND: Final = "head"
-"""Of the row that stands for the head among records. There are no records of that kind."""
+"""The kind of the row that represents the head among records. No record has it."""
 
 
 HEAD_AS_RECORD: Final = select(
@@ -109,7 +114,7 @@ HEAD_AS_RECORD: Final = select(
 
 
 def head_from_listing(row: Row[Any]) -> StoreHead:
-    """What `HEAD_AS_RECORD` says. Raises Damaged."""
+    """Decode a row of `HEAD_AS_RECORD`. Raises DamagedRow."""
     _, epoch, revision, compacted, digest, schema_version, checksum = tuple(row)
     head = StoreHead(
         schema_version=int(schema_version),
@@ -124,19 +129,19 @@ def head_from_listing(row: Row[Any]) -> StoreHead:
 
 
 def read_digest(connection: Connection, revision: int) -> str:
-    """The digest of the log up to `revision`; empty where it is not known."""
+    """Return the digest of the log up to `revision`; empty if it is not known."""
     return connection.execute(select(digest_at(revision))).scalar_one() or ""
 
 
 def store_digest(connection: Connection, revision: int, digest: str) -> None:
-    """Keep the digest of the log up to `revision`."""
+    """Store the digest of the log up to `revision`."""
     # An upsert: a digest may remain from a history that an older program took back, which did not know this
     # table.
     upsert(connection, DIGESTS, [{"revision": revision, "digest": digest}])
 
 
 def record_row(stored: StoredRecord) -> dict[str, Any]:
-    """A record as a row."""
+    """Encode a record as a row."""
     return _add_checksum(
         {
             "kind": stored.kind,
@@ -150,13 +155,13 @@ def record_row(stored: StoredRecord) -> dict[str, Any]:
 
 
 def record_from_row(row: Row[Any]) -> StoredRecord:
-    """A row as a record. Raises Damaged."""
+    """Decode a row as a record. Raises DamagedRow."""
     values = _verify_checksum(row, "record {kind} `{id}`")
     return StoredRecord(**values | {"body": decode_body(values["body"])})
 
 
 def change_row(change: RecordChange, position: int) -> dict[str, Any]:
-    """A change, the `position`-th of its transaction, as a row."""
+    """Encode a change, the `position`-th of its transaction, as a row."""
     return _add_checksum(
         {
             "revision": change.revision,
@@ -173,7 +178,7 @@ def change_row(change: RecordChange, position: int) -> dict[str, Any]:
 
 
 def change_from_row(row: Row[Any]) -> RecordChange:
-    """A row as a change. Raises Damaged."""
+    """Decode a row as a change. Raises DamagedRow."""
     values = _verify_checksum(row, "change {revision} of {kind} `{id}`")
     del values["position"]
     bodies = {
@@ -183,7 +188,7 @@ def change_from_row(row: Row[Any]) -> RecordChange:
 
 
 def head_from_row(row: Row[Any]) -> StoreHead:
-    """A row as the head. Raises Damaged."""
+    """Decode a row as the head. Raises DamagedRow."""
     values = _verify_checksum(row, "the head")
     del values["id"]
     return StoreHead(**values, digest=getattr(row, "digest", None) or "")
@@ -213,7 +218,7 @@ def _checksum(values: Mapping[str, Any]) -> int:
 
 
 def check_not_newer(version: int, *, what: str) -> None:
-    """Raises StartRefused where a newer program was at work."""
+    """Raises StartRefused if a newer program wrote the tables."""
     if version > SCHEMA_VERSION:
         raise StartRefused(
             f"{what} was written by a newer Toolgate (schema {version}, this one knows {SCHEMA_VERSION})",
@@ -222,12 +227,12 @@ def check_not_newer(version: int, *, what: str) -> None:
 
 
 def is_older(version: int) -> bool:
-    """Whether there is something to migrate."""
+    """Whether the tables need a migration."""
     return version < SCHEMA_VERSION
 
 
 def migrate(connection: Connection, version: int) -> None:
-    """Bring the tables from `version` to this program's, in the transaction that is open."""
+    """Migrate the tables from `version` to this program's, in the open transaction."""
     # Not imported above: Alembic takes longer to load than all of the registry, and is needed once a release.
     load_lazily("toolgate.registry.migrations").upgrade(connection, version)
     store_head(connection, replace(read_head(connection), schema_version=SCHEMA_VERSION))

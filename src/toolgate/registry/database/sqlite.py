@@ -1,7 +1,7 @@
-"""A registry's SQLite file: created whole or not at all, owned by one process, checked before it is used.
+"""The SQLite file of a registry: created whole or not at all, used by one process, checked before use.
 
-It never touches a file that a newer program wrote or that is damaged; it says what is wrong and stops. A file
-that an older one wrote is migrated in one transaction, after a copy was put beside it.
+Never touches a file that a newer program wrote or that is damaged: it refuses to start. A file of an older
+program is migrated in one transaction, after a backup next to it.
 """
 
 import os
@@ -33,7 +33,7 @@ from toolgate.telemetry.logs import FULL_DISK_HINT, describe_full_disk
 
 _BEGIN: Final = "BEGIN IMMEDIATE"
 _BUSY_S: Final = 0.5
-"""How long to wait for a foreign program that holds the file, before refusing to start."""
+"""How long to wait for another program that locks the file, before refusing to start."""
 _RESTORE: Final = "restore the file from a backup, or move it away to begin with an empty registry"
 
 
@@ -41,7 +41,7 @@ class RegistryFile:
     """The open file. Used from the thread that opened it, and from no other."""
 
     def __init__(self, path: Path) -> None:
-        """Raises StartRefused when the file is in use, damaged, or not ours to open."""
+        """Raises StartRefused if the file is in use, damaged, or cannot be opened."""
         self._lock = lock_file(path)
         self._is_closed = False
         try:
@@ -62,7 +62,7 @@ class RegistryFile:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """A transaction on the connection. Afterwards the write lock is taken again; see `_hold`."""
+        """Run a transaction. Afterwards it takes the write lock again; see `_hold_write_lock`."""
         try:
             with self.connection.begin():
                 yield self.connection
@@ -70,7 +70,7 @@ class RegistryFile:
             _hold_write_lock(self.connection)
 
     def close(self) -> None:
-        """Give the file back; idempotent. SQLite moves its log into the file as it closes."""
+        """Release the file. Idempotent. SQLite moves its log into the file as it closes."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -82,7 +82,7 @@ class RegistryFile:
 
 
 def _check_leftovers(path: Path) -> None:
-    """SQLite would replay the log of a file that is gone into the new one."""
+    """Refuse a log without its file: SQLite would replay it into a new one."""
     if _wal(path).exists() and not path.exists():
         raise StartRefused(f"`{_wal(path)}` is left over from a registry that is gone", hint=_RESTORE)
     if path.exists() and path.stat().st_size == 0:
@@ -94,7 +94,7 @@ def _wal(path: Path) -> Path:
 
 
 def _create(path: Path) -> None:
-    """Make an empty store under another name and move it into place, so that a crash leaves none or all."""
+    """Create an empty store under another name and move it into place, so that a crash leaves none or all."""
     draft = _new_file(path)
     engine = _create_engine(draft, pragmas=("synchronous = FULL",))
     with engine.begin() as connection:
@@ -104,7 +104,7 @@ def _create(path: Path) -> None:
 
 
 def _new_file(path: Path) -> Path:
-    """An empty file beside `path`, for its owner only, in place of what a crash may have left of one."""
+    """Create an empty file next to `path`, for its owner only, replacing what a crash may have left."""
     draft = path.with_name(path.name + ".new")
     for leftover in (draft, draft.with_name(draft.name + "-journal"), _wal(draft)):
         leftover.unlink(missing_ok=True)
@@ -118,8 +118,8 @@ def _move_into_place(draft: Path, path: Path) -> None:
 
 
 def _read_schema_version(path: Path) -> int:
-    """Look at the version through a connection that cannot write."""
-    # Without a log to read there is nothing to share, so SQLite need not even make its index file.
+    """Read the version through a connection that cannot write."""
+    # Without a log there is nothing to share, so SQLite need not even create its index file.
     mode = "mode=ro" if _wal(path).exists() else "mode=ro&immutable=1"
     uri = f"{path.absolute().as_uri()}?{mode}"
     with closing(sqlite3.connect(uri, uri=True, timeout=_BUSY_S)) as peek:
@@ -130,7 +130,7 @@ def _read_schema_version(path: Path) -> int:
 
 
 def _back_up(path: Path) -> None:
-    """The file as the older program left it, so that one can go back."""
+    """Copy the file as the older program left it, for a downgrade."""
     draft = _new_file(path)
     with closing(sqlite3.connect(path, timeout=_BUSY_S)) as old, closing(sqlite3.connect(draft)) as copy:
         old.backup(copy)
@@ -140,7 +140,7 @@ def _back_up(path: Path) -> None:
 
 
 def _connect(engine: Engine, version: int) -> tuple[Connection, StoreHead]:
-    """A connection, once the tables are of this version and every record behind it was found sound."""
+    """Connect, migrate the tables if needed, and check every record."""
     connection = engine.connect()
     try:
         with connection.begin():
@@ -156,9 +156,9 @@ def _connect(engine: Engine, version: int) -> tuple[Connection, StoreHead]:
 
 
 def _hold_write_lock(connection: Connection) -> None:
-    """Keep the write lock between transactions: other programs may read the file, and must not write to it.
+    """Hold the write lock between transactions: other programs may read the file, and must not write to it.
 
-    A program that takes the lock between a commit and this is rare; the next transaction waits for it.
+    If a program takes the lock between a commit and this, which is rare, the next transaction waits for it.
     """
     dbapi = connection.connection.driver_connection
     assert dbapi is not None  # it is open
@@ -168,7 +168,7 @@ def _hold_write_lock(connection: Connection) -> None:
 
 
 def _verify(connection: Connection) -> StoreHead:
-    """Look at every page and every record. Damage in the log is found when the log is read."""
+    """Check every page and every record. Damage in the log is found when the log is read."""
     problem = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar_one()
     if problem != "ok":
         raise DamagedRow(str(problem))
@@ -195,13 +195,13 @@ def _refuse_start(path: Path) -> Iterator[None]:
 
 
 def _refuse_full_disk(path: Path, cause: BaseException | None) -> None:
-    """Raises StartRefused where that is all that is wrong: then the file must stay where it is."""
+    """Raises StartRefused if the disk is full: then the file is not damaged and must stay."""
     if full := describe_full_disk(path, cause):
         raise StartRefused(full, hint=FULL_DISK_HINT) from cause
 
 
 def _create_engine(path: Path, pragmas: tuple[str, ...] = ()) -> Engine:
-    # The driver's own idea of when a transaction begins is off: `BEGIN` is ours, so DDL is in it too.
+    # The driver begins no transactions by itself: `on_begin` does, so that DDL is part of them.
     engine = create_engine(
         URL.create("sqlite", database=str(path)),
         poolclass=NullPool,
@@ -215,7 +215,7 @@ def _create_engine(path: Path, pragmas: tuple[str, ...] = ()) -> Engine:
 
     def on_begin(connection: Connection) -> None:
         dbapi = connection.connection.driver_connection
-        if dbapi is None or not dbapi.in_transaction:  # otherwise the lock is held, and nothing was written
+        if dbapi is None or not dbapi.in_transaction:  # otherwise the lock is held and nothing was written
             connection.exec_driver_sql(_BEGIN)
 
     event.listen(engine, "connect", on_connect)
@@ -224,7 +224,7 @@ def _create_engine(path: Path, pragmas: tuple[str, ...] = ()) -> Engine:
 
 
 _PRAGMAS: Final = (
-    # Other programs can read while we write. That no two Toolgates use the file is up to the lock next to it.
+    # Other programs can read while Toolgate writes. The lock file keeps out another Toolgate.
     "journal_mode = WAL",
     # A commit returns after its fsync.
     "synchronous = FULL",
@@ -240,7 +240,7 @@ _PASSING: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY})
 
 
 class SqliteDatabase:
-    """Transactions on an open file, from the thread that opened it."""
+    """Runs transactions on an open file, on the thread that opened it."""
 
     def __init__(self, file: RegistryFile) -> None:
         self._file = file
@@ -253,8 +253,8 @@ class SqliteDatabase:
         except (DBAPIError, DamagedRow) as exc:
             raise StorageFailed(f"cannot read the registry: {_cause(exc)}") from exc
 
-    def change(self, work: Callable[[Connection], T], topic: Topic) -> T:  # noqa: ARG002 (nobody else listens)
-        """A transaction that writes. After an I/O error there is no other until a restart.
+    def change(self, work: Callable[[Connection], T], topic: Topic) -> T:  # noqa: ARG002 (no other process listens)
+        """Run a transaction that writes. After an I/O error it refuses all others until a restart.
 
         A failed fsync may have dropped the very pages that a second one would then report as written.
         """
@@ -274,9 +274,6 @@ def _cause(exc: DBAPIError | DamagedRow) -> str:
 
 
 def _is_passing(exc: DBAPIError | DamagedRow) -> bool:
-    """Whether the transaction was undone cleanly, so that a later one may succeed.
-
-    The disk is full, or another program holds the write lock.
-    """
+    """Whether a later transaction may succeed: the disk is full, or another program has the write lock."""
     cause = exc.orig if isinstance(exc, DBAPIError) else None
     return isinstance(cause, sqlite3.Error) and cause.sqlite_errorcode in _PASSING

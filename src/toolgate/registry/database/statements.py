@@ -1,4 +1,4 @@
-"""What a store does to its tables, the same for every engine: each function is one transaction's work."""
+"""The statements of the revisioned store: each function is the work of one transaction, on every engine."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -39,9 +39,9 @@ from toolgate.registry.records.transaction import (
 
 _IDS_PER_QUERY: Final = 500
 ROWS_AT_ONCE: Final = 500
-"""Rows held in memory while a whole log is read or written."""
+"""Rows in memory while a whole log is read or written."""
 CHANGES_AT_ONCE: Final = 1_000
-"""Of the log, with their bodies. A transaction may have more, and is never read in part."""
+"""Changes read at once, with their bodies. A transaction may have more and is never read in part."""
 
 
 # One statement, so that it needs no transaction: the records, and the head as a row among them.
@@ -53,11 +53,11 @@ _LISTING_OF_KIND: Final = union_all(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogUpdate:
-    """What a replica that stands at some revision must know."""
+    """What a replica must know to advance from its revision."""
 
     head: StoreHead
     digest: str
-    """Of the log up to the revision where the replica stands."""
+    """Of the log up to the replica's revision: it differs if the replica followed another history."""
     batches: Sequence[ChangeBatch]
 
 
@@ -69,7 +69,7 @@ def commit_writes(
     at_ms: int,
     if_store_revision: int | None,
 ) -> ChangeBatch:
-    """Put `writes` into the tables. A batch without changes: there was nothing to do, nor a new revision."""
+    """Commit `writes`. An empty batch means that nothing changed and there is no new revision."""
     head = lock_head(connection)
     check_store_revision(head.revision, if_store_revision)
     revision = head.revision + 1
@@ -77,7 +77,7 @@ def commit_writes(
     changes = plan_transaction(writes, current, revision=revision, actor=actor, at_ms=at_ms)
     if not changes:
         return ChangeBatch(revision=head.revision, digest=previous)
-    # A replica of an earlier release wrote the revision before without a digest: a new chain begins.
+    # A replica of an earlier release wrote the previous revision without a digest: begin a new chain.
     digest = chain_digest(previous or start_digest(uuid4().hex), revision, changes)
     with pipeline_statements(connection):
         connection.execute(
@@ -90,9 +90,9 @@ def commit_writes(
 
 
 def pipeline_statements(connection: Connection) -> AbstractContextManager[object]:
-    """Have the statements of the block sent without a wait for each, where the driver can.
+    """Send the statements of the block without waiting for each, if the driver can.
 
-    None of them may be read from. What is wrong with one is raised at the end, and is the driver's error.
+    None may return rows. Errors are raised at the end, as the driver's.
     """
     pipeline = getattr(connection.connection.driver_connection, "pipeline", nullcontext)
     together: AbstractContextManager[object] = pipeline()
@@ -100,14 +100,14 @@ def pipeline_statements(connection: Connection) -> AbstractContextManager[object
 
 
 def read_record(connection: Connection, key: RecordKey) -> StoredRecord | None:
-    """One record, or None."""
+    """Return one record, or None."""
     query = select(RECORDS).where(RECORDS.c.kind == key.kind, RECORDS.c.id == key.id)
     row = connection.execute(query).one_or_none()
     return None if row is None else record_from_row(row)
 
 
 def read_listing(connection: Connection, kind: Kind | None = None) -> RecordList:
-    """All records (of a kind) and the revision they are at."""
+    """Return all records (of a kind) at one revision."""
     rows = connection.execute(_LISTING if kind is None else _LISTING_OF_KIND, {"of_kind": kind}).all()
     heads = [row for row in rows if row.kind == HEAD_KIND]
     if not heads:
@@ -122,7 +122,7 @@ def read_listing(connection: Connection, kind: Kind | None = None) -> RecordList
 
 
 def read_history(connection: Connection, key: RecordKey, *, limit: int) -> list[RecordChange]:
-    """The newest changes of a record, newest first."""
+    """Return the changes of a record, newest first."""
     query = (
         select(CHANGES)
         .where(CHANGES.c.kind == key.kind, CHANGES.c.id == key.id)
@@ -133,9 +133,9 @@ def read_history(connection: Connection, key: RecordKey, *, limit: int) -> list[
 
 
 def read_batches(connection: Connection, after: int, upto: int) -> list[ChangeBatch]:
-    """The transactions with `after < revision <= upto`, in order, as far as the log has them.
+    """Return the transactions with `after < revision <= upto` that the log has, in order.
 
-    The last may be missing: of more than `CHANGES_AT_ONCE` changes only the first transaction is read whole.
+    It returns fewer if they have more than `CHANGES_AT_ONCE` changes, but always the first one whole.
     """
     upto = _find_page_end(connection, after, upto)
     query = (
@@ -153,7 +153,7 @@ def read_batches(connection: Connection, after: int, upto: int) -> list[ChangeBa
 
 
 def _find_page_end(connection: Connection, after: int, upto: int) -> int:
-    """`upto`, or the revision up to which there are no more changes than are read at once."""
+    """Return `upto`, or the last revision up to which the changes fit into one read."""
     if upto <= after + 1:
         return upto
     first_beyond = (
@@ -168,7 +168,7 @@ def _find_page_end(connection: Connection, after: int, upto: int) -> int:
 
 
 def read_log_update(connection: Connection, after: int, *, page: int) -> LogUpdate:
-    """Where the store stands, and at most `page` transactions after `after`, all of one moment."""
+    """Return the head and at most `page` transactions after `after`, from one snapshot."""
     row = connection.execute(HEAD_QUERY.add_columns(digest_at(after).label("digest_before"))).one()
     head = head_from_row(row)
     upto = min(head.revision, after + page)
@@ -177,9 +177,9 @@ def read_log_update(connection: Connection, after: int, *, page: int) -> LogUpda
 
 
 def compact_log(connection: Connection, *, keep_revisions: int, cutoff_ms: int) -> int:
-    """Forget what is older than both; returns the oldest revision one can still watch from."""
+    """Delete changes older than both limits. Returns the oldest revision a watch can begin at."""
     head = lock_head(connection)
-    # Only a prefix may go: a clock that was set back leaves old-looking lines after young ones.
+    # Only a prefix may go: a clock that was set back leaves changes that look old after young ones.
     youngest = select(func.min(CHANGES.c.revision)).where(CHANGES.c.at_ms > cutoff_ms)
     first_young = connection.execute(youngest).scalar_one_or_none() or head.revision + 1
     compacted = max(head.compacted, min(head.revision - keep_revisions, first_young - 1))
@@ -192,7 +192,7 @@ def compact_log(connection: Connection, *, keep_revisions: int, cutoff_ms: int) 
 
 
 def read_all_changes(connection: Connection) -> Iterator[RecordChange]:
-    """The whole log in its order, a few lines in memory at a time."""
+    """Iterate over the whole log in order, with a few rows in memory at a time."""
     query = select(CHANGES).order_by(CHANGES.c.revision, CHANGES.c.position)
     return map(change_from_row, connection.execute(query.execution_options(yield_per=ROWS_AT_ONCE)))
 
@@ -200,7 +200,8 @@ def read_all_changes(connection: Connection) -> Iterator[RecordChange]:
 def _read_touched(
     connection: Connection, writes: Sequence[RecordWrite], revision: int
 ) -> tuple[dict[RecordKey, StoredRecord], str]:
-    """The records that the writes touch, and the digest of the log up to `revision`: one query for most."""
+    """Return the records that `writes` touch, and the digest of the log up to `revision`, in one query for
+    most."""
     digest = ""
     found = {}
     at_revision = select(digest_at(revision).label("digest")).subquery()

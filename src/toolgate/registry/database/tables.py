@@ -1,8 +1,4 @@
-"""The tables of a store in SQL and their rows, the same for every engine.
-
-Nothing here opens, locks or commits: that is the engine's own module. Every row of the registry carries a
-checksum, so that damage is found and named rather than read as some other policy.
-"""
+"""The tables of a store, the same for every engine. Migrations must end up with exactly these."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -41,8 +37,9 @@ METADATA: Final = MetaData()
 
 
 class _BinaryJson(TypeDecorator[Any]):
-    """JSON, in the binary form of an engine that has one. The engine at hand is asked for it: to name that of
-    PostgreSQL would load all its drivers, for everyone.
+    """JSON, in the binary form of an engine that has one.
+
+    It is looked up in the engine: naming PostgreSQL's type would load all its drivers, for everyone.
     """
 
     impl = JSON
@@ -53,7 +50,7 @@ class _BinaryJson(TypeDecorator[Any]):
         return dialect.type_descriptor(known.get("jsonb", JSON)(none_as_null=True))
 
 
-# One row. It is read for update first in every transaction, which puts writers in a line on any engine.
+# One row. Every transaction that writes locks it first, so writers queue on any engine.
 # `schema_version` keeps its name and place for ever: an older program must be able to read it.
 HEAD: Final = Table(
     "head",
@@ -91,15 +88,16 @@ CHANGES: Final = Table(
     Column("checksum", BigInteger, nullable=False),
     Index("changes_by_record", "kind", "id", "revision"),
 )
-# The digest of the log up to each of its revisions, and up to the one before it. A table of its own: replicas
-# of earlier releases write revisions without one, and know the columns that a checksum is made of.
+# The digest of the log up to each of its revisions, and up to the one before it. A separate table, since
+# replicas of earlier releases write revisions without a digest and check the columns of a row by their
+# checksum.
 DIGESTS: Final = Table(
     "digests",
     METADATA,
     Column("revision", BigInteger, primary_key=True, autoincrement=False),
     Column("digest", String(64), nullable=False),
 )
-# Sessions that their clients ended, until their ids expire. See `ended_sessions`.
+# Sessions that their clients ended, until their ids expire.
 ENDED_SESSIONS: Final = Table(
     "ended_sessions",
     METADATA,
@@ -108,7 +106,7 @@ ENDED_SESSIONS: Final = Table(
     Column("at_ms", BigInteger, nullable=False),
     Index("ended_sessions_by_time", "at_ms"),
 )
-# What nodes say, each by its own id, the newest word only. It is no policy, and can be said again.
+# The newest report of each node. It is no policy, and nodes repeat it.
 REPORTS: Final = Table(
     "reports",
     METADATA,
@@ -123,7 +121,7 @@ DEFINITIONS: Final = Table(
     Column("at_ms", BigInteger, nullable=False),
     Column("body", LargeBinary, nullable=False),
 )
-# What is in the packages, made anew from records, manifests and definitions. See `catalog_tables`.
+# The tools of packages, a projection of records, manifests and definitions.
 TOOL_CATALOG: Final = Table(
     "tool_catalog",
     METADATA,
@@ -153,7 +151,7 @@ TOOL_CATALOG: Final = Table(
     CheckConstraint("schema_bytes <= 262144", name="tool_catalog_schema_size"),
     Index("tool_catalog_category", "category"),
 )
-# As text: an index with an engine's own options would load that engine, for everyone.
+# As text: an index with options of an engine would load that engine, for everyone.
 _POSTGRESQL_INDEXES: Final = (
     text("CREATE INDEX tool_catalog_tags ON tool_catalog USING gin (tags)"),
     text("CREATE INDEX tool_catalog_input_schema ON tool_catalog USING gin (input_schema jsonb_path_ops)"),
@@ -165,14 +163,14 @@ CATALOG_SOURCES: Final = Table(
     Column("made_from", Text, nullable=False),
     Column("at_ms", BigInteger, nullable=False),
 )
-# What was approved and what was found in its place, by digest: a digest never means another definition.
+# Approved definitions and what replaced them, by digest: a digest only ever means one definition.
 PINNED_DEFINITIONS: Final = Table(
     "pinned_definitions",
     METADATA,
     Column("digest", String(64), primary_key=True),
     Column("definition", LargeBinary, nullable=False),
 )
-# The queue of invocations, and what became of them. `position` is their order; see `invocation_tables`.
+# The queue of invocations and its history. `position` is their order.
 INVOCATIONS: Final = Table(
     "invocations",
     METADATA,
@@ -213,7 +211,7 @@ INVOCATION_LINES: Final = Table(
     Column("seq", BigInteger, primary_key=True, autoincrement=False),
     Column("body", LargeBinary, nullable=False),
 )
-# Approvals of calls; see `approval_tables`. `open_binding`: whoever asks the same is led to this one.
+# Approvals of calls. A repeated request joins the one with its `open_binding`.
 APPROVALS: Final = Table(
     "approvals",
     METADATA,
@@ -247,7 +245,7 @@ APPROVALS: Final = Table(
     Index("approvals_by_state", "state", "position"),
     Index("approvals_by_binding", "binding"),
 )
-# What is used over time, each budget of each holder in its newest window; see `sql_spending`.
+# What is used of each quota of each holder, in its newest window.
 SPENDING: Final = Table(
     "spending",
     METADATA,

@@ -1,13 +1,11 @@
-"""What a directory of server files means for the servers in the store, decided without touching either.
+"""Applies the directory of server files to the store: at start, on demand, and as files change.
 
-The directory of server files, applied to the store: at start, on demand, and as files change.
+The actor of a server's last write, which the store keeps, says who owns it: `directory:<file>` is the
+directory. So a file that disappears takes its server with it, and a server last written by the API stays;
+both hold across restarts and compaction.
 
-Who owns a server is told by the actor of its last write, which the store keeps with the record:
-`directory:<file>` is the directory's. So a file that goes away takes its server with it, and what was last
-written over the API stays; both hold across a restart, and after the change log was compacted.
-
-A file says what its server is. If the API has changed that server since, the next reload changes it back.
-A file that is wrong changes nothing: its server stays as it was last good.
+If the API changed a server that a file defines, the next reload changes it back. An invalid file changes
+nothing: its server stays as it was last valid. `plan_reload` decides this without touching files or store.
 """
 
 import asyncio
@@ -41,17 +39,17 @@ class ReloadReport:
     """What a reload did, or a preview would do."""
 
     revision: int
-    """Of the registry: after a reload, or at a preview."""
+    """Of the registry, after the reload or at the preview."""
     applied: tuple[RecordDiff, ...] = ()
     kept: tuple[str, ...] = ()
-    """Servers that stay as they were last good, because their file is wrong now."""
+    """Servers that stay as they were last valid, because their file is invalid now."""
     warnings: tuple[str, ...] = ()
     problems: tuple[FileProblem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReloadPlan:
-    """The transaction that makes the store agree with the directory."""
+    """The transaction that makes the store match the directory."""
 
     writes: tuple[RecordWrite, ...]
     report: ReloadReport
@@ -60,13 +58,15 @@ class ReloadPlan:
 
 
 def source_of(stored: StoredRecord) -> str | None:
-    """The file a record was last written from, or None when it was not the directory that wrote it."""
+    """Return the file that a record was last written from. None if the directory did not write it."""
     return stored.actor.removeprefix(_ACTOR_PREFIX) if stored.actor.startswith(_ACTOR_PREFIX) else None
 
 
 def plan_reload(scan: DirectoryScan, listing: RecordList, *, sources: Mapping[str, str]) -> ReloadPlan:
-    """`sources` is what the last reload found out, where it knows better than the records' own actors:
-    a file that was renamed and not changed writes nothing.
+    """Plan the reload of what was scanned.
+
+    `sources` is that of the last plan. It is newer than the actors of records: renaming a file writes
+    nothing.
     """
     planner = _Planner(scan, listing, sources)
     planner.keep_last_good()
@@ -83,66 +83,67 @@ def plan_reload(scan: DirectoryScan, listing: RecordList, *, sources: Mapping[st
 
 
 class _Planner:
-    """The sets a plan is made of; each step takes from one and gives to another."""
+    """Sorts servers into those the files define, those that stay, and those that go."""
 
     def __init__(self, scan: DirectoryScan, listing: RecordList, sources: Mapping[str, str]) -> None:
         self.stored = {record.id: record for record in listing.records}
         files = {name: source_of(record) for name, record in self.stored.items()}
         self.owned = {name: sources.get(name, file) for name, file in files.items() if file is not None}
-        """The directory's servers, each with its file."""
-        self.given = {server.record.server_id: server for server in scan.servers}
-        """What the good files say."""
+        """Servers that the directory owns, each with its file."""
+        self.defined = {server.record.server_id: server for server in scan.servers}
+        """Servers that valid files define."""
         self.kept: dict[str, str] = {}
-        """Servers whose file is wrong, each with that file."""
+        """Servers whose file is invalid, each with that file."""
         self.problems = list(scan.problems)
 
     @property
     def removed(self) -> list[str]:
-        return [name for name in self.owned if name not in self.given and name not in self.kept]
+        return [name for name in self.owned if name not in self.defined and name not in self.kept]
 
     @property
     def sources(self) -> dict[str, str]:
-        return {name: server.file for name, server in self.given.items()} | self.kept
+        return {name: server.file for name, server in self.defined.items()} | self.kept
 
     def keep_last_good(self) -> None:
-        """A wrong file outvotes a good one that comes before it, as it did when it was good."""
+        """Keep servers whose file is invalid. It still overrides an earlier file, as it did when it was
+        valid."""
         for problem in self.problems:
             for name in self._servers_of(problem):
-                good = self.given.get(name)
+                good = self.defined.get(name)
                 if good is None or good.file < problem.file:
-                    self.given.pop(name, None)
+                    self.defined.pop(name, None)
                     self.kept[name] = problem.file
 
     def _servers_of(self, problem: FileProblem) -> list[str]:
-        """The servers a wrong file stands for: those it gave, and the one it still seems to be about."""
+        """Return the servers of an invalid file: those it defined, and the one it seems to define now."""
         claimed = problem.claimed_id or PurePath(problem.file).stem
-        gave = [name for name, file in self.owned.items() if file == problem.file]
-        return [*gave, claimed] if claimed in self.owned and claimed not in self.given else gave
+        defined = [name for name, file in self.owned.items() if file == problem.file]
+        return [*defined, claimed] if claimed in self.owned and claimed not in self.defined else defined
 
     def drop_clashes(self) -> None:
-        """A namespace belongs to one server. The file that comes to it later is wrong."""
+        """Make files invalid whose namespace another server has: a namespace belongs to one server."""
         while clash := self._first_clash():
             server, other = clash
             record = server.record
             message = f"`tool_namespace`: server `{other}` has `{record.tool_namespace}` already"
             self.problems.append(FileProblem(file=server.file, message=message, claimed_id=record.server_id))
-            del self.given[record.server_id]
+            del self.defined[record.server_id]
             if record.server_id in self.owned:
                 self.kept[record.server_id] = server.file
 
     def _first_clash(self) -> tuple[ServerFile, str] | None:
-        going = {*self.given, *self.removed}
-        taken = {namespace_of(record): name for name, record in self.stored.items() if name not in going}
-        for name, server in self.given.items():
+        replaced = {*self.defined, *self.removed}
+        taken = {namespace_of(record): name for name, record in self.stored.items() if name not in replaced}
+        for name, server in self.defined.items():
             other = taken.setdefault(server.record.tool_namespace, name)
             if other != name:
                 return server, other
         return None
 
     def changes(self) -> tuple[tuple[RecordWrite, ...], tuple[RecordDiff, ...]]:
-        """The transaction, and how it looks to people."""
+        """Return the transaction and its differences."""
         after: dict[str, tuple[str, dict[str, Any] | None]] = {
-            name: (server.file, encode_record(server.record)) for name, server in self.given.items()
+            name: (server.file, encode_record(server.record)) for name, server in self.defined.items()
         } | {name: (self.owned[name], None) for name in self.removed}
         writes, diffs = [], []
         for name, (file, body) in sorted(after.items()):
@@ -154,24 +155,24 @@ class _Planner:
 
 
 QUIET_S: Final = 0.2
-"""Files are read once nothing was saved for this long: editors save in several steps."""
+"""How long files must be unchanged before they are read: editors save in several steps."""
 LOOK_EVERY_S: Final = 5.0
-"""How often to look without being told of a change: not every file system tells."""
+"""How often to look for changes: not every file system notifies of them."""
 ATTEMPTS: Final = 8
-"""How often a plan is made again when others keep committing in between."""
+"""How often to plan again while others keep committing in between."""
 
 OnApplied = Callable[[ReloadReport, str], None]
-"""Told what was done, and who asked for it."""
+"""Called with what was done, and who requested it."""
 
 _log = logging.getLogger(__name__)
 
 
 def _ignore_report(_report: ReloadReport, _by: str) -> None:
-    """For a directory that nobody takes note of."""
+    """For a directory without an audit."""
 
 
 class DirectoryLoader:
-    """Keeps the store's servers as the files say."""
+    """Keeps the store's servers as the files define them."""
 
     def __init__(
         self,
@@ -182,7 +183,7 @@ class DirectoryLoader:
         recursive: bool = False,
         on_applied: OnApplied = _ignore_report,
     ) -> None:
-        """`on_applied` is told of every reload that was committed."""
+        """`on_applied` is called after every committed reload."""
         self._store = store
         self._on_applied = on_applied
         self._directory = directory.expanduser()
@@ -194,24 +195,24 @@ class DirectoryLoader:
         self._turn = asyncio.Lock()
 
     async def preview(self) -> ReloadReport:
-        """What `reload` would do. Changes nothing."""
+        """Return what `reload` would do. Changes nothing."""
         return (await self._plan()).report
 
     async def reload(self, by: str = ACTOR) -> ReloadReport:
-        """Apply the directory as one transaction, or raise and leave everything as it is.
+        """Apply the directory as one transaction, or raise and change nothing.
 
-        `by`: who asked for it; else it was the files. Raises NotFound when the directory cannot be read, and
-        InvalidRecord where `strict` and a file is wrong.
+        `by`: who requested it; the directory itself by default. Raises NotFound if the directory cannot be
+        read, and InvalidRecord if `strict` and a file is invalid.
         """
         async with self._turn:
-            looked = await self._read_fingerprint()
+            before = await self._read_fingerprint()
             try:
                 plan = await self._commit()
             except InvalidRecord:
-                self._loaded = looked  # trying again is pointless until a file changes
+                self._loaded = before  # a retry is pointless until a file changes
                 raise
-            self._loaded, self._sources = looked, plan.sources
-        self._tell([*plan.report.warnings, *map(str, plan.report.problems)])
+            self._loaded, self._sources = before, plan.sources
+        self._warn([*plan.report.warnings, *map(str, plan.report.problems)])
         for change in plan.report.applied:
             _log.info("registry directory: %s", change)
         self._on_applied(plan.report, by)
@@ -231,7 +232,7 @@ class DirectoryLoader:
                 ):
                     await self._reload_if_changed()
             except OSError as exc:
-                self._tell([f"cannot watch `{self._directory}`: {exc}"])
+                self._warn([f"cannot watch `{self._directory}`: {exc}"])
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def _reload_if_changed(self) -> None:
@@ -240,7 +241,7 @@ class DirectoryLoader:
                 await self._settle()
                 await self.reload()
         except ToolgateError as exc:
-            self._tell([f"the servers stay as they are: {exc}"])
+            self._warn([f"the servers stay as they are: {exc}"])
 
     async def _settle(self) -> None:
         """Wait until the files look the same twice."""
@@ -273,13 +274,13 @@ class DirectoryLoader:
             problems = [str(problem) for problem in plan.report.problems]
             raise InvalidRecord(
                 f"the registry directory is refused: {'; '.join(problems)}",
-                hint="correct the files, or leave `--strict` away to go on without the wrong ones",
+                hint="correct the files, or omit `--strict` to skip the invalid ones",
                 data={"problems": problems},
             )
         return plan
 
-    def _tell(self, lines: Iterable[str]) -> None:
-        """Log each line when it is new, not again with every reload."""
+    def _warn(self, lines: Iterable[str]) -> None:
+        """Log each line once, not again with every reload."""
         now = dict.fromkeys(lines)
         for line in now:
             if line not in self._logged_lines:

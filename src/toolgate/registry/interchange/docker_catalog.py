@@ -1,9 +1,9 @@
-"""A catalog of Docker's MCP gateway (`registry:` with images and remotes), as bodies of ours.
+"""Reads a catalog of Docker's MCP gateway (`registry:` with images and remotes) as bodies of servers.
 
-A catalog says what to run and what to fill in, never how it is run: what would give a container more than
-its image (volumes, a user, hosts, privileges) is left out with a warning, and an image, a name or a value
-that would be read as something else is refused. No value reaches the program that starts the container as a
-variable of its own. Nothing is pulled or started here.
+A catalog decides what to run and what to fill in, never how. What would give a container more than its image
+(volumes, a user, hosts, privileges) is left out with a warning. An image, a name or a value that could be
+read as something else is refused. No value becomes a variable of the program that starts the container.
+Nothing is pulled or started.
 """
 
 import re
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from toolgate.errors import InvalidRecord
+from toolgate.registry.interchange.server_json import make_reference
 
 Json = Mapping[str, Any]
 
@@ -21,19 +22,18 @@ _IMAGE = re.compile(
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TEMPLATE = re.compile(r"\{\{\s*([A-Za-z_][\w.-]*)\s*(\|[^{}]*)?\}\}")
 _SHELL_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}|\$([A-Za-z_][A-Za-z0-9_]*)")
-_NOT_IN_VARIABLE = re.compile(r"[^A-Za-z0-9]+")
 _LABEL = re.compile(r"[\w.+-][\w .+-]{0,62}[\w.+-]|[\w.+-]")
 
 _LEFT_OUT: Final = (
     *("volumes", "user", "extraHosts", "allowHosts", "privileged", "capAdd", "devices", "network"),
     *("securityOpt", "entrypoint", "workdir", "ports", "pid", "ipc"),
 )
-"""Members that would say how a container is run. Who wants one of them writes it into the record."""
+"""Members that decide how a container runs. To use one, add it to the record."""
 
 
 @dataclass(frozen=True, slots=True)
 class DockerServer:
-    """The body of a server without its id, and what was not taken over."""
+    """The body of a server without its id, and what was left out."""
 
     name: str
     body: dict[str, Any]
@@ -47,36 +47,36 @@ def is_docker_catalog(document: Json) -> bool:
 
 
 def find_docker_servers(document: Json) -> Mapping[str, Json]:
-    """Name to definition, or InvalidRecord."""
+    """Return name → definition. Raises InvalidRecord."""
     if not is_docker_catalog(document):
-        raise InvalidRecord("this is no catalog of Docker's: it has no `registry` of servers")
+        raise InvalidRecord("this is not a Docker catalog: it has no `registry` of servers")
     found: Mapping[str, Json] = document["registry"]
     return found
 
 
 def parse_docker_server(name: str, server: Json) -> DockerServer:
-    """One server of a catalog. Raises InvalidRecord where no body can be made of it."""
+    """Return the body of one server. Raises InvalidRecord if it cannot be used."""
     _refuse_references(server)
     remote = server.get("remote")
     url = remote.get("url") if isinstance(remote, Mapping) else None
     if url or server.get("sseEndpoint"):
         found = _remote(name, server)
     elif server.get("type") == "poci":
-        raise InvalidRecord("each of its tools is a container of its own, which is no MCP server")
+        raise InvalidRecord("each of its tools is a separate container, not an MCP server")
     else:
         found = _container(name, server)
     found.body.update(_parse_labels(server))
     if server.get("oauth") and "http" in found.body:
-        found.warnings.append(f"`{name}` wants a login: add `http.oauth` to its record")
+        found.warnings.append(f"`{name}` needs a login: add `http.oauth` to its record")
     return found
 
 
 def _container(name: str, server: Json) -> DockerServer:
     image = server.get("image")
     if not isinstance(image, str) or not _IMAGE.fullmatch(image):
-        raise InvalidRecord("it names neither an image nor a URL that can be used")
+        raise InvalidRecord("it has neither a valid image nor a URL")
     warnings = [
-        f"`{name}`: `{member}` is left out: a catalog does not decide how a container is run"
+        f"`{name}`: `{member}` is left out: a catalog must not decide how a container runs"
         for member in _LEFT_OUT
         if server.get(member)
     ]
@@ -107,7 +107,7 @@ def _remote(name: str, server: Json) -> DockerServer:
     url = remote.get("url") or server.get("sseEndpoint")
     headers = remote.get("headers")
     if not isinstance(url, str) or not isinstance(headers, Mapping | None):
-        raise InvalidRecord("its remote has no URL, or headers that cannot be read")
+        raise InvalidRecord("its remote has no URL, or invalid headers")
     is_legacy = remote.get("transport_type") == "sse" or not remote.get("url")
     secrets = set(_secrets(server))
     filled = {
@@ -122,19 +122,20 @@ def _remote(name: str, server: Json) -> DockerServer:
 
 
 def _with_secrets(text: str, secrets: set[str]) -> str:
-    """A header's value, in which a catalog names its own secrets as a shell would, and nothing else."""
+    """Replace the catalog's own secrets in a header, which are written as in a shell. Nothing else is
+    allowed."""
 
     def fill(match: re.Match[str]) -> str:
         variable = match[1] or match[2]
         if variable not in secrets:
-            raise InvalidRecord(f"a header names `{variable}`, which is none of its secrets")
+            raise InvalidRecord(f"a header names `{variable}`, which is not one of its secrets")
         return f"${{ENV:{variable}}}"
 
     return _SHELL_VARIABLE.sub(fill, text)
 
 
 def _secrets(server: Json) -> Iterator[str]:
-    """The variables that hold them."""
+    """Yield the variables of its secrets."""
     for one in _objects(server, "secrets"):
         yield _variable(one.get("env"))
 
@@ -148,22 +149,18 @@ def _variables(server: Json) -> Iterator[tuple[str, str]]:
 def _variable(name: object) -> str:
     if isinstance(name, str) and _VARIABLE.fullmatch(name):
         return name
-    raise InvalidRecord("it names a variable that no environment can have")
+    raise InvalidRecord("it has an invalid variable name")
 
 
 def _fill_templates(text: str) -> str | None:
-    """`text` with what a user has to fill in as references; None where that is a list."""
+    """Replace what a user has to fill in by references. None if that is a list."""
     if any(match[2] for match in _TEMPLATE.finditer(text)):
         return None
-    return _TEMPLATE.sub(lambda match: f"${{ENV:{_reference_name(match[1])}}}", text)
-
-
-def _reference_name(name: str) -> str:
-    return _NOT_IN_VARIABLE.sub("_", name).strip("_").upper()
+    return _TEMPLATE.sub(lambda match: make_reference(match[1]), text)
 
 
 def _parse_labels(server: Json) -> dict[str, Any]:
-    """What people see and find it by."""
+    """Return tags, category and title."""
     metadata = server.get("metadata")
     metadata = metadata if isinstance(metadata, Mapping) else {}
     tags = [one for one in _texts(metadata, "tags") if _LABEL.fullmatch(one)]
@@ -177,9 +174,9 @@ def _parse_labels(server: Json) -> dict[str, Any]:
 
 
 def _refuse_references(value: object) -> None:
-    """What stands in a stranger's file must not name variables of ours by itself."""
+    """Raises InvalidRecord for references: a catalog is untrusted and must not name variables of the node."""
     if isinstance(value, str) and "${ENV:" in value:
-        raise InvalidRecord("it holds a reference of this gateway's, `${ENV:…}`, which a catalog has none of")
+        raise InvalidRecord("it contains a reference of this gateway, `${ENV:…}`: a catalog has none")
     if isinstance(value, Mapping):
         for one in (*value.keys(), *value.values()):
             _refuse_references(one)

@@ -1,9 +1,8 @@
-"""Server definitions of other programs, as bodies of ours: the `mcpServers` JSON of Claude, Cursor, Windsurf
-and their kin, the `servers` JSON of VS Code, the `server.json` of the official registry and its lists, the
-catalogs of Docker's MCP gateway, and our own files.
+"""Imports server definitions of other programs as bodies of servers.
 
-What is read here is not checked: a body still has to pass `parse_server`. No tool of an imported server is
-allowed until somebody says which.
+It reads the `mcpServers` JSON of Claude, Cursor, Windsurf and others, the `servers` JSON of VS Code, the
+`server.json` of the official registry and its lists, the catalogs of Docker's MCP gateway, and Toolgate's own
+files. Bodies are not checked here: `parse_server` does that. An imported server has no allowed tools.
 """
 
 import json
@@ -30,19 +29,19 @@ ImportFormat = Literal["auto", "registry", "mcpServers", "server.json", "docker"
 _PLACES: Final = (("mcpServers",), ("servers",), ("mcp", "servers"), ("mcp", "mcpServers"))
 _URL_FIELDS: Final = ("url", "serverUrl", "httpUrl")
 
-# VS Code and Cursor keep comments and trailing commas in these files. A string is matched first, and kept.
-# What is not closed reaches to the end, so that nobody looks for its end again from the next sign on.
+# VS Code and Cursor allow comments and trailing commas. A string is matched first, and kept. An unclosed one
+# reaches to the end, so that the search does not begin again at each following character.
 _COMMENT = re.compile(r'("(?:\\.|[^"\\])*+(?:"|\\?\Z))|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
 _TRAILING_COMMA = re.compile(r'("(?:\\.|[^"\\])*+(?:"|\\?\Z))|,(?=\s*[}\]])', re.DOTALL)
 # `${NAME}` and `${NAME:-default}` in Claude Code, `${env:NAME}` and `${input:name}` in VS Code and Cursor.
 _VARIABLE = re.compile(r"\$\{(?:(env|input):)?([A-Za-z_][\w-]*)(:-(?:[^}$]|\$(?!\{))*+)?\}")
-# The one YAML there is here. No line of TOML begins so.
+# The only YAML format. No line of TOML begins like this.
 _DOCKER_CATALOG = re.compile(r"^registry[ \t]*:", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """What was found: bodies with an id, what none could be made of and why, and what is left out."""
+    """Bodies with an id, the servers that were skipped with the reason, and warnings."""
 
     bodies: list[dict[str, Any]]
     skipped: dict[str, str]
@@ -50,14 +49,14 @@ class ImportResult:
 
 
 def parse_imports(content: object, form: ImportFormat = "auto") -> ImportResult:
-    """The servers in `content`: JSON as it is or as text, TOML, or the YAML of a Docker catalog.
+    """Import the servers in `content`: parsed JSON, or JSON, TOML or YAML as text.
 
-    Raises InvalidRecord if there is none.
+    Raises InvalidRecord if it has no servers.
     """
     try:
         return _parse(content, form)
     except RecursionError as exc:
-        raise InvalidRecord("this is nested too deeply to be read") from exc
+        raise InvalidRecord("this is nested too deeply") from exc
 
 
 def _parse(content: object, form: ImportFormat) -> ImportResult:
@@ -74,11 +73,11 @@ def _parse(content: object, form: ImportFormat) -> ImportResult:
 
 
 def _parse_text(text: str, form: ImportFormat) -> object:
-    """JSON if it begins like JSON, which may hold comments; YAML if it is Docker's catalog; else TOML."""
+    """Parse JSON with comments if it begins like JSON, YAML if it is a Docker catalog, else TOML."""
     if _keep_strings(_COMMENT, text[:4096]).lstrip()[:1] in {"{", "["}:
         return _parse_json(text)
     if form == "docker" or (form == "auto" and _DOCKER_CATALOG.search(text)):
-        # Not imported above: the library takes longer to load than a start should wait for.
+        # Not imported above: the library would delay every start.
         parse_yaml: Callable[[str], object] = load_lazily("toolgate.registry.interchange.yaml").parse_yaml
         return parse_yaml(text)
     try:
@@ -97,7 +96,7 @@ def _parse_json(text: str) -> object:
 def _detect_format(document: object) -> ImportFormat:
     first = document[0] if isinstance(document, list) and document else document
     if not isinstance(first, dict):
-        return "mcpServers"  # which says best what is missing
+        return "mcpServers"  # its error explains best what is missing
     if "server_id" in first:
         return "registry"
     if is_docker_catalog(first):
@@ -112,21 +111,19 @@ def _parse_own_records(document: object) -> list[dict[str, Any]]:
     found = document if isinstance(document, list) else [document]
     bodies = [one for one in found if isinstance(one, dict) and isinstance(one.get("server_id"), str)]
     if not bodies or len(bodies) < len(found):
-        raise InvalidRecord("there is no `server_id` in this: it is no server file of this gateway")
+        raise InvalidRecord("this is not a server file of this gateway: `server_id` is missing")
     return bodies
 
 
 def _parse_server_json_list(document: object) -> ImportResult:
-    """One `server.json`, the registry's own answer around one, or a list of either, also as it answers."""
+    """Parse one `server.json`, the registry's response with one, or a list of either."""
     imports, taken = ImportResult([], {}), set[str]()
     if isinstance(document, dict) and isinstance(document.get("servers"), list):
         document = document["servers"]
     for one in document if isinstance(document, list) else [document]:
         inner = one.get("server", one) if isinstance(one, dict) else None
         if not isinstance(inner, dict) or not is_server_json(inner):
-            raise InvalidRecord(
-                "this is no `server.json`: it has no `name`, or no `packages` and no `remotes`"
-            )
+            raise InvalidRecord("this is not a `server.json`: it needs a `name`, and `packages` or `remotes`")
         stem, shown = server_json_name(inner)
         try:
             body = parse_server_json(inner)
@@ -138,7 +135,7 @@ def _parse_server_json_list(document: object) -> ImportResult:
 
 
 def _parse_docker_catalog(document: object) -> ImportResult:
-    """Of hundreds of servers one that cannot be used does not keep out the others."""
+    """Parse a Docker catalog. A server that cannot be used is skipped: catalogs have hundreds."""
     imports, taken = ImportResult([], {}), set[str]()
     for name, server in find_docker_servers(document if isinstance(document, dict) else {}).items():
         try:
@@ -169,11 +166,11 @@ def _find_servers(document: object) -> Mapping[str, Any]:
             found = found.get(name) if isinstance(found, dict) else None
         if isinstance(found, dict) and all(isinstance(server, dict) for server in found.values()):
             return found
-    raise InvalidRecord("there is no `mcpServers` and no `servers` object in this file")
+    raise InvalidRecord("this file has neither an `mcpServers` nor a `servers` object")
 
 
 def _unique_id(name: str, taken: set[str]) -> str:
-    """`GitHub (work)` becomes `github-work`, a second one `github-work-2`."""
+    """Make a unique id: `GitHub (work)` becomes `github-work`, a second one `github-work-2`."""
     stem = slugify_server_id(name, max_chars=MAX_SERVER_ID - 3) or "server"
     server_id, number = stem, 1
     while server_id in taken:
@@ -204,7 +201,7 @@ def _make_body(server_id: str, name: str, server: Mapping[str, Any]) -> dict[str
 
 
 def _translate_variables(value: Any) -> Any:
-    """Variables of other programs as references of ours, in every text of a definition."""
+    """Replace variables of other programs by references, in every text of a definition."""
     if isinstance(value, str):
         return _VARIABLE.sub(_reference, value)
     if isinstance(value, list):
@@ -216,6 +213,6 @@ def _translate_variables(value: Any) -> Any:
 
 def _reference(match: re.Match[str]) -> str:
     kind, name, default = match.groups()
-    # An input is asked for by an editor; for a server that runs without one it comes from the environment.
+    # An editor prompts for an input. A node takes it from its environment.
     variable = name.replace("-", "_")
     return f"${{ENV:{variable.upper() if kind == 'input' else variable}{default or ''}}}"

@@ -1,14 +1,11 @@
-"""The `server.json` of the official MCP registry, as bodies of ours.
+"""Reads the `server.json` of the official MCP registry, and writes one to publish a server elsewhere.
 
-A server becomes one record: its first package that a known program can run, else its first remote. What has
-to be filled in before it runs (keys, mostly) becomes a reference to a variable of the node; nothing is
-downloaded or started here, and nothing that is read is checked: a body still has to pass `parse_server`.
+Read: a server becomes one record, from its first package that a known program can run, else its first remote.
+What has to be filled in (keys, mostly) becomes a reference to a variable of the node. Nothing is downloaded
+or started, and bodies are not checked: `parse_server` does that.
 
-A server's record as a `server.json`, to be published elsewhere: the inverse of `server_json`.
-
-It is made from a body whose secrets are masked already, and what is masked becomes something to fill in.
-Nothing but a package that a known program runs, or a URL, can be started elsewhere: any other record is
-refused.
+Written: from a body whose secrets are masked, so masks become variables to fill in. Only a package that a
+known program runs, or a URL, can be started elsewhere: any other record is refused.
 """
 
 import re
@@ -28,7 +25,7 @@ RUNNERS: Final[Mapping[str, tuple[str, ...]]] = {
     "oci": ("docker", "podman", "nerdctl"),
     "nuget": ("dnx",),
 }
-"""Package type to the programs that run it: the usual one, and others that a package may ask for."""
+"""Package type → the programs that run it: the default, and others that a package may request."""
 REMOTES: Final = {"streamable-http": "streamable_http", "sse": "http_sse_legacy"}
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
 _HARMLESS_OPTION = re.compile(
@@ -46,7 +43,7 @@ def is_server_json(document: Json) -> bool:
 
 
 def parse_server_json(document: Json) -> dict[str, Any]:
-    """The body of the server, without an id. Raises InvalidRecord if nothing in it can be run or reached."""
+    """Return the body of the server, without an id. Raises InvalidRecord if nothing can be run or reached."""
     packages, remotes = _objects(document, "packages"), _objects(document, "remotes")
     reasons = []
     for make, part in [
@@ -61,7 +58,7 @@ def parse_server_json(document: Json) -> dict[str, Any]:
 
 
 def server_json_name(document: Json) -> tuple[str, str]:
-    """What the server's id is made of, and the name it shows: `io.github.ada/weather` is `weather`."""
+    """Return the base of the server's id, and its title: `io.github.ada/weather` gives `weather`."""
     name = str(document.get("name", ""))
     return name.rpartition("/")[2] or name, str(document.get("title") or name)
 
@@ -73,7 +70,7 @@ def _parse_package(package: Json) -> dict[str, Any]:
         raise InvalidRecord(f"packages of type `{kind[:40]}` cannot be run")
     if transport != "stdio":
         raise InvalidRecord(
-            f"its {kind} package listens by itself (`{str(transport)[:40]}`), it is not started"
+            f"its {kind} package listens by itself (`{str(transport)[:40]}`) and is not started"
         )
     runners = RUNNERS[kind]
     hint = package.get("runtimeHint")
@@ -92,15 +89,17 @@ def _parse_package(package: Json) -> dict[str, Any]:
 
 
 def _runner_arguments(kind: str, command: str, env: Mapping[str, str]) -> list[str]:
-    """What the program needs to run a package without asking, and to hand variables on to it."""
+    """Return the arguments that run a package without a prompt, and pass variables to it."""
     if kind == "oci":
         return ["run", "--rm", "-i", *(part for name in env for part in ("-e", name))]
     return {"npx": ["-y"], "pipx": ["run"], "dnx": ["--yes"]}.get(command, [])
 
 
 def _check_container(options: Sequence[str], env: Mapping[str, str]) -> None:
-    """A stranger's file says what to run, never how: no option that gives a container more than its image,
-    and no variable that the program which starts it would take for its own. Or InvalidRecord.
+    """Raises InvalidRecord if the file decides how to run a container, not just what.
+
+    That is any option that gives it more than its image, and any variable that configures the program
+    starting it.
     """
     words = iter(options)
     for word in words:
@@ -108,7 +107,7 @@ def _check_container(options: Sequence[str], env: Mapping[str, str]) -> None:
             next(words, None)
         elif not _HARMLESS_OPTION.fullmatch(word):
             raise InvalidRecord(
-                f"its oci package wants its container run with `{word[:40]}`: import it without, and add that"
+                f"its oci package runs its container with `{word[:40]}`: import it without, then add that"
             )
     for name, text in env.items():
         if _PROGRAMS_OWN.fullmatch(name) and not text.startswith("${ENV:"):
@@ -135,7 +134,7 @@ def _parse_remote(remote: Json) -> dict[str, Any]:
     transport = REMOTES.get(str(remote.get("type")))
     url = remote.get("url")
     if transport is None or not isinstance(url, str):
-        raise InvalidRecord("its remote has no URL, or is of a type that is not known")
+        raise InvalidRecord("its remote has no URL, or an unknown type")
     headers = {
         str(one.get("name")): text
         for one in _objects(remote, "headers")
@@ -165,36 +164,36 @@ def _arguments(package: Json, member: str) -> Iterator[str]:
             yield name
 
 
-def _text(wanted: Json, name: str) -> str | None:
-    """What stands for one thing that is to be filled in; None: it may be left out.
+def _text(source: Json, name: str) -> str | None:
+    """Return the text of one input. None: it may be omitted.
 
-    Of a secret not even the default is taken over: who fills it in shall know.
+    The default of a secret is dropped: the operator must set it.
     """
-    value, default = wanted.get("value"), wanted.get("default")
+    value, default = source.get("value"), source.get("default")
     if isinstance(value, str):
-        return _fill_placeholders(value, wanted)
-    is_secret = wanted.get("isSecret") is True
+        return _fill_placeholders(value, source)
+    is_secret = source.get("isSecret") is True
     if isinstance(default, str) and default and not is_secret:
         return make_reference(name, default)
-    return make_reference(name) if is_secret or wanted.get("isRequired") is True else None
+    return make_reference(name) if is_secret or source.get("isRequired") is True else None
 
 
 def _fill_placeholders(text: str, owner: Json) -> str:
-    """`text` with each `{name}` as the owner's `variables` say. Others are part of the text."""
+    """Replace each `{name}` that the owner's `variables` define. Others are part of the text."""
     variables = _object(owner, "variables")
 
     def fill(match: re.Match[str]) -> str:
         if match[1] not in variables:
             return match[0]
-        wanted = _object(variables, match[1])
-        found = _text({"isRequired": True, **wanted}, match[1])
+        source = _object(variables, match[1])
+        found = _text({"isRequired": True, **source}, match[1])
         return make_reference(match[1]) if found is None else found
 
     return _PLACEHOLDER.sub(fill, text)
 
 
 def make_reference(name: str, default: str | None = None) -> str:
-    """To the variable of the node that holds what goes by this name elsewhere."""
+    """Return a reference to the node's variable for `name`."""
     variable = _NOT_IN_VARIABLE.sub("_", name).strip("_").upper() or "VALUE"
     variable = f"_{variable}" if variable[0].isdigit() else variable
     usable = default is not None and "}" not in default
@@ -215,11 +214,11 @@ JsonObject = dict[str, Any]
 
 SCHEMA: Final = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
 MAX_TITLE: Final = 100
-"""Of characters, in titles and descriptions."""
+"""Characters of titles and descriptions."""
 
 _VERSION = re.compile(r"[0-9][\w.+!-]*")
 _VERSION_SIGNS: Final = {"npm": "@", "nuget": "@", "pypi": "=="}
-"""What parts an identifier from its version. Of an image the tag is part of the identifier."""
+"""What separates an identifier from its version. The tag of an image is part of its identifier."""
 _VALUED: Final = frozenset(
     {
         *("-e", "--env", "--env-file", "-v", "--volume", "--mount", "-u", "--user", "-w", "--workdir"),
@@ -227,46 +226,46 @@ _VALUED: Final = frozenset(
         "--entrypoint",
     }
 )
-"""Options of `docker run` whose value is the next word."""
+"""Options of `docker run` whose value is the next argument."""
 _BARE: Final = frozenset({"--init", "--read-only", "--privileged", "-t", "--tty"})
-"""Those that have none."""
+"""Options without a value."""
 _IMPLIED: Final[Mapping[str, frozenset[str]]] = {
     "npm": frozenset({"-y", "--yes"}),
     "pypi": frozenset(),
     "oci": frozenset({"--rm", "-i", "--interactive"}),
     "nuget": frozenset({"-y", "--yes"}),
 }
-"""What goes without saying: whoever runs the package adds it."""
+"""Options that every runner of the package adds anyway."""
 _HOLE = re.compile(rf"{REFERENCE.pattern}|{re.escape(MASK)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedIdentity:
-    """What a `server.json` says of a server besides how to run or reach it."""
+    """The part of a `server.json` that does not say how to run or reach the server."""
 
     name: str
-    """Namespace and name, with a slash between."""
+    """Namespace and name, separated by a slash."""
     version: str
     title: str = ""
     description: str = ""
 
     def encode(self) -> JsonObject:
         title = {"title": self.title[:MAX_TITLE]} if self.title else {}
-        said = self.description or self.title or self.name
+        description = self.description or self.title or self.name
         return {
             "$schema": SCHEMA,
             "name": self.name,
             **title,
-            "description": said[:MAX_TITLE],
+            "description": description[:MAX_TITLE],
             "version": self.version,
         }
 
 
 def encode_server_json(identity: PublishedIdentity, shown: Mapping[str, Any]) -> JsonObject:
-    """The `server.json` of a server whose body, masked, is `shown`. Or InvalidRecord."""
+    """Encode a server whose masked body is `shown`. Raises InvalidRecord if it cannot run elsewhere."""
     if shown.get("package"):
         raise InvalidRecord(
-            "this server runs from a package that is kept here",
+            "this server runs from a package of this gateway",
             hint="publish the package's own sources, or the gateway's URL as `/v0.1/servers` shows it",
         )
     if shown.get("transport") == "stdio":
@@ -280,8 +279,8 @@ def _encode_package(stdio: Mapping[str, Any]) -> JsonObject:
     kind = next((kind for kind, programs in RUNNERS.items() if command in programs), None)
     if kind is None:
         raise InvalidRecord(
-            f"`{command[:80]}` is a program of the node, and no package that others could run",
-            hint=f"what can be published is started by {', '.join(sorted(_programs()))}",
+            f"`{command[:80]}` is a program of the node, not a package that others can run",
+            hint=f"a published server is started by one of {', '.join(sorted(_programs()))}",
         )
     before, identifier, after = _split_command(
         kind, command, [str(arg) for arg in stdio.get("args") or ()], env
@@ -306,7 +305,7 @@ def _programs() -> Iterator[str]:
 def _split_command(
     kind: str, command: str, args: Sequence[str], env: Mapping[str, str]
 ) -> tuple[list[str], str, list[str]]:
-    """What the program is told itself, the package, and what that is told. Or InvalidRecord."""
+    """Split into the runner's options, the package, and its arguments. Raises InvalidRecord."""
     words = list(args)
     if _needs_verb(kind, command) and words[:1] != ["run"]:
         raise _unreadable(command)
@@ -322,7 +321,7 @@ def _split_command(
         elif "=" in word or (kind == "oci" and word in _BARE):
             before.append(word)
         else:
-            raise _unreadable(command)  # the next word may be its value, or the package
+            raise _unreadable(command)  # the next argument may be its value, or the package
     if not words:
         raise _unreadable(command)
     return before, words[0], words[1:]
@@ -334,7 +333,7 @@ def _needs_verb(kind: str, command: str) -> bool:
 
 def _unreadable(command: str) -> InvalidRecord:
     return InvalidRecord(
-        f"which package `{command}` runs cannot be told from its arguments",
+        f"cannot tell from its arguments which package `{command}` runs",
         hint="write options that have a value as `--option=value`, before the package",
     )
 
@@ -346,7 +345,7 @@ def _split_version(kind: str, identifier: str) -> JsonObject:
         if found and name and _VERSION.fullmatch(version):
             return {"identifier": name, "version": version}
     if MASK in identifier or REFERENCE.search(identifier):
-        raise InvalidRecord("the package's name is to be filled in on the node")
+        raise InvalidRecord("the package's name is a variable of the node")
     return {"identifier": identifier}
 
 
@@ -377,7 +376,7 @@ def _encode_argument(text: str) -> JsonObject:
 
 
 def _encode_named(name: str, text: str) -> JsonObject:
-    """A header or a variable. What is only to be filled in under its own name needs no text."""
+    """Encode a header or a variable. One that is filled in under its own name has no value."""
     if text in {make_reference(name), MASK}:
         return {"name": name, "isRequired": True, "isSecret": looks_secret(name) or text == MASK}
     value, variables = _encode_placeholders(text)
@@ -385,7 +384,7 @@ def _encode_named(name: str, text: str) -> JsonObject:
 
 
 def _encode_placeholders(text: str) -> tuple[str, JsonObject]:
-    """`text` with its references and masks as `{name}`, and what is known of each."""
+    """Replace references and masks by `{name}`. Returns the text and its variables."""
     variables: JsonObject = {}
 
     def open_up(match: re.Match[str]) -> str:

@@ -1,8 +1,9 @@
-"""YAML as far as other programs' catalogs need it: maps, lists and texts. Alone in knowing the library.
+"""The part of YAML that catalogs of other programs need: maps, lists and texts. The only module that knows
+the library.
 
-Only its parser is used, event by event; nothing of it ever makes an object. Aliases and tags are refused
-where they stand, so a small file cannot become a large value or name a type. Numbers stay as they are
-written: nobody's version `1.10` becomes `1.1`.
+It uses the library's parser, event by event, and never its constructors. It refuses aliases and tags, so a
+small file cannot become a large value or name a type. Numbers stay text: a version `1.10` does not become
+`1.1`.
 """
 
 from typing import Any, Final
@@ -16,13 +17,13 @@ MAX_DEPTH: Final = 32
 MAX_NODES: Final = 100_000
 
 _WORDS: Final = {"": None, "~": None, "null": None, "true": True, "false": False}
-"""What plain words mean; any other is text, `no` and `off` among them."""
-# The one in C, where the library was built with it, is twenty times as fast.
+"""The meaning of plain words. Any other is text, `no` and `off` included."""
+# The parser in C, if the library was built with it, is twenty times as fast.
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def parse_yaml(text: str) -> object:
-    """The one document in `text`, or InvalidRecord. No message repeats what stands in it."""
+    """Parse the one document in `text`. Raises InvalidRecord, whose message never repeats its content."""
     if len(text.encode(errors="replace")) > MAX_YAML_BYTES:
         raise InvalidRecord(f"a YAML file may have {MAX_YAML_BYTES} bytes")
     builder = _YamlBuilder()
@@ -33,12 +34,12 @@ def parse_yaml(text: str) -> object:
         where = f" in line {exc.problem_mark.line + 1}" if exc.problem_mark else ""
         raise InvalidRecord(f"this is not YAML{where}: {exc.problem}") from exc
     except (yaml.YAMLError, UnicodeError) as exc:
-        raise InvalidRecord("this is not YAML: it holds characters that YAML does not have") from exc
+        raise InvalidRecord("this is not YAML: it has invalid characters") from exc
     return builder.document
 
 
 class _YamlBuilder:
-    """The value that a stream of events describes, as far as it is harmless."""
+    """Builds the value that a stream of events describes."""
 
     def __init__(self) -> None:
         self.document: object = None
@@ -47,14 +48,14 @@ class _YamlBuilder:
         self._open: list[_YamlCollection] = []
 
     def take(self, event: Any) -> None:
-        """What one event adds. Raises InvalidRecord at the first that is not wanted."""
+        """Apply one event. Raises InvalidRecord for what is not supported."""
         match event:
             case yaml.DocumentStartEvent():
                 self._documents += 1
                 if self._documents > 1:
-                    raise _invalid_yaml(event, "one document is expected, and here begins another")
+                    raise _invalid_yaml(event, "one document is expected, and another begins here")
             case yaml.AliasEvent():
-                raise _invalid_yaml(event, "aliases are not read here: write the value out")
+                raise _invalid_yaml(event, "aliases are not supported: repeat the value")
             case yaml.NodeEvent():
                 self._begin(event)
             case yaml.CollectionEndEvent():
@@ -63,9 +64,9 @@ class _YamlBuilder:
                 pass
 
     def _begin(self, event: Any) -> None:
-        # A quoted text has the tag `!` nowhere, and a plain one none: any tag is one that somebody wrote.
+        # The parser adds no tags: this one is in the file.
         if event.tag is not None:
-            raise _invalid_yaml(event, "tags are not read here: write plain values")
+            raise _invalid_yaml(event, "tags are not supported: write plain values")
         self._nodes += 1
         if self._nodes > MAX_NODES:
             raise _invalid_yaml(event, f"there are more than {MAX_NODES} values")
@@ -81,11 +82,11 @@ class _YamlBuilder:
         if not self._open:
             self.document = value
         elif not self._open[-1].take(value):
-            raise _invalid_yaml(event, "a name must be text, and stand once in its map")
+            raise _invalid_yaml(event, "a name must be text, and unique in its map")
 
 
 class _YamlCollection:
-    """A list, or a map whose names and values come in turn."""
+    """A list, or a map whose names and values alternate."""
 
     def __init__(self, *, is_map: bool) -> None:
         self._is_map = is_map
@@ -93,7 +94,7 @@ class _YamlCollection:
         self._names: dict[str, None] = {}
 
     def take(self, value: object) -> bool:
-        """Whether it may stand here."""
+        """Add a value. Returns whether it is allowed here."""
         if not self._is_map or len(self._values) < len(self._names):
             self._values.append(value)
             return True

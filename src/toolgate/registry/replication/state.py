@@ -1,7 +1,7 @@
-"""The registry as a node sees it: every record parsed, at one revision, followed as it changes.
+"""The registry as a node serves it: every record parsed, at one revision, updated as it changes.
 
-A record that no longer parses is left out and reported. It must never stop the others from being
-served, and never be served in part.
+A record that does not parse is left out and logged. It never stops the others from being served, and is never
+served in part.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ from toolgate.registry.records.codec import Record, parse_record
 from toolgate.registry.store.contract import Store
 
 SESSION_SECRET_ID: Final = "session"  # noqa: S105 - the name of the record, not a secret
-"""The id of the secret that does."""
+"""The id of the secret that signs session ids."""
 
 LIST_AGAIN_S: Final = 1.0
 
 PARSED_AT_ONCE: Final = 100
-"""Changes of one transaction. More take long enough for every caller to feel it: a thread parses them."""
+"""A thread parses transactions with more changes: they would delay every caller noticeably."""
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class RegistryState:
     revision: int
     epoch: str
     digest: str = field(default="", compare=False)
-    """Of the log up to `revision`; see `Batch`."""
+    """Of the log up to `revision`."""
     servers: Mapping[str, ServerRecord] = field(default_factory=lambda: MappingProxyType({}))
     tasks: Mapping[str, Task] = field(default_factory=lambda: MappingProxyType({}))
     profiles: Mapping[str, Profile] = field(default_factory=lambda: MappingProxyType({}))
@@ -55,20 +55,20 @@ class RegistryState:
 
     @property
     def session_key(self) -> bytes | None:
-        """What signs session ids on every node; None until control has minted it."""
+        """The key that signs session ids on every node. None until the control plane has created it."""
         secret = self.secrets.get(SESSION_SECRET_ID)
         return None if secret is None else bytes.fromhex(secret.hex)
 
 
 async def watch_registry(store: Store) -> AsyncGenerator[RegistryState, None]:
-    """The current state, then a new one after each committed change. Ends when the store is closed.
+    """Yield the current state, then a new one after each commit. Ends when the store is closed.
 
-    A watch that was cut off (the reader was slow, the log was compacted) is taken up again by listing. The
-    first listing must succeed; a later one is tried until it does, and what was yielded last goes on to hold.
+    A watch that ends early (the reader was slow, the log was compacted) resumes by listing. The first listing
+    must succeed. Later ones are retried, and the last state stays valid meanwhile.
     """
     listing = await store.list()
     while True:
-        # In a thread: thousands of records take long enough to parse for every caller to feel it.
+        # In a thread: parsing thousands of records would delay every caller.
         state = await asyncio.to_thread(parse_listing, listing)
         yield state
         try:
@@ -78,7 +78,7 @@ async def watch_registry(store: Store) -> AsyncGenerator[RegistryState, None]:
                         state = await apply_batch(state, batch)
                         yield state
         except (Compacted, WatchLagged, StorageUnavailable) as exc:
-            _log.warning("registry watch was cut off, listing again: %s", exc)
+            _log.warning("the registry watch ended, listing again: %s", exc)
         else:
             return
         listing = await _list_again(store)
@@ -94,13 +94,13 @@ async def _list_again(store: Store) -> RecordList:
 
 
 def parse_listing(listing: RecordList) -> RegistryState:
-    """A listing, parsed."""
+    """Parse a listing."""
     empty = RegistryState(revision=listing.revision, epoch=listing.epoch, digest=listing.digest)
     return _apply_bodies(empty, ((stored.kind, stored.id, stored.body) for stored in listing.records))
 
 
 async def apply_batch(state: RegistryState, batch: ChangeBatch) -> RegistryState:
-    """`state` after one transaction; only the maps of the kinds it touches are made anew."""
+    """Return `state` after one transaction. Only the maps of the kinds it touches are replaced."""
     if len(batch.changes) <= PARSED_AT_ONCE:
         return _apply_batch(state, batch)
     return await asyncio.to_thread(_apply_batch, state, batch)
@@ -112,9 +112,10 @@ def _apply_batch(state: RegistryState, batch: ChangeBatch) -> RegistryState:
 
 
 def find_changed_principals(before: RegistryState | None, after: RegistryState) -> frozenset[str] | None:
-    """The callers whose integrations changed, if nothing else did. None: something else did, or may have.
+    """Return the callers whose integrations changed, if nothing else did. None: something else did, or may
+    have.
 
-    By identity: `advance` leaves the maps of the kinds that a transaction does not touch.
+    Compares by identity: `apply_batch` keeps the maps of the kinds that a transaction does not touch.
     """
     if before is None or before.epoch != after.epoch:
         return None
@@ -132,8 +133,8 @@ def _apply_bodies(state: RegistryState, bodies: Iterable[tuple[Kind, str, Body |
     maps: dict[str, dict[str, Any]] = {}
     for kind, record_id, body in bodies:
         if kind not in _KINDS:
-            continue  # it is known to a newer control
-        name = f"{kind}s"  # as they are called in a state
+            continue  # a newer control plane knows it
+        name = f"{kind}s"  # the field of the state
         if name not in maps:
             maps[name] = dict(getattr(state, name))
         records = maps[name]
@@ -148,7 +149,7 @@ def _apply_bodies(state: RegistryState, bodies: Iterable[tuple[Kind, str, Body |
 
 def _parse_or_report(kind: Kind, record_id: str, body: Body) -> Record | None:
     try:
-        # Lenient: a newer control may have written fields that this node does not know yet.
+        # Lenient: a newer control plane may have written fields that this node does not know yet.
         return parse_record(kind, record_id, body, strict=False)
     except InvalidRecord as exc:
         _log.warning("%s `%s` is left out, it is not valid: %s", kind, record_id, exc)
@@ -156,11 +157,11 @@ def _parse_or_report(kind: Kind, record_id: str, body: Body) -> Record | None:
 
 
 def _deny_all(kind: Kind, record_id: str) -> Record | None:
-    """What stands for a record that cannot be read, where callers would reach more without it."""
+    """Return a substitute for an invalid record, if callers would reach more without it."""
     if kind == "pin":
-        return Pin(server_id=record_id)  # nothing of the server is offered
+        return Pin(server_id=record_id)  # the server offers nothing
     if kind == "choice":
         return IntegrationChoice(
             choice_id=record_id, principal="", is_readable=False
-        )  # nothing is on for its caller
+        )  # its caller reaches nothing
     return None

@@ -1,8 +1,8 @@
-"""How a node follows control: it lists, watches from there, and polls as the safety net.
+"""How a node follows the control plane: it lists, watches from there, and polls as a safety net.
 
-The node always serves the newest whole state it has. While control is away it goes on with that, says so
-in `status`, and comes back by itself. A state is replaced by the next transaction whole, never in part,
-and in one history never by an older one.
+The node always serves the newest complete state it has. While the control plane is unavailable it keeps
+serving that, reports so in `status`, and reconnects by itself. A state is replaced by whole transactions
+only, and within one history never by an older one.
 """
 
 import asyncio
@@ -24,15 +24,15 @@ _MAX_DOUBLINGS: Final = 32
 
 
 class HistoryPosition(NamedTuple):
-    """Where a history stands."""
+    """A position in a history."""
 
     epoch: str
     revision: int
     digest: str = ""
-    """Of the log up to `revision`; empty: not known, to who is of an earlier release."""
+    """Of the log up to `revision`. Empty if unknown: earlier releases have none."""
 
     def differs_from(self, other: "HistoryPosition") -> bool:
-        """Whether the two are of different histories, as far as these tell."""
+        """Whether the two are known to belong to different histories."""
         if self.epoch != other.epoch:
             return True
         is_known = bool(self.digest and other.digest)
@@ -40,51 +40,51 @@ class HistoryPosition(NamedTuple):
 
 
 class ControlConnection(Protocol):
-    """Control, as a node reaches it. What goes wrong is a ToolgateError; most of it passes.
+    """The control plane, as a node follows it. Every failure is a ToolgateError, and most are temporary.
 
     One suite in `tests/contract/` runs against each implementation.
     """
 
     async def list_records(self) -> RecordList:
-        """Everything, at one revision."""
+        """Return all records at one revision."""
 
     async def newest(self) -> HistoryPosition:
-        """What a listing would be of now, without its records."""
+        """Return the position that a listing would have now."""
 
     def watch_records(
         self, since: HistoryPosition
     ) -> AbstractAsyncContextManager[AsyncIterator[ChangeBatch]]:
-        """Batches after `since`, and a bookmark every few seconds where there are none.
+        """Iterate over batches after `since`, with a bookmark every few seconds if there are none.
 
-        Raises Compacted when the log does not reach back to `since`, or is of another history, and
-        WatchLagged when this reader is too slow: both mean to list again. It may also just end.
+        Raises Compacted if the log does not reach back to `since` or has another history, and WatchLagged if
+        this reader is too slow: in both cases list again. It may also just end.
         """
 
     async def report(self, report: NodeReport, definitions: Sequence[Definitions]) -> Sequence[str]:
-        """Tell control; the ids of the servers whose definitions it wants to know."""
+        """Report to the control plane. Returns the ids of servers whose definitions it wants."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncLimits:
-    """How patient a node is."""
+    """Deadlines and delays of a node that follows the control plane."""
 
     backoff_s: float = 0.2
     backoff_max_s: float = 10.0
-    """Waits are anything from nothing to a bound that doubles from the first to the second (full jitter)."""
+    """A wait is random, up to a bound that doubles from the first to the second (full jitter)."""
     resume_max_s: float = 1.0
-    """Control that spoke is there: however often its watches break, changes arrive within 2 s."""
+    """The bound after a watch that delivered: however often watches break, changes arrive within 2 s."""
     relist_spread_s: float = 1.0
-    """A cause to list again mostly concerns all nodes at once: each waits for a part of this first."""
+    """What makes one node list again mostly concerns all: each waits for a random part of this."""
     poll_min_s: float = 30.0
     poll_max_s: float = 120.0
     silence_s: float = 10.0
-    """Control sends a bookmark every 5 s. A watch that is silent for longer than this is given up."""
+    """The control plane sends a bookmark every 5 s. A watch that is silent for longer is ended."""
     held_s: float = 1.0
-    """A watch that held so long makes up for the failures before it."""
+    """A watch that lasts this long resets the backoff."""
     settle_s: float = 2.0
-    """How long a watch may take to deliver what a poll has seen."""
+    """How long a watch may take to deliver what a poll found."""
     behind_s: float = 10.0
-    """How long control must stand at an older revision before it is believed to be restored."""
+    """How long the control plane must be at an older revision to be considered restored from a backup."""
 
 
 DEFAULT_LIMITS: Final = SyncLimits()
@@ -92,24 +92,24 @@ DEFAULT_LIMITS: Final = SyncLimits()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncStatus:
-    """How a node stands with control."""
+    """The status of a node's sync."""
 
     is_degraded: bool
-    """What is served is not known to be current."""
+    """The served state may be outdated."""
     last_error: str
-    """Why, or why it last was."""
+    """Why it is, or last was, degraded."""
     code: str
-    """Of that error."""
+    """The code of that error."""
     revision: int
     epoch: str
     last_contact_s: float | None
-    """When control last proved the state current, by the loop's clock; None: never yet."""
+    """When the state was last known to be current, by the loop's clock. None: never."""
     relists: int
-    """How often a watch could not be taken up where it ended."""
+    """How often a watch could not resume where it ended."""
 
 
 class Backoff:
-    """How long to wait after a failure: full jitter, so that nodes that failed together do not return so."""
+    """Waits after failures, with full jitter, so that nodes that fail together do not reconnect together."""
 
     def __init__(self, limits: SyncLimits, jitter: Callable[[], float]) -> None:
         self._limits = limits
@@ -117,7 +117,7 @@ class Backoff:
         self._failures = 0
 
     def wait_s(self, *, at_least_up_to_s: float = 0.0, at_most_s: float = math.inf) -> float:
-        """The next wait; its bound is no lower than the one given, and no higher than the other."""
+        """Return the next wait. Its bound is between the two given ones."""
         doubled_s: float = self._limits.backoff_s * 2 ** min(self._failures, _MAX_DOUBLINGS)
         self._failures += 1
         bound_s = min(doubled_s, self._limits.backoff_max_s, at_most_s)
@@ -128,7 +128,7 @@ class Backoff:
 
 
 class NodeSync:
-    """Keeps a node's registry state that of control. `run` it in a task of its own."""
+    """Keeps a node's state equal to the control plane's, while `run` runs in its own task."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class NodeSync:
         limits: SyncLimits = DEFAULT_LIMITS,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """`apply` gets each new state; `on_contact` is told when control has proved it current again."""
+        """`apply` gets each new state. `on_contact` is called whenever the state is known to be current."""
         self._link = link
         self._apply = apply
         self._on_contact = on_contact
@@ -148,12 +148,12 @@ class NodeSync:
         self._backoff = Backoff(limits, jitter)
         self._state: RegistryState | None = None
         self._is_relist_due = False
-        self._patience: asyncio.Timeout | None = None
-        """Of the watch that is open. Who makes it run out ends the watch."""
-        self._has_spoken = False
-        """Whether control has, since it was last turned to."""
+        self._timeout: asyncio.Timeout | None = None
+        """The timeout of the open watch. Rescheduling it to now ends the watch."""
+        self._has_received = False
+        """Whether the control plane has sent anything since the last attempt began."""
         self._is_replay = False
-        """Whether the watch delivers what happened before it: until its first bookmark."""
+        """Whether the watch still replays, which is until its first bookmark."""
         self._behind_since_s: float | None = None
         self._last_contact_s: float | None = None
         self._is_degraded = False
@@ -173,7 +173,7 @@ class NodeSync:
         )
 
     async def run(self) -> None:
-        """Follow control until cancelled."""
+        """Follow the control plane until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._poll())
             while True:
@@ -181,22 +181,22 @@ class NodeSync:
                 await asyncio.sleep(wait_s)
 
     async def _follow(self) -> float:
-        """List where that is due, and watch until it ends; how long to wait before the next time."""
-        self._has_spoken = False
+        """List if needed, and watch until that ends. Returns how long to wait before the next attempt."""
+        self._has_received = False
         try:
             if self._state is None or self._is_relist_due:
                 await self._list()
             await self._watch()
         except (Compacted, WatchLagged) as exc:
-            _log.warning("the watch of control cannot be taken up again, listing: %s", exc)
+            _log.warning("the watch of the control plane cannot resume, listing: %s", exc)
             self._relists += 1
             self._is_relist_due = True
             return self._backoff.wait_s(at_least_up_to_s=self._limits.relist_spread_s)
         except ToolgateError as exc:
-            # A watch that spoke and then broke is taken up again first: most often nothing is wrong.
-            if self._has_spoken:
+            # Resume a watch that delivered and then broke: most often nothing is wrong.
+            if self._has_received:
                 return self._backoff.wait_s(at_most_s=self._limits.resume_max_s)
-            # Whoever stays away may have been put back to an earlier state, and be past our revision again.
+            # After an outage it may have been restored to an earlier state and be past our revision again.
             self._is_relist_due |= self._is_degraded
             self._on_failure(exc)
         return self._backoff.wait_s()
@@ -204,17 +204,17 @@ class NodeSync:
     async def _list(self) -> None:
         listing = await self._link.list_records()
         self._check_age(listing)
-        # In a thread: thousands of records take long enough to parse for every caller to feel it.
+        # In a thread: parsing thousands of records would delay every caller.
         state = await asyncio.to_thread(parse_listing, listing)
         self._is_relist_due = False
         is_first = self._state is None
         self._replace_state(state)
-        # Later the watch's first bookmark is its word: who lists and cannot be watched is not followed.
+        # Later the watch's first bookmark counts: a control plane that cannot be watched is not followed.
         if is_first:
             self._on_current()
 
     def _check_age(self, listing: RecordList) -> None:
-        """Refuse an older state of the same history, unless control insists: then it was restored."""
+        """Refuse an older state of the same history, until it persists: then it was restored."""
         state = self._state
         if state is None or listing.epoch != state.epoch or listing.revision >= state.revision:
             self._behind_since_s = None
@@ -229,34 +229,34 @@ class NodeSync:
         self._behind_since_s = None
 
     async def _watch(self) -> None:
-        """Take over batch after batch. Ends by raising."""
+        """Apply batch after batch. Ends by raising."""
         state = self._state
         assert state is not None
         began_s = _now_s()
         self._is_replay = True
         try:
             async with (
-                asyncio.timeout(self._limits.silence_s) as self._patience,
+                asyncio.timeout(self._limits.silence_s) as self._timeout,
                 self._link.watch_records(self._position) as batches,
             ):
                 async for batch in batches:
                     self._check_poll()
-                    self._patience.reschedule(None)  # the time we take ourselves is not control's silence
+                    self._timeout.reschedule(None)  # the time this node takes is not silence
                     await self._on_batch(batch)
-                    self._patience.reschedule(_now_s() + self._limits.silence_s)
+                    self._timeout.reschedule(_now_s() + self._limits.silence_s)
         except TimeoutError as exc:
             self._check_poll()
             raise ControlUnavailable(f"control was silent for {self._limits.silence_s:g} s") from exc
         finally:
-            self._patience = None
+            self._timeout = None
             if _now_s() - began_s >= self._limits.held_s:
                 self._backoff.forgive()
-        raise ControlUnavailable("control has ended the watch")
+        raise ControlUnavailable("control ended the watch")
 
     def _check_poll(self) -> None:
-        """A poll says so by making our patience run out, which a batch at the same moment would renew."""
+        """End the watch if a poll requested so: a batch at the same moment would reset the timeout."""
         if self._is_relist_due:
-            raise WatchLagged("a poll has found what the watch did not deliver")
+            raise WatchLagged("a poll found what the watch did not deliver")
 
     async def _on_batch(self, batch: ChangeBatch) -> None:
         state = self._state
@@ -269,7 +269,7 @@ class NodeSync:
                 raise WatchLagged(f"the watch went from revision {state.revision} to {batch.revision}")
             self._replace_state(await apply_batch(state, batch))
         self._is_replay &= bool(batch.changes)
-        # What is replayed is on its way to be current, and no more than that.
+        # A replayed batch is not yet current.
         if batch.revision >= state.revision and not self._is_replay:
             self._on_current()
 
@@ -281,26 +281,26 @@ class NodeSync:
         limits = self._limits
         while True:
             await asyncio.sleep(limits.poll_min_s + (limits.poll_max_s - limits.poll_min_s) * self._jitter())
-            # Without a watch there is nothing to hold against it, and the way back is being looked for.
-            if self._patience is not None and await self._is_behind():
+            # Without a watch there is nothing to compare, and the node is reconnecting.
+            if self._timeout is not None and await self._is_behind():
                 self._is_relist_due = True
                 self._end_watch()
 
     def _end_watch(self) -> None:
-        patience = self._patience
-        if patience is not None and not patience.expired():
-            patience.reschedule(_now_s())
+        timeout = self._timeout
+        if timeout is not None and not timeout.expired():
+            timeout.reschedule(_now_s())
 
     async def _is_behind(self) -> bool:
-        """Whether control is elsewhere than the watch has led, and not just a moment ahead of it."""
+        """Whether the control plane has moved on without the watch, and is not just a moment ahead of it."""
         before = self._position
         try:
             found = await self._link.newest()
         except ToolgateError as exc:
-            _log.debug("a poll of control failed: %s", exc)  # the watch knows better whether it is there
+            _log.debug("a poll of control failed: %s", exc)  # the watch decides whether it is available
             return False
         if self._position.epoch != before.epoch:
-            return False  # listed meanwhile: what was found may be older
+            return False  # it listed meanwhile, so what was found may be older
         if found.differs_from(before) or found.revision < before.revision:
             return True
         if found.revision > self._position.revision:
@@ -320,11 +320,11 @@ class NodeSync:
         )
 
     def _on_current(self) -> None:
-        """Control is there, and what we have is what it has."""
+        """Note that the control plane is available and the state current."""
         if self._is_degraded:
-            _log.warning("control is there again; revision %d is served", self._position.revision)
+            _log.warning("the control plane is available again; serving revision %d", self._position.revision)
             self._is_degraded = False
-        self._has_spoken = True
+        self._has_received = True
         self._last_contact_s = _now_s()
         self._on_contact()
 
@@ -332,7 +332,7 @@ class NodeSync:
         is_news = not self._is_degraded or exc.code != self._last_code
         self._is_degraded, self._last_error, self._last_code = True, str(exc), exc.code
         if is_news:
-            served = "nothing is served yet" if self._state is None else "what is there is served on"
+            served = "nothing is served yet" if self._state is None else "the last state is served"
             _log.warning("degraded, %s: %s; %s", served, exc, exc.hint)
 
 

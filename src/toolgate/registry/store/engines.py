@@ -1,13 +1,9 @@
-"""The embedded store: one SQLite file, one process, one worker thread that alone touches the file.
+"""Opens registries: a SQLite file or a PostgreSQL database. Exports them into a file and imports them from
+one.
 
-Which engine a registry is in: a PostgreSQL URL, or else the path of a SQLite file.
-
-What PostgreSQL needs is loaded only for those who use it: its driver takes as long to load as we do.
-
-A registry moved as a whole: from one engine into a file, and from a file into an empty one of any engine.
-
-Nothing is stored before all of the file was found sound, and then all of it in one transaction. What is
-imported keeps its revisions and its history, and gets a new epoch: nodes that knew another must list again.
+An import stores nothing before the whole file was found sound, and then all of it in one transaction. It
+keeps revisions and history, and gets a new epoch: nodes that knew another registry list again. PostgreSQL is
+loaded for its users only, since its driver takes as long to load as Toolgate.
 """
 
 import asyncio
@@ -46,11 +42,11 @@ from toolgate.registry.store.sql_store import SqlStore, export_tables
 async def open_sqlite_store(
     path: Path, clock_ms: Callable[[], int], limits: StoreLimits = DEFAULT_STORE_LIMITS
 ) -> AsyncIterator["SqliteStore"]:
-    """The store in the file `path`, made if it is missing. Raises StartRefused; see `SqliteFile`."""
+    """Open the store in the file `path`, and create it if needed. Raises StartRefused."""
     worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="registry")
     opening = worker.submit(_try_open, path)
     try:
-        # Shielded: a start that is cancelled still has a file to give back.
+        # Shielded: a cancelled start still has to close the file.
         opened = await asyncio.shield(asyncio.wrap_future(opening))
         if isinstance(opened, StartRefused):
             raise opened
@@ -66,7 +62,7 @@ async def open_sqlite_store(
 
 
 def _try_open(path: Path) -> RegistryFile | StartRefused:
-    """A refusal is returned, not raised: nobody may be left to hear it."""
+    """Return a refusal, not raise it: the caller may be gone, and its future never read."""
     try:
         return RegistryFile(path)
     except StartRefused as exc:
@@ -79,7 +75,7 @@ def _close_opened(opening: Future[RegistryFile | StartRefused]) -> None:
 
 
 class SqliteStore(SqlStore):
-    """The store over an open file. Made by `open_sqlite_store`."""
+    """The store over an open file. `open_sqlite_store` makes it."""
 
     def __init__(
         self, file: RegistryFile, worker: ThreadPoolExecutor, clock_ms: Callable[[], int], limits: StoreLimits
@@ -93,7 +89,7 @@ class SqliteStore(SqlStore):
         if self._transactions.is_closed:
             return
         await super().aclose()
-        # Queued behind all that was asked for before; shielded, so that it happens whatever becomes of us.
+        # Queued after all transactions, and shielded, so that it runs even if this task is cancelled.
         closing = self._worker.submit(self._file.close)
         await asyncio.shield(asyncio.wrap_future(closing))
 
@@ -106,9 +102,9 @@ def is_postgres_url(target: str | Path) -> bool:
 def open_store(
     target: str | Path, clock_ms: Callable[[], int], *, waits: bool = False
 ) -> AbstractAsyncContextManager[Store]:
-    """The store at `target`, made if it is missing. Raises StartRefused.
+    """Open the store at `target`, and create it if needed. Raises StartRefused.
 
-    `waits`: for a database that cannot be reached, until it can.
+    `waits`: whether to wait for a database that cannot be reached.
     """
     if is_postgres_url(target):
         open_postgres_store: Callable[..., AbstractAsyncContextManager[Store]]
@@ -119,7 +115,7 @@ def open_store(
 
 @contextmanager
 def open_database(target: str | Path) -> Iterator[TransactionRunner]:
-    """The tables at `target` without the event loop, made if they are missing. Raises StartRefused."""
+    """Open the tables at `target` without an event loop, and create them if needed. Raises StartRefused."""
     if is_postgres_url(target):
         database = load_lazily("toolgate.registry.database.postgresql").PostgresDatabase(target)
         database.prepare()
@@ -139,7 +135,7 @@ T = TypeVar("T")
 
 
 def export_store(target: str | Path, out: Path, progress: ExportProgress | None = None) -> ExportSummary:
-    """Write the registry at `target` (a SQLite file that nobody runs on, or a PostgreSQL URL) into `out`."""
+    """Write the registry at `target` (a SQLite file not in use, or a PostgreSQL URL) into `out`."""
     if not is_postgres_url(target) and not Path(target).exists():
         raise StartRefused(f"there is no registry at `{target}`", hint="check the data directory")
     with open_database(target) as database:
@@ -147,7 +143,7 @@ def export_store(target: str | Path, out: Path, progress: ExportProgress | None 
 
 
 def import_store(file: Path, target: str | Path, progress: ExportProgress | None = None) -> ExportSummary:
-    """Fill the empty registry at `target`, made if it is missing, from `file`. Raises ImportRefused."""
+    """Fill the empty registry at `target`, created if needed, from `file`. Raises ImportRefused."""
     header = check_export(file)
     with open_database(target) as database:
         return database.change(
@@ -188,7 +184,7 @@ def _fill_registry(
 
 
 class _DigestChain:
-    """The digests of a log that is read in its order, stored in a few statements."""
+    """Computes the digests of a log while it is read, and stores them in a few statements."""
 
     def __init__(self, connection: Connection, revision: int, digest: str) -> None:
         self._connection = connection
@@ -197,7 +193,7 @@ class _DigestChain:
         self._rows = [{"revision": revision, "digest": digest}]
 
     def follow(self, entry: StoredRecord | RecordChange) -> StoredRecord | RecordChange:
-        """Take note of a change, and hand it on."""
+        """Note a change and return it."""
         if isinstance(entry, RecordChange):
             if self._changes and self._changes[0].revision != entry.revision:
                 self._close_revision()
@@ -205,7 +201,7 @@ class _DigestChain:
         return entry
 
     def end(self) -> None:
-        """Store them, in place of what an empty registry has."""
+        """Store the digests, in place of those of an empty registry."""
         if self._changes:
             self._close_revision()
         self._connection.execute(delete(DIGESTS))

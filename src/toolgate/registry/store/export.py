@@ -1,8 +1,8 @@
-"""A whole registry as one file: JSON lines, with a header, records, the log, and an end that proves it whole.
+"""A whole registry as one file: JSON lines with a header, the records, the log, and an end with a checksum.
 
-The file holds what the store holds, hashes of keys included, so it is for its owner only. It is written under
-another name and moved into place. A file is believed only as a whole: `check_export` reads all of it, and
-says which line is wrong and how.
+It contains what the store contains, hashes of keys included, so only its owner may read it. It is written
+under another name and moved into place. It is trusted only as a whole: `check_export` reads all of it and
+reports the line that is wrong.
 """
 
 import hashlib
@@ -24,16 +24,16 @@ from toolgate.registry.records.transaction import RecordKey
 FORMAT: Final = "toolgate-registry"
 VERSION: Final = 1
 MAX_LINE_BYTES: Final = 32 * 1024 * 1024
-"""A change holds a record twice, and a record came in one bounded request."""
+"""A change contains a record twice, and a record came in one bounded request."""
 MAX_ID_CHARS: Final = 64
 _PROGRESS_EVERY: Final = 500
 
 ExportProgress = Callable[[int], None]
-"""Told now and then how many records and changes are done."""
+"""Called now and then with the number of records and changes done."""
 
 
 class ExportHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the file is, and where the store stood."""
+    """The format, and the position of the store."""
 
     format: str
     version: int
@@ -43,7 +43,7 @@ class ExportHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ExportEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How much there must be, and the SHA-256 of all bytes before this line."""
+    """The number of lines, and the SHA-256 of all bytes before this one."""
 
     records: int
     changes: int
@@ -67,7 +67,7 @@ _decode_header: Final = msgspec.json.Decoder(dict[str, dict[str, object]]).decod
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportContents:
-    """All there is in a store at one moment."""
+    """A snapshot of a store."""
 
     listing: RecordList
     compacted: int
@@ -76,7 +76,7 @@ class ExportContents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportSummary:
-    """What a file holds."""
+    """What a file contains."""
 
     epoch: str
     revision: int
@@ -87,7 +87,7 @@ class ExportSummary:
 def write_export(
     path: Path, contents: ExportContents, progress: ExportProgress | None = None
 ) -> ExportSummary:
-    """Put `contents` into the file `path`, in place of what was there. Raises StorageFailed."""
+    """Write `contents` into the file `path`, replacing it. Raises StorageFailed."""
     draft: Path | None = None
     try:
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -110,7 +110,7 @@ def write_export(
 
 
 def check_export(path: Path, progress: ExportProgress | None = None) -> ExportHeader:
-    """Read all of the file. Raises ImportRefused with the line that is wrong."""
+    """Read the whole file. Raises ImportRefused with the line that is wrong."""
     with _open_export(path) as file:
         check = _ExportReader(path)
         for done, _ in enumerate(check.lines(file)):
@@ -119,7 +119,7 @@ def check_export(path: Path, progress: ExportProgress | None = None) -> ExportHe
 
 
 def read_export(path: Path) -> Iterator[StoredRecord | RecordChange]:
-    """The records, then the changes. Raises ImportRefused, at the latest after the last one."""
+    """Yield the records, then the changes. Raises ImportRefused, at the latest after the last one."""
     with _open_export(path) as file:
         yield from _ExportReader(path).lines(file)
 
@@ -156,7 +156,7 @@ def _write_lines(file: BinaryIO, contents: ExportContents, progress: ExportProgr
 
 
 class _ExportReader:
-    """Whether the lines of a file make one sound registry. What is wrong is said with the line's number."""
+    """Checks that the lines of a file make one sound registry. Errors have the line's number."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -170,7 +170,7 @@ class _ExportReader:
         self.header: ExportHeader
 
     def lines(self, file: BinaryIO) -> Iterator[StoredRecord | RecordChange]:
-        """Each record and change, once it was found sound by itself; the whole is known sound at the end."""
+        """Yield each record and change after its own checks. The whole is known to be sound at the end."""
         self.header = self._read_header(file)
         self._revision = self.header.compacted
         while True:
@@ -190,7 +190,7 @@ class _ExportReader:
     def _read_header(self, file: BinaryIO) -> ExportHeader:
         text = self._read_line(file)
         try:
-            # Looked at on its own first: a later version may have other lines altogether.
+            # The version first: a later one may have entirely different lines.
             found = _decode_header(text).get("header", {})
         except _UNREADABLE:
             found = {}
@@ -199,7 +199,7 @@ class _ExportReader:
         self._expect(version == VERSION, f"its version is {version!r}; this Toolgate reads {VERSION}")
         header = self._parse(text).header
         sound = header is not None and 0 <= header.compacted <= header.revision
-        self._expect(sound, "the header makes no sense")
+        self._expect(sound, "the header is inconsistent")
         assert header is not None
         return header
 
@@ -209,7 +209,7 @@ class _ExportReader:
             text = file.readline(MAX_LINE_BYTES)
         except OSError as exc:
             raise ImportRefused(f"cannot read `{self._path}`: {exc.strerror}") from exc
-        self._expect(text.endswith(b"\n"), "the file ends here, or the line is too long: it was cut")
+        self._expect(text.endswith(b"\n"), "the file is cut here, or the line is too long")
         self._digest.update(text)
         return text
 
@@ -220,13 +220,13 @@ class _ExportReader:
             raise self._refusal(f"it cannot be read: {exc}") from exc
         members = (line.header, line.record, line.change, line.end)
         is_one = sum(member is not None for member in members) == 1
-        self._expect(is_one and (line.header is None or self._number == 1), "it is not one thing")
+        self._expect(is_one and (line.header is None or self._number == 1), "it must have exactly one member")
         return line
 
     def _check_record(self, stored: StoredRecord) -> None:
         key = RecordKey(stored.kind, stored.id)
         self._expect(self._changes == 0, "a record among the changes")
-        self._expect(self._previous is None or self._previous < key, f"{key} is out of order, or twice")
+        self._expect(self._previous is None or self._previous < key, f"{key} is out of order, or a duplicate")
         self._expect(_is_id(stored.id) and "\0" not in stored.actor, f"{key} has no valid id or actor")
         self._expect(0 < stored.revision <= self.header.revision, f"{key} has an impossible revision")
         self._previous = key
@@ -235,10 +235,16 @@ class _ExportReader:
     def _check_change(self, change: RecordChange) -> None:
         key = RecordKey(change.kind, change.id)
         in_order = self._revision + (self._changes == 0) <= change.revision <= self._revision + 1
-        self._expect(in_order and change.revision <= self.header.revision, "the log has a hole, or no order")
+        self._expect(
+            in_order and change.revision <= self.header.revision, "the log has a gap, or is out of order"
+        )
         self._expect(_is_id(change.id) and "\0" not in change.actor, f"{key} has no valid id or actor")
-        self._expect((change.operation == "delete") == (change.after is None), "it does not do what it says")
-        self._expect(self._newest.get(key, (0, None))[0] < change.revision, f"{key} is twice in one revision")
+        self._expect(
+            (change.operation == "delete") == (change.after is None), "the operation does not match the body"
+        )
+        self._expect(
+            self._newest.get(key, (0, None))[0] < change.revision, f"duplicate {key} in one revision"
+        )
         self._changes += 1
         self._revision = change.revision
         self._newest[key] = (change.revision, None if change.after is None else _fingerprint(change.after))
@@ -246,14 +252,12 @@ class _ExportReader:
     def _check_end(self, end: ExportEnd, digest: str) -> None:
         self._expect(end.sha256 == digest, "the checksum does not match: the file was changed or damaged")
         counted = (len(self._records), self._changes)
-        self._expect((end.records, end.changes) == counted, "there are not as many lines as it says")
+        self._expect((end.records, end.changes) == counted, "the number of lines differs")
         self._expect(self._revision == self.header.revision, "the log ends too early")
         young = {key: at for key, at in self._records.items() if at[0] > self.header.compacted}
         left = {key: at for key, at in self._newest.items() if at[1] is not None}
         deleted = self._newest.keys() - left.keys()
-        self._expect(
-            young == left and not deleted & self._records.keys(), "the records are not what the log says"
-        )
+        self._expect(young == left and not deleted & self._records.keys(), "the records do not match the log")
 
     def _expect(self, holds: bool, otherwise: str) -> None:  # noqa: FBT001 (reads as a sentence)
         if not holds:

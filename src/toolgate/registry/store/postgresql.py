@@ -1,9 +1,9 @@
-"""The store in PostgreSQL, for any number of control processes on one database.
+"""The store in PostgreSQL, for any number of control plane replicas on one database.
 
-Every process reads the log after the newest revision it knows, and hands it to its watchers: its own writes
-come the same way as those of others, so there is one order. A commit notifies all; what a lost notification
-leaves out, the next poll finds. A history that cannot be followed (the log was cut, the database replaced)
-ends every watcher, so that it lists again.
+Every replica reads the log after the newest revision it knows and publishes it to its watchers. Its own
+writes come the same way as those of others, so there is one order. A commit notifies all replicas, and a poll
+finds what a lost notification missed. If a history cannot be followed (the log was cut, the database
+replaced), every watcher ends and lists again.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _CURRENT_POLLS: Final = 3
 _FIRST_DELAY_S: Final = 0.1
 _LONGEST_DELAY_S: Final = 5.0
 _TELL_EVERY_S: Final = 60.0
-"""How often a start that waits for its database says so: enough to be found in a log, and no flood."""
+"""How often a start that waits for its database logs so: enough to be found, and no flood."""
 
 _CLOCK_MS: Final = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
 
@@ -51,13 +51,13 @@ async def open_postgres_store(
     waits: bool = False,
     limits: StoreLimits = DEFAULT_STORE_LIMITS,
 ) -> AsyncIterator["PostgresStore"]:
-    """The store in the database at `url`, its tables made if they are missing. Raises StartRefused.
+    """Open the store in the database at `url`, and create its tables if needed. Raises StartRefused.
 
-    `waits`: for a database that cannot be reached, until it can.
+    `waits`: whether to wait for a database that cannot be reached.
     """
     database = PostgresDatabase(url)
     reader = ThreadPoolExecutor(max_workers=READERS, thread_name_prefix="registry-read")
-    # One: writers stand in line at the database anyway, and so never keep a reader from its thread.
+    # One: writers queue at the database anyway, and so never take a thread from a reader.
     writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="registry-write")
     loop = asyncio.get_running_loop()
     try:
@@ -79,7 +79,7 @@ async def open_postgres_store(
 async def _prepare_when_reachable(
     database: PostgresDatabase, prepare: Callable[[], Awaitable[StoreHead]]
 ) -> StoreHead:
-    """Try until the database can be reached. Raises StartRefused for whatever else is wrong."""
+    """Retry until the database can be reached. Raises StartRefused for any other failure."""
     delay_s, told_s = _FIRST_DELAY_S, -_TELL_EVERY_S
     while True:
         try:
@@ -95,7 +95,7 @@ async def _prepare_when_reachable(
 
 
 def _close_within(close_s: float, database: PostgresDatabase, *executors: ThreadPoolExecutor) -> None:
-    """What is under way may end in time. A database that hangs is left."""
+    """Let transactions end within `close_s`, then break their connections."""
     impatience = Timer(close_s, database.sever)
     impatience.start()
     for executor in executors:
@@ -105,7 +105,7 @@ def _close_within(close_s: float, database: PostgresDatabase, *executors: Thread
 
 
 class PostgresStore(SqlStore):
-    """The store over a prepared database. Made by `open_postgres_store`."""
+    """The store over a prepared database. `open_postgres_store` makes it."""
 
     def __init__(
         self,
@@ -130,27 +130,27 @@ class PostgresStore(SqlStore):
         self, writes: Sequence[RecordWrite], *, actor: str, if_store_revision: int | None = None
     ) -> ChangeBatch:
         batch = await super().commit(writes, actor=actor, if_store_revision=if_store_revision)
-        # It is stored: whoever cannot read it back now will be told of it later.
+        # It is stored: if it cannot be read back now, watchers get it with the next notification or poll.
         with suppress(StorageUnavailable, StorageFailed):
             await self._publish_own(batch)
         return batch
 
     @asynccontextmanager
     async def watch(self, since: int, digest: str = "") -> AsyncIterator[AsyncIterator[ChangeBatch]]:
-        # Another replica may have told of it first, or the database went back and this one has not seen it.
+        # The watcher may know a newer revision from another replica, or the database was restored meanwhile.
         if not await self._hub.has(since, digest):
             await self._catch_up()
         async with self._hub.watch(since, digest) as batches:
             yield batches
 
     async def follow(self, parameters: Mapping[str, Any]) -> None:
-        """Listen for what any process commits. Ends only by cancellation."""
+        """Follow the commits of all replicas until cancelled."""
         delay_s = _FIRST_DELAY_S
         while True:
             try:
                 async with await psycopg.AsyncConnection.connect(**parameters, autocommit=True) as listener:
                     await listener.execute(f"LISTEN {CHANNEL}")
-                    # What was said while nobody listened:
+                    # What was notified before it listened:
                     await self._catch_up()
                     self.reports.count.increment()
                     self.catalog.count.increment()
@@ -159,7 +159,7 @@ class PostgresStore(SqlStore):
                     await self._listen(listener)
             except (psycopg.Error, ToolgateError) as exc:
                 if delay_s == _FIRST_DELAY_S:
-                    _log.warning("the database does not tell of changes, trying again: %s", exc)
+                    _log.warning("cannot listen for changes in the database, trying again: %s", exc)
             except Exception:
                 _log.exception("following the database failed, trying again")
             await asyncio.sleep(random.uniform(0, delay_s))  # noqa: S311 (spreads replicas, guards nothing)
@@ -181,7 +181,7 @@ class PostgresStore(SqlStore):
                 await self._poll_marks()
 
     async def _publish_own(self, batch: ChangeBatch) -> None:
-        """Publish what was committed here: without asking for it, where it follows on what is known."""
+        """Publish what was committed here, without a query if it directly follows what is known."""
         async with self._turn:
             known = self._hub.digest
             if batch.revision == self._hub.revision + 1 and known:
@@ -193,7 +193,7 @@ class PostgresStore(SqlStore):
         await self._catch_up()
 
     async def _catch_up(self) -> None:
-        """Publish the log as far as it goes."""
+        """Publish the log up to the head."""
         async with self._turn:
             while True:
                 known, asked_s = self._hub.revision, _now_s()
@@ -212,7 +212,7 @@ class PostgresStore(SqlStore):
         head = news.head
         is_same = head.epoch == self._epoch and news.digest == self._hub.digest
         if not is_same or head.revision < known or head.compacted > known:
-            _log.warning("watchers list again, since the registry was replaced, cut or taken back: %s", head)
+            _log.warning("watchers list again, since the registry was replaced, cut or restored: %s", head)
             self._restart(head)
             return
         self._hub.on_compacted(head.compacted)
@@ -224,22 +224,22 @@ class PostgresStore(SqlStore):
         self._hub.restart(log_start_at(head))
 
     async def _poll_marks(self) -> None:
-        """What is kept beside the log."""
+        """Check the tables next to the log for changes."""
         before, self._reports_mark = self._reports_mark, await self._transactions.read(read_reports_mark)
         if before != self._reports_mark:
             self.reports.count.increment()
         before, self._catalog_mark = self._catalog_mark, await self._transactions.read(read_catalog_mark)
         if before != self._catalog_mark:
             self.catalog.count.increment()
-        # Those change all the time while something runs, and claimers look again by themselves.
+        # Invocations change all the time while something runs, and claimers poll by themselves.
         self.invocations.on_change(is_queued=False)
 
     def _read_clock_ms(self, connection: Connection) -> int:
-        """The database's: the clocks of replicas may be minutes apart, and a lease is only seconds."""
+        """Read the database's clock: those of replicas may be minutes apart, and a lease lasts seconds."""
         return read_clock_ms(connection)
 
     def _on_committed(self, batch: ChangeBatch) -> None:
-        """Nothing: what is committed is read from the log, by its order."""
+        """Do nothing: commits are published from the log, in its order."""
 
     async def _read_log(self, after: int, upto: int) -> Sequence[ChangeBatch]:
         known = StoreHead(
@@ -253,7 +253,7 @@ class PostgresStore(SqlStore):
 
 
 def read_clock_ms(connection: Connection) -> int:
-    """What time it is at the database."""
+    """Read the time of the database."""
     milliseconds: int = connection.execute(_CLOCK_MS).scalar_one()
     return milliseconds
 
@@ -265,8 +265,8 @@ def _now_s() -> float:
 def _read_own_batches(
     connection: Connection, *, known: StoreHead, after: int, upto: int
 ) -> Sequence[ChangeBatch]:
-    """Those of the history that stands at `known`, and of no other."""
+    """Read batches of the history of `known`, and of no other."""
     is_own = read_head(connection).epoch == known.epoch
     if not is_own or read_digest(connection, known.revision) != known.digest:
-        raise Compacted("the registry was replaced or taken back")
+        raise Compacted("the registry was replaced or restored")
     return read_batches(connection, after, upto)

@@ -1,4 +1,5 @@
-"""The store over SQL tables, whatever the engine: work goes to threads, its news come back in order."""
+"""The store over SQL tables, whatever the engine. Never blocks the event loop: each transaction runs on a
+thread."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -35,7 +36,7 @@ from toolgate.registry.store.watch import LogStart, WatchHub
 
 
 class SqlStore:
-    """A store over `transactions`, which stands at `head` now."""
+    """The base of both stores, over `transactions`. See `Store` for what the methods promise."""
 
     def __init__(
         self,
@@ -118,7 +119,7 @@ class SqlStore:
         return await self._transactions.read(partial(export_tables, path=path), is_long=True)
 
     async def aclose(self) -> None:
-        """Take no more work and end the watchers; idempotent. Whoever opened the database closes it."""
+        """Take no more work and end the watchers. Idempotent. The opener of the database closes it."""
         self._transactions.close()
         self._hub.close()
         self.reports.count.close()
@@ -126,7 +127,7 @@ class SqlStore:
         self.invocations.close()
 
     def _read_clock_ms(self, _connection: Connection) -> int:
-        """What leases, approvals and budgets are measured by: a clock that all who share the tables go by."""
+        """Read the clock of leases, approvals and quotas: all replicas on one database share it."""
         return self._clock_ms()
 
     def _on_committed(self, batch: ChangeBatch) -> None:
@@ -141,14 +142,14 @@ class SqlStore:
 
 
 def log_start_at(head: StoreHead) -> LogStart:
-    """Where watchers of a store at `head` begin."""
+    """Return where the watchers of a store at `head` begin."""
     return LogStart(revision=head.revision, compacted=head.compacted, digest=head.digest)
 
 
 def export_tables(
     connection: Connection, path: Path, progress: ExportProgress | None = None
 ) -> ExportSummary:
-    """Everything in the tables, into the new file `path`."""
+    """Write everything in the tables into the file `path`."""
     listing, head = read_listing(connection), read_head(connection)
     contents = ExportContents(listing=listing, compacted=head.compacted, changes=read_all_changes(connection))
     return write_export(path, contents, progress)
