@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.console.browser import findings_in_both_schemes, tab_on
-from tests.gateway.issuer import AUDIENCE, Issuer, serving_issuer
+from tests.gateway.auth.issuer import AUDIENCE, Issuer, serving_issuer
 from tests.scenarios.gateway import Gateway, Json, Site, running
 
 ADMIN = "an-administrators-key-of-more-than-32-characters"

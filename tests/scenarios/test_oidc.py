@@ -22,7 +22,7 @@ from mcp.shared.auth import (
 from pydantic import AnyUrl
 
 from tests.eventually import eventually
-from tests.gateway.issuer import AUDIENCE, Issuer, forged, serving_issuer
+from tests.gateway.auth.issuer import AUDIENCE, Issuer, forged, serving_issuer
 from tests.scenarios.canaries import leaks, written_by
 from tests.scenarios.clients import LegacyClient, ModernClient
 from tests.scenarios.gateway import Gateway, Site, run, running

@@ -1,1 +1,15 @@
-"""What one caller sees: its scope compiled into a view of routes and encoded lists."""
+"""What one caller sees: a scope composed by policy, compiled into a view.
+
+A `Caller` is a principal with the scope it requests. `compose` asks policy for its `Scope`, and a `View`
+makes that ready to serve: a `Route` for each name, and lists as bytes that are encoded once. The facade
+caches views until the snapshot changes.
+
+- `caller`  who sends a request, and for what
+- `compose`  scope, single decisions, explanations
+- `routes`, `resources`  names and URIs to what servers have
+- `view`  the compiled scope, and the cache of views
+- `scope_audit`, `token_counts`  what callers were offered, and what it cost
+
+Listed or found ⇔ callable, since one table answers both. What a caller may not see looks like what does not
+exist.
+"""

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tests.gateway.issuer import AUDIENCE, Issuer, serving_issuer
+from tests.gateway.auth.issuer import AUDIENCE, Issuer, serving_issuer
 from toolgate.errors import Forbidden, IssuerUnavailable, TooManyAttempts, Unauthenticated
 from toolgate.gateway.auth.identity import Identities
 from toolgate.gateway.auth.issuer import (

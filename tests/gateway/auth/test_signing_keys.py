@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.issuer import jwk_of, rsa_key
+from tests.gateway.auth.issuer import jwk_of, rsa_key
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.gateway.auth.oidc import JITTER, JWKS_RETRY_S, JWKS_TTL_S, MIN_REFRESH_S, SigningKeys
 from toolgate.upstream.http.fetch import FetchFailed

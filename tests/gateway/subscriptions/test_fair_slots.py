@@ -8,7 +8,7 @@ from toolgate.errors import SessionLimit
 from toolgate.gateway.subscriptions.listeners import MAX_OPEN
 from toolgate.gateway.subscriptions.resources import FairSlots
 
-LIMITS = Path(__file__).parents[2] / "docs" / "reference" / "limits.md"
+LIMITS = Path(__file__).parents[3] / "docs" / "reference" / "limits.md"
 
 
 def take_all(places: FairSlots, principal_id: str) -> int:

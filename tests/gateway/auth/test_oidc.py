@@ -14,7 +14,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from tests.gateway.issuer import AUDIENCE, Issuer, forged, jwk_of, rsa_key, serving_issuer
+from tests.gateway.auth.issuer import AUDIENCE, Issuer, forged, jwk_of, rsa_key, serving_issuer
 from toolgate.errors import Forbidden, IssuerUnavailable, StartRefused, Unauthenticated
 from toolgate.gateway.auth.oidc import (
     MIN_REFRESH_S,
