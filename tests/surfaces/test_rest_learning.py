@@ -90,7 +90,7 @@ async def test_a_lesson_says_what_stays_and_what_goes_and_when_each_was_used_las
         assert lesson["plan"]["tasks"][0]["removed"] == ["git/push", "git/show"]
         assert lesson["warnings"] == [
             "2 of 8 days have no events: either no one called, or a node's log is missing",
-            "fewer than 20 calls are known: what is needed rarely may not be among them",
+            "fewer than 20 calls are known: rarely used tools may be missing",
         ]
 
 
@@ -160,7 +160,7 @@ async def test_what_a_task_that_is_not_enforced_would_deny_is_told_and_learned(t
         assert [one["is_anew"] for one in lesson["kept"]] == [False, True]
         assert await tools_of(house) == ["git.log", "notes.add"]
         assert {
-            "let through because it was used, though the rules of the task would deny it: `notes/add`",
+            "allowed because it was used, though the rules of the task would deny it: `notes/add`",
             "left out, because it would deny what was used: mcp.tool_denylist `add`",
         } <= set(lesson["warnings"])
 

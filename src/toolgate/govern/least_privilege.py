@@ -1,8 +1,7 @@
-"""Learning: what a task should be by what was used of it, as a plan that can be made so.
+"""Least privilege: the least policy of a task by what it used, and grants that no one uses.
 
-Nothing is changed here. Who agrees with the lesson applies its record, with the id of its plan.
-
-What is granted and not used: by task, by key, and of whole servers. Nothing is changed by asking.
+Reads the audit index and the snapshot, and changes nothing: a person applies a lesson, with the id of its
+plan.
 """
 
 import asyncio
@@ -39,48 +38,48 @@ from toolgate.policy.resolve import bind_task
 from toolgate.policy.rules import is_unlisted
 from toolgate.registry.records.codec import parse_record
 
-_NAMED: Final = 10
+_MAX_NAMES: Final = 10
 """In one warning."""
 
 
 class RemovedGrant(NamedTuple):
-    """Something that the task would lose."""
+    """A tool, prompt or resource that the task would lose."""
 
     ref: ToolRef
     last_ms: int | None
-    """When the task used it last. None: never, as far as is known."""
+    """When the task used it last. None: no known use."""
     tokens: int
-    """What its definition costs in each list."""
+    """Of its definition, in each list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskLesson:
-    """What a task should be, and what that would do."""
+    """The least policy of a task by what it used, and its impact."""
 
     since_ms: int
     begins_ms: int | None
-    """When what is known begins."""
+    """When the index begins."""
     calls: int
     kept: Mapping[ToolRef, ToolUsage]
     removed: Sequence[RemovedGrant]
     tokens_saved: int
-    """In each list of callers who ask for nothing in particular."""
+    """In each list of callers that select nothing in particular."""
     lesson: Lesson
     record: Mapping[str, Any]
-    """The task as it should be, to be applied."""
+    """The record of the task to apply."""
     plan: ChangePlan
     revision: int
     warnings: Sequence[str]
-    """Of how much is known, and of what the lesson leaves out."""
+    """About gaps in the index, and about what the lesson leaves out."""
     plan_warnings: Sequence[str]
 
 
 async def learn_task(
     control: Control, actor: Principal, task_id: str, *, since_ms: int, may_be_empty: bool
 ) -> TaskLesson:
-    """The least that the task should be by what was used since. Raises InvalidRequest where that is nothing.
+    """The least policy of a task by what it used since. Raises InvalidRequest if it used nothing.
 
-    Calls of other tasks, and of callers without one, do not count.
+    Calls of other tasks, and of callers without a task, do not count.
     """
     stored = await find_record(control, "task", task_id)
     index, served = control.audit_index, control.gateway.snapshot
@@ -93,35 +92,31 @@ async def learn_task(
     policy = parse_task_policy(task)
     lesson = await asyncio.to_thread(learn, served, policy, set(with_plain_uris(recent)))
     if not lesson.kept and not may_be_empty:
-        raise _nothing_used(task_id, since_ms)
+        raise InvalidRequest(
+            f"task `{task_id}` used nothing that it still has since {format_day(since_ms)}:"
+            " the least policy would deny everything",
+            hint="look further back, or confirm with `--deny-all`, or `deny_all=true`",
+        )
     record = show_body("task", fill_defaults(stored))
     record["config"] = dict(encode_lesson(task.config, policy, lesson.policy))
-    draft = PendingChange(kind="task", id=task_id, sent=record, is_declared=True)
-    planned = await plan_changes(control, actor, [draft])
+    change = PendingChange(kind="task", id=task_id, sent=record, is_declared=True)
+    planned = await plan_changes(control, actor, [change])
     plan = planned.plan
-    change = next((one for one in plan.tasks if one.task_id == task_id), TaskChange(task_id=task_id))
+    impact = next((one for one in plan.tasks if one.task_id == task_id), TaskChange(task_id=task_id))
     calls = sum(one.calls for one in recent.values())
     return TaskLesson(
         since_ms=since_ms,
         begins_ms=extent.begins_ms,
         calls=calls,
         kept={ref: recent[ref] for ref in lesson.kept if ref in recent},
-        removed=[_describe_removed(served, ref, used) for ref in change.reach_removed],
-        tokens_saved=_count_tokens(served, change.removed) - _count_tokens(served, change.added),
+        removed=[_describe_removed(served, ref, used) for ref in impact.reach_removed],
+        tokens_saved=_count_tokens(served, impact.removed) - _count_tokens(served, impact.added),
         lesson=lesson,
         record=record,
         plan=plan,
         revision=planned.revision,
-        warnings=[*gaps, *_warn_of_few_calls(calls), *_explain_lesson(served, policy, lesson)],
+        warnings=[*gaps, *_explain_lesson(served, policy, lesson, calls)],
         plan_warnings=planned.warnings,
-    )
-
-
-def _nothing_used(task_id: str, since_ms: int) -> InvalidRequest:
-    return InvalidRequest(
-        f"nothing that task `{task_id}` still has was used since {format_day(since_ms)}:"
-        " the least policy would deny everything",
-        hint="look further back, or ask for that too: `--deny-all`, or `deny_all=true`",
     )
 
 
@@ -131,35 +126,32 @@ def _describe_removed(platform: Snapshot, ref: ToolRef, used: Mapping[ToolRef, T
 
 
 def _count_tokens(platform: Snapshot, refs: Iterable[ToolRef]) -> int:
-    """What the definitions of those that are tools cost."""
+    """The tokens of the definitions of `refs` that are tools."""
     offers = ((platform.servers.get(ref.server_id), ref.name) for ref in refs)
     found = (offer.tools.get(name) for offer, name in offers if offer is not None)
     return sum(tool.tokens for tool in found if tool is not None)
 
 
-def _warn_of_few_calls(calls: int) -> Iterable[str]:
+def _explain_lesson(platform: Snapshot, policy: TaskPolicy, lesson: Lesson, calls: int) -> Iterable[str]:
+    """What a person should know before applying a lesson."""
     if calls < FEW_CALLS:
-        yield f"fewer than {FEW_CALLS} calls are known: what is needed rarely may not be among them"
-
-
-def _explain_lesson(platform: Snapshot, policy: TaskPolicy, lesson: Lesson) -> Iterable[str]:
-    """What whoever agrees to a lesson should know of it."""
+        yield f"fewer than {FEW_CALLS} calls are known: rarely used tools may be missing"
     bound = bind_task(platform, policy).allowed & platform.servers.keys()
     unlisted = sorted(one for one in bound if is_unlisted(platform.servers[one]))
     refused = [f"`{one.server_id}/{one.tool}` by {one.rule}" for one in lesson.refused]
     found = {
-        "let through because it was used, though the rules of the task would deny it": _quote(
+        "allowed because it was used, though the rules of the task would deny it": _quote(
             lesson.newly_allowed
         ),
         "left out, because it would deny what was used": lesson.dropped,
-        "too much was used to name each, so all of it is let through": _quote(lesson.widened),
-        "was used and is refused by now, and stays so": refused,
-        "was used and is not there any more": _quote(lesson.gone),
-        "what it offers is not known now, so what would be lost of it is not shown": _quote(unlisted),
+        "too many were used to name each, so all are allowed": _quote(lesson.widened),
+        "was used, is denied by now, and stays denied": refused,
+        "was used, and does not exist any more": _quote(lesson.gone),
+        "its tools are unknown now, so its losses are not shown": _quote(unlisted),
     }
     yield from (f"{what}: {_join_names(names)}" for what, names in found.items() if names)
     if not policy.enforced:
-        yield "the task would be enforced; requests that name servers it does not allow would be refused"
+        yield "the task would be enforced: requests that name servers it does not allow would be rejected"
 
 
 def _quote(names: Iterable[object]) -> list[str]:
@@ -167,22 +159,22 @@ def _quote(names: Iterable[object]) -> list[str]:
 
 
 def _join_names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
+    more = f" and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else ""
+    return ", ".join(names[:_MAX_NAMES]) + more
 
 
 class HolderGrant(NamedTuple):
-    """What one holder is granted and does not use."""
+    """What a task or key is granted and does not use."""
 
     holder: QuotaHolder
     grant: GrantUse
     calls: int
     last_ms: int | None
-    """When it was used at all. None: never, as far as is known."""
+    """When it was last used. None: no known use."""
 
 
 class IdleServer(NamedTuple):
-    """A server that nobody used."""
+    """A server that no one used."""
 
     server_id: str
     last_ms: int | None
@@ -190,7 +182,7 @@ class IdleServer(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageByHolder:
-    """Who used what, for all that is asked for at once."""
+    """The usage of all tasks and principals."""
 
     since_ms: int
     begins_ms: int | None
@@ -205,7 +197,7 @@ class UsageByHolder:
 
 
 async def read_usage(control: Control, *, since_ms: int) -> UsageByHolder:
-    """One look at the whole audit: others wait for their turn."""
+    """Scans the whole index, so one query runs at a time."""
     index = control.audit_index
     async with index.counting:
         by_task = await index.uses("task_id", since_ms=since_ms)
@@ -228,10 +220,7 @@ def _group_by_holder(uses: Iterable[ToolUse]) -> Mapping[str, Mapping[ToolRef, T
 
 
 def find_holders(snapshot: Snapshot, *, task_id: str | None, key_id: str | None) -> list[QuotaHolder]:
-    """Those that are asked about: one, or all there are, sorted. Raises NotFound.
-
-    Keys of nodes are left out: they call no tools.
-    """
+    """One task or key, or all, sorted, without keys of nodes, which call no tools. Raises NotFound."""
     keys = {one for one, key in snapshot.keys.items() if key.role != "node"}
     if task_id is not None and task_id not in snapshot.tasks:
         raise NotFound(f"there is no task `{task_id}`", hint="list the tasks with `toolgate tasks list`")
@@ -248,12 +237,12 @@ def find_holders(snapshot: Snapshot, *, task_id: str | None, key_id: str | None)
 async def weigh_holders(
     snapshot: Snapshot, holders: Sequence[QuotaHolder], uses: UsageByHolder
 ) -> Sequence[HolderGrant]:
-    """What each is granted and does not use. In a thread: each is composed."""
+    """What each is granted and does not use. In a thread: each needs its scope composed."""
     return await asyncio.to_thread(lambda: [_weigh_holder(snapshot, one, uses.of(one)) for one in holders])
 
 
 def find_idle_servers(snapshot: Snapshot, uses: UsageByHolder) -> Sequence[IdleServer]:
-    """The servers nobody used since, by id."""
+    """The servers that no one used since, by id."""
     recent: set[str] = set()
     last_ms: dict[str, int] = {}
     for found in uses.by_task.values():
@@ -282,5 +271,5 @@ def _find_reach(snapshot: Snapshot, holder: QuotaHolder) -> frozenset[ToolRef]:
         return compute_key_reach(snapshot, principal_of(snapshot.keys[holder.id]).ceiling)
     try:
         return compute_task_reach(snapshot, parse_task_policy(snapshot.tasks[holder.id]))
-    except InvalidRecord:  # it has no tools, then
+    except InvalidRecord:  # its stored policy is invalid, so it has no tools
         return frozenset()
