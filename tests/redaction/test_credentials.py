@@ -39,4 +39,4 @@ def test_instructions_that_quote_a_credential_are_shown_without_it() -> None:
         revision="legacy", version="2025-11-25", instructions="Log in with s3cr3t-value first."
     )
 
-    assert Redactor(["s3cr3t-value"]).hello(hello).instructions == "Log in with [redacted] first."
+    assert Redactor(["s3cr3t-value"]).mask_info(hello).instructions == "Log in with [redacted] first."

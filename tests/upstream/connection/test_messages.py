@@ -8,7 +8,7 @@ from mcp.shared.inbound import encode_header_value as sdk_encode
 from tests.upstream.memory_link import params
 from toolgate.model.names import ToolRef
 from toolgate.model.tools import ToolDefinition
-from toolgate.upstream.connection.messages import McpHeaders, encode_header_value
+from toolgate.upstream.connection.messages import build_mcp_headers, encode_header_value
 
 CALL = "tools/call"
 PATHS = ((("region",), "Region"), (("deep", "limit"), "Limit"))
@@ -52,16 +52,14 @@ def test_a_header_value_survives_http_exactly_as_the_official_sdk_encodes_it(tex
 
 
 def test_calls_that_need_only_the_name_share_one_mapping() -> None:
-    headers = McpHeaders()
-
-    first = headers.build(CALL, tool(), params("query", region="eu"))
+    first = build_mcp_headers(CALL, tool(), params("query", region="eu"))
 
     assert first == {"Mcp-Name": "query"}
-    assert headers.build(CALL, tool(), params("query")) is first
+    assert build_mcp_headers(CALL, tool(), params("query")) is first
 
 
 def test_a_server_is_told_its_own_name_of_a_tool_that_has_an_alias() -> None:
-    headers = McpHeaders().build(CALL, tool(native_name="große Datei"), params("query"))
+    headers = build_mcp_headers(CALL, tool(native_name="große Datei"), params("query"))
 
     assert headers == {"Mcp-Name": encode_header_value("große Datei")}
 
@@ -85,7 +83,7 @@ def test_a_server_is_told_its_own_name_of_a_tool_that_has_an_alias() -> None:
     ],
 )
 def test_annotated_arguments_are_mirrored(arguments: dict[str, object], expected: dict[str, str]) -> None:
-    mirrored = McpHeaders().build(CALL, tool(param_headers=PATHS), params("query", **arguments))
+    mirrored = build_mcp_headers(CALL, tool(param_headers=PATHS), params("query", **arguments))
 
     assert mirrored == {"Mcp-Name": "query", **expected}
     by_sdk = mcp_param_headers(dict(PATHS), arguments)
@@ -97,7 +95,7 @@ def test_annotated_arguments_are_mirrored(arguments: dict[str, object], expected
 def test_a_call_without_arguments_mirrors_none() -> None:
     bare = {"name": msgspec.Raw(b'"query"')}
 
-    assert McpHeaders().build(CALL, tool(param_headers=PATHS), bare) == {"Mcp-Name": "query"}
+    assert build_mcp_headers(CALL, tool(param_headers=PATHS), bare) == {"Mcp-Name": "query"}
 
 
 @pytest.mark.parametrize(
@@ -116,4 +114,4 @@ def test_prompts_and_resources_are_named_by_their_own_params(
 ) -> None:
     sent = {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in members.items()}
 
-    assert McpHeaders().build(method, None, sent) == expected
+    assert build_mcp_headers(method, None, sent) == expected

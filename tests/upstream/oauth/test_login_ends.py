@@ -223,7 +223,7 @@ async def test_a_login_that_ends_while_it_is_renewed_does_not_come_back(tmp_path
         renewing = asyncio.create_task(tokens.token(personal(house), rejected="token-1-of-many"))
         await asyncio.sleep(0)
         await grants.drop(LoginKey("there"))
-        with pytest.raises(StartFailed, match="nobody has logged in"):
+        with pytest.raises(StartFailed, match="no one has logged in"):
             await renewing
 
     assert (list(grants), list(tmp_path.iterdir())) == ([], [])
@@ -261,7 +261,7 @@ async def test_a_renewal_that_hangs_holds_up_nothing_but_itself(grants: GrantFil
         await house.authority.renewing.wait()
         await desk.logins.tidy({}, anybody)
         house.authority.held.set()
-        with pytest.raises(StartFailed, match="nobody has logged in"):
+        with pytest.raises(StartFailed, match="no one has logged in"):
             await renewing
 
     assert list(grants) == []

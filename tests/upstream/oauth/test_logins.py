@@ -69,7 +69,7 @@ async def test_a_file_that_cannot_be_read_means_logging_in_again(tmp_path: Path)
     (tmp_path / "logins" / "there.json").write_text(json.dumps({"issuer": 7}), "utf-8")
 
     async with open_house() as house:
-        with pytest.raises(StartFailed, match="nobody has logged in"):
+        with pytest.raises(StartFailed, match="no one has logged in"):
             await authorizer(GrantFiles(tmp_path / "logins")).token(personal(house))
 
 
@@ -232,7 +232,7 @@ async def test_the_code_comes_back_to_this_machine_only(grants: GrantFiles, redi
 
 async def test_nobody_logs_in_where_the_record_does_not_ask_for_it(grants: GrantFiles) -> None:
     async with open_house() as house:
-        with pytest.raises(InvalidRequest, match="nobody logs in"):
+        with pytest.raises(InvalidRequest, match="no one logs in"):
             await Desk(grants).begin(house.record())
 
     assert house.issuing.connections == 0

@@ -152,7 +152,7 @@ async def test_a_login_to_a_server_of_the_sdk(
         record = ServerRecord(
             server_id="sdk", transport="streamable_http", http=HttpEndpoint(url=url, oauth=oauth)
         )
-        with pytest.raises(StartFailed, match="nobody has logged in"):
+        with pytest.raises(StartFailed, match="no one has logged in"):
             await opener(record, Heard(), known_revision=era)
 
         logins = Logins(authorizer, grants, clock_s=time.time)

@@ -163,20 +163,20 @@ def is_tool_error(members: Members) -> bool:
 
 
 class Redactor(CredentialMask):
-    """Keeps a server's own credentials out of its errors and its instructions."""
+    """Masks a server's own credentials in its errors and its instructions."""
 
-    def hello(self, hello: ServerInfo) -> ServerInfo:
-        """`hello` with instructions without credentials: they are shown to clients."""
-        return replace(hello, instructions=self.text(hello.instructions)) if hello.instructions else hello
+    def mask_info(self, info: ServerInfo) -> ServerInfo:
+        """`info` with masked instructions: they are shown to clients."""
+        return replace(info, instructions=self.text(info.instructions)) if info.instructions else info
 
-    def reply(self, reply: RpcResponse) -> RpcResponse:
-        """`reply` as it is, unless it is an error of either kind that shows a credential."""
+    def mask_response(self, response: RpcResponse) -> RpcResponse:
+        """`response` unchanged, unless it is an error of either kind that shows a credential."""
         if self.is_empty:
-            return reply
-        if reply.error is not None:
-            return RpcResponse(error=self.raw(reply.error))
-        is_error = is_tool_error(reply.members or {})
-        return RpcResponse(result=self.raw(reply.result or b"")) if is_error else reply
+            return response
+        if response.error is not None:
+            return RpcResponse(error=self.raw(response.error))
+        is_error = is_tool_error(response.members or {})
+        return RpcResponse(result=self.raw(response.result or b"")) if is_error else response
 
 
 def parse_response(message: IncomingMessage) -> RpcResponse:
@@ -190,7 +190,7 @@ def parse_response(message: IncomingMessage) -> RpcResponse:
 
 
 def parse_error(raw: bytes | msgspec.Raw | None) -> RpcError:
-    """A response's error object; an empty one if there is none or it is unreadable."""
+    """A response's error object; an empty one if it is missing or unreadable."""
     try:
         return msgspec.json.decode(raw or b"{}", type=RpcError)
     except UNREADABLE:
@@ -285,32 +285,27 @@ _NAME_PARAM: Final = {"prompts/get": "name", "resources/read": "uri"}
 _decode_text = msgspec.json.Decoder(str).decode
 
 
-class McpHeaders:
-    """The `Mcp-*` headers of one server's requests. Most calls need only the name and share one mapping."""
+def build_mcp_headers(method: str, tool: ToolDefinition | None, params: Params) -> Mapping[str, str]:
+    """The `Mcp-*` headers of a request with `params`; `tool` is the tool that it calls, if any.
 
-    __slots__ = ("_by_name",)
+    Most calls need only the name and share one mapping.
+    """
+    if tool is None:
+        try:
+            return {"Mcp-Name": encode_header_value(_decode_text(params[_NAME_PARAM[method]]))}
+        except (KeyError, msgspec.DecodeError, UnicodeDecodeError):
+            return EMPTY
+    fixed = _build_name_header(tool.native_name or tool.ref.name)
+    arguments = params.get("arguments")
+    if not tool.param_headers or arguments is None:
+        return fixed
+    mirrored = iter_mirrored_headers(tool, bytes(arguments))
+    return {**fixed, **{name: encode_header_value(text) for name, text in mirrored if text is not None}}
 
-    def __init__(self) -> None:
-        self._by_name: dict[str, Mapping[str, str]] = {}
 
-    def build(self, method: str, tool: ToolDefinition | None, params: Params) -> Mapping[str, str]:
-        """The headers of a request with `params`; `tool` is the tool that it calls, if any."""
-        if tool is None:
-            return _build_name_header(method, params)
-        fixed = self._by_name.get(tool.ref.name)
-        if fixed is None:
-            name = tool.native_name or tool.ref.name
-            fixed = MappingProxyType({"Mcp-Name": encode_header_value(name)})
-            self._by_name[tool.ref.name] = fixed
-        arguments = params.get("arguments")
-        if not tool.param_headers or arguments is None:
-            return fixed
-        mirrored = iter_mirrored_headers(tool, bytes(arguments))
-        return {**fixed, **{name: encode_header_value(text) for name, text in mirrored if text is not None}}
-
-    def clear(self) -> None:
-        """Forget all names, so a server that keeps renaming its tools does not fill the memory."""
-        self._by_name.clear()
+@lru_cache(maxsize=4096)
+def _build_name_header(name: str) -> Mapping[str, str]:
+    return MappingProxyType({"Mcp-Name": encode_header_value(name)})
 
 
 def encode_header_value(text: str) -> str:
@@ -318,13 +313,6 @@ def encode_header_value(text: str) -> str:
     if _PLAIN.fullmatch(text) and text == text.strip() and not _ENCODED.fullmatch(text):
         return text
     return f"=?base64?{base64.b64encode(text.encode()).decode('ascii')}?="
-
-
-def _build_name_header(method: str, params: Params) -> Mapping[str, str]:
-    try:
-        return {"Mcp-Name": encode_header_value(_decode_text(params[_NAME_PARAM[method]]))}
-    except (KeyError, msgspec.DecodeError, UnicodeDecodeError):
-        return EMPTY
 
 
 def iter_mirrored_headers(tool: ToolDefinition, arguments: bytes) -> Iterator[tuple[str, str | None]]:

@@ -163,7 +163,7 @@ async def _discover(send: RequestSender) -> ServerInfo | None:
 
 
 def _parse_supported_versions(response: RpcResponse) -> list[str]:
-    """The versions in a rejection of ours. Raises StartFailed if there is none in common."""
+    """The versions in a rejection. Raises StartFailed if it names no supported one."""
     error = parse_error(response.error)
     versions = _decode(error.data, _SupportedVersions) if error.code == UNSUPPORTED_VERSION else None
     if versions is None:

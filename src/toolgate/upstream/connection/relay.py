@@ -71,7 +71,7 @@ _FAILED: Final = _error(-32603, "the client could not be asked")
 class _ClientRequests:
     """The open requests to the client behind one call.
 
-    While there are any, the call's own time stands still.
+    While any is open, the call's own time does not run.
     """
 
     __slots__ = ("_ceiling", "_left_s", "deadline", "open")

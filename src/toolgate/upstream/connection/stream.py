@@ -81,7 +81,7 @@ class StreamConnection(ABC):
         """Begin normal operation: requests carry the envelope of their revision, and the listener is
         notified.
         """
-        self.server_info = self._redactor.hello(info)
+        self.server_info = self._redactor.mask_info(info)
         self.is_open = True
         self._relay.revision = info.revision
         self._subscriptions = subscribe_on_one_stream(info, self.exchange, self._background)
@@ -99,7 +99,7 @@ class StreamConnection(ABC):
         del headers  # this transport sends messages only
         if client is not None and self._subscriptions.is_quieter_than(client.log_level):
             await self._subscriptions.set_level(client.log_level)
-        return self._redactor.reply(await self.exchange(method, params, timeout_s, client))
+        return self._redactor.mask_response(await self.exchange(method, params, timeout_s, client))
 
     async def exchange(
         self, method: str, params: Params, timeout_s: float, client: ClientChannel | None = None

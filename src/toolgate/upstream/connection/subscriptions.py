@@ -7,7 +7,7 @@ A server that rejects a subscription notifies of less; the gateway reads its lis
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
@@ -27,19 +27,6 @@ _LEVEL_WAIT_S: Final = 0.1
 _FOREVER_S: Final = 10 * 365 * 86_400.0
 _RANKS: Final = {level: rank for rank, level in enumerate(LOG_LEVELS)}
 _SILENT: Final = len(LOG_LEVELS)
-
-
-class ServerSubscriptions(Protocol):
-    """What both protocol revisions can subscribe to."""
-
-    def watch(self, uris: frozenset[str]) -> Acknowledgement:
-        """See `ServerConnection.watch`."""
-
-    def is_quieter_than(self, level: str) -> bool:
-        """Whether the server needs a `set_level` before it sends log messages from `level` up."""
-
-    async def set_level(self, level: str) -> None:
-        """Set the server's log level. Does not raise."""
 
 
 class StatefulSubscriptions:
@@ -65,9 +52,11 @@ class StatefulSubscriptions:
         return self._updating
 
     def is_quieter_than(self, level: str) -> bool:
+        """Whether the server needs a `set_level` before it sends log messages from `level` up."""
         return _RANKS.get(level, _SILENT) < self._rank
 
     async def set_level(self, level: str) -> None:
+        """Set the server's log level. Does not raise."""
         self._rank = _RANKS[level]
         sending = self._background.start(self._send_quietly("logging/setLevel", {"level": _encode(level)}))
         if sending is not None:
@@ -155,9 +144,12 @@ class StatelessSubscriptions:
         self._acknowledged = None
 
 
+ServerSubscriptions = StatefulSubscriptions | StatelessSubscriptions
+
+
 def subscribe_on_one_stream(
     info: ServerInfo, send: RequestSender, background: BackgroundTasks
-) -> StatefulSubscriptions | StatelessSubscriptions:
+) -> ServerSubscriptions:
     """For a connection on which all messages of the server come on one stream."""
 
     async def open_subscription(params: Params, on_open: Callable[[], None]) -> None:

@@ -67,15 +67,25 @@ class ResponseMissing(ExchangeFailed):
 class PendingResponse:
     """The response that one request waits for. It is the sink of a stream that may carry it."""
 
-    __slots__ = ("_id", "_parser", "_receiver", "response")
+    __slots__ = ("_id", "_on_open", "_parser", "_receiver", "response")
 
-    def __init__(self, key: bytes, receiver: MessageReceiver) -> None:
-        """`key` is the number of the request; empty for a stream that belongs to none."""
+    def __init__(
+        self, key: bytes, receiver: MessageReceiver, on_open: Callable[[], None] | None = None
+    ) -> None:
+        """`key` is the number of the request; empty for a stream that belongs to none.
+
+        `on_open` is called when a stream has opened.
+        """
         self._id = key
         self._receiver = receiver
+        self._on_open = on_open
         self._parser: SseParser | None = None
         self.response: IncomingMessage | None = None
         """The response, once a stream has carried it."""
+
+    @property
+    def has_begun(self) -> bool:
+        return self._parser is not None
 
     @property
     def position(self) -> bytes:
@@ -92,6 +102,8 @@ class PendingResponse:
         if self._parser is None:
             self._parser = SseParser(MAX_MESSAGE_BYTES)
         self._parser.restart()
+        if self._on_open is not None:
+            self._on_open()
 
     def feed(self, chunk: bytes) -> bool:
         assert self._parser is not None  # begin() comes first
@@ -169,22 +181,6 @@ _LASTING_S: Final = 5.0
 """A stream that ends sooner was hardly worth opening; the next attempt waits longer."""
 
 
-class _StreamAttempt(PendingResponse):
-    """One opening of a notification stream."""
-
-    __slots__ = ("_on_open", "has_begun")
-
-    def __init__(self, key: bytes, receiver: MessageReceiver, on_open: Callable[[], None]) -> None:
-        super().__init__(key, receiver)
-        self._on_open = on_open
-        self.has_begun = False
-
-    def begin(self) -> None:
-        super().begin()
-        self.has_begun = True
-        self._on_open()
-
-
 class NotificationStream:
     """A server's stream for notifications outside of requests, `list_changed` above all, reopened when it
     ends.
@@ -225,13 +221,13 @@ class NotificationStream:
         while self._failures < _MAX_FAILURES:
             self._retry_after_s = 0
             key, request = self._build_request(self._position)
-            stream = _StreamAttempt(key, self._receiver, self._handle_open)
+            stream = PendingResponse(key, self._receiver, self._handle_open)
             began_s = clock()
             if await self._follow(stream, request):
                 return
             await asyncio.sleep(self._next_delay_s(stream, clock() - began_s))
 
-    async def _follow(self, stream: _StreamAttempt, request: bytes) -> bool:
+    async def _follow(self, stream: PendingResponse, request: bytes) -> bool:
         """Follow one stream to its end. True if there is no point in another."""
         try:
             response = await self._pool.send(request, deadline=None, sink=stream)
@@ -248,7 +244,7 @@ class NotificationStream:
             self._on_missed()
         self._has_opened = True
 
-    def _next_delay_s(self, stream: _StreamAttempt, lived_s: float) -> float:
+    def _next_delay_s(self, stream: PendingResponse, lived_s: float) -> float:
         """Doubles each time; starts from the beginning after a stream that lasted."""
         self._position = stream.position
         self._failures = 0 if stream.has_begun else self._failures + 1
@@ -317,7 +313,7 @@ _MAX_QUOTED: Final = 200
 def convert_rejection(rejected: RequestRejected, redactor: Redactor) -> RpcResponse:
     """The response in an error status if it responds to our request; else raises ServerUnavailable."""
     if rejected.error is not None and rejected.is_ours:
-        return redactor.reply(RpcResponse(error=rejected.error))
+        return redactor.mask_response(RpcResponse(error=rejected.error))
     status = rejected.status
     message = parse_error(rejected.error).message
     quoted = f": {redactor.text(message)[:_MAX_QUOTED]}" if message else ""

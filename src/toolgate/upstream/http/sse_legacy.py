@@ -209,7 +209,7 @@ class SseLegacyConnection(StreamConnection):
             return
         target, query = parse_endpoint(self._resolved, data)
         self._post_head = RequestHeads(target, self._resolved.headers).initialize()
-        # The session id in the query is a credential: whoever has it can use the session.
+        # The session id in the query is a credential: it is all that a session needs.
         self._redactor.learn(*(value for _, value in parse_qsl(query)))
         self._is_settled.set()
 

@@ -64,7 +64,7 @@ class StreamableConnection(ABC):
     """A server over streamable HTTP. Subclasses send requests in one protocol revision."""
 
     def __init__(self, endpoint: StreamableEndpoint, info: ServerInfo, listener: ConnectionListener) -> None:
-        self.server_info = endpoint.redactor.hello(info)
+        self.server_info = endpoint.redactor.mask_info(info)
         self.pid: int | None = None
         self._endpoint = endpoint
         self._redactor = endpoint.redactor
@@ -102,7 +102,7 @@ class StreamableConnection(ABC):
             raise CallTimedOut(f"no answer from the server within {timeout_s:g} s") from exc
         except (ConnectFailed, ExchangeFailed, ConnectionLost) as exc:
             self._fail(exc)
-        return self._redactor.reply(parse_response(message))
+        return self._redactor.mask_response(parse_response(message))
 
     def authorize(self, token: str) -> None:
         """Send `token` with every request from now on."""
@@ -235,7 +235,7 @@ class StatelessConnection(StreamableConnection):
         """As above."""
 
     async def _end_session(self) -> None:
-        """There is none."""
+        """Stateless: there is no session."""
 
     async def _has_same_revision(self, deadline: float) -> bool:
         timeout_s = deadline - self._clock()

@@ -119,7 +119,7 @@ def merge_models(upstreams: dict[str, ChatUpstream], lists: Sequence[list[Member
 
 
 def _parse_id(model: Members) -> str:
-    """The model's id; empty if there is none."""
+    """The model's id; empty if it has no valid one."""
     try:
         return _decode_id(model["id"])
     except (*UNREADABLE, KeyError):

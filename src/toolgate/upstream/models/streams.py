@@ -22,7 +22,7 @@ class ModelEvent(NamedTuple):
 
     raw: bytes
     data: bytes | None
-    """The payload; None if there is none, as in comments."""
+    """The payload; None if it has no payload, as in comments."""
 
 
 class ModelEventReader:

@@ -1,4 +1,8 @@
-"""Tokens for servers that want OAuth 2.1: found, asked for, kept and renewed by the gateway as their client.
+"""Tokens for servers that require OAuth 2.1, with the gateway as their client.
 
-Nothing here is done for a server whose record has no `oauth`, and a caller's own token is never used.
+`Authorizer` requests and renews tokens; `OAuthConnector` opens connections with them; `Logins` runs the
+logins of people, whose grants `GrantFiles` keeps. `metadata.py` finds the authorization server, `tokens.py`
+talks to it.
+
+Does nothing for a server whose record has no `oauth`, and never uses a caller's own token.
 """

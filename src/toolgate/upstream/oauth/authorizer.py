@@ -175,13 +175,13 @@ class Authorizer:
         """The grant of a login for this very record. Raises OAuthFailed."""
         if self.grants is None:
             raise OAuthFailed(
-                "nobody can log in where nodes run apart from control: use the grant `client_credentials`",
+                "no one can log in where nodes run apart from control: use the grant `client_credentials`",
                 is_final=True,
             )
         grant = self.grants.get(key)
         log_in = _LOG_IN.format(key.server_id)
         if grant is None:
-            who = "you have not" if key.owner else "nobody has"
+            who = "you have not" if key.owner else "no one has"
             raise OAuthFailed(f"{who} logged in to it yet: {log_in}", is_final=True)
         if not self.is_for(grant, endpoint):
             raise OAuthFailed(f"its record has changed since the login: {log_in}", is_final=True)

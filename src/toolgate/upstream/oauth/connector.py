@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final
 
 from toolgate.errors import LoginRequired, ServerUnavailable, ToolgateError
 from toolgate.model.servers import EMPTY, HttpEndpoint, ServerRecord
@@ -27,6 +27,8 @@ from toolgate.upstream.connection.contract import (
     StartFailed,
 )
 from toolgate.upstream.connection.tasks import BackgroundTasks
+from toolgate.upstream.http.stateless import StreamableConnection
+from toolgate.upstream.http.streamable import StreamableConnector
 from toolgate.upstream.oauth.authorizer import Authorizer
 from toolgate.upstream.oauth.tokens import OAuthToken
 
@@ -84,32 +86,11 @@ class TokenRenewal:
             return
 
 
-class TokenConnection(ServerConnection, Protocol):
-    """A connection that takes another token while it lives."""
-
-    def authorize(self, token: str) -> None:
-        """Send `token` with every request from now on."""
-
-
-class TokenConnector(Protocol):
-    """The connector of a transport with such connections."""
-
-    async def __call__(
-        self,
-        record: ServerRecord,
-        listener: ConnectionListener,
-        *,
-        known_revision: Revision | None,
-        capabilities: bytes = SHARED_CAPABILITIES,
-    ) -> TokenConnection:
-        """As `Connector`."""
-
-
 class OAuthConnector(Connector):
     """A connector for records with and without `oauth`."""
 
     def __init__(
-        self, connector: TokenConnector, authorizer: Authorizer, *, clock_s: Callable[[], float]
+        self, connector: StreamableConnector, authorizer: Authorizer, *, clock_s: Callable[[], float]
     ) -> None:
         self._connector = connector
         self._authorizer = authorizer
@@ -155,7 +136,7 @@ class OAuthConnection:
 
     def __init__(
         self,
-        connection: TokenConnection,
+        connection: StreamableConnection,
         listener: ConnectionListener,
         token: OAuthToken,
         *,

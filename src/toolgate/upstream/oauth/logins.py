@@ -244,7 +244,7 @@ def _require_login(record: ServerRecord) -> tuple[HttpEndpoint, OAuth]:
     endpoint = record.http
     if endpoint is None or endpoint.oauth is None or endpoint.oauth.grant != "authorization_code":
         raise InvalidRequest(
-            f"nobody logs in to server `{record.server_id}`",
+            f"no one logs in to server `{record.server_id}`",
             hint="give its record `http.oauth` with the grant `authorization_code` first",
         )
     return endpoint, endpoint.oauth

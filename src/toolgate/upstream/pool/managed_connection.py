@@ -28,7 +28,6 @@ from toolgate.upstream.connection.contract import (
     ServerConnection,
     StartFailed,
 )
-from toolgate.upstream.connection.messages import McpHeaders
 from toolgate.upstream.pool.admission import ServerGate
 from toolgate.upstream.pool.child_slots import ChildSlots
 from toolgate.upstream.pool.connectors import Connectors
@@ -74,7 +73,6 @@ class SharedServerState:
     """What all connections to one server share."""
 
     stderr: StderrTail = field(default_factory=StderrTail)
-    headers: McpHeaders = field(default_factory=McpHeaders)
     known_revision: Revision | None = None
     refuses_sessions: bool = False
     """The server answered a request for a session statelessly, since it was last connected to."""
@@ -160,7 +158,6 @@ class ManagedConnection(ABC):
 
         self.record = record
         self.shared = shared
-        self.headers = shared.headers
         self.revisions: RevisionChoice | None = None
         """How calls choose a revision; None if the server, as far as known, supports one only."""
         self.gate = ServerGate(record.server_id, limit=record.budgets.max_concurrency, queue=limits.queue)

@@ -37,6 +37,7 @@ from toolgate.upstream.connection.contract import (
     ServerConnection,
     SessionReplaced,
 )
+from toolgate.upstream.connection.messages import build_mcp_headers
 from toolgate.upstream.pool.admission import NodeSlots, YieldingClient
 from toolgate.upstream.pool.child_slots import ChildSlots
 from toolgate.upstream.pool.connectors import Connectors, TrialReport, try_server
@@ -397,7 +398,7 @@ class Pool:
         /,
     ) -> Mapping[str, str]:
         is_session = connection.server_info.revision == "legacy"
-        headers = EMPTY if is_session else server.headers.build(method, tool, params)
+        headers = EMPTY if is_session else build_mcp_headers(method, tool, params)
         if self._services.tracer is None:
             return headers
         span = self._services.tracer.current

@@ -32,7 +32,7 @@ _encode = msgspec.json.encode
 def cap_result(result: bytes, max_bytes: int) -> bytes:
     """`result` if it fits, else as much of it as does. Raises OutputTooLarge where no valid cut exists.
 
-    Of the members beside `content` the smallest are kept first, in half the room or what `content`
+    Of the other members besides `content`, the smallest are kept first, in half the room or what `content`
     leaves; then the blocks of `content`, in order. A note at the end of `content` tells what is missing.
     """
     if len(result) <= max_bytes:

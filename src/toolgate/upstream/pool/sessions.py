@@ -104,7 +104,7 @@ class SessionBasedConnection(_SecondaryConnection):
     """
 
     def __init__(self, server: ServerOwner, context: PoolContext) -> None:
-        shared = SharedServerState(stderr=server.shared.stderr, headers=server.shared.headers)
+        shared = SharedServerState(stderr=server.shared.stderr)
         super().__init__(server, replace(server.record, protocol="session"), context, shared=shared)
         self.gate = server.gate
         self.revisions = server.revisions
@@ -113,7 +113,7 @@ class SessionBasedConnection(_SecondaryConnection):
         super().replace_record(replace(record, protocol="session"))
 
     async def connect(self, until_s: float) -> ServerConnection:
-        """The session-based connection; the server's own one if there is none."""
+        """The session-based connection; the server's own one if it fails."""
         with suppress(ServerUnavailable):
             return await super().connect(until_s)
         return await self._server.connect(until_s)
@@ -258,10 +258,10 @@ class DedicatedConnections:
         return self._ended_calls + sum(connection.calls for connection in self)
 
     def select(self, session: str, client: ClientChannel | None) -> DedicatedConnection:
-        """The connection for a call of `client` in `session`; a new one if there is none yet.
+        """The connection for a call of `client` in `session`; a new one if necessary.
 
         Requests without a session share one. Raises ServerBusy; and LoginRequired if the server needs a
-        principal and there is none.
+        principal and the call has none.
         """
         owner = self._find_owner(session, client)
         connection = self._connections.get(owner)

@@ -479,7 +479,6 @@ class ServerSupervisor(ManagedConnection):
 
     def _publish(self) -> None:
         if self._discovery.publish():
-            self.headers.clear()
             self._context.on_change(self.record.server_id)
 
     def _end_session_based(self) -> None:

@@ -1,1 +1,8 @@
-"""MCP servers that run as child processes, kept by a process supervisor (the warden)."""
+"""MCP servers that run as child processes of the node.
+
+`StdioConnector` starts a child and negotiates. `Warden` (in `children.py`) starts children through a process
+supervisor, the program in `warden.py`, which kills their whole process trees even if the node dies.
+`pipes.py` reads and writes their pipes without blocking; `start_failures.py` explains failed starts.
+
+The node itself never forks a server, waits for one or signals one.
+"""

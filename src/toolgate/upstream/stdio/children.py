@@ -45,7 +45,7 @@ _TRANSIENT: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.E
 
 
 class ChildStartFailure(NamedTuple):
-    """Where a start failed, and the errno there; 0 if there is none."""
+    """Where a start failed, and the errno there; 0 if unknown."""
 
     step: Literal["supervisor", "fork", "cwd", "exec"]
     errno: int

@@ -200,7 +200,7 @@ def kill_all(pids: set[int]) -> None:
 
 
 def launch(argv: list[str], env: dict[str, str], cwd: str | None, stdio: Fds) -> tuple[int, Message | None]:
-    """Fork and execute the child: its pid (0 if there is none), and the error if any. Closes `stdio` here."""
+    """Fork and execute the child: its pid (0 on failure), and the error if any. Closes `stdio` here."""
     failure_fd, report_fd = os.pipe()
     keeper = os.getpid()
     try:
