@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.surfaces.rest_house import RestHouse, open_rest
+from tests.surfaces.rest_world import RestWorld, open_rest
 from toolgate.app.control_plane import open_webhook
 from toolgate.errors import StartRefused
 from toolgate.govern.approvals import ApprovalWebhook
@@ -19,7 +19,7 @@ SECRET = "0123456789abcdef" * 3
 
 
 async def opened(
-    house: RestHouse, path: Path, url: str = HOOK, secret: str = SECRET, **settings: Any
+    house: RestWorld, path: Path, url: str = HOOK, secret: str = SECRET, **settings: Any
 ) -> ApprovalWebhook | None:
     (path / "secret").write_text(secret)
     config: Any = {"url": url, "secret_file": path / "secret"}

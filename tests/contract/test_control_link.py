@@ -16,7 +16,7 @@ from tests.registry.control_play import MemoryControl
 from tests.registry.memory_store import MemoryStore
 from tests.scenarios.soak import rounds
 from tests.scenarios.wires import open_wire
-from tests.surfaces.rest_house import open_control_plane
+from tests.surfaces.rest_world import open_control_plane
 from tests.upstream.certificates import Authority
 from tests.upstream.memory_link import MemoryNet, pool_of
 from toolgate.audit.log.writer import AuditLog

@@ -24,7 +24,7 @@ from tests.postgres import shared_server
 from tests.scenarios.ports import own_address
 from tests.scenarios.soak import rounds
 from tests.scenarios.wires import Wire, open_wire
-from tests.surfaces.rest_house import open_control_plane
+from tests.surfaces.rest_world import open_control_plane
 from tests.upstream.memory_link import MemoryNet, pool_of
 from toolgate.audit.log.writer import AuditLog
 from toolgate.errors import StorageUnavailable

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from tests.registry.memory_store import MemoryStore
-from tests.surfaces.rest_house import NOW_MS, RestHouse, open_rest, stdio
+from tests.surfaces.rest_world import NOW_MS, RestWorld, open_rest, stdio
 from tests.upstream.memory_link import MemoryNet, definition
 from toolgate.errors import ServerUnavailable
 from toolgate.gateway.search.index import HybridIndex
@@ -70,12 +70,12 @@ async def found(keeper: CatalogProjection, words: str) -> list[str]:
     return [hit.key for hit in await keeper.searching.search(words, limit=10)]
 
 
-async def rows_of(house: RestHouse, package_id: str) -> list[CatalogRow]:
+async def rows_of(house: RestWorld, package_id: str) -> list[CatalogRow]:
     return list(await house.store.catalog.rows(package_id))
 
 
 @asynccontextmanager
-async def open_other(house: RestHouse) -> AsyncIterator[CatalogProjection]:
+async def open_other(house: RestWorld) -> AsyncIterator[CatalogProjection]:
     """A second keeper of the same table, as after a restart or on another replica."""
     other = CatalogProjection(
         house.store,
@@ -248,7 +248,7 @@ def manifest(version: str, *tools: bytes, **members: Any) -> bytes:
 
 
 async def publish(
-    house: RestHouse, directory: Path, version: str, content: bytes
+    house: RestWorld, directory: Path, version: str, content: bytes
 ) -> tuple[RecordWrite, RecordWrite]:
     """Keep a version of the package `fs`; the records that install it."""
     archive = directory / "archive"

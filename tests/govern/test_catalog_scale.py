@@ -15,7 +15,7 @@ from typing import Final
 import pytest
 
 from tests.scenarios.soak import rounds
-from tests.surfaces.rest_house import open_rest, stdio
+from tests.surfaces.rest_world import open_rest, stdio
 from tests.upstream.memory_link import MemoryNet, definition
 from toolgate.gateway.search.index import HybridIndex
 from toolgate.govern.catalog import CatalogQuery, find_visible, search_catalog

@@ -16,7 +16,7 @@ from tests.surfaces.mcp.house import JSON_HEADERS, META, MODERN, LegacyClient, R
 from tests.surfaces.mcp.test_door_offers import FEATURES, OfferingServer
 from tests.surfaces.mcp.test_sse import SseClient, connected
 from tests.surfaces.openai.chat_house import ChatHouse, asking, open_chat_house, upstream
-from tests.surfaces.rest_house import RestHouse, open_rest, stdio
+from tests.surfaces.rest_world import RestWorld, open_rest, stdio
 from tests.surfaces.wasm.task_house import TASK, PlayedGuest, TaskHouse
 from tests.upstream.memory_link import MemoryNet, definition, record
 from tests.upstream.scripted_model import Ask, Reply, ScriptedModel, calls, scripted_model, text
@@ -115,7 +115,7 @@ class Endpoints:
     """Every way to a tool, with the same two servers behind."""
 
     chat: ChatHouse
-    rest: RestHouse
+    rest: RestWorld
     session: LegacyClient
     batches: LegacyClient
     """A session of the one revision that has them."""

@@ -14,7 +14,7 @@ from tests.surfaces.openai.chat_house import ChatHouse, asking, error_in, open_c
 from tests.surfaces.openai.responses_house import ALL
 from tests.surfaces.openai.responses_house import URL as RESPONSES
 from tests.surfaces.openai.responses_house import asking as asking_response
-from tests.surfaces.rest_house import open_rest, stdio
+from tests.surfaces.rest_world import open_rest, stdio
 from tests.surfaces.wasm.task_house import PlayedGuest, open_task_house
 from tests.surfaces.wasm.test_mcp_calls import FUNCTIONS, status
 from tests.upstream.memory_link import MemoryNet

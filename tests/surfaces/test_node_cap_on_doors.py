@@ -9,7 +9,7 @@ import pytest
 
 from tests.surfaces.mcp.house import open_house
 from tests.surfaces.openai.chat_house import asking, error_in, open_chat_house, upstream
-from tests.surfaces.rest_house import open_rest, stdio
+from tests.surfaces.rest_world import open_rest, stdio
 from tests.surfaces.wasm.task_house import PlayedGuest, open_task_house
 from tests.surfaces.wasm.test_mcp_calls import FUNCTIONS, status
 from tests.upstream.memory_link import MemoryNet

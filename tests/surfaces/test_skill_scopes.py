@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.surfaces.rest_house import TASKS, open_rest, secret_of, stdio
+from tests.surfaces.rest_world import TASKS, open_rest, secret_of, stdio
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
 from toolgate.catalog.skills import Skill, parse_skill
 from toolgate.gateway.auth.identity import hash_key

@@ -8,8 +8,8 @@ import pytest
 from google.protobuf.message import Message
 
 from tests.contract.approval_samples import ASKED
-from tests.surfaces.grpc.grpc_house import GrpcHouse, open_house, refusal_of
-from tests.surfaces.rest_house import secret_of
+from tests.surfaces.grpc.grpc_world import GrpcWorld, open_house, refusal_of
+from tests.surfaces.rest_world import secret_of
 from toolgate.model.approvals import MAX_ARGUMENT_BYTES
 from toolgate.proto import node_pb2
 from toolgate.registry.approvals.contract import DECLINED, ApprovalVerdict, ElicitedDecision
@@ -26,8 +26,8 @@ NEW: Final = "0123456789abcdef"
 class Line:
     """A link to control, by a node's key."""
 
-    def __init__(self, house: GrpcHouse) -> None:
-        self._house = house
+    def __init__(self, world: GrpcWorld) -> None:
+        self._house = world
 
     async def call(
         self, method: str, request: Message, response: type[A], *, timeout_s: float = CALL_TIMEOUT_S
@@ -38,8 +38,8 @@ class Line:
 
 
 async def test_a_node_asks_waits_and_uses_an_approval_through_control() -> None:
-    async with open_house() as house:
-        approvals, desk = house.rest.store.approvals, RemoteApprovals(Line(house))
+    async with open_house() as world:
+        approvals, desk = world.rest.store.approvals, RemoteApprovals(Line(world))
         first = await desk.ask(ASKED, new_id=NEW)
         waiting = await desk.ask(ASKED, new_id="f" * 16)
         kept = await approvals.get(NEW)
@@ -56,18 +56,18 @@ async def test_a_node_asks_waits_and_uses_an_approval_through_control() -> None:
 
 
 async def test_a_node_hears_of_a_denial() -> None:
-    async with open_house() as house:
-        desk = RemoteApprovals(Line(house))
+    async with open_house() as world:
+        desk = RemoteApprovals(Line(world))
         await desk.ask(ASKED, new_id=NEW)
-        await house.rest.store.approvals.decide(NEW, is_approved=False, by="key:bob", reason="no")
+        await world.rest.store.approvals.decide(NEW, is_approved=False, by="key:bob", reason="no")
         denied = await desk.ask(ASKED, new_id="f" * 16)
 
         assert (denied.outcome, denied.reason) == ("denied", "no")
 
 
 async def test_what_was_said_in_place_at_a_node_is_decided_at_control_and_used() -> None:
-    async with open_house() as house:
-        desk = RemoteApprovals(Line(house))
+    async with open_house() as world:
+        desk = RemoteApprovals(Line(world))
         await desk.ask(ASKED, new_id=NEW)
         strange = await desk.settle(
             replace(ASKED, principal="key:eve"), ElicitedDecision(NEW, True), new_id="e" * 16
@@ -75,7 +75,7 @@ async def test_what_was_said_in_place_at_a_node_is_decided_at_control_and_used()
         passes = await desk.settle(ASKED, ElicitedDecision(NEW, True), new_id="f" * 16)
         replayed = await desk.settle(ASKED, ElicitedDecision(NEW, True), new_id="d" * 16)
         declined = await desk.settle(ASKED, ElicitedDecision("d" * 16, False), new_id="c" * 16)
-        used = await house.rest.store.approvals.get(NEW)
+        used = await world.rest.store.approvals.get(NEW)
 
         assert (strange.outcome, strange.approval_id) == ("asked", "e" * 16)
         assert (passes.outcome, passes.in_place) == ("granted", True)
@@ -86,17 +86,17 @@ async def test_what_was_said_in_place_at_a_node_is_decided_at_control_and_used()
 
 
 async def test_a_node_is_told_where_people_reach_the_console() -> None:
-    async with open_house(console_url="https://control.example") as house:
-        verdict = await RemoteApprovals(Line(house)).ask(ASKED, new_id=NEW)
+    async with open_house(console_url="https://control.example") as world:
+        verdict = await RemoteApprovals(Line(world)).ask(ASKED, new_id=NEW)
 
         assert verdict.console_url == "https://control.example"
 
 
 @pytest.mark.parametrize("approval_id", ["", "../..", "A" * 16, "a" * 65])
 async def test_an_id_that_is_none_decides_nothing(approval_id: str) -> None:
-    async with open_house() as house:
+    async with open_house() as world:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await RemoteApprovals(Line(house)).settle(ASKED, ElicitedDecision(approval_id, True), new_id=NEW)
+            await RemoteApprovals(Line(world)).settle(ASKED, ElicitedDecision(approval_id, True), new_id=NEW)
 
         assert refusal_of(refused.value) == ("INVALID_ARGUMENT", "invalid_request")
 
@@ -129,13 +129,13 @@ async def test_a_question_that_is_none_is_refused_and_not_kept(fields: dict[str,
         "definition": "d" * 64,
         "arguments": b"{}",
     }
-    async with open_house() as house:
+    async with open_house() as world:
         request = node_pb2.AskApprovalRequest(**sent | fields)
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await house.ask(ASK, request, key=secret_of("node"))
+            await world.ask(ASK, request, key=secret_of("node"))
 
         assert refusal_of(refused.value) == ("INVALID_ARGUMENT", "invalid_request")
-        assert await house.rest.store.approvals.list() == []
+        assert await world.rest.store.approvals.list() == []
 
 
 async def test_an_answer_that_a_node_does_not_know_lets_nothing_pass() -> None:

@@ -8,8 +8,8 @@ from typing import Final
 
 import pytest
 
-from tests.surfaces.grpc.grpc_house import GrpcHouse, open_house
-from tests.surfaces.rest_house import secret_of
+from tests.surfaces.grpc.grpc_world import GrpcWorld, open_house
+from tests.surfaces.rest_world import secret_of
 from toolgate.errors import ControlUnavailable, Forbidden, NotFound, ToolgateError, Unauthenticated
 from toolgate.model.packages import PackageRef
 from toolgate.packages.artifacts import ArtifactStore
@@ -39,29 +39,29 @@ async def read(
 
 
 async def refusal(
-    house: GrpcHouse, package_id: str = "pkg", ref: PackageRef = REF, *, role: str = "node"
+    world: GrpcWorld, package_id: str = "pkg", ref: PackageRef = REF, *, role: str = "node"
 ) -> type:
     with pytest.raises(ToolgateError) as raised:
-        await read(house.address, package_id, ref, role=role)
+        await read(world.address, package_id, ref, role=role)
     return raised.type
 
 
 async def test_an_archive_comes_in_pieces_and_is_the_one_that_was_published(tmp_path: Path) -> None:
-    async with open_house() as house:
-        await publish(house.rest.control.artifacts, tmp_path)
-        pieces = await read(house.address)
+    async with open_house() as world:
+        await publish(world.rest.control.artifacts, tmp_path)
+        pieces = await read(world.address)
 
     assert b"".join(pieces) == CONTENT
     assert max(map(len, pieces)) < len(CONTENT)
 
 
 async def test_what_is_not_kept_under_that_name_and_hash_is_not_found(tmp_path: Path) -> None:
-    async with open_house() as house:
-        await publish(house.rest.control.artifacts, tmp_path)
+    async with open_house() as world:
+        await publish(world.rest.control.artifacts, tmp_path)
         found = [
-            await refusal(house, "other"),
-            await refusal(house, ref=PackageRef(version="2.0.0", sha256=REF.sha256)),
-            await refusal(house, ref=PackageRef(version="1.0.0", sha256="0" * 64)),
+            await refusal(world, "other"),
+            await refusal(world, ref=PackageRef(version="2.0.0", sha256=REF.sha256)),
+            await refusal(world, ref=PackageRef(version="1.0.0", sha256="0" * 64)),
         ]
 
     assert found == [NotFound] * 3
@@ -69,21 +69,21 @@ async def test_what_is_not_kept_under_that_name_and_hash_is_not_found(tmp_path: 
 
 async def test_a_name_that_leads_elsewhere_reaches_no_file(tmp_path: Path) -> None:
     """FIL-3"""
-    async with open_house() as house:
-        await publish(house.rest.control.artifacts, tmp_path)
+    async with open_house() as world:
+        await publish(world.rest.control.artifacts, tmp_path)
 
-        assert await refusal(house, "..") is ControlUnavailable
+        assert await refusal(world, "..") is ControlUnavailable
         assert (
-            await refusal(house, ref=PackageRef(version="../1.0.0", sha256=REF.sha256)) is ControlUnavailable
+            await refusal(world, ref=PackageRef(version="../1.0.0", sha256=REF.sha256)) is ControlUnavailable
         )
 
 
 async def test_archives_are_for_nodes_alone(tmp_path: Path) -> None:
-    async with open_house(trusts_local=False) as house:
-        await publish(house.rest.control.artifacts, tmp_path)
+    async with open_house(trusts_local=False) as world:
+        await publish(world.rest.control.artifacts, tmp_path)
 
-        assert await refusal(house, role="admin") is Forbidden
-        assert await refusal(house, role="nobody") is Unauthenticated
+        assert await refusal(world, role="admin") is Forbidden
+        assert await refusal(world, role="nobody") is Unauthenticated
 
 
 async def test_a_control_that_is_gone_is_said_to_be() -> None:

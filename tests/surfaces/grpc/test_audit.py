@@ -9,8 +9,8 @@ import grpc
 import grpc.aio
 import pytest
 
-from tests.surfaces.grpc.grpc_house import GrpcHouse, open_house, refusal_of
-from tests.surfaces.rest_house import secret_of
+from tests.surfaces.grpc.grpc_world import GrpcWorld, open_house, refusal_of
+from tests.surfaces.rest_world import secret_of
 from toolgate.audit.events import CallRecorded
 from toolgate.audit.index.index import open_sqlite_index
 from toolgate.audit.log.lines import encode_line
@@ -25,9 +25,9 @@ LOG: Final = "ab" * 16
 
 
 @asynccontextmanager
-async def house_with_index(directory: Path) -> AsyncIterator[GrpcHouse]:
-    async with open_sqlite_index(directory / "audit.db") as index, open_house(audit_index=index) as house:
-        yield house
+async def house_with_index(directory: Path) -> AsyncIterator[GrpcWorld]:
+    async with open_sqlite_index(directory / "audit.db") as index, open_house(audit_index=index) as world:
+        yield world
 
 
 def line(seq: int) -> bytes:
@@ -35,48 +35,48 @@ def line(seq: int) -> bytes:
     return encode_line(seq, call).rstrip()
 
 
-async def send(house: GrpcHouse, **fields: Any) -> int:
+async def send(world: GrpcWorld, **fields: Any) -> int:
     request = node_pb2.RecordEventsRequest(**{"log": LOG, "node_id": "east"} | fields)
-    return int((await house.ask(RPC, request, key=NODE)).taken)
+    return int((await world.ask(RPC, request, key=NODE)).taken)
 
 
-async def seen(house: GrpcHouse) -> list[tuple[str, int]]:
-    found = await house.rest.get("/admin/api/audit", key=secret_of("viewer"))
+async def seen(world: GrpcWorld) -> list[tuple[str, int]]:
+    found = await world.rest.get("/admin/api/audit", key=secret_of("viewer"))
     return [(one["node"], one["seq"]) for one in found["events"]]
 
 
 async def test_a_log_is_taken_in_pieces_each_event_once(tmp_path: Path) -> None:
-    async with house_with_index(tmp_path) as house:
+    async with house_with_index(tmp_path) as world:
         taken = [
-            await send(house),
-            await send(house, upto=2, events=[line(1), line(2)]),
-            await send(house, upto=2, events=[line(1), line(2)]),
-            await send(house, after=2, upto=4, events=[line(3), line(4)]),
-            await send(house, after=9, upto=10, events=[line(10)]),
-            await send(house),
+            await send(world),
+            await send(world, upto=2, events=[line(1), line(2)]),
+            await send(world, upto=2, events=[line(1), line(2)]),
+            await send(world, after=2, upto=4, events=[line(3), line(4)]),
+            await send(world, after=9, upto=10, events=[line(10)]),
+            await send(world),
         ]
 
         assert taken == [0, 2, 2, 4, 4, 4]
-        assert await seen(house) == [("node/east", number) for number in (4, 3, 2, 1)]
+        assert await seen(world) == [("node/east", number) for number in (4, 3, 2, 1)]
 
 
 async def test_a_node_writes_into_logs_under_its_own_key_only(tmp_path: Path) -> None:
-    async with house_with_index(tmp_path) as house:
-        await send(house, node_id="other/west", upto=1, events=[line(1)])
-        await send(house, node_id="", upto=1, events=[line(1)])
+    async with house_with_index(tmp_path) as world:
+        await send(world, node_id="other/west", upto=1, events=[line(1)])
+        await send(world, node_id="", upto=1, events=[line(1)])
 
-        assert await seen(house) == [("node", 1), ("node/other/west", 1)]
+        assert await seen(world) == [("node", 1), ("node/other/west", 1)]
 
 
 async def test_lines_that_are_no_events_of_the_piece_are_passed_over(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     odd = [line(9), b"\xff", b'{"seq":2,"type":"later"}', line(3), line(3), line(1)]
-    async with house_with_index(tmp_path) as house:
-        taken = await send(house, upto=5, events=[line(1), *odd, line(4)])
+    async with house_with_index(tmp_path) as world:
+        taken = await send(world, upto=5, events=[line(1), *odd, line(4)])
 
         assert taken == 5
-        assert [number for _, number in await seen(house)] == [4, 3, 1]
+        assert [number for _, number in await seen(world)] == [4, 3, 1]
     assert "node `node/east` sent 5 audit events that are none" in caplog.messages
 
 
@@ -93,9 +93,9 @@ async def test_lines_that_are_no_events_of_the_piece_are_passed_over(
     ],
 )
 async def test_what_is_no_piece_of_a_log_is_refused(tmp_path: Path, fields: dict[str, Any]) -> None:
-    async with house_with_index(tmp_path) as house:
+    async with house_with_index(tmp_path) as world:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await send(house, **fields)
+            await send(world, **fields)
 
         assert refusal_of(refused.value) == ("INVALID_ARGUMENT", "invalid_request")
-        assert await seen(house) == []
+        assert await seen(world) == []

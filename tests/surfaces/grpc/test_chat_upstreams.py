@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.surfaces.grpc.grpc_house import DEADLINE_S, GrpcHouse, open_house
-from tests.surfaces.rest_house import CHAT_UPSTREAMS, chat_upstream, secret_of
+from tests.surfaces.grpc.grpc_world import DEADLINE_S, GrpcWorld, open_house
+from tests.surfaces.rest_world import CHAT_UPSTREAMS, chat_upstream, secret_of
 from toolgate.model.chat import ChatUpstream
 from toolgate.model.revisions import RecordWrite
 from toolgate.registry.replication.connection import ControlAddress, open_control_connection
@@ -20,10 +20,10 @@ LOCAL = ChatUpstream(upstream_id="local", base_url="https://models.example/v1", 
 
 
 @asynccontextmanager
-async def following(house: GrpcHouse) -> AsyncIterator["asyncio.Queue[RegistryState]"]:
+async def following(world: GrpcWorld) -> AsyncIterator["asyncio.Queue[RegistryState]"]:
     """The states of a node that follows."""
     states: asyncio.Queue[RegistryState] = asyncio.Queue()
-    control = ControlAddress(targets=(house.address,), key=secret_of("node"))
+    control = ControlAddress(targets=(world.address,), key=secret_of("node"))
     async with (
         asyncio.timeout(DEADLINE_S),
         open_control_connection(control) as link,
@@ -36,11 +36,11 @@ async def following(house: GrpcHouse) -> AsyncIterator["asyncio.Queue[RegistrySt
 
 async def test_a_node_gets_a_chat_upstream_by_the_watch_and_drops_it_again() -> None:
     body = chat_upstream("local", headers={"api-key": "canary"})
-    async with open_house() as house, following(house) as states:
+    async with open_house() as world, following(world) as states:
         seen = [(await states.get()).chat_upstreams]
-        await house.rest.put(f"{CHAT_UPSTREAMS}/local", body)
+        await world.rest.put(f"{CHAT_UPSTREAMS}/local", body)
         seen.append((await states.get()).chat_upstreams)
-        await house.rest.ask("DELETE", f"{CHAT_UPSTREAMS}/local")
+        await world.rest.ask("DELETE", f"{CHAT_UPSTREAMS}/local")
         seen.append((await states.get()).chat_upstreams)
 
     [before, served, after] = seen
@@ -50,12 +50,12 @@ async def test_a_node_gets_a_chat_upstream_by_the_watch_and_drops_it_again() -> 
 
 async def test_rep_6_what_a_newer_control_adds_to_a_chat_upstream_costs_an_older_node_nothing() -> None:
     newer = chat_upstream("local", colour="red", budgets={"max_dollars": 3})
-    async with open_house() as house:
-        await house.store.write([RecordWrite(kind="chat_upstream", id="local", body=newer)], actor="newer")
-        async with following(house) as states:
+    async with open_house() as world:
+        await world.store.write([RecordWrite(kind="chat_upstream", id="local", body=newer)], actor="newer")
+        async with following(world) as states:
             listed = (await states.get()).chat_upstreams
             odd = chat_upstream("odd", mode="dream")
-            await house.store.write([RecordWrite(kind="chat_upstream", id="odd", body=odd)], actor="newer")
+            await world.store.write([RecordWrite(kind="chat_upstream", id="odd", body=odd)], actor="newer")
             watched = (await states.get()).chat_upstreams
 
     assert listed == watched == {"local": LOCAL}

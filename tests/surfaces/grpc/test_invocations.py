@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from tests.contract.invocation_samples import SUCCESS, claim_ids, found, invocation, line, make
 from tests.contract.stores import Clock, open_postgres
 from tests.registry.memory_store import MemoryInvocations, MemoryStore
-from tests.surfaces.grpc.grpc_house import GrpcHouse, open_house, refusal_of
-from tests.surfaces.rest_house import secret_of
+from tests.surfaces.grpc.grpc_world import GrpcWorld, open_house, refusal_of
+from tests.surfaces.rest_world import secret_of
 from toolgate.errors import ControlUnavailable, InvalidRequest, Unauthenticated
 from toolgate.model.invocations import (
     MAX_CALLS_KEPT,
@@ -47,26 +47,26 @@ SERVICE: Final = "toolgate.v1.NodeService"
 
 
 @asynccontextmanager
-async def open_queue(*houses: GrpcHouse) -> AsyncIterator[RemoteInvocations]:
-    address = ControlAddress(targets=tuple(house.address for house in houses), key=secret_of("node"))
+async def open_queue(*houses: GrpcWorld) -> AsyncIterator[RemoteInvocations]:
+    address = ControlAddress(targets=tuple(world.address for world in houses), key=secret_of("node"))
     async with asyncio.timeout(DEADLINE_S), open_control_connection(address, jitter=lambda: 0.0) as link:
         yield RemoteInvocations(link)
 
 
 async def test_an_invocation_travels_whole_and_so_does_what_becomes_of_it() -> None:
     new = invocation("a", input=b"\x00\xff", retries=2, revision=2**40)
-    async with open_house() as house, open_queue(house) as queue:
-        await house.store.invocations.create(new)
+    async with open_house() as world, open_queue(world) as queue:
+        await world.store.invocations.create(new)
         (claimed,) = await queue.claim("edge-1", limit=4)
-        stored = await found(house.store.invocations, "a")
+        stored = await found(world.store.invocations, "a")
         verdicts = [
             await queue.report("a", 1),
             await queue.report("a", 1, lines=[line(0), line(1, "é\x00")]),
             await queue.report("a", 1, lines=[line(1), line(2)], ending=SUCCESS),
             await queue.report("a", 1, ending=SUCCESS),
         ]
-        ended = await found(house.store.invocations, "a")
-        lines = await house.store.invocations.lines("a")
+        ended = await found(world.store.invocations, "a")
+        lines = await world.store.invocations.lines("a")
 
     assert claimed == replace(stored, node_id="edge-1")
     assert stored.node_id == "node/edge-1"
@@ -76,12 +76,12 @@ async def test_an_invocation_travels_whole_and_so_does_what_becomes_of_it() -> N
 
 
 async def test_a_node_that_waits_is_given_what_is_made_and_told_what_is_cancelled() -> None:
-    async with open_house() as house, open_queue(house) as queue:
+    async with open_house() as world, open_queue(world) as queue:
         waiting = asyncio.ensure_future(queue.claim("edge-1", limit=1, wait_s=20))
         await asyncio.sleep(0)
-        await make(house.store.invocations, "a")
+        await make(world.store.invocations, "a")
         claimed = await waiting
-        await house.store.invocations.cancel("a")
+        await world.store.invocations.cancel("a")
 
         assert [one.invocation_id for one in claimed] == ["a"]
         assert await queue.report("a", 1) == "cancel"
@@ -89,8 +89,8 @@ async def test_a_node_that_waits_is_given_what_is_made_and_told_what_is_cancelle
 
 
 async def test_inputs_as_large_as_they_may_be_fit_into_the_answer() -> None:
-    async with open_house() as house, open_queue(house) as queue:
-        await make(house.store.invocations, *map(str, range(MAX_CLAIMED + 1)), input=b"x" * MAX_INPUT_BYTES)
+    async with open_house() as world, open_queue(world) as queue:
+        await make(world.store.invocations, *map(str, range(MAX_CLAIMED + 1)), input=b"x" * MAX_INPUT_BYTES)
         first = await queue.claim("edge-1", limit=100)
         second = await queue.claim("edge-1", limit=100)
 
@@ -100,13 +100,13 @@ async def test_inputs_as_large_as_they_may_be_fit_into_the_answer() -> None:
 async def test_output_and_a_log_as_large_as_they_may_be_are_heard() -> None:
     ending = replace(SUCCESS, stdout=b"o" * MAX_OUTPUT_BYTES, stderr=b"e" * MAX_OUTPUT_BYTES)
     lines = [line(n, "x" * MAX_LINE_BYTES) for n in range(MAX_LOG_LINES)]
-    async with open_house() as house, open_queue(house) as queue:
-        await make(house.store.invocations, "a")
-        await claim_ids(house.store.invocations)
+    async with open_house() as world, open_queue(world) as queue:
+        await make(world.store.invocations, "a")
+        await claim_ids(world.store.invocations)
         assert await queue.report("a", 1, lines=lines, ending=ending) == "go_on"
 
-        assert (await found(house.store.invocations, "a")).ending == ending
-        kept = await house.store.invocations.lines("a")
+        assert (await found(world.store.invocations, "a")).ending == ending
+        kept = await world.store.invocations.lines("a")
         assert [one.text for one in kept] == [one.text for one in keep_newest_lines(lines)]
 
 
@@ -115,7 +115,7 @@ async def test_two_nodes_at_two_replicas_take_each_invocation_once(tmp_path: Pat
         enter = stack.enter_async_context
         stores = [await enter(open_postgres(tmp_path, Clock())) for _ in range(2)]
         houses = [await enter(open_house(store=store)) for store in stores]
-        queues = [await enter(open_queue(house)) for house in houses]
+        queues = [await enter(open_queue(world)) for world in houses]
         waiting = [
             asyncio.ensure_future(queue.claim(f"n{n}", limit=1, wait_s=20)) for n, queue in enumerate(queues)
         ]
@@ -154,8 +154,8 @@ async def test_a_node_that_waits_is_let_go_when_control_stops(monkeypatch: pytes
     monkeypatch.setattr("toolgate.surfaces.grpc.server.DRAIN_S", 3_600.0)
     store, invocations = MemoryStore(lambda: 0), BusyInvocations()
     store.invocations = invocations
-    async with asyncio.timeout(DEADLINE_S), open_house(store=store) as house, AsyncExitStack() as links:
-        async with open_grpc_server(house.rest.control, "127.0.0.1:0") as bound:
+    async with asyncio.timeout(DEADLINE_S), open_house(store=store) as world, AsyncExitStack() as links:
+        async with open_grpc_server(world.rest.control, "127.0.0.1:0") as bound:
             address = ControlAddress(targets=(bound,), key=secret_of("node"))
             link = await links.enter_async_context(open_control_connection(address))
             waiting = asyncio.ensure_future(RemoteInvocations(link).claim("edge-1", limit=1, wait_s=30))
@@ -168,7 +168,7 @@ async def test_a_node_that_waits_is_let_go_when_control_stops(monkeypatch: pytes
 async def test_a_revoked_key_waits_for_nothing() -> None:
     store, invocations = MemoryStore(lambda: 0), BusyInvocations()
     store.invocations = invocations
-    async with open_house(store=store) as house, open_queue(house) as queue:
+    async with open_house(store=store) as world, open_queue(world) as queue:
         waiting = asyncio.ensure_future(queue.claim("edge-1", limit=1, wait_s=30))
         await invocations.is_asked.wait()
         await store.write([RecordWrite(kind="key", id="node", body=None)], actor="test")
@@ -180,28 +180,28 @@ async def test_a_revoked_key_waits_for_nothing() -> None:
 # What control takes
 
 
-async def refused(house: GrpcHouse, **fields: Any) -> tuple[str, str]:
+async def refused(world: GrpcWorld, **fields: Any) -> tuple[str, str]:
     request = node_pb2.ReportInvocationRequest(invocation_id="a", attempt=1, **fields)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await house.ask(f"{SERVICE}/ReportInvocation", request, key=secret_of("node"))
+        await world.ask(f"{SERVICE}/ReportInvocation", request, key=secret_of("node"))
     return refusal_of(caught.value)
 
 
 async def test_a_report_that_makes_no_sense_changes_nothing() -> None:
     too_many = [node_pb2.LogLine(seq=n) for n in range(MAX_LOG_LINES + 1)]
-    async with open_house() as house:
-        await make(house.store.invocations, "a")
-        await claim_ids(house.store.invocations)
-        before = await found(house.store.invocations, "a")
+    async with open_house() as world:
+        await make(world.store.invocations, "a")
+        await claim_ids(world.store.invocations)
+        before = await found(world.store.invocations, "a")
 
-        assert await refused(house, lines=too_many) == ("INVALID_ARGUMENT", "invalid_request")
+        assert await refused(world, lines=too_many) == ("INVALID_ARGUMENT", "invalid_request")
         for state in ("running", "queued", "", "finished"):
             ending = node_pb2.Ending(state=state)
-            assert await refused(house, ending=ending) == ("INVALID_ARGUMENT", "invalid_request")
+            assert await refused(world, ending=ending) == ("INVALID_ARGUMENT", "invalid_request")
         request = node_pb2.ReportInvocationRequest(invocation_id="x" * 10_000, attempt=1)
-        answer = await house.ask(f"{SERVICE}/ReportInvocation", request, key=secret_of("node"))
+        answer = await world.ask(f"{SERVICE}/ReportInvocation", request, key=secret_of("node"))
         assert answer.verdict == "lost"
-        assert await house.store.invocations.get("a") == before
+        assert await world.store.invocations.get("a") == before
 
 
 def test_what_a_node_says_is_cut_to_size() -> None:

@@ -11,8 +11,8 @@ from typing import Final
 import pytest
 
 from tests.scenarios.soak import rounds
-from tests.surfaces.grpc.grpc_house import GrpcHouse, open_house, server_message
-from tests.surfaces.rest_house import secret_of
+from tests.surfaces.grpc.grpc_world import GrpcWorld, open_house, server_message
+from tests.surfaces.rest_world import secret_of
 
 pytestmark = pytest.mark.anyio
 
@@ -25,9 +25,9 @@ DEADLINE_S: Final = 240
 
 
 @asynccontextmanager
-async def watching(house: GrpcHouse, count: int) -> AsyncIterator[asyncio.subprocess.Process]:
+async def watching(world: GrpcWorld, count: int) -> AsyncIterator[asyncio.subprocess.Process]:
     """That many watchers, in a process of their own, each of which is current."""
-    command = (str(PROGRAM), house.address, secret_of("node"), str(count))
+    command = (str(PROGRAM), world.address, secret_of("node"), str(count))
     process = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=asyncio.subprocess.PIPE)
     try:
         assert await line_of(process) == "ready"
@@ -51,13 +51,13 @@ def resident_kib() -> float:
 @pytest.mark.soak
 async def test_wat_8_idle_watchers_cost_little_and_all_hear_of_one_change() -> None:
     count = rounds(suite=500, soak=10_000)
-    async with open_house() as house:
-        async with watching(house, WARM):
+    async with open_house() as world:
+        async with watching(world, WARM):
             pass
         before = resident_kib()
-        async with watching(house, count) as process:
+        async with watching(world, count) as process:
             each = (resident_kib() - before) / count
-            await house.upsert(server_message("git"))
+            await world.upsert(server_message("git"))
 
             assert await line_of(process) == "heard"
     assert each <= MAX_KIB_EACH

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from tests.catalog.definition_samples import tool
 from tests.registry.memory_store import MemoryStore
-from tests.surfaces.grpc.grpc_house import GrpcHouse, batch_of, open_house, refusal_of
-from tests.surfaces.rest_house import open_rest, secret_of, stdio, task
+from tests.surfaces.grpc.grpc_world import GrpcWorld, batch_of, open_house, refusal_of
+from tests.surfaces.rest_world import open_rest, secret_of, stdio, task
 from toolgate.audit.events import DefinitionChanged
 from toolgate.errors import Compacted, InvalidRequest, SessionLimit
 from toolgate.model.principals import Principal
@@ -42,30 +42,30 @@ SERVICE: Final = "toolgate.v1.NodeService"
 NODE: Final = secret_of("node")
 
 
-async def list_parts(house: GrpcHouse) -> list[Any]:
+async def list_parts(world: GrpcWorld) -> list[Any]:
     request = node_pb2.ListRecordsRequest()
-    return [part async for part in house.stream(f"{SERVICE}/ListRecords", request, key=NODE)]
+    return [part async for part in world.stream(f"{SERVICE}/ListRecords", request, key=NODE)]
 
 
-async def report(house: GrpcHouse, **fields: Any) -> list[str]:
+async def report(world: GrpcWorld, **fields: Any) -> list[str]:
     request = node_pb2.ReportRequest(**fields)
-    return list((await house.ask(f"{SERVICE}/Report", request, key=NODE)).wanted)
+    return list((await world.ask(f"{SERVICE}/Report", request, key=NODE)).wanted)
 
 
 async def test_a_node_gets_every_kind_as_it_is_stored() -> None:
     secret = {"secret_id": "session", "hex": "ab" * 32}
     git = stdio("git", stdio={"env": {"API_KEY": "canary"}}, enabled=False)
-    async with open_house() as house:
-        await house.rest.seed(server=[git], task=[task("t")], profile=[{"profile_id": "p"}])
-        await house.store.write(
+    async with open_house() as world:
+        await world.rest.seed(server=[git], task=[task("t")], profile=[{"profile_id": "p"}])
+        await world.store.write(
             [
                 RecordWrite(kind="pin", id="git", body={"server_id": "git"}),
                 RecordWrite(kind="secret", id="session", body=secret),
             ],
             actor="test",
         )
-        (part,) = await list_parts(house)
-        listing = await house.store.list()
+        (part,) = await list_parts(world)
+        listing = await world.store.list()
 
     assert (part.epoch, part.revision, part.is_last) == (listing.epoch, listing.revision, True)
     assert [(one.kind, one.id, msgspec.json.decode(one.body)) for one in part.records] == [
@@ -75,16 +75,16 @@ async def test_a_node_gets_every_kind_as_it_is_stored() -> None:
 
 
 async def test_a_large_listing_comes_in_parts_of_one_revision() -> None:
-    async with open_house() as house:
+    async with open_house() as world:
         writes = [
             RecordWrite(
                 kind="task", id=f"t{n}", body=task(f"t{n}") | {"config": {"note": f'"{"x" * 50_000}"'}}
             )
             for n in range(60)
         ]
-        await house.store.write(writes, actor="test")
-        parts = await list_parts(house)
-        listing = await house.store.list()
+        await world.store.write(writes, actor="test")
+        parts = await list_parts(world)
+        listing = await world.store.list()
 
     assert len(parts) >= 3
     assert max(part.ByteSize() for part in parts) < PART_BYTES + 60_000
@@ -94,12 +94,12 @@ async def test_a_large_listing_comes_in_parts_of_one_revision() -> None:
 
 
 async def test_a_transaction_of_many_records_comes_as_one_message() -> None:
-    async with open_house() as house:
-        start = house.store.revision
+    async with open_house() as world:
+        start = world.store.revision
         writes = [RecordWrite(kind="task", id=f"t{n}", body=task(f"t{n}")) for n in range(1_000)]
-        await house.store.write(writes, actor="test")
-        request = node_pb2.WatchRecordsRequest(epoch=house.store.epoch, since_revision=start)
-        call = house.stream(f"{SERVICE}/WatchRecords", request, key=NODE)
+        await world.store.write(writes, actor="test")
+        request = node_pb2.WatchRecordsRequest(epoch=world.store.epoch, since_revision=start)
+        call = world.stream(f"{SERVICE}/WatchRecords", request, key=NODE)
         batch = batch_of(await call.read())
         call.cancel()
 
@@ -122,11 +122,11 @@ async def test_a_transaction_too_large_for_a_message_is_followed_by_listing() ->
 
 
 async def test_a_report_is_kept_under_the_name_of_its_key() -> None:
-    async with open_house() as house:
-        await house.rest.seed(server=[stdio("git", enabled=False)])
+    async with open_house() as world:
+        await world.rest.seed(server=[stdio("git", enabled=False)])
         git = node_pb2.ServerReport(server_id="git", state="connected", list_state="ready", tools=3)
         await report(
-            house,
+            world,
             node_id="edge-1",
             url="http://10.0.0.7:8080",
             version="0.1.0",
@@ -134,7 +134,7 @@ async def test_a_report_is_kept_under_the_name_of_its_key() -> None:
             revision=7,
             servers=[git],
         )
-        kept = await house.store.reports.list_reports()
+        kept = await world.store.reports.list_reports()
 
     assert kept == [
         NodeReport(
@@ -161,20 +161,20 @@ async def test_ups_9_what_a_node_found_to_have_changed_is_recorded(
     behind: int, epoch: str | None, expected: dict[str, str]
 ) -> None:
     found = {"log": "1" * 64, "push": "short", "never approved": "1" * 64, "never": "1" * 64}
-    async with open_house() as house:
+    async with open_house() as world:
         pin = {"server_id": "git", "tools": {"log": "0" * 64, "push": "0" * 64}}
-        await house.rest.seed(server=[stdio("git", enabled=False)], pin=[pin])
+        await world.rest.seed(server=[stdio("git", enabled=False)], pin=[pin])
         git = node_pb2.ServerReport(server_id="git", changed=found)
         for _ in range(2):
             await report(
-                house,
-                epoch=epoch or house.store.epoch,
-                revision=house.store.revision - behind,
+                world,
+                epoch=epoch or world.store.epoch,
+                revision=world.store.revision - behind,
                 servers=[git],
             )
-        stored = await house.store.get("pin", "git")
-        house.rest.control.gateway.audit.flush()
-        audited = [event for _, event in house.rest.sink.events if isinstance(event, DefinitionChanged)]
+        stored = await world.store.get("pin", "git")
+        world.rest.control.gateway.audit.flush()
+        audited = [event for _, event in world.rest.sink.events if isinstance(event, DefinitionChanged)]
 
     assert stored is not None
     assert (stored.body.get("changed", {}), stored.body["tools"]) == (expected, pin["tools"])
@@ -184,19 +184,19 @@ async def test_ups_9_what_a_node_found_to_have_changed_is_recorded(
 
 
 async def test_definitions_are_asked_for_once_and_found_by_whoever_hears_of_the_report() -> None:
-    async with open_house() as house:
-        await house.rest.seed(server=[stdio("git", enabled=False), stdio("fs", enabled=False)])
+    async with open_house() as world:
+        await world.rest.seed(server=[stdio("git", enabled=False), stdio("fs", enabled=False)])
         servers = [
             node_pb2.ServerReport(server_id="git", state="connected", definitions="d1"),
             node_pb2.ServerReport(server_id="fs", state="connected"),
         ]
-        first = await report(house, servers=servers)
+        first = await report(world, servers=servers)
         sent = node_pb2.Definitions(server_id="git", digest="d1", tools=[tool(name="read")])
-        second = await report(house, servers=servers, definitions=[sent])
-        third = await report(house, servers=servers)
+        second = await report(world, servers=servers, definitions=[sent])
+        third = await report(world, servers=servers)
         servers[0].definitions = "d2"
-        changed = await report(house, servers=servers)
-        kept = await house.store.reports.list_definitions()
+        changed = await report(world, servers=servers)
+        kept = await world.store.reports.list_definitions()
 
     assert (first, second, third, changed) == (["git"], [], [], ["git"])
     assert kept == [
@@ -205,12 +205,12 @@ async def test_definitions_are_asked_for_once_and_found_by_whoever_hears_of_the_
 
 
 async def test_a_replica_that_did_not_take_the_definitions_in_finds_them_all_the_same() -> None:
-    async with open_house() as house:
-        await house.rest.seed(server=[stdio("git", enabled=False)])
-        await house.store.reports.save_definitions(Definitions(server_id="git", digest="d1"))
+    async with open_house() as world:
+        await world.rest.seed(server=[stdio("git", enabled=False)])
+        await world.store.reports.save_definitions(Definitions(server_id="git", digest="d1"))
         git = node_pb2.ServerReport(server_id="git", state="connected", definitions="d1")
 
-        assert await report(house, servers=[git]) == []
+        assert await report(world, servers=[git]) == []
 
 
 async def test_definitions_that_another_replica_has_replaced_are_asked_for_again() -> None:
@@ -238,9 +238,9 @@ async def test_of_many_servers_only_definitions_that_others_saved_are_read(
 ) -> None:
     ids = [f"s{n:02}" for n in range(20)]
     rows: list[str] = []
-    async with open_house() as house:
-        await house.rest.seed(server=[stdio(one, enabled=False) for one in ids])
-        reports = house.store.reports
+    async with open_house() as world:
+        await world.rest.seed(server=[stdio(one, enabled=False) for one in ids])
+        reports = world.store.reports
         read = reports.list_definitions
 
         async def counted(server_ids: Collection[str] | None = None) -> Sequence[Definitions]:
@@ -251,10 +251,10 @@ async def test_of_many_servers_only_definitions_that_others_saved_are_read(
         monkeypatch.setattr(reports, "list_definitions", counted)
         servers = [node_pb2.ServerReport(server_id=one, state="connected", definitions="d") for one in ids]
         await reports.save_definitions(Definitions(server_id="s00", digest="d", at_ms=1))
-        wanted = [await report(house, servers=servers)]
+        wanted = [await report(world, servers=servers)]
         for server_id in ids[1:]:
             sent = node_pb2.Definitions(server_id=server_id, digest="d", tools=[tool()])
-            wanted.append(await report(house, servers=servers, definitions=[sent]))
+            wanted.append(await report(world, servers=servers, definitions=[sent]))
         by_intake = list(rows)
 
     assert [len(one) for one in wanted] == list(range(19, -1, -1))
@@ -263,20 +263,20 @@ async def test_of_many_servers_only_definitions_that_others_saved_are_read(
 
 
 async def test_what_is_said_of_servers_that_are_not_registered_is_passed_over() -> None:
-    async with open_house() as house:
+    async with open_house() as world:
         ghost = node_pb2.ServerReport(server_id="ghost", state="connected", definitions="d1")
         definitions = node_pb2.Definitions(server_id="ghost", digest="d1", tools=[tool()])
 
-        assert await report(house, servers=[ghost], definitions=[definitions]) == []
-        assert await house.store.reports.list_definitions() == []
-        assert [one.servers for one in await house.store.reports.list_reports()] == [()]
+        assert await report(world, servers=[ghost], definitions=[definitions]) == []
+        assert await world.store.reports.list_definitions() == []
+        assert [one.servers for one in await world.store.reports.list_reports()] == [()]
 
 
 async def test_a_report_of_more_servers_than_there_can_be_is_refused() -> None:
     servers = [node_pb2.ServerReport(server_id=f"s{n}") for n in range(MAX_SERVERS + 1)]
-    async with open_house() as house:
+    async with open_house() as world:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await report(house, servers=servers)
+            await report(world, servers=servers)
 
     assert refusal_of(caught.value) == ("INVALID_ARGUMENT", "invalid_request")
 

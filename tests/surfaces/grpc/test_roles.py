@@ -9,15 +9,15 @@ from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
-from tests.surfaces.grpc.grpc_house import (
+from tests.surfaces.grpc.grpc_world import (
     TABLE,
-    GrpcHouse,
+    GrpcWorld,
     credential,
     open_house,
     refusal_of,
     server_message,
 )
-from tests.surfaces.rest_house import ROLES, secret_of, stdio, task
+from tests.surfaces.rest_world import ROLES, secret_of, stdio, task
 from toolgate.gateway.auth.identity import hash_key
 from toolgate.proto import mcp_registry_pb2, node_pb2, policy_pb2, task_pb2
 from toolgate.proto import mcp_registry_pb2 as sms
@@ -132,16 +132,16 @@ def test_adm_1_the_definitions_the_table_and_the_matrix_match() -> None:
 async def test_adm_1_every_rpc_answers_every_caller_as_the_matrix_says(rpc: str) -> None:
     found = []
     for caller in CALLERS:
-        async with open_house(trusts_local=False) as house:
+        async with open_house(trusts_local=False) as world:
             late = {"key_id": "late", "role": "admin", "sha256": hash_key(LATE), "expires_at_s": 1}
-            await house.rest.seed(
+            await world.rest.seed(
                 server=[stdio("git")],
                 task=[task("review")],
                 profile=[{"profile_id": "coding"}],
                 key=[late],
             )
-            await seed_pin(house)
-            found.append(await outcome(house, rpc, SECRETS[caller]))
+            await seed_pin(world)
+            found.append(await outcome(world, rpc, SECRETS[caller]))
 
     assert " ".join(found) == MATRIX[rpc]
 
@@ -151,35 +151,35 @@ async def test_adm_7_a_wrong_credential_is_never_anonymous_not_even_where_nothin
     paths = [f"/{rpc}" for rpc in TABLE] + ["/sms.McpRegistryService/Nothing", "/", "/x.Y/Z"]
     statuses = set()
     for path in paths:
-        # A house of its own: whoever keeps trying is told to wait.
-        async with open_house(trusts_local=True) as house:
+        # A world of its own: whoever keeps trying is told to wait.
+        async with open_house(trusts_local=True) as world:
             for credential_ in credentials:
-                call = house.channel.unary_stream(path)
+                call = world.channel.unary_stream(path)
                 statuses.add(await status_of(call(b"", metadata=(("authorization", credential_),))))
 
     assert statuses == {"UNAUTHENTICATED"}
 
 
 async def test_adm_7_two_credentials_are_one_wrong_one() -> None:
-    async with open_house() as house:
+    async with open_house() as world:
         both = (*credential(secret_of("viewer")), *credential(secret_of("admin")))
-        call = house.channel.unary_stream("/sms.McpRegistryService/ListMcpServers")(b"", metadata=both)
+        call = world.channel.unary_stream("/sms.McpRegistryService/ListMcpServers")(b"", metadata=both)
 
         assert await status_of(call) == "UNAUTHENTICATED"
 
 
 async def test_adm_9_nothing_but_the_credential_says_who_calls() -> None:
-    async with open_house(trusts_local=False) as house:
+    async with open_house(trusts_local=False) as world:
         claims = (("x-user", "admin"), ("x-api-key", secret_of("admin")), ("role", "admin"))
-        call = house.channel.unary_stream("/sms.McpRegistryService/ListMcpServers")(b"", metadata=claims)
+        call = world.channel.unary_stream("/sms.McpRegistryService/ListMcpServers")(b"", metadata=claims)
 
         assert await status_of(call) == "UNAUTHENTICATED"
 
 
 async def test_adm_10_whoever_keeps_trying_is_told_to_wait_and_a_right_key_still_passes() -> None:
-    async with open_house() as house:
-        tries = [await outcome(house, "sms.McpRegistryService/ListMcpServers", "tg_wrong") for _ in range(25)]
-        right = await outcome(house, "sms.McpRegistryService/ListMcpServers", secret_of("viewer"))
+    async with open_house() as world:
+        tries = [await outcome(world, "sms.McpRegistryService/ListMcpServers", "tg_wrong") for _ in range(25)]
+        right = await outcome(world, "sms.McpRegistryService/ListMcpServers", secret_of("viewer"))
 
     assert set(tries[:20]) == {"UNAUTHENTICATED"}
     assert set(tries[20:]) == {"RESOURCE_EXHAUSTED"}
@@ -187,33 +187,33 @@ async def test_adm_10_whoever_keeps_trying_is_told_to_wait_and_a_right_key_still
 
 
 async def test_a_local_caller_without_a_credential_is_the_administrator_where_that_is_trusted() -> None:
-    async with open_house(trusts_local=True) as house:
-        assert await outcome(house, "sms.McpRegistryService/UpsertMcpServer", None) == "OK"
-        assert await outcome(house, "toolgate.v1.NodeService/ListRecords", None) == "PERMISSION_DENIED"
+    async with open_house(trusts_local=True) as world:
+        assert await outcome(world, "sms.McpRegistryService/UpsertMcpServer", None) == "OK"
+        assert await outcome(world, "toolgate.v1.NodeService/ListRecords", None) == "PERMISSION_DENIED"
 
 
 async def test_trust_in_local_callers_ends_where_others_can_call_too() -> None:
-    async with open_house(trusts_local=True, address="0.0.0.0:0") as house:
-        assert await outcome(house, "sms.McpRegistryService/ListMcpServers", None) == "UNAUTHENTICATED"
-        assert await outcome(house, "sms.McpRegistryService/ListMcpServers", secret_of("viewer")) == "OK"
+    async with open_house(trusts_local=True, address="0.0.0.0:0") as world:
+        assert await outcome(world, "sms.McpRegistryService/ListMcpServers", None) == "UNAUTHENTICATED"
+        assert await outcome(world, "sms.McpRegistryService/ListMcpServers", secret_of("viewer")) == "OK"
 
 
 async def test_adm_11_reflection_is_off_beyond_loopback() -> None:
     reflect = "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
-    async with open_house() as house:
-        near = await outcome(house, reflect, secret_of("admin"))
-    async with open_house(address="0.0.0.0:0") as house:
-        far = await outcome(house, reflect, secret_of("admin"))
+    async with open_house() as world:
+        near = await outcome(world, reflect, secret_of("admin"))
+    async with open_house(address="0.0.0.0:0") as world:
+        far = await outcome(world, reflect, secret_of("admin"))
 
     assert (near, far) == ("OK", "UNIMPLEMENTED")
 
 
-async def seed_pin(house: GrpcHouse) -> None:
+async def seed_pin(world: GrpcWorld) -> None:
     pin = policy.UpsertPinRequest(pin=policy.Pin(server_id="git"))
-    await house.ask("toolgate.v1.PinService/UpsertPin", pin, key=secret_of("admin"))
+    await world.ask("toolgate.v1.PinService/UpsertPin", pin, key=secret_of("admin"))
 
 
-async def outcome(house: GrpcHouse, rpc: str, key: str | None) -> str:
+async def outcome(world: GrpcWorld, rpc: str, key: str | None) -> str:
     """`OK` once it answers, be it with the first message of a stream; else the status."""
     request = REQUESTS.get(rpc) or TABLE[rpc].request_type()
     raw = request.SerializeToString()
@@ -222,9 +222,9 @@ async def outcome(house: GrpcHouse, rpc: str, key: str | None) -> str:
         # A stream of one message, sent whole: refused while it is being sent, it would fail otherwise.
         raw = reflection_pb2.ServerReflectionRequest(list_services="").SerializeToString()
     if TABLE[rpc].descriptor.server_streaming:
-        return await status_of(house.channel.unary_stream(f"/{rpc}")(raw, metadata=metadata))
+        return await status_of(world.channel.unary_stream(f"/{rpc}")(raw, metadata=metadata))
     try:
-        await house.ask(rpc, request, key=key)
+        await world.ask(rpc, request, key=key)
     except grpc.aio.AioRpcError as exc:
         return refusal_of(exc)[0]
     return "OK"

@@ -9,8 +9,8 @@ import grpc
 import grpc.aio
 import pytest
 
-from tests.surfaces.grpc.grpc_house import GrpcHouse, open_house, refusal_of
-from tests.surfaces.rest_house import RestHouse, secret_of
+from tests.surfaces.grpc.grpc_world import GrpcWorld, open_house, refusal_of
+from tests.surfaces.rest_world import RestWorld, secret_of
 from toolgate.errors.wires import WIRE
 from toolgate.model.revisions import Kind
 from toolgate.proto import mcp_registry_pb2 as sms
@@ -163,18 +163,18 @@ class Said:
     listed: tuple[Any, ...] = ()
 
 
-async def ask_rest(house: RestHouse, ask: Ask) -> Said:
+async def ask_rest(world: RestWorld, ask: Ask) -> Said:
     path, key = PATHS[ask.kind], secret_of(ask.role) if ask.role else None
     headers = {}
     if ask.if_revision is not None and ask.action != "list":
         headers = {"if_match": f'"{ask.if_revision}"'} if ask.if_revision else {"if_none_match": "*"}
     match ask.action:
         case "list":
-            answer = await house.ask("GET", path, key=key)
+            answer = await world.ask("GET", path, key=key)
         case "delete":
-            answer = await house.ask("DELETE", f"{path}/{ask.record_id}", key=key, **headers)
+            answer = await world.ask("DELETE", f"{path}/{ask.record_id}", key=key, **headers)
         case _:
-            answer = await house.ask("POST", path, ask.body, key=key, **headers)
+            answer = await world.ask("POST", path, ask.body, key=key, **headers)
     told = answer.json()
     if not answer.is_success:
         code = told["error"]["code"]
@@ -187,11 +187,11 @@ async def ask_rest(house: RestHouse, ask: Ask) -> Said:
     return Said("ok", told["revision"], tuple(told.get("warnings", ())), tuple(listed))
 
 
-async def ask_grpc(house: GrpcHouse, ask: Ask) -> Said:
+async def ask_grpc(world: GrpcWorld, ask: Ask) -> Said:
     key = secret_of(ask.role) if ask.role else None
     rpc = SERVICES[ask.kind].format(ask.action.capitalize()) + ("s" if ask.action == "list" else "")
     try:
-        answer = await house.ask(rpc, grpc_request(ask), key=key)
+        answer = await world.ask(rpc, grpc_request(ask), key=key)
     except grpc.aio.AioRpcError as exc:
         status, code = refusal_of(exc)
         assert status == WIRE[code].grpc
@@ -271,8 +271,8 @@ async def test_adm_11_grpc_and_rest_give_the_same_answers(seed: int) -> None:
             said = await ask_rest(by_rest.rest, ask)
             assert await ask_grpc(by_grpc, ask) == said, ask
             codes.add(said.code)
-            for house in (by_rest, by_grpc):
-                await house.rest.served()
+            for world in (by_rest, by_grpc):
+                await world.rest.served()
 
         assert (await by_grpc.store.list()).records == (await by_rest.store.list()).records
     assert codes >= {"ok", "invalid_record", "forbidden", "unauthenticated", "not_found", "conflict"}

@@ -11,8 +11,8 @@ import pytest
 
 from tests.contract.watch_guarantees import broken_guarantees, events
 from tests.registry.memory_store import MemoryStore
-from tests.surfaces.grpc.grpc_house import SERVERS, GrpcHouse, batch_of, open_house, refusal_of
-from tests.surfaces.rest_house import secret_of, stdio, task
+from tests.surfaces.grpc.grpc_world import SERVERS, GrpcWorld, batch_of, open_house, refusal_of
+from tests.surfaces.rest_world import secret_of, stdio, task
 from toolgate.errors import StorageUnavailable
 from toolgate.govern.watches import filter_batch
 from toolgate.model.revisions import ChangeBatch, Kind, RecordWrite
@@ -27,17 +27,17 @@ pytestmark = pytest.mark.anyio
 LIGHT: Final = f"{SERVERS}/WatchMcpServers"
 FULL: Final = "toolgate.v1.NodeService/WatchRecords"
 DEADLINE_S: Final = 240
-Watch = Callable[[GrpcHouse, int], Any]
+Watch = Callable[[GrpcWorld, int], Any]
 
 
-def watch_lightly(house: GrpcHouse, since: int, epoch: str = "") -> Any:
+def watch_lightly(world: GrpcWorld, since: int, epoch: str = "") -> Any:
     request = sms.WatchMcpServersRequest(since_revision=since, epoch=epoch)
-    return house.stream(LIGHT, request, key=secret_of("node"), timeout_s=DEADLINE_S)
+    return world.stream(LIGHT, request, key=secret_of("node"), timeout_s=DEADLINE_S)
 
 
-def watch_fully(house: GrpcHouse, since: int, epoch: str = "") -> Any:
+def watch_fully(world: GrpcWorld, since: int, epoch: str = "") -> Any:
     request = node_pb2.WatchRecordsRequest(since_revision=since, epoch=epoch)
-    return house.stream(FULL, request, key=secret_of("node"), timeout_s=DEADLINE_S)
+    return world.stream(FULL, request, key=secret_of("node"), timeout_s=DEADLINE_S)
 
 
 WATCHES: Final = pytest.mark.parametrize("watch", [watch_lightly, watch_fully])
@@ -73,13 +73,13 @@ async def exhaust(call: Any) -> None:
 @pytest.mark.requirement("002-068")
 @WATCHES
 async def test_wat_6_a_watch_replays_then_bookmarks_then_goes_live(watch: Watch) -> None:
-    async with open_house() as house:
-        start = house.store.revision
+    async with open_house() as world:
+        start = world.store.revision
         for name in ("a", "b"):
-            await house.store.write([put("server", name)], actor="test")
-        call = watch(house, start)
+            await world.store.write([put("server", name)], actor="test")
+        call = watch(world, start)
         replayed = await read(call, 3)
-        await house.store.write([RecordWrite(kind="server", id="a", body=None)], actor="test")
+        await world.store.write([RecordWrite(kind="server", id="a", body=None)], actor="test")
         (live,) = await read(call, 1)
         call.cancel()
 
@@ -93,12 +93,12 @@ async def test_wat_6_a_watch_replays_then_bookmarks_then_goes_live(watch: Watch)
 
 
 async def test_a_transaction_without_servers_is_not_sent_to_those_who_watch_servers() -> None:
-    async with open_house() as house:
-        start = house.store.revision
-        call = watch_lightly(house, start)
+    async with open_house() as world:
+        start = world.store.revision
+        call = watch_lightly(world, start)
         await read(call, 1)
-        await house.store.write([put("task", "t")], actor="test")
-        await house.store.write([put("task", "t", 1), put("server", "a")], actor="test")
+        await world.store.write([put("task", "t")], actor="test")
+        await world.store.write([put("task", "t", 1), put("server", "a")], actor="test")
         (live,) = await read(call, 1)
         call.cancel()
 
@@ -107,32 +107,32 @@ async def test_a_transaction_without_servers_is_not_sent_to_those_who_watch_serv
 
 @WATCHES
 async def test_wat_3_a_watch_from_before_the_compaction_says_to_list_again(watch: Watch) -> None:
-    async with open_house() as house:
+    async with open_house() as world:
         for n in range(6):
-            await house.store.write([put("server", "a", n)], actor="test")
-        await house.store.compact(keep_revisions=2, keep_ms=0)
+            await world.store.write([put("server", "a", n)], actor="test")
+        await world.store.compact(keep_revisions=2, keep_ms=0)
 
-        assert await refused(watch(house, 3)) == ("FAILED_PRECONDITION", "compacted")
-        newest = house.store.revision
-        assert outline(await read(watch(house, newest - 1), 2)) == [(newest, ["a"]), (newest, [])]
+        assert await refused(watch(world, 3)) == ("FAILED_PRECONDITION", "compacted")
+        newest = world.store.revision
+        assert outline(await read(watch(world, newest - 1), 2)) == [(newest, ["a"]), (newest, [])]
 
 
 @pytest.mark.parametrize("watch", [watch_lightly, watch_fully])
 async def test_a_watch_of_another_epoch_says_to_list_again(watch: Any) -> None:
-    async with open_house() as house:
-        now = house.store.revision
+    async with open_house() as world:
+        now = world.store.revision
 
-        assert await refused(watch(house, now, "another")) == ("FAILED_PRECONDITION", "compacted")
-        assert outline(await read(watch(house, now, house.store.epoch), 1)) == [(now, [])]
+        assert await refused(watch(world, now, "another")) == ("FAILED_PRECONDITION", "compacted")
+        assert outline(await read(watch(world, now, world.store.epoch), 1)) == [(now, [])]
 
 
 @WATCHES
 async def test_wat_4_a_watch_from_the_future_sees_nothing_older_and_no_early_bookmark(watch: Watch) -> None:
-    async with open_house() as house:
-        start = house.store.revision
-        call = watch(house, start + 3)
+    async with open_house() as world:
+        start = world.store.revision
+        call = watch(world, start + 3)
         for n in range(5):
-            await house.store.write([put("server", "a", n)], actor="test")
+            await world.store.write([put("server", "a", n)], actor="test")
         seen = await read(call, 3)
         call.cancel()
 
@@ -145,21 +145,21 @@ async def test_wat_4_a_watch_from_the_future_sees_nothing_older_and_no_early_boo
 async def test_wat_5_a_reader_that_does_not_read_is_cut_off_and_costs_the_others_nothing() -> None:
     # A window of fixed size: what the client takes in unread is no affair of the gateway's.
     narrow = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 64 * 1024))
-    async with open_house() as house, grpc.aio.insecure_channel(house.address, options=narrow) as channel:
-        start = house.store.revision
-        slow = watch_fully(GrpcHouse(house.rest, house.address, channel), start)
-        fast = watch_fully(house, start)
+    async with open_house() as world, grpc.aio.insecure_channel(world.address, options=narrow) as channel:
+        start = world.store.revision
+        slow = watch_fully(GrpcWorld(world.rest, world.address, channel), start)
+        fast = watch_fully(world, start)
         assert outline(await read(slow, 1)) == outline(await read(fast, 1)) == [(start, [])]
         for n in range(WATCH_BUFFER + 200):
             body = stdio("a", enabled=False, stdio={"args": ["x" * 2_000, str(n)]})
-            await house.store.write([RecordWrite(kind="server", id="a", body=body)], actor="test")
+            await world.store.write([RecordWrite(kind="server", id="a", body=body)], actor="test")
             assert [one.revision for one in await read(fast, 1)] == [start + n + 1]
 
         assert await refused(slow) == ("ABORTED", "watch_lagged")
         fast.cancel()
 
 
-async def traffic(house: GrpcHouse, rng: random.Random, *, transactions: int) -> dict[int, list[RecordWrite]]:
+async def traffic(world: GrpcWorld, rng: random.Random, *, transactions: int) -> dict[int, list[RecordWrite]]:
     """Random transactions over several kinds, as their writer knows them."""
     committed: dict[int, list[RecordWrite]] = {}
     alive: set[tuple[Kind, str]] = set()
@@ -176,7 +176,7 @@ async def traffic(house: GrpcHouse, rng: random.Random, *, transactions: int) ->
         ]
         for write in writes:
             (alive.discard if write.body is None else alive.add)((write.kind, write.id))
-        committed[await house.store.write(writes, actor="traffic")] = writes
+        committed[await world.store.write(writes, actor="traffic")] = writes
         if rng.random() < 0.3:
             await asyncio.sleep(0)
     return committed
@@ -198,9 +198,9 @@ async def follow(
     return seen
 
 
-async def follow_store(house: GrpcHouse, since: int, last: int) -> list[ChangeBatch]:
+async def follow_store(world: GrpcWorld, since: int, last: int) -> list[ChangeBatch]:
     seen = []
-    async with house.store.watch(since) as batches:
+    async with world.store.watch(since) as batches:
         async for batch in batches:
             seen.append(batch)
             if batch.revision >= last:
@@ -219,20 +219,20 @@ def essence(batches: list[ChangeBatch]) -> list[Any]:
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_wat_1_wat_7_wat_9_every_watcher_gets_every_guarantee_and_the_same_sequence(seed: int) -> None:
     transactions, rng = 400, random.Random(seed)
-    async with open_house() as house:
-        start = house.store.revision
-        committed = await traffic(house, rng, transactions=20)
+    async with open_house() as world:
+        start = world.store.revision
+        committed = await traffic(world, rng, transactions=20)
         last = start + 20 + transactions
 
         async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
-            store = group.create_task(follow_store(house, start, last))
+            store = group.create_task(follow_store(world, start, last))
             full = [
-                group.create_task(follow(lambda cursor: watch_fully(house, cursor), since, last, rng))
+                group.create_task(follow(lambda cursor: watch_fully(world, cursor), since, last, rng))
                 for since in (start, start + 7, start + 20)
             ]
-            light = group.create_task(collect_light(house, start, last))
-            committed |= await traffic(house, rng, transactions=transactions)
-            await house.store.write([put("server", "end")], actor="test")
+            light = group.create_task(collect_light(world, start, last))
+            committed |= await traffic(world, rng, transactions=transactions)
+            await world.store.write([put("server", "end")], actor="test")
 
     assert [
         broken_guarantees(one.result(), committed, since=since)
@@ -244,8 +244,8 @@ async def test_wat_1_wat_7_wat_9_every_watcher_gets_every_guarantee_and_the_same
     assert light_essence(light.result()) == light_essence(told)
 
 
-async def collect_light(house: GrpcHouse, since: int, last: int) -> list[ChangeBatch]:
-    call = watch_lightly(house, since)
+async def collect_light(world: GrpcWorld, since: int, last: int) -> list[ChangeBatch]:
+    call = watch_lightly(world, since)
     seen: list[ChangeBatch] = []
     while not seen or seen[-1].revision <= last:
         seen.append(batch_of(await call.read()))

@@ -9,8 +9,8 @@ from typing import Any, Final
 import grpc.aio
 import pytest
 
-from tests.surfaces.grpc.grpc_house import GrpcHouse, open_house, refusal_of
-from tests.surfaces.rest_house import TASKS, secret_of
+from tests.surfaces.grpc.grpc_world import GrpcWorld, open_house, refusal_of
+from tests.surfaces.rest_world import TASKS, secret_of
 from toolgate.errors import ControlUnavailable, Forbidden, NotFound, ToolgateError
 from toolgate.proto import policy_pb2 as policy
 from toolgate.registry.replication.connection import ControlAddress, open_control_connection
@@ -25,29 +25,29 @@ DEADLINE_S: Final = 240
 CANARY: Final = "canary-77d1"
 
 
-async def keep(house: GrpcHouse, directory: Path) -> None:
+async def keep(world: GrpcWorld, directory: Path) -> None:
     path = directory / "module"
     path.write_bytes(CONTENT)
-    await house.rest.control.modules.put(path, sha256=MODULE)
+    await world.rest.control.modules.put(path, sha256=MODULE)
 
 
-async def read(house: GrpcHouse, sha256: str = MODULE, *, role: str = "node") -> list[bytes]:
+async def read(world: GrpcWorld, sha256: str = MODULE, *, role: str = "node") -> list[bytes]:
     """The pieces that a node gets."""
-    control = ControlAddress(targets=(house.address,), key=secret_of(role))
+    control = ControlAddress(targets=(world.address,), key=secret_of(role))
     async with asyncio.timeout(DEADLINE_S), open_control_connection(control) as link:
         return [piece async for piece in link.read_module(sha256)]
 
 
-async def stored_workload(house: GrpcHouse) -> Any:
-    stored = await house.store.get("task", "job")
+async def stored_workload(world: GrpcWorld) -> Any:
+    stored = await world.store.get("task", "job")
     assert stored is not None
     return stored.body.get("workload")
 
 
 async def test_a_module_comes_in_pieces_and_is_the_one_that_was_uploaded(tmp_path: Path) -> None:
-    async with open_house() as house:
-        await keep(house, tmp_path)
-        pieces = await read(house)
+    async with open_house() as world:
+        await keep(world, tmp_path)
+        pieces = await read(world)
 
     assert b"".join(pieces) == CONTENT
     assert max(map(len, pieces)) < len(CONTENT)
@@ -56,11 +56,11 @@ async def test_a_module_comes_in_pieces_and_is_the_one_that_was_uploaded(tmp_pat
 async def test_modules_are_for_nodes_alone_and_only_those_there_are(tmp_path: Path) -> None:
     """FIL-3"""
     refused = []
-    async with open_house(trusts_local=False) as house:
-        await keep(house, tmp_path)
+    async with open_house(trusts_local=False) as world:
+        await keep(world, tmp_path)
         for sha256, role in ((MODULE, "admin"), ("0" * 64, "node"), ("../packages", "node")):
             with pytest.raises(ToolgateError) as raised:
-                await read(house, sha256, role=role)
+                await read(world, sha256, role=role)
             refused.append(raised.type)
 
     assert refused == [Forbidden, NotFound, ControlUnavailable]
@@ -75,19 +75,19 @@ async def test_a_workload_is_written_shown_without_secrets_kept_and_removed(tmp_
         limits=policy.WorkloadLimits(max_calls=0, fuel=5_000_000),
         retries=2,
     )
-    async with open_house() as house:
-        await keep(house, tmp_path)
-        await house.ask(UPSERT, policy.UpsertTaskRequest(task=policy.Task(task_id="job", workload=workload)))
-        written = await stored_workload(house)
-        shown = (await house.ask(LIST, policy.ListRequest())).tasks[0]
-        await house.ask(UPSERT, policy.UpsertTaskRequest(task=shown))
-        sent_back = await stored_workload(house)
-        await house.ask(UPSERT, policy.UpsertTaskRequest(task=policy.Task(task_id="job", display_name="J")))
-        kept = await stored_workload(house)
-        over_rest = await house.rest.get(f"{TASKS}/job")
+    async with open_house() as world:
+        await keep(world, tmp_path)
+        await world.ask(UPSERT, policy.UpsertTaskRequest(task=policy.Task(task_id="job", workload=workload)))
+        written = await stored_workload(world)
+        shown = (await world.ask(LIST, policy.ListRequest())).tasks[0]
+        await world.ask(UPSERT, policy.UpsertTaskRequest(task=shown))
+        sent_back = await stored_workload(world)
+        await world.ask(UPSERT, policy.UpsertTaskRequest(task=policy.Task(task_id="job", display_name="J")))
+        kept = await stored_workload(world)
+        over_rest = await world.rest.get(f"{TASKS}/job")
         empty = policy.Task(task_id="job", workload=policy.Workload())
-        await house.ask(UPSERT, policy.UpsertTaskRequest(task=empty))
-        removed = await stored_workload(house)
+        await world.ask(UPSERT, policy.UpsertTaskRequest(task=empty))
+        removed = await stored_workload(world)
 
     assert written == {
         "module": MODULE,
@@ -103,9 +103,9 @@ async def test_a_workload_is_written_shown_without_secrets_kept_and_removed(tmp_
 
 
 async def test_a_task_is_not_given_a_module_that_is_not_there() -> None:
-    async with open_house() as house:
+    async with open_house() as world:
         task = policy.Task(task_id="job", workload=policy.Workload(module=MODULE))
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await house.ask(UPSERT, policy.UpsertTaskRequest(task=task))
+            await world.ask(UPSERT, policy.UpsertTaskRequest(task=task))
 
     assert refusal_of(caught.value) == ("INVALID_ARGUMENT", "invalid_record")
