@@ -13,7 +13,7 @@ import pytest
 from tests.scenarios.soak import rounds
 from tests.surfaces.ambiguous_json import Json, Path, readings, spoiled
 from tests.surfaces.mcp.house import JSON_HEADERS, META, MODERN, LegacyClient, Response, task
-from tests.surfaces.mcp.test_door_offers import FEATURES, OfferingServer
+from tests.surfaces.mcp.test_endpoint_offers import FEATURES, OfferingServer
 from tests.surfaces.mcp.test_sse import SseClient, connected
 from tests.surfaces.openai.chat_house import ChatHouse, asking, open_chat_house, upstream
 from tests.surfaces.rest_world import RestWorld, open_rest, stdio

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.surfaces.mcp.test_door_approvals import ONE, agree, with_approvals
+from tests.surfaces.mcp.test_endpoint_approvals import ONE, agree, with_approvals
 from tests.surfaces.openai.chat_house import error_in, open_chat_house, results, upstream
 from tests.surfaces.openai.responses_house import ALL, ASKED, respond
 from tests.surfaces.openai.test_responses_mixed import approve, last

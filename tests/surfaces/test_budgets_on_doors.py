@@ -7,9 +7,9 @@ import pytest
 
 from tests.registry.memory_store import MemoryQuotaLedger
 from tests.surfaces.mcp.house import DAY_MS, NOON_MS, House, key, open_house, task
-from tests.surfaces.mcp.test_door_approvals import ONE as APPROVED_ONE
-from tests.surfaces.mcp.test_door_approvals import with_approvals
-from tests.surfaces.mcp.test_door_offers import docs, offering
+from tests.surfaces.mcp.test_endpoint_approvals import ONE as APPROVED_ONE
+from tests.surfaces.mcp.test_endpoint_approvals import with_approvals
+from tests.surfaces.mcp.test_endpoint_offers import docs, offering
 from tests.surfaces.openai.chat_house import ChatHouse, asking, error_in, open_chat_house, upstream
 from tests.surfaces.openai.responses_house import ALL
 from tests.surfaces.openai.responses_house import URL as RESPONSES

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.surfaces.mcp.house import House, open_house
-from tests.surfaces.mcp.test_door_asks import CAN, ONE, begin, elicit, net_of
+from tests.surfaces.mcp.test_stateful_requests import CAN, ONE, begin, elicit, net_of
 from tests.surfaces.openai.chat_house import asking, open_chat_house, upstream
 from tests.surfaces.test_node_cap_on_doors import full
 from tests.surfaces.wasm.chat_stage import chat_stage

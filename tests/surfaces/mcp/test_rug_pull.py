@@ -16,7 +16,7 @@ import pytest
 
 from tests.eventually import eventually_async
 from tests.surfaces.mcp.house import House, open_house
-from tests.surfaces.mcp.test_door_pins import CHANGES, tools_of
+from tests.surfaces.mcp.test_endpoint_pins import CHANGES, tools_of
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, text_result
 from toolgate.errors import UnknownTool
 from toolgate.gateway.scope.caller import Caller, Trace

@@ -20,7 +20,7 @@ from tests.surfaces.mcp.house import (
     open_house,
     task,
 )
-from tests.surfaces.mcp.test_door import ADA, BOB, GIT, NOTES, world
+from tests.surfaces.mcp.test_endpoint import ADA, BOB, GIT, NOTES, world
 from tests.upstream.memory_link import definition, record
 from toolgate.gateway.auth.identity import LOCAL_ADMIN
 from toolgate.gateway.scope.caller import Caller

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.surfaces.mcp.house import JSON_HEADERS, META, MODERN, House, Response, open_house
-from tests.surfaces.mcp.test_door_approvals import ONE, SENT, detail, with_approvals
+from tests.surfaces.mcp.test_endpoint_approvals import ONE, SENT, detail, with_approvals
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record
 
 pytestmark = pytest.mark.anyio

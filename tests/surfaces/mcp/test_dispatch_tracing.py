@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tests.surfaces.mcp.house import JSON_HEADERS, META, MODERN, House, open_house
-from tests.surfaces.mcp.test_door_approvals import BY_OTHERS, with_approvals
-from tests.surfaces.mcp.test_door_asks import CAN, FORM, ONE, begin, net_of
+from tests.surfaces.mcp.test_endpoint_approvals import BY_OTHERS, with_approvals
+from tests.surfaces.mcp.test_stateful_requests import CAN, FORM, ONE, begin, net_of
 from tests.telemetry.traced import open_traced
 from tests.upstream.memory_link import MemoryNet, text_result
 from toolgate.upstream.connection.contract import ClientChannel, RpcResponse

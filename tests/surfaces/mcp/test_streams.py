@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.surfaces.mcp.house import House, Stream, key, open_house
-from tests.surfaces.mcp.test_door import ADA, BOB, GIT, NOTES, modern_tools, world
+from tests.surfaces.mcp.test_endpoint import ADA, BOB, GIT, NOTES, modern_tools, world
 from tests.upstream.memory_link import definition
 from toolgate.gateway.subscriptions import listeners
 from toolgate.upstream.connection.contract import RpcResponse

@@ -9,7 +9,7 @@ import pytest
 
 from tests.registry.memory_store import MemoryApprovals
 from tests.surfaces.mcp.house import House, LegacyClient, Response, key, open_house, task
-from tests.surfaces.mcp.test_door_approvals import (
+from tests.surfaces.mcp.test_endpoint_approvals import (
     ADA,
     BY_OTHERS,
     EVE,
@@ -20,7 +20,7 @@ from tests.surfaces.mcp.test_door_approvals import (
     passed,
     with_approvals,
 )
-from tests.surfaces.mcp.test_rounds import CALL, again, begin, call, legacy_net, modern_net
+from tests.surfaces.mcp.test_input_required import CALL, again, begin, call, legacy_net, modern_net
 from tests.upstream.memory_link import MemoryNet, definition, record
 from toolgate.audit.events import ApprovalRecorded
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.eventually import eventually_async
 from tests.surfaces.mcp.house import House, LegacyClient, Stream, open_house
-from tests.surfaces.mcp.test_door import GIT, NOTES, world
+from tests.surfaces.mcp.test_endpoint import GIT, NOTES, world
 from tests.surfaces.mcp.test_sse import settled
 from tests.upstream.memory_link import definition, record
 from toolgate.gateway.auth.identity import LOCAL_ADMIN

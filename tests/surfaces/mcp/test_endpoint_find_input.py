@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.surfaces.mcp.house import open_house
-from tests.surfaces.mcp.test_door_find import GIT, OWN, called, world
-from tests.surfaces.mcp.test_rounds import ACCEPT, CALL, again, call, legacy_net, modern_net
+from tests.surfaces.mcp.test_endpoint_find import GIT, OWN, called, world
+from tests.surfaces.mcp.test_input_required import ACCEPT, CALL, again, call, legacy_net, modern_net
 from tests.surfaces.mcp.test_sse import INITIALIZE, connected, settled
 from tests.upstream.memory_link import Json, MemoryNet, record, text_result
 from toolgate.upstream.connection.contract import RpcResponse

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.surfaces.mcp.house import JSON_HEADERS, META, MODERN, House, Response, Stream, key, open_house
-from tests.surfaces.mcp.test_door import ADA, BOB, GIT, world
+from tests.surfaces.mcp.test_endpoint import ADA, BOB, GIT, world
 from toolgate.gateway.auth.failed_attempts import MAX_ATTEMPTS
 from toolgate.gateway.auth.issuer import ResourceMetadata
 from toolgate.surfaces.http.messages import HttpRequest

@@ -11,7 +11,7 @@ import pytest
 
 from tests.registry.memory_store import MemoryApprovals
 from tests.surfaces.mcp.house import House, Response, key, open_house, task
-from tests.surfaces.mcp.test_rounds import ACCEPT, CALL, again, call, legacy_net, modern_net
+from tests.surfaces.mcp.test_input_required import ACCEPT, CALL, again, call, legacy_net, modern_net
 from tests.upstream.memory_link import MemoryNet, definition, record
 from toolgate.errors import ControlUnavailable
 from toolgate.model.approvals import ApprovalRequest

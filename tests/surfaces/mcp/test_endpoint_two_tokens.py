@@ -9,9 +9,9 @@ from typing import Any, Final
 import pytest
 
 from tests.surfaces.mcp.house import JSON_HEADERS, META, MODERN, House, Stream, open_house
-from tests.surfaces.mcp.test_door_approvals import ALWAYS, with_approvals
-from tests.surfaces.mcp.test_door_offers import FEATURES, OfferingServer
-from tests.surfaces.mcp.test_rounds import again, begin, call, legacy_net, modern_net
+from tests.surfaces.mcp.test_endpoint_approvals import ALWAYS, with_approvals
+from tests.surfaces.mcp.test_endpoint_offers import FEATURES, OfferingServer
+from tests.surfaces.mcp.test_input_required import again, begin, call, legacy_net, modern_net
 from tests.surfaces.mcp.test_sse import SseClient, connected
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record
 from toolgate.errors import Unauthenticated
