@@ -79,18 +79,18 @@ def test_our_own_json_rpc_codes_are_unique() -> None:
 
 def test_an_error_carries_its_message_hint_and_data() -> None:
     plain = ServerBusy("`fs` is busy")
-    told = ServerBusy("`fs` is busy", hint="wait", data={"queue": 64})
+    error = ServerBusy("`fs` is busy", hint="wait", data={"queue": 64})
 
     assert (str(plain), plain.hint, plain.data) == ("`fs` is busy", ServerBusy.default_hint, {})
-    assert (told.hint, told.data, told.retryable) == ("wait", {"queue": 64}, True)
+    assert (error.hint, error.data, error.retryable) == ("wait", {"queue": 64}, True)
     assert plain.detail == {"code": "mcp_busy", "message": "`fs` is busy", "hint": ServerBusy.default_hint}
-    assert told.detail == {
+    assert error.detail == {
         "code": "mcp_busy",
         "message": "`fs` is busy",
         "hint": "wait",
         "data": {"queue": 64},
     }
-    assert told.wire == Wire(http=503, jsonrpc=-31022, grpc="RESOURCE_EXHAUSTED", errno="EAGAIN")
+    assert error.wire == Wire(http=503, jsonrpc=-31022, grpc="RESOURCE_EXHAUSTED", errno="EAGAIN")
 
 
 def test_an_unknown_tool_and_invalid_params_are_one_code_on_the_mcp_wire() -> None:

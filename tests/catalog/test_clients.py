@@ -82,7 +82,7 @@ def test_a_command_line_says_the_same_as_the_document() -> None:
         ("https://tools.example.com/api/mcp", False),
     ],
 )
-def test_the_bridge_is_told_when_plain_http_leaves_the_machine(url: str, *, is_plain: bool) -> None:
+def test_the_bridge_needs_an_option_when_plain_http_leaves_the_machine(url: str, *, is_plain: bool) -> None:
     entry = CLIENT_PROGRAMS["claude-desktop"].entry(GatewayEndpoint(name="x", url=url))
 
     assert entry["args"] == ["-y", "mcp-remote", url, *(["--allow-http"] if is_plain else [])]

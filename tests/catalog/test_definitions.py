@@ -467,7 +467,7 @@ def test_sco_6_a_name_that_differs_only_in_case_is_quarantined_as_confusable() -
     assert quarantined == {"Read_File": "its name differs from `read_file` only in case"}
 
 
-def test_ups_11_a_server_offers_at_most_two_thousand_tools_and_the_rest_is_said() -> None:
+def test_ups_11_a_server_offers_at_most_two_thousand_tools_and_the_rest_is_reported() -> None:
     raws = [tool(name=f"t{number}", inputSchema=...) for number in range(MAX_DEFINITIONS + 3)]
 
     tools, quarantined = check_tools("fs", raws)

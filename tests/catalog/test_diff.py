@@ -120,20 +120,20 @@ def test_what_is_no_definition_is_refused() -> None:
 
 
 @given(old=st.dictionaries(st.sampled_from("abc"), JSON), new=st.dictionaries(st.sampled_from("abc"), JSON))
-def test_every_tool_is_told_of_once_and_only_what_is_printable(
+def test_every_tool_is_named_once_and_only_what_is_printable(
     old: dict[str, Any], new: dict[str, Any]
 ) -> None:
     changes = diff_definitions(
         {name: tool(name=name, _meta=value) for name, value in old.items()},
         {name: tool(name=name, _meta=value) for name, value in new.items()},
     )
-    told = [
+    named = [
         *changes.added,
         *changes.removed,
         *(name for pair in changes.renamed for name in pair),
         *changes.changed,
     ]
 
-    assert len(told) == len(set(told))
-    assert old.keys() ^ new.keys() <= set(told) <= old.keys() | new.keys()
+    assert len(named) == len(set(named))
+    assert old.keys() ^ new.keys() <= set(named) <= old.keys() | new.keys()
     assert all(line.isprintable() for lines in changes.changed.values() for line in lines)

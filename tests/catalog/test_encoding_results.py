@@ -31,7 +31,7 @@ def test_a_result_of_the_clients_own_era_passes_as_it_came(era: Revision) -> Non
 
 @pytest.mark.parametrize("client", ["legacy", "modern"])
 @pytest.mark.parametrize("method", ["tools/call", "prompts/get", "resources/read"])
-def test_a_server_that_needs_input_first_is_told_apart(client: Revision, method: str) -> None:
+def test_a_server_that_requires_input_first_raises(client: Revision, method: str) -> None:
     asked = b'{"method":"roots/list"}'
     result = b'{"resultType":"input_required","inputRequests":{"k":%b},"requestState":"\\u00e9"}' % asked
 
@@ -64,7 +64,7 @@ def test_a_state_is_optional(members: bytes) -> None:
         (b',"requestState":5', "the server sent a result that cannot be read"),
     ],
 )
-def test_ups_13_input_that_nobody_can_give_is_an_error(members: bytes, message: str) -> None:
+def test_ups_13_input_that_no_client_can_give_is_an_error(members: bytes, message: str) -> None:
     with pytest.raises(ServerUnavailable) as raised:
         adapt_result(b'{"resultType":"input_required"%b}' % members, upstream="modern", client="modern")
 
@@ -83,7 +83,7 @@ def test_ups_13_a_completion_cannot_ask() -> None:
     ("members", "ttl_ms"),
     [
         pytest.param(b"", 0, id="says nothing"),
-        pytest.param(b',"ttlMs":60000,"cacheScope":"public"', 60_000, id="for everybody"),
+        pytest.param(b',"ttlMs":60000,"cacheScope":"public"', 60_000, id="public"),
         pytest.param(b',"ttlMs":-5', 0, id="no time"),
         pytest.param(b',"ttlMs":true', 0, id="no number"),
     ],
@@ -130,7 +130,7 @@ def test_other_results_lose_only_what_legacy_has_no_words_for(method: str) -> No
     ],
 )
 @pytest.mark.parametrize("upstream", ["legacy", "modern"])
-def test_a_modern_client_is_told_that_a_result_is_complete(
+def test_a_stateless_client_learns_that_a_result_is_complete(
     result: bytes, expected: bytes, upstream: Revision
 ) -> None:
     assert adapt_result(result, upstream=upstream, client="modern") == expected
@@ -215,7 +215,7 @@ def test_ups_13_a_kind_of_result_the_client_cannot_act_on_is_an_error(
     "result",
     [
         pytest.param(b'{"structuredContent":[],"content":7}', id="content that is no list"),
-        pytest.param(b'{"resultType":"input_required","inputRequests":7}', id="questions that are none"),
+        pytest.param(b'{"resultType":"input_required","inputRequests":7}', id="requests of the wrong type"),
     ],
 )
 def test_a_result_that_cannot_be_read_is_an_error(result: bytes) -> None:

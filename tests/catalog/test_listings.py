@@ -320,7 +320,7 @@ def test_whatever_a_server_sends_good_listings_stay(kind: str, raws: list[bytes]
 
 
 def test_ups_11_templates_that_would_take_long_to_match_are_quarantined() -> None:
-    """A URI that nobody lists is held against all of them, on the loop."""
+    """An unlisted URI is matched with all of them, on the event loop."""
     nasty = ["a:{first}" + f"{{x}}a{'a' * 400}{number}" for number in range(MAX_DEFINITIONS)]
     plain = ["file:///{x}", *(f"file:///{number}/{{x}}/of/{{y}}" for number in range(1_000))]
     raws = [

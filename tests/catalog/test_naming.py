@@ -71,7 +71,7 @@ def test_a_door_name_reads_back_as_its_tool(ref: ToolRef) -> None:
             [ToolRef("fs", "read")],
             {"fs": ""},
             {"mcp__fs__read": ToolRef("fs", "read")},
-            id="an empty namespace is none",
+            id="an empty namespace does not count",
         ),
         pytest.param(
             [ToolRef("fs", "read.file")],
@@ -101,7 +101,7 @@ def test_a_door_name_reads_back_as_its_tool(ref: ToolRef) -> None:
                 "mcp__fs__read_file_82b94efbe": ToolRef("fs", "read.file"),
                 "mcp__fs__read_file_82b94efb": ToolRef("fs", "read_file_82b94efb"),
             },
-            id="an alias somebody has as a name",
+            id="an alias that is the name of another tool",
         ),
         pytest.param([], {}, {}, id="no tools"),
     ],

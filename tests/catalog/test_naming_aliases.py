@@ -48,7 +48,7 @@ def test_every_alias_is_a_tool_name_and_no_two_tools_share_one(names: list[str])
     assert len(set(natives)) == len(natives)
 
 
-def test_an_alias_is_the_same_whatever_stands_beside_it() -> None:
+def test_an_alias_does_not_depend_on_other_tools() -> None:
     lists = [["list files"], ["list files", "other"], ["other", "more files", "list files"]]
     found = [check_tools("fs", [tool(name) for name in names])[0] for names in lists]
 
@@ -64,7 +64,7 @@ def test_a_definition_is_the_same_when_it_is_read_again() -> None:
     assert check_definition("fs", first.raw) == first
 
 
-def test_a_plain_name_keeps_it_from_an_alias_wherever_it_stands() -> None:
+def test_a_plain_name_wins_over_an_alias_at_any_place() -> None:
     alias = make_alias("list files")
     tools, quarantined = check_tools("fs", [tool("list files"), tool(alias), tool("list files")])
 
@@ -76,15 +76,15 @@ def test_a_plain_name_keeps_it_from_an_alias_wherever_it_stands() -> None:
 
 
 @pytest.mark.parametrize(
-    "beside",
+    "other",
     [
         pytest.param("re\N{CYRILLIC SMALL LETTER A}d file", id="a letter of another script"),
         pytest.param("READ file", id="case"),
         pytest.param("\N{FULLWIDTH LATIN SMALL LETTER R}ead file", id="width"),
     ],
 )
-def test_sco_6_a_name_that_looks_like_another_of_its_server_is_quarantined(beside: str) -> None:
-    tools, quarantined = check_tools("fs", [tool("read file"), tool(beside)])
+def test_sco_6_a_name_that_looks_like_another_of_its_server_is_quarantined(other: str) -> None:
+    tools, quarantined = check_tools("fs", [tool("read file"), tool(other)])
 
     assert [one.native_name for one in tools.values()] == ["read file"]
     assert list(quarantined.values()) == [f"its name looks like `{make_alias('read file')}`"]
@@ -93,10 +93,10 @@ def test_sco_6_a_name_that_looks_like_another_of_its_server_is_quarantined(besid
 def test_sco_6_what_looks_like_a_plain_name_of_its_server_throughout_is_quarantined() -> None:
     cyrillic = "\N{CYRILLIC SMALL LETTER ES}\N{CYRILLIC SMALL LETTER O}\N{CYRILLIC SMALL LETTER ER}"
     alone, _ = check_tools("fs", [tool(cyrillic)])
-    beside, quarantined = check_tools("fs", [tool(cyrillic), tool("cop")])
+    tools, quarantined = check_tools("fs", [tool(cyrillic), tool("cop")])
 
     assert [one.native_name for one in alone.values()] == [cyrillic]
-    assert list(beside) == ["cop"]
+    assert list(tools) == ["cop"]
     assert list(quarantined) == [make_alias(cyrillic)]
 
 

@@ -84,7 +84,7 @@ def test_the_order_of_a_manifest_does_not_change_its_task(tools: list[str]) -> N
         ({"id": "a", "tools": ["x"] * 20}, [f"tools[{n}]" for n in range(20)]),
     ],
 )
-def test_all_that_is_wrong_with_a_manifest_is_told_at_once(document: Any, fields: list[str]) -> None:
+def test_all_problems_of_a_manifest_are_reported_at_once(document: Any, fields: list[str]) -> None:
     with pytest.raises(InvalidRecord) as refused:
         parse_skill(document)
 
@@ -97,6 +97,6 @@ anything = st.recursive(
 
 
 @given(anything, anything)
-def test_whatever_stands_in_a_manifest_it_is_read_or_refused(skill_id: Any, tool: Any) -> None:
+def test_any_manifest_is_parsed_or_rejected(skill_id: Any, tool: Any) -> None:
     with suppress(InvalidRecord):
         assert parse_skill({"id": skill_id, "tools": [tool]}).skill_id == skill_id

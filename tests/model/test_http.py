@@ -29,7 +29,7 @@ def test_sec_this_machine_is_known_by_its_loopback_addresses(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["10.0.0.1", "0.0.0.0", "::", "localhost.example", "127.0.0.1.example", ""])
-def test_sec_whoever_may_be_another_machine_is_not_this_one(host: str) -> None:
+def test_sec_an_address_of_another_machine_is_not_a_loopback(host: str) -> None:
     assert not is_loopback(host)
 
 

@@ -111,7 +111,7 @@ def test_a_clash_is_found_at_any_depth() -> None:
     assert find_deep_clash({"a": [{"b": {"c": 1}}, {"B": 2}], "d": "x"}) is None
 
 
-def test_what_is_said_of_it_shows_what_cannot_be_seen() -> None:
-    said = describe_ambiguity("na\u200bme", "`params`")
+def test_the_message_shows_invisible_characters() -> None:
+    message = describe_ambiguity("na\u200bme", "`params`")
 
-    assert said == "member `na\\u200bme` of `params` can be read as another member"
+    assert message == "member `na\\u200bme` of `params` can be read as another member"

@@ -14,7 +14,7 @@ from toolgate.model.tools import ServerTools
 RECORD = ServerRecord(server_id="fs", transport="stdio", stdio=StdioLaunch(command="fs"))
 
 
-def test_a_server_allows_no_tool_until_it_is_told() -> None:
+def test_a_server_allows_no_tool_by_default() -> None:
     assert RECORD.allowed_tools == ()
     assert RECORD.budgets == ServerBudgets(
         tool_timeout_ms=30_000, max_concurrency=16, max_tool_output_bytes=1_048_576

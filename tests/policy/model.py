@@ -1,4 +1,4 @@
-"""The policy once more, as plainly as it can be said: a yes or no for one name, layer by layer.
+"""The policy once more, as plainly as it can be hints_of: a yes or no for one name, layer by layer.
 
 It shares no code with the package. Nothing here is fast, ordered or explained.
 """
@@ -36,25 +36,25 @@ def glob(pattern: str, text: str) -> bool:
     return re.fullmatch("".join(parts.get(c, re.escape(c)) for c in pattern), text, re.DOTALL) is not None
 
 
-def is_stated(effect: str, said: Mapping[str, bool]) -> bool:
+def is_stated(effect: str, hints_of: Mapping[str, bool]) -> bool:
     """What an allow pattern for an effect matches."""
-    reads, destroys = said.get("readOnlyHint") is True, said.get("destructiveHint") is True
+    reads, destroys = hints_of.get("readOnlyHint") is True, hints_of.get("destructiveHint") is True
     if effect in {"read_only", "destructive"} and reads and destroys:
         return False
     return {
         "read_only": reads,
         "destructive": destroys,
-        "idempotent": said.get("idempotentHint") is True,
-        "open_world": said.get("openWorldHint") is True,
+        "idempotent": hints_of.get("idempotentHint") is True,
+        "open_world": hints_of.get("openWorldHint") is True,
     }[effect]
 
 
-def is_possible(effect: str, said: Mapping[str, bool]) -> bool:
+def is_possible(effect: str, hints_of: Mapping[str, bool]) -> bool:
     """What a deny pattern for an effect matches."""
-    if effect == "destructive" and said.get("readOnlyHint") is True:
-        return said.get("destructiveHint") is True
+    if effect == "destructive" and hints_of.get("readOnlyHint") is True:
+        return hints_of.get("destructiveHint") is True
     hints = {"read_only": "readOnlyHint", "destructive": "destructiveHint", "idempotent": "idempotentHint"}
-    return said.get(hints.get(effect, "openWorldHint")) is not False
+    return hints_of.get(hints.get(effect, "openWorldHint")) is not False
 
 
 def has_effect(world: World, pattern: str, ref: ToolRef, *, deny: bool) -> bool:
@@ -62,8 +62,8 @@ def has_effect(world: World, pattern: str, ref: ToolRef, *, deny: bool) -> bool:
     offer = world.platform.servers[ref.server_id]
     if ":" in ref.name or (server and not glob(server.removesuffix("/"), ref.server_id)):
         return False
-    said = dict(offer.tools[ref.name].effects.hints) if ref.name in offer.tools else {}
-    return is_possible(effect, said) if deny else is_stated(effect, said)
+    hints_of = dict(offer.tools[ref.name].effects.hints) if ref.name in offer.tools else {}
+    return is_possible(effect, hints_of) if deny else is_stated(effect, hints_of)
 
 
 def any_matches(world: World, patterns: Iterable[str], ref: ToolRef, *, deny: bool = False) -> bool:

@@ -47,7 +47,7 @@ def found(world: Snapshot, by_task: Approval = "never") -> Mapping[str, Approval
 @pytest.mark.parametrize(
     ("world", "expected"),
     [
-        pytest.param(platform(), [], id="nobody is asked unless somebody says so"),
+        pytest.param(platform(), [], id="no approval by default"),
         pytest.param(platform("always"), ["delete", "read", "write"], id="always"),
         pytest.param(platform("policy"), ["delete", "write"], id="policy asks for all that may write"),
         pytest.param(platform(delete="always"), ["delete"], id="one tool"),
@@ -132,7 +132,7 @@ def test_a_task_that_says_it_otherwise_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("by_server", "by_task", "expected"),
     [
-        pytest.param(True, None, True, id="who calls may be asked unless somebody says otherwise"),
+        pytest.param(True, None, True, id="the calling client may approve by default"),
         pytest.param(False, None, False, id="the server says otherwise"),
         pytest.param(True, "false", False, id="the task does"),
         pytest.param(False, "true", False, id="a task cannot take it back"),
@@ -153,6 +153,6 @@ def test_a_server_and_a_task_may_leave_the_answer_to_others(
     assert [demand.in_place for demand in scope.approvals.values()] == [expected]
 
 
-def test_whether_who_calls_is_asked_is_said_by_true_or_false() -> None:
+def test_whether_the_calling_client_may_approve_is_true_or_false() -> None:
     with pytest.raises(InvalidRecord, match="approval_in_place"):
         parse_task_policy(Task(task_id="t", config={"mcp.approval_in_place": '"no"'}))

@@ -1,4 +1,4 @@
-"""Guards in front of calls that a change weakens are told of, each in a sentence; others are not."""
+"""Guards in front of calls that a change weakens are warnings of, each in a sentence; others are not."""
 
 import json
 from dataclasses import replace
@@ -87,6 +87,6 @@ def test_what_a_change_of_a_task_lifts(before: Task, after: Task, expected: list
 def test_what_a_change_of_a_server_lifts(
     before: ApprovalPolicy, after: ApprovalPolicy, expected: list[str]
 ) -> None:
-    told = [*find_weakened_guards(snapshot(server(before)), snapshot(server(after)))]
+    warnings = [*find_weakened_guards(snapshot(server(before)), snapshot(server(after)))]
 
-    assert told == [f"server `s`, `approval_policy`: {what}" for what in expected]
+    assert warnings == [f"server `s`, `approval_policy`: {what}" for what in expected]

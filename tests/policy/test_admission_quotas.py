@@ -35,7 +35,7 @@ TIGHT = Quotas(calls_per_minute=1)
 @pytest.mark.parametrize(
     ("own", "task", "expected"),
     [
-        pytest.param(None, None, (), id="nobody has one"),
+        pytest.param(None, None, (), id="no quotas"),
         pytest.param(None, TaskPolicy(task_id="t"), (), id="the task has none"),
         pytest.param(TIGHT, None, (HolderQuotas(ADA, TIGHT),), id="the key's"),
         pytest.param(

@@ -326,7 +326,7 @@ def test_a_profile_that_names_neither_servers_nor_tags_means_all_servers() -> No
         pytest.param(SessionRequest(servers=("fs", "ghost")), refs("fs/read", "fs/write"), id="servers"),
         pytest.param(SessionRequest(servers=()), (), id="no servers"),
         pytest.param(SessionRequest(tools=()), (), id="sco-4 no tools"),
-        pytest.param(SessionRequest(tools=("nobody", "ghost/x")), (), id="sco-4 unknown names only"),
+        pytest.param(SessionRequest(tools=("no_such_tool", "ghost/x")), (), id="sco-4 unknown names only"),
         pytest.param(SessionRequest(tools=("read",)), refs("fs/read", "web/read"), id="a name on any server"),
         pytest.param(
             SessionRequest(tools=("fs/read", "git/*")), refs("fs/read", "git/log", "git/push"), id="tools"

@@ -241,8 +241,8 @@ def test_explain_says_which_effect_decided_and_what_the_definition_says(
 
 
 def policy(default: Approval, **per_effect: Approval) -> ServerTools:
-    asked = {f"@{effect}": said for effect, said in per_effect.items()}
-    record = replace(FS.record, approval_policy=ApprovalPolicy(default=default, per_tool=asked))
+    per_tool = {f"@{effect}": hint_values for effect, hint_values in per_effect.items()}
+    record = replace(FS.record, approval_policy=ApprovalPolicy(default=default, per_tool=per_tool))
     return replace(FS, record=record)
 
 
@@ -371,7 +371,7 @@ def test_learning_drops_a_denial_by_effect_only_where_it_would_deny_what_was_use
     )
 
 
-def test_learning_does_not_go_by_annotations_that_nobody_approved() -> None:
+def test_learning_ignores_annotations_that_are_not_approved() -> None:
     """A server cannot have a tool learned by name by calling it read-only later."""
     tool = replace(FS.tools["delete"], effects=read_effects(READS), digest="new")
     drifted = replace(FS, tools=MappingProxyType({"delete": tool}))
@@ -449,21 +449,34 @@ def test_a_definition_that_says_less_never_gives_more(seed: int) -> None:
 
 def test_a_definition_that_says_less_never_takes_an_approval_away() -> None:
     strictness: tuple[Approval, ...] = ("never", "policy", "always")
-    hints = [dict(zip(HINTS.values(), said, strict=True)) for said in product((True, False, None), repeat=4)]
+    hints = [
+        dict(zip(HINTS.values(), hint_values, strict=True))
+        for hint_values in product((True, False, None), repeat=4)
+    ]
     rules = [
-        (default, dict(zip(("@read_only", "@destructive", "@open_world"), said, strict=True)))
-        for default, *said in product(strictness, repeat=4)
+        (default, dict(zip(("@read_only", "@destructive", "@open_world"), hint_values, strict=True)))
+        for default, *hint_values in product(strictness, repeat=4)
     ]
 
-    def needs(said: Mapping[str, bool | None], default: Approval, asked: dict[str, Approval]) -> bool:
-        tool = replace(FS.tools["read"], effects=read_effects(said))
-        record = replace(FS.record, approval_policy=ApprovalPolicy(default=default, per_tool=asked))
+    def needs(
+        hint_values: Mapping[str, bool | None], default: Approval, per_tool: dict[str, Approval]
+    ) -> bool:
+        tool = replace(FS.tools["read"], effects=read_effects(hint_values))
+        record = replace(FS.record, approval_policy=ApprovalPolicy(default=default, per_tool=per_tool))
         platform = snapshot(replace(FS, record=record, tools={"read": tool}))
         return bool(find_requirements(platform, refs("fs/read")))
 
-    for (default, asked), said in product(rules, hints[::4]):
-        less = said | {"openWorldHint": None}
-        assert needs(less, default, asked) >= needs(said, default, asked), (default, asked, said)
-        if not (said["readOnlyHint"] and said["destructiveHint"]):
-            less = said | {"destructiveHint": None}
-            assert needs(less, default, asked) >= needs(said, default, asked), (default, asked, said)
+    for (default, per_tool), hint_values in product(rules, hints[::4]):
+        less = hint_values | {"openWorldHint": None}
+        assert needs(less, default, per_tool) >= needs(hint_values, default, per_tool), (
+            default,
+            per_tool,
+            hint_values,
+        )
+        if not (hint_values["readOnlyHint"] and hint_values["destructiveHint"]):
+            less = hint_values | {"destructiveHint": None}
+            assert needs(less, default, per_tool) >= needs(hint_values, default, per_tool), (
+                default,
+                per_tool,
+                hint_values,
+            )

@@ -58,7 +58,7 @@ def scope_of(*names: str, allowed: tuple[str, ...], request: SessionRequest = AS
         pytest.param("resource:*", "resource:file:///a", True, id="all resources"),
         pytest.param("resource:file:///a", "resource:file:///a", True, id="a resource"),
         pytest.param("resource:file:///*", "resource:file:///docs/a", True, id="resources below a path"),
-        pytest.param("resource:file:///docs/*", "resource:file:///a", False, id="beside the path"),
+        pytest.param("resource:file:///docs/*", "resource:file:///a", False, id="another path"),
         pytest.param("resource:fs/file:///*", "resource:file:///a", True, id="resources of a server"),
         pytest.param("resource:git/file:///*", "resource:file:///a", False, id="of another server"),
         pytest.param("resource:fs/*", "resource:file:///a", True, id="all of a server"),
@@ -67,7 +67,7 @@ def scope_of(*names: str, allowed: tuple[str, ...], request: SessionRequest = AS
         pytest.param("resource:urn:a/b", "resource:urn:a/b", True, id="a scheme is no server"),
         pytest.param("resource:FILE:///a", "resource:file:///a", False, id="case counts"),
         pytest.param("resource:file:///{x}", "resource:file:///{x}", True, id="a template by its text"),
-        pytest.param("resource:file:///{x}", "resource:file:///a", False, id="and not what it stands for"),
+        pytest.param("resource:file:///{x}", "resource:file:///a", False, id="and not its expansion"),
     ],
 )
 def test_a_pattern_speaks_of_its_own_kind_alone(pattern: str, name: str, expected: bool) -> None:

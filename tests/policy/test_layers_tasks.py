@@ -73,7 +73,7 @@ def test_every_key_is_read() -> None:
         ),
     ],
 )
-def test_absent_and_empty_are_told_apart(key: str, text: str, expected: TaskPolicy) -> None:
+def test_absent_and_empty_differ(key: str, text: str, expected: TaskPolicy) -> None:
     assert parse(**{key: text}) == expected
 
 
@@ -210,7 +210,7 @@ def test_a_list_is_a_json_array_of_strings_and_nothing_else(key: str, text: str)
         ),
     ],
 )
-def test_what_is_refused_is_told_with_its_key_and_the_reason(key: str, text: str, expected: str) -> None:
+def test_an_error_has_the_key_and_the_reason(key: str, text: str, expected: str) -> None:
     with pytest.raises(InvalidRecord) as caught:
         parse(**{key: text})
 

@@ -1,4 +1,4 @@
-"""The least policy: all that was used passes, for whoever asked for it as before, and nothing else does."""
+"""The least policy: all that was used is allowed, for every caller as before, and nothing else."""
 
 import json
 from dataclasses import replace
@@ -33,7 +33,7 @@ TASK = TaskPolicy(
 
 
 def reach(platform: Snapshot, task: TaskPolicy) -> set[ToolRef]:
-    """All that anybody could get of the task."""
+    """All that any caller could get of the task."""
     every = SessionRequest(servers=tuple(bind_task(platform, task).allowed))
     asked = (SessionRequest(), every)
     return {ref for one in asked for ref in compose(platform, Ceiling(), task=task, request=one).refs}
@@ -89,7 +89,7 @@ def test_a_lesson_names_each_tool_and_prompt_and_keeps_what_the_task_says_otherw
 
 
 def test_servers_of_which_nothing_was_used_may_still_be_named() -> None:
-    """Else a request that names one beside others would be refused whole."""
+    """Else a request that names one among others would be denied whole."""
     task = replace(TASK, allowed=None)
     lesson = learned(refs("git/git_log"), task)
     scope = compose(PLATFORM, Ceiling(), task=lesson.policy, request=SessionRequest(servers=("git", "time")))
@@ -111,7 +111,7 @@ def test_where_nothing_was_used_nothing_is_left() -> None:
     assert reach(PLATFORM, lesson.policy) == set()
 
 
-def test_what_the_rules_refuse_by_now_stays_refused_and_what_is_gone_is_told() -> None:
+def test_what_the_rules_refuse_by_now_stays_refused_and_what_is_gone_is_reported() -> None:
     lesson = learned(refs("mail/purge", "mail/gone", "left/x", "mail/send"))
 
     assert lesson.policy.allow == ("mail/send",)

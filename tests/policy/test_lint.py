@@ -95,7 +95,7 @@ def test_allowed_tools_that_match_nothing_are_found(allowed: tuple[str, ...], ex
     )
 
 
-def test_a_server_that_has_not_listed_its_tools_is_not_said_to_lack_any() -> None:
+def test_a_server_that_has_not_listed_its_tools_does_not_count_as_without_any() -> None:
     assert lint(snapshot(offer("fs", state="list_failed", allowed=("read",)))) == ()
     assert [one.subject for one in lint(snapshot(offer("fs", state="pending", allowed=("git/x",))))] == [
         "git/x"

@@ -98,7 +98,7 @@ def test_a_tool_whose_name_has_a_slash_is_not_taken_for_another_servers_tool() -
         pytest.param(("r*", "*/read", "?ead"), "*/read", id="then wildcards in order of text"),
     ],
 )
-def test_of_several_patterns_that_match_the_same_one_is_told_in_every_order(
+def test_of_several_patterns_that_match_the_same_one_is_named_in_every_order(
     texts: tuple[str, ...], expected: str
 ) -> None:
     ref = ToolRef("fs", "read")

@@ -23,7 +23,7 @@ FS_OPEN = replace(FS, record=replace(FS.record, allowed_tools=("*",)))
 GIT = offer("git", "log")
 TASKS = (task("coder", "fs", "git"), task("writer", "git"))
 BEFORE = snapshot(FS, GIT, tasks=TASKS)
-NOBODY = (TaskChange(task_id=None), TaskChange(task_id="coder"), TaskChange(task_id="writer"))
+NO_CHANGES = (TaskChange(task_id=None), TaskChange(task_id="coder"), TaskChange(task_id="writer"))
 
 
 def test_a_change_to_a_record_shows_what_it_does_to_plain_urls_and_to_each_task() -> None:
@@ -42,14 +42,14 @@ def test_a_removed_server_takes_its_tools_from_those_that_had_them() -> None:
     gone = refs("git/log")
 
     assert plan(BEFORE, snapshot(FS, tasks=TASKS)).changes == tuple(
-        replace(change, removed=gone, reach_removed=gone) for change in NOBODY
+        replace(change, removed=gone, reach_removed=gone) for change in NO_CHANGES
     )
 
 
 def test_nothing_changed_means_nothing_to_see() -> None:
     same = plan(BEFORE, replace(BEFORE, revision=7))
 
-    assert same == Plan(changes=NOBODY)
+    assert same == Plan(changes=NO_CHANGES)
     assert not same.has_effect
     assert not any(change.has_effect for change in same.changes)
 

@@ -61,9 +61,9 @@ def test_a_caller_reaches_what_its_own_versions_of_profiles_have() -> None:
     """While a profile is rolled out, a key reaches both versions at most, and each caller has one."""
     rollout = Rollout(version=2, share=100, selection=Selection(servers=("time",)))
     profile = Profile(profile_id="p", selection=Selection(servers=("mail",)), rollout=rollout)
-    desk = Task(task_id="desk", config={"mcp.enabled": "true", "mcp.profile": '"p"'})
-    platform = replace(PLATFORM, profiles={"p": profile}, tasks={"desk": desk})
-    bound, free = Ceiling(tasks=("desk",)), Ceiling(servers=("mail",))
+    support = Task(task_id="support", config={"mcp.enabled": "true", "mcp.profile": '"p"'})
+    platform = replace(PLATFORM, profiles={"p": profile}, tasks={"support": support})
+    bound, free = Ceiling(tasks=("support",)), Ceiling(servers=("mail",))
 
     def own(ceiling: Ceiling) -> set[ToolRef]:
         caller = Principal(id="key:ada", role="agent", ceiling=ceiling)

@@ -153,7 +153,7 @@ def chosen_by(principal_id: str, servers: Mapping[str, IntegrationState], **more
     return Snapshot(choices={choice.choice_id: choice})
 
 
-def test_a_caller_has_its_own_choices_over_the_default_of_its_key_and_nobody_elses() -> None:
+def test_a_caller_has_its_own_choices_over_the_default_of_its_key_and_no_other() -> None:
     own = chosen_by("key:ada", {"git": "off"})
 
     assert read_integrations(own, principal("on")) == Integrations("on", {"git": "off"})

@@ -167,8 +167,8 @@ class Maker:
         )
 
     def _hints(self) -> Mapping[str, bool]:
-        said = {hint: self._random.choice((True, False, None)) for hint in HINTS.values()}
-        return {hint: value for hint, value in said.items() if value is not None}
+        hints = {hint: self._random.choice((True, False, None)) for hint in HINTS.values()}
+        return {hint: value for hint, value in hints.items() if value is not None}
 
     def _selection(self) -> Selection:
         return Selection(

@@ -160,7 +160,7 @@ def test_a_name_that_a_server_shows_still_hides_what_looks_like_a_token() -> Non
         {"cmd": ["curl", "-u", f"ada:{CANARY}", "https://host"]},
     ],
 )
-def test_a_secret_is_known_by_what_is_said_of_it_beside_it(arguments: Any) -> None:
+def test_a_secret_is_found_by_its_context(arguments: Any) -> None:
     """SEC-1"""
     assert CANARY not in json.dumps(audited(arguments))
     raw = msgspec.Raw(json.dumps(arguments).encode())
@@ -314,7 +314,7 @@ def test_what_is_long_is_cut_and_what_is_too_long_is_not_read() -> None:
     [b'{"t":"\\ud800"}', b'{"t":"\xff"}', b'{"a":' + b"[" * 9_000 + b"]" * 9_000 + b"}"],
     ids=range(3),
 )
-def test_what_cannot_be_read_is_told_by_its_size(raw: bytes) -> None:
+def test_unreadable_arguments_show_their_size(raw: bytes) -> None:
     assert json.loads(line(raw)) == {"…": f"{len(raw)} bytes, which cannot be read"}
 
 
@@ -327,7 +327,7 @@ def test_no_more_is_searched_for_secrets_than_could_be_shown_without_them() -> N
     assert b"too many to be shown" in parse_approval_arguments(msgspec.Raw(many)).shown
 
 
-def test_a_name_that_stands_twice_is_told() -> None:
+def test_a_duplicate_name_is_counted() -> None:
     assert json.loads(line(b'{"a":"\\u0031","a":2}')) == {"a": 2, "… again": 1}
 
 

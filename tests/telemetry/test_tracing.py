@@ -1,4 +1,4 @@
-"""Spans on their way to a collector: bounded, tried again, and never in anybody's way."""
+"""Spans on their way to a collector: bounded, retried, and never in the way of a call."""
 
 import asyncio
 import logging
@@ -117,7 +117,7 @@ async def test_what_waits_for_a_collector_is_bounded(monkeypatch: pytest.MonkeyP
     assert waiting.dropped == 2
 
 
-async def test_a_collector_that_is_gone_is_tried_a_few_times_and_told_of_once(
+async def test_a_collector_that_is_gone_is_tried_a_few_times_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     collector = Refusing()
@@ -161,7 +161,7 @@ async def test_what_ended_last_is_sent_when_the_process_ends() -> None:
     assert collector.taken == 1
 
 
-async def test_what_nobody_foresaw_costs_spans_and_not_the_end_of_the_process(
+async def test_an_unexpected_error_costs_spans_and_not_the_process(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def send(_: bytes) -> None:

@@ -1,4 +1,4 @@
-"""The index in a file: which way SQLite looks events up, and what becomes of a file that is none."""
+"""The index in a file: the indexes SQLite uses, and a file that is not a database."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Reading a log that is being written: by sequence, over its rotation, whatever stands in it."""
+"""Reading a log that is being written: by number, over its rotation, with any content."""
 
 import os
 from collections.abc import Iterable
@@ -85,7 +85,7 @@ def test_a_reader_follows_over_a_rotation(path: Path) -> None:
     tail.close()
 
 
-def test_a_reader_follows_when_somebody_else_empties_the_file(path: Path) -> None:
+def test_a_reader_follows_when_another_program_empties_the_file(path: Path) -> None:
     """As logrotate does with `copytruncate`."""
     write(path, range(1, 11))
     tail = LogTail(path)
@@ -130,7 +130,7 @@ def test_a_torn_line_is_waited_for_and_what_is_no_line_is_passed_over(path: Path
         file.write(b'no line\n{"seq":2,"type":"ca')
     tail = LogTail(path)
     first = numbers(tail, 0)
-    # As after a crash: whoever goes on with the file ends the line.
+    # As after a crash: the next writer ends the line.
     write(path, [3])
 
     assert (first, numbers(tail, 1)) == ([1], [3])

@@ -1,4 +1,4 @@
-"""Whoever follows a log gets all of it, in order, however often it fails; and the log waits for nobody."""
+"""A follower gets all of a log, in order, however often it fails; and the log never waits for it."""
 
 import asyncio
 import logging
@@ -184,22 +184,22 @@ async def test_starts_and_seals_are_passed_over_and_nothing_is_missing(
         b'{"seq":1,"type":"start","at_ms":1}\n{"seq":2,"type":"seal","prev":"","sha256":"","of":1}\n'
         b'{"seq":3,"type":"credential","at_ms":1,"peer":"a","code":"\\"type\\":\\"seal\\""}\n'
     )
-    journal, told = Journal(path), asyncio.Queue[LogChunk]()
+    journal, chunks = Journal(path), asyncio.Queue[LogChunk]()
 
     async def deliver(read: LogChunk) -> int:
         if read.upto:
-            told.put_nowait(read)
+            chunks.put_nowait(read)
         return read.upto
 
     async with follow_log(journal, deliver, who="it"), asyncio.timeout(60):
-        first = await told.get()
+        first = await chunks.get()
     journal.close()
 
     assert (first.after, first.upto, len(first.lines)) == (0, 3, 1)
     assert caplog.messages == []
 
 
-async def test_a_gap_in_the_log_is_told(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_gap_in_the_log_is_reported(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     journal, taker = Journal(path), Taker()
     record(journal, 2)
     journal.close()
@@ -216,7 +216,7 @@ async def test_a_gap_in_the_log_is_told(path: Path, caplog: pytest.LogCaptureFix
 
 
 async def test_numbers_that_the_file_lost_are_not_given_again(path: Path) -> None:
-    """The machine crashed: somebody has events that are not on the disk any more."""
+    """The machine crashed: a follower has events that are no longer on the disk."""
     journal, taker = Journal(path), Taker()
     record(journal, 2)
     taker.numbers = [1, 2, 3, 4]
@@ -230,16 +230,16 @@ async def test_numbers_that_the_file_lost_are_not_given_again(path: Path) -> Non
     assert taker.numbers == [1, 2, 3, 4, 5]
 
 
-async def test_a_log_that_begins_anew_has_another_name(path: Path) -> None:
+async def test_a_new_log_has_another_name(path: Path) -> None:
     journal = Journal(path)
     record(journal, 1)
     journal.close()
     path.unlink()
-    anew = Journal(path)
-    record(anew, 1)
-    anew.close()
+    renewed = Journal(path)
+    record(renewed, 1)
+    renewed.close()
 
-    assert anew.name != journal.name
+    assert renewed.name != journal.name
     assert path.with_name("audit.jsonl.id").stat().st_mode & 0o777 == 0o600
 
 

@@ -128,9 +128,7 @@ async def test_a_call_that_began_long_ago_gets_its_end(path: Path) -> None:
     assert [(one["seq"], one["start"]) for one in lines(left) if one["type"] == "call"] == [(47, start)]
 
 
-async def test_a_call_whose_start_sends_all_that_is_held_off_gets_its_end(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_call_that_flushes_the_log_gets_its_end(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_module, "FLUSH_BYTES", 1)
     journal = Journal(path)
     journal.log.record(ADMIN)
@@ -177,7 +175,7 @@ async def test_nothing_is_left_of_a_process_that_ends_well(path: Path) -> None:
 
 
 async def test_a_call_under_way_gets_its_end_though_what_was_left_is_gone(path: Path) -> None:
-    """Somebody took `audit.ahead` for rubbish: the log says as well which calls have no end."""
+    """`audit.ahead` was deleted: the log has the calls without an end, too."""
     journal = Journal(path)
     numbers = [journal.log.begin(*BEGUN) for _ in range(2)]
     journal.log.end(ended(numbers[0]))
@@ -205,7 +203,7 @@ async def test_a_call_that_outlives_its_process_gets_its_end_from_the_next(path:
     [b"", b"TGAHEAD1", b"TGAHEAD2" + b"\xff" * 16, b"TGAHEAD1" + b"\xff" * 16, b"\0" * 100],
     ids=["nothing", "less than a head", "of another program", "no end", "not begun"],
 )
-async def test_what_is_left_and_cannot_be_read_keeps_nobody_from_starting(path: Path, left: bytes) -> None:
+async def test_an_unreadable_leftover_does_not_prevent_a_start(path: Path, left: bytes) -> None:
     path.with_name("audit.ahead").write_bytes(left)
     journal = Journal(path)
     journal.log.record(ADMIN)

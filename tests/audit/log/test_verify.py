@@ -116,7 +116,7 @@ def swap(lines: list[bytes], first: int, second: int) -> None:
         ),
     ],
 )
-def test_what_was_done_to_a_log_is_told_and_where(
+def test_tampering_is_reported_with_its_place(
     whole: bytes,
     edit: Callable[[bytes], bytes],
     kind: str,
@@ -205,7 +205,7 @@ def test_the_oldest_files_may_be_gone(pieces: list[bytes]) -> None:
 
 
 def test_an_end_that_was_cut_off_is_known_by_others(whole: bytes) -> None:
-    """By the number the index has, or by a seal that somebody wrote down."""
+    """By the number that the index has, or by a seal that was kept elsewhere."""
     last = verify(whole).last_seal
     cut = verify(b"".join(lines_of(whole)[:11]))
     assert last is not None
@@ -222,7 +222,7 @@ def test_an_end_that_was_cut_off_is_known_by_others(whole: bytes) -> None:
     ]
 
 
-def test_what_a_crash_leaves_is_told_and_no_break(whole: bytes) -> None:
+def test_the_leftover_of_a_crash_is_reported_and_no_break(whole: bytes) -> None:
     """At any byte of the last batch: whole lines without a seal, and one that is torn."""
     begin = whole.rindex(b'{"seq":9,')
     for size in range(begin, len(whole)):
@@ -233,7 +233,7 @@ def test_what_a_crash_leaves_is_told_and_no_break(whole: bytes) -> None:
 
 
 def test_a_log_goes_on_after_a_torn_line(tmp_path: Path) -> None:
-    """The machine crashed: nobody has the rest of the line. It is sealed as it was found."""
+    """The machine crashed: the rest of the line is lost. It is sealed as it was found."""
     path = tmp_path / "audit.jsonl"
     write(path)
     text = path.read_bytes()
@@ -282,7 +282,7 @@ def test_what_a_caller_wrote_is_no_seal(tmp_path: Path) -> None:
     assert (sealed.seal.upto, sealed.rest.count(b"\n")) == (10, 3_000)
 
 
-def test_few_breaks_are_told(whole: bytes) -> None:
+def test_few_breaks_are_reported(whole: bytes) -> None:
     broken = whole.replace(b"mcp", b"mco")
 
     assert len(verify(*[broken] * 20).breaks) == 20

@@ -27,7 +27,7 @@ from toolgate.model.packages import CatalogRow
             id="nested ones behind",
         ),
         pytest.param({"properties": ["a"], "items": [1]}, "", id="other than a schema has it"),
-        pytest.param({"properties": {"a": {"description": 5}}}, "a", id="a description that is none"),
+        pytest.param({"properties": {"a": {"description": 5}}}, "a", id="a description of the wrong type"),
     ],
 )
 def test_parameter_text(schema: dict[str, Any], expected: str) -> None:

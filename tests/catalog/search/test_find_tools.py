@@ -78,7 +78,7 @@ def test_a_query_at_the_limit_is_taken() -> None:
     assert parse_search_arguments(params(msgspec.json.encode({"query": query}))).query == query
 
 
-def test_a_call_is_cut_out_of_the_one_around_it_and_keeps_what_stands_beside() -> None:
+def test_the_call_of_the_target_keeps_the_other_params() -> None:
     sent = params(b'{ "arguments": {"n" : 1.00}, "name":"git.log" }', _meta=b'{"a":1}', requestState=b'"s"')
 
     name, own = parse_target(CALL_TOOL, sent)

@@ -102,7 +102,7 @@ def test_what_changed_finds_the_log_and_the_differences() -> None:
     assert {"git.git_log", "git.git_diff", "git.git_diff_staged", "git.git_diff_unstaged"} <= set(found)
 
 
-def test_a_word_that_was_said_counts_more_than_one_that_means_the_same() -> None:
+def test_a_word_counts_more_than_its_synonym() -> None:
     index = index_of([tool("a.delete_it", "x"), tool("b.remove_it", "x")])
 
     assert found(index, "remove") == ["b.remove_it", "a.delete_it"]
@@ -202,16 +202,16 @@ def test_after_any_changes_an_index_answers_like_a_new_one(
         else:
             there[group] = [tool(f"{group}.one", text), tool(f"{group}.two", text[::2])]
             index.put(group, there[group])
-    anew = SearchIndex()
+    rebuilt = SearchIndex()
     for group, entries in there.items():
-        anew.put(group, entries)
+        rebuilt.put(group, entries)
 
-    assert index.search(query, limit=10) == anew.search(query, limit=10)
+    assert index.search(query, limit=10) == rebuilt.search(query, limit=10)
     assert index.groups() == there.keys()
 
 
 def test_readers_see_a_group_before_a_change_or_after_it() -> None:
-    """A group is 20 tools of one version; whoever searches meanwhile finds 20 of the same."""
+    """A group is 20 tools of one version; a search meanwhile finds 20 of the same."""
     index = SearchIndex()
     index.put("rest", [tool(f"rest.same{number}", "steady") for number in range(100)])
     index.put("a", versions(0))

@@ -51,7 +51,7 @@ def test_terms(text: str, expected: list[str]) -> None:
     ("text", "expected"),
     [
         pytest.param("工作簿", ["工作", "作簿"], id="pairs alone where there are"),
-        pytest.param("表 工作", ["表", "工作"], id="a character that stands alone"),
+        pytest.param("表 工作", ["表", "工作"], id="a single character"),
         pytest.param("please help me find issues", ["find", "issu"], id="without what is said around it"),
         pytest.param("get help", ["get", "help"], id="unless that is all"),
     ],
@@ -121,7 +121,7 @@ def test_a_text_without_end_is_cut() -> None:
     assert len(split_terms("ab " * MAX_TEXT_CHARS)) == MAX_TEXT_CHARS // 3
     assert (
         len(split_terms("\ufdfa" * MAX_TEXT_CHARS)) <= MAX_TEXT_CHARS
-    )  # one character that stands for eighteen
+    )  # one character that normalises to eighteen
 
 
 @given(st.text(alphabet=st.characters(max_codepoint=127), max_size=200))
