@@ -17,7 +17,7 @@ def anyio_backend() -> object:
 
 
 class Clock:
-    """The time of day; it goes on while the loop stands still."""
+    """The time of day; it advances while the loop is blocked."""
 
     stood_still_s = 0.0
 

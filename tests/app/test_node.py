@@ -1,4 +1,4 @@
-"""A node put together: it follows control, says how it stands, and reports where it is."""
+"""A node put together: it follows control, shows its readiness, and reports its URL."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,7 +19,7 @@ from toolgate.settings import Settings
 pytestmark = pytest.mark.anyio
 
 DEADLINE_S = 60
-NOBODY = "127.0.0.1:1"
+NO_CLIENT = "127.0.0.1:1"
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ async def test_a_node_serves_what_control_governs(tmp_path: Path, store: MemoryS
 
 
 async def test_a_node_without_control_refuses_and_shows_it(tmp_path: Path) -> None:
-    async with asyncio.timeout(DEADLINE_S), node(tmp_path, NOBODY) as app:
+    async with asyncio.timeout(DEADLINE_S), node(tmp_path, NO_CLIENT) as app:
         while not gauges(app)["toolgate_sync_degraded"]:
             await asyncio.sleep(0.005)
 

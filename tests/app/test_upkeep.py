@@ -1,4 +1,4 @@
-"""What is seen to without anybody asking."""
+"""What happens without any request."""
 
 import asyncio
 
@@ -21,7 +21,7 @@ from toolgate.telemetry import Metrics
 pytestmark = pytest.mark.anyio
 
 
-async def test_an_invocation_whose_node_is_lost_ends_though_no_node_asks_for_work() -> None:
+async def test_the_invocation_of_a_lost_node_ends_though_no_node_requests_work() -> None:
     clock = Clock()
     store = MemoryStore(clock)
     await begin(store.invocations, "a")
@@ -50,7 +50,7 @@ async def test_those_that_wait_are_counted() -> None:
             await asyncio.sleep(0)
 
 
-async def test_calls_that_wait_for_a_person_are_counted_and_those_whose_time_is_over_are_told_of() -> None:
+async def test_pending_approvals_are_counted_and_expired_ones_audited() -> None:
     clock = Clock()
     store, metrics, sink = MemoryStore(clock), Metrics(), MemorySink()
     audit = AuditLog(sink)
@@ -65,9 +65,9 @@ async def test_calls_that_wait_for_a_person_are_counted_and_those_whose_time_is_
                 audit.flush()
                 await asyncio.sleep(0)
 
-    ((_, told),) = sink.events
-    assert isinstance(told, ApprovalRecorded)
-    assert (told.approval_id, told.state, told.decided_by) == ("a", "expired", "")
+    ((_, lines),) = sink.events
+    assert isinstance(lines, ApprovalRecorded)
+    assert (lines.approval_id, lines.state, lines.decided_by) == ("a", "expired", "")
 
 
 async def test_upkeep_that_fails_is_logged_once_and_tried_again(

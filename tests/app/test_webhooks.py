@@ -28,7 +28,7 @@ async def opened(
         return webhook
 
 
-async def test_who_names_no_receiver_tells_nobody() -> None:
+async def test_without_a_receiver_there_is_no_webhook() -> None:
     async with (
         open_rest() as house,
         open_webhook(Settings(), house.store, house.control.gateway) as webhook,
@@ -53,7 +53,7 @@ async def test_a_receiver_on_this_machine_may_be_reached_in_clear(tmp_path: Path
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-async def test_what_could_not_be_told_safely_keeps_it_from_starting(
+async def test_an_unsafe_receiver_keeps_it_from_starting(
     tmp_path: Path, options: dict[str, Any], message: str
 ) -> None:
     async with open_rest() as house:

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import fields
 
 from tests.cli.answers import applied, change, node, plan, task_plan
-from tests.cli.test_governing import entry, on_node, tool
+from tests.cli.commands.test_governing import entry, on_node, tool
 from toolgate.surfaces.rest.resources.changes import ApplyAnswer, ChangeShown, PlanAnswer, TaskPlan
 from toolgate.surfaces.rest.resources.collection import EntryShown
 from toolgate.surfaces.rest.resources.nodes import NodeShown

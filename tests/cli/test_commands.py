@@ -356,7 +356,7 @@ def test_explain_of_an_unknown_tool_tries_both_readings_of_a_dot_and_fails(
         ("resource:note://1", "error: no server that you may see lists `resource:note://1`"),
     ],
 )
-def test_explain_of_what_nobody_lists_says_what_was_meant(
+def test_explain_of_an_unlisted_resource_says_how_to_name_it(
     gateway: FakeGateway, run: Run, name: str, expected: str
 ) -> None:
     gateway.answer("GET /api/v1/mcp/explain", explanation())
@@ -366,7 +366,7 @@ def test_explain_of_what_nobody_lists_says_what_was_meant(
     assert (ran.code, ran.err.splitlines()[0]) == (1, expected)
 
 
-def test_explain_of_a_server_whose_tools_are_unknown_says_why_it_is_left_out(
+def test_explain_of_a_server_with_unknown_tools_says_why_it_is_left_out(
     gateway: FakeGateway, run: Run
 ) -> None:
     gateway.answer(

@@ -1,4 +1,4 @@
-"""Archives as anybody may send them, for the tests of this package."""
+"""Archives that any client may send, for the tests of this package."""
 
 import gzip
 import io

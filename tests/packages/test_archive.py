@@ -53,7 +53,7 @@ COLLISIONS = [
 
 
 def refused(content: bytes, tmp_path: Path) -> str:
-    """Why an archive is refused, by whoever reads it. Nothing of it may be left."""
+    """Why an archive is refused, by each reader. Nothing of it may be left."""
     with pytest.raises(InvalidRecord) as inspected:
         inspect_archive(io.BytesIO(content))
     with pytest.raises(InvalidRecord) as unpacked:
@@ -144,7 +144,7 @@ def test_directories_may_be_named_before_and_after_what_is_in_them(tmp_path: Pat
 
 @pytest.mark.parametrize("name", ["a", "."])
 def test_a_directory_that_is_named_twice_is_refused(name: str, tmp_path: Path) -> None:
-    """FIL-2, FIL-4: also the root, which would cost a reader time and nobody else anything."""
+    """FIL-2, FIL-4: also the root, which would only cost a reader time."""
     directory = member(name, type=tarfile.DIRTYPE)
 
     assert "duplicate entry" in refused(tar_of([directory, directory]), tmp_path)

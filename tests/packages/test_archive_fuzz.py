@@ -1,4 +1,4 @@
-"""Whatever is sent, the answer is one of ours, and nothing is written outside."""
+"""Whatever is sent, the error is ours, and nothing is written outside."""
 
 import io
 import tempfile

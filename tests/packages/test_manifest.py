@@ -1,4 +1,4 @@
-"""The manifest of version 2: what is taken, what is refused and how that is told."""
+"""The manifest of version 2: what is taken, what is refused and how that is lines."""
 
 from typing import Any
 
@@ -148,11 +148,11 @@ def test_it_says_how_far_it_describes_its_tools() -> None:
         ),
     ],
 )
-def test_each_problem_is_told_with_its_place(members: dict[str, Any], expected: tuple[str, str]) -> None:
+def test_each_problem_is_reported_with_its_place(members: dict[str, Any], expected: tuple[str, str]) -> None:
     assert problems(**members) == [expected]
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     found = problems(
         id="A", version="1..0", tags="x", tools=[{"name": "!"}, {**TOOL, "inputSchema": {"type": 1}}]
     )

@@ -159,7 +159,7 @@ def test_a_file_that_changes_while_it_is_packed_is_noticed(
             packed(project)
 
 
-def test_a_file_that_cannot_be_read_is_told(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_read_is_reported(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = (ArchiveEntry(path="lib", size=1), project / "lib")
     monkeypatch.setattr("toolgate.packages.archive.list_package_files", lambda _: iter([found]))
 

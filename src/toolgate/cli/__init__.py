@@ -1,6 +1,12 @@
-"""The command line: one module per command, each a client of the REST API like any other.
+"""The command line: a client of the REST API like any other. Only `up`, `control` and `node` build a process.
 
-Only `up` builds a gateway. Nothing here decides policy, and no other package imports this one.
+- `root`             finds the module of a command, runs it, and turns failures into exit codes
+- `commands`         the commands, one module a noun; `record_commands` has what all kinds of records share
+- `client`, `files`  the REST client; the files that people write
+- `render`           tables and sentences, pure; text from servers is escaped there
+- `demo`             `toolgate up --demo`
+
+No other package imports this one. Nothing here decides policy.
 """
 
 from toolgate.cli.root import main

@@ -1,8 +1,7 @@
-"""Where commands print: tables for people, JSON for programs. Colour only on a terminal.
+"""Where commands print: tables for people, JSON for programs; progress as it happens. Colour only on a
+terminal.
 
-Markup is off throughout, so no text of a server can style, link or restyle anything.
-
-What a command is doing, as it happens: a moving line on a terminal, plain lines anywhere else.
+Markup is off throughout, so no text of a server can style or link anything.
 """
 
 import time
@@ -74,7 +73,7 @@ class CommandOutput:
             open_console().print(rendered, crop=False)
 
     def tell(self, value: JsonObject, line: RenderableType) -> None:
-        """Print one of many, as it comes: a line, however long, for whoever reads lines."""
+        """Print one of many, as it comes: a line, however long, for readers of lines."""
         if self.as_json:
             print_json(value)
         else:

@@ -74,7 +74,7 @@ COMMANDS: Final[Mapping[str, str]] = {
         "Work out the least policy by what a task used: what stays, what goes, and when that was used last."
     ),
     "unused": (
-        "Show which tools tasks grant, and keys let through, that nobody used; and which servers nobody uses."
+        "Show which tools tasks grant, and keys let through, that went unused; and which servers are unused."
     ),
     "reload": "Read the registry directory again; exit code 1 if a file in it is wrong.",
     "connect": "Print what to paste into a client, or write it there with --write.",

@@ -1,7 +1,4 @@
-"""The options of commands that serve: the settings one most often changes.
-
-Which registry a command works on by itself, without a gateway, and how far it has come.
-"""
+"""The options of commands that serve, and of those that work on a registry without a gateway."""
 
 import os
 from collections.abc import Callable, Iterator

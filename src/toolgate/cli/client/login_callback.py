@@ -37,8 +37,8 @@ class LoginCallbackServer:
                     return answer
             self._answers.clear()
         raise CommandError(
-            f"nobody came back from the browser within {WAIT_S / 60:.0f} minutes",
-            hint="begin again; with --paste, give the address the browser ended at by hand",
+            f"no callback from the browser within {WAIT_S / 60:.0f} minutes",
+            hint="start again; with --paste, give the address where the browser ended by hand",
         )
 
 
@@ -76,7 +76,7 @@ def parse_callback(address: str) -> Mapping[str, str]:
 
 
 def check_callback(answer: Mapping[str, str], state: str) -> Mapping[str, str]:
-    """What the gateway wants of it. Raises CommandFailed where nobody agreed."""
+    """The fields that the gateway needs. Raises CommandError if the login was refused."""
     if answer.get("state") != state:
         raise UsageError(
             "this address is not the answer to this login",

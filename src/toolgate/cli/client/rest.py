@@ -250,7 +250,7 @@ def open_client(url: str, key: str | None) -> Iterator[RestClient]:
 
 
 def build_login_path(server_id: str) -> str:
-    """Where somebody logs in to a server, for itself or for all."""
+    """Where a principal logs in to a server, for itself or for all."""
     return f"/api/v1/mcp/servers/{quote(server_id, safe='')}/login"
 
 

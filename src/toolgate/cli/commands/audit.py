@@ -1,7 +1,4 @@
-"""Events of the audit, a line each.
-
-`toolgate audit`: what happened, as a list, as it comes, or as a file; and whether the log is whole.
-"""
+"""`toolgate audit`: events as a list, as a stream, or as a file; and whether the log is intact."""
 
 import re
 import sys
@@ -249,7 +246,7 @@ def verify_command(
 
 
 def _follow_events(client: RestClient, query: Mapping[str, str], output: CommandOutput) -> None:
-    hint = "begin anew once it is there again"
+    hint = "start again once it is reachable"
     for event in client.events(f"{_PATH}/events", query):
         if event.name == "error":
             raise parse_error(event.data)

@@ -1,7 +1,4 @@
-"""What `toolgate audit verify` found: each file, and each place where the log is not as it was written.
-
-What `toolgate audit verify` reads: the files of a log, and what the index beside them knows of it.
-"""
+"""`toolgate audit verify`: the files of a log, compared with their seals and with the index next to them."""
 
 import os
 import re
@@ -41,14 +38,14 @@ def render_verified(verifier: LogVerifier) -> RenderableType:
 
 
 def _cells(file: FileReport, *, is_broken: bool) -> list[Text]:
-    said = [*file.notes]
+    notes = [*file.notes]
     if file.unsealed:
-        said.append(f"{file.unsealed} lines at its end are not sealed yet")
+        notes.append(f"{file.unsealed} lines at its end are not sealed yet")
     if file.is_torn:
-        said.append("its last line is torn")
+        notes.append("its last line is torn")
     state = [
         ui.cell("BROKEN", ui.BAD) if is_broken else ui.cell("ok", ui.OK),
-        *(ui.cell(one, ui.DIM) for one in said),
+        *(ui.cell(one, ui.DIM) for one in notes),
     ]
     return [
         ui.cell(file.file),
@@ -76,7 +73,7 @@ def _sum(verifier: LogVerifier) -> Text:
     return ui.sentence(
         f"The last seal vouches for all up to {last.upto}:\n",
         ui.cell(last.sha256),
-        Text("\nKeep it elsewhere: --seal then shows whether the log was written anew.", ui.DIM),
+        Text("\nKeep it elsewhere: --seal then shows whether the log was rewritten.", ui.DIM),
     )
 
 
@@ -98,7 +95,7 @@ def verify_copies(paths: Sequence[Path]) -> LogVerifier:
 
 
 def verify_log(data: Path | None) -> LogVerifier:
-    """The log in a data directory, or in the default one, beside what the index there has of it."""
+    """The log in a data directory, or in the default one, compared with its index."""
     overrides = {} if data is None else {"data_dir": str(data)}
     path = load_settings(None, os.environ, overrides).data_dir / AUDIT_FILE
     with ExitStack() as stack:

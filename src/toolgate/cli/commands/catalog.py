@@ -1,7 +1,4 @@
-"""The catalog for people: categories, packages, and tools with what they do.
-
-`toolgate catalog`: what there is to choose from, by category, by package, and by words.
-"""
+"""`toolgate catalog`: what there is to choose from, by category, by package, and by words."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -71,7 +68,7 @@ def render_found(answer: JsonObject) -> RenderableType:
 
 def render_backfill(done: JsonObject) -> RenderableType:
     """How much there was to do."""
-    text = f"{ui.count_of(done['total'], 'package')} looked at, {done['changed']:,} made anew"
+    text = f"{ui.count_of(done['total'], 'package')} looked at, {done['changed']:,} updated"
     if not done["failed"]:
         return Text(text)
     rows = ((ui.bold(package_id), ui.cell(why, ui.BAD)) for package_id, why in done["failed"].items())
@@ -116,8 +113,8 @@ def _describe_fallback(answer: JsonObject) -> str:
 
 
 def _render_description(package: JsonObject) -> Text:
-    said = [package["name"] if package["name"] != package["id"] else "", package["description"]]
-    text = Text(": ").join([ui.cell(one) for one in said if one])
+    parts = [package["name"] if package["name"] != package["id"] else "", package["description"]]
+    text = Text(": ").join([ui.cell(one) for one in parts if one])
     return Text("  ").join([part for part in (text, ui.join_names(package["tags"], ui.DIM)) if part.plain])
 
 

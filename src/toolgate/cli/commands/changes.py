@@ -1,15 +1,5 @@
-"""Changes that are made together or not at all: what `apply`, `diff` and `plan` send.
-
-`toolgate plan`: what a change would do to each task, before it is made.
-
-`toolgate apply`: the registry as files say, in one transaction.
-
-`toolgate diff`: how the registry differs from files, for people and for pipelines.
-
-`toolgate reload`: read the directory of server records again.
-
-`toolgate watch`: the changes of the registry as they are made.
-"""
+"""`toolgate plan`, `apply`, `diff`, `reload` and `watch`: changes of the registry, made together or not at
+all."""
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -67,7 +57,7 @@ def build_change_set(
 def post_changes(
     client: RestClient, path: str, body: Mapping[str, Any], records: Sequence[FileRecord]
 ) -> Mapping[str, Any]:
-    """The gateway's answer. A record it refuses is looked up in the files, to say where it stands."""
+    """The gateway's answer. A record it refuses is looked up in the files, to name its file and line."""
     try:
         answer: Mapping[str, Any] = client.post(path, body)
     except CommandError as failure:
@@ -189,7 +179,7 @@ def _confirm_removals(client: RestClient, body: JsonObject, records: Sequence[Fi
         names = ", ".join(f"{describe_kind(one['kind'])} `{one['id']}`" for one in removed[:5])
         more = f" and {len(removed) - 5} more" if len(removed) > 5 else ""
         raise UsageError(
-            f"--prune would remove {names}{more}, and there is nobody to ask",
+            f"--prune would remove {names}{more}, and there is no terminal to confirm at",
             hint="look with `toolgate diff --prune`, then add --yes or --require-plan",
         )
     open_console(to_stderr=True).print(render_removals(removed))

@@ -1,7 +1,4 @@
-"""What to paste into a client, and what was written there. Lines to paste are never wrapped.
-
-`toolgate connect`: how a client is told about the gateway, printed or written into its settings.
-"""
+"""`toolgate connect`: the entry for a client, printed or written into its settings."""
 
 import sys
 from collections.abc import Sequence
@@ -35,47 +32,51 @@ from toolgate.surfaces.http.selection import format_scope_url
 
 
 def render_connection(
-    program: ClientProgram, door: GatewayEndpoint, file: Path | None, note: str = "", told: Sequence[str] = ()
+    program: ClientProgram,
+    endpoint: GatewayEndpoint,
+    file: Path | None,
+    note: str = "",
+    warnings: Sequence[str] = (),
 ) -> RenderableType:
     """The command where the program has one, the JSON in any case, and what to do then."""
-    command = program.command(door) if program.command else None
+    command = program.command(endpoint) if program.command else None
     where = f"into `{file}`" if file else "into its settings"
     return ui.stack_parts(
-        ui.sentence(Text(program.title, style="bold"), " at ", ui.cell(door.url)),
+        ui.sentence(Text(program.title, style="bold"), " at ", ui.cell(endpoint.url)),
         Text(note) if note else None,
-        ui.render_warnings(told),
+        ui.render_warnings(warnings),
         Group(Text("run", style=ui.DIM), ui.copyable(command)) if command else None,
-        Group(Text(f"{'or ' if command else ''}put {where}", style=ui.DIM), _document(program, door)),
-        _render_key_note(door),
+        Group(Text(f"{'or ' if command else ''}put {where}", style=ui.DIM), _document(program, endpoint)),
+        _render_key_note(endpoint),
         Text(f"then {program.after}", style=ui.DIM) if program.after else None,
     )
 
 
 def render_merged(
-    program: ClientProgram, door: GatewayEndpoint, merged: MergeResult, told: Sequence[str] = ()
+    program: ClientProgram, endpoint: GatewayEndpoint, merged: MergeResult, warnings: Sequence[str] = ()
 ) -> RenderableType:
     """What happened to the file, and what the gateway warned of."""
-    happened = _render_change(program, door, merged)
-    noted = ui.render_warnings(told)
-    return happened if noted is None else Group(happened, noted)
+    happened = _render_change(program, endpoint, merged)
+    rendered = ui.render_warnings(warnings)
+    return happened if rendered is None else Group(happened, rendered)
 
 
-def _render_change(program: ClientProgram, door: GatewayEndpoint, merged: MergeResult) -> RenderableType:
+def _render_change(program: ClientProgram, endpoint: GatewayEndpoint, merged: MergeResult) -> RenderableType:
     if not merged.is_changed:
         return ui.done("already in ", ui.bold(merged.path))
-    lines = [ui.done(ui.bold(door.name), " is in ", ui.bold(merged.path))]
+    lines = [ui.done(ui.bold(endpoint.name), " is in ", ui.bold(merged.path))]
     if merged.backup:
         lines.append(ui.sentence(Text("  the file before: ", style=ui.DIM), ui.cell(merged.backup, ui.DIM)))
-    note = _render_key_note(door)
+    note = _render_key_note(endpoint)
     return Group(*lines, *([note] if note else []), Text(f"  now {program.after}", style=ui.DIM))
 
 
-def _document(program: ClientProgram, door: GatewayEndpoint) -> Text:
-    return ui.copyable(ui.encode_json(program.document(door), indent=2))
+def _document(program: ClientProgram, endpoint: GatewayEndpoint) -> Text:
+    return ui.copyable(ui.encode_json(program.document(endpoint), indent=2))
 
 
-def _render_key_note(door: GatewayEndpoint) -> Text | None:
-    if not door.needs_key:
+def _render_key_note(endpoint: GatewayEndpoint) -> Text | None:
+    if not endpoint.needs_key:
         return None
     return Text(f"the client needs the key in its environment, as {KEY_VARIABLE}", style=ui.WARN)
 
@@ -121,26 +122,28 @@ def connect_command(
     program = CLIENT_PROGRAMS[client]
     scope = _pin_tools(connection, scope) if frozen else scope
     host = urlsplit(connection.url).hostname
-    door = GatewayEndpoint(
+    endpoint = GatewayEndpoint(
         name=entry.name or scope.task or "toolgate",
         url=format_scope_url(connection.url, scope.query),
         needs_key=connection.load_key() is not None or not is_loopback(host or ""),
     )
     if entry.write:
         file = _choose_settings_file(program, is_for_project=entry.project)
-        _write(program, door, connection, file, _check_scope(connection, scope))
+        _write(program, endpoint, connection, file, _check_scope(connection, scope))
         return
     note = describe_selection(scope.query)
-    told = list(filter(None, [warn_about_length(door.url)]))
+    warnings = list(filter(None, [warn_about_length(endpoint.url)]))
     shown = {
         "client": client,
-        "name": door.name,
-        "url": door.url,
-        "config": program.document(door),
+        "name": endpoint.name,
+        "url": endpoint.url,
+        "config": program.document(endpoint),
         "note": note,
-        "warnings": told,
+        "warnings": warnings,
     }
-    connection.output.show(shown, render_connection(program, door, _find_user_settings(program), note, told))
+    connection.output.show(
+        shown, render_connection(program, endpoint, _find_user_settings(program), note, warnings)
+    )
 
 
 def _pin_tools(connection: GatewayConnection, scope: ScopeOptions) -> ScopeOptions:
@@ -169,33 +172,33 @@ def _check_scope(connection: GatewayConnection, scope: ScopeOptions) -> list[str
     refusal = seen.get("refusal")
     if refusal is not None and refusal["code"] != "too_many_tools":
         raise CommandError(refusal["message"], hint=refusal["hint"], code=refusal["code"])
-    told = [*seen.get("warnings", ()), *filter(None, [warn_about_length(seen.get("url", ""))])]
+    warnings = [*seen.get("warnings", ()), *filter(None, [warn_about_length(seen.get("url", ""))])]
     if refusal is not None:
-        told.append(refusal["message"])
-    elif not (told or seen["tools"]):
-        told.append("no tool is visible at this URL: `toolgate explain` says why")
-    return told
+        warnings.append(refusal["message"])
+    elif not (warnings or seen["tools"]):
+        warnings.append("no tool is visible at this URL: `toolgate explain` says why")
+    return warnings
 
 
 def _write(
     program: ClientProgram,
-    door: GatewayEndpoint,
+    endpoint: GatewayEndpoint,
     connection: GatewayConnection,
     file: Path,
-    told: Sequence[str],
+    warnings: Sequence[str],
     /,
 ) -> None:
     merged = merge_entry(
-        file, program.section, door.name, program.entry(door), now=datetime.now().astimezone()
+        file, program.section, endpoint.name, program.entry(endpoint), now=datetime.now().astimezone()
     )
     shown = {
         "file": str(merged.path),
         "changed": merged.is_changed,
         "backup": str(merged.backup) if merged.backup else None,
-        "url": door.url,
-        "warnings": list(told),
+        "url": endpoint.url,
+        "warnings": list(warnings),
     }
-    connection.output.show(shown, render_merged(program, door, merged, told))
+    connection.output.show(shown, render_merged(program, endpoint, merged, warnings))
 
 
 def _find_user_settings(program: ClientProgram) -> Path | None:

@@ -1,9 +1,4 @@
-"""`toolgate backup`: a running gateway writes its registry into a file.
-
-`toolgate export`: a whole registry into one file.
-
-`toolgate import`: a whole registry out of one file.
-"""
+"""`toolgate backup`, `export` and `import`: copies of a whole registry."""
 
 from dataclasses import asdict
 from pathlib import Path

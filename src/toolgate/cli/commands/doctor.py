@@ -1,8 +1,6 @@
-"""What is wrong with an installation and its servers, and what to do. Pure: facts in, findings out.
+"""`toolgate doctor`: what is wrong with this installation and its servers, and what to do.
 
-What `doctor` found, worst first.
-
-`toolgate doctor`: what is wrong with this installation and its servers, and what to do.
+The `diagnose_` functions are pure: they take facts and return what they mean.
 """
 
 import asyncio
@@ -149,7 +147,7 @@ def _task_option(where: str) -> str:
 
 
 def diagnose_data_directory(path: str, mode: int | None, *, is_writable: bool) -> Diagnosis:
-    """Whether the registry can be written, and by nobody else. `mode` is None where there is none yet."""
+    """Whether the registry can be written, and only by its owner. `mode` is None if it does not exist yet."""
     where = "data"
     if mode is None:
         return Diagnosis("ok", where, f"`{path}` does not exist yet; `toolgate up` makes it")

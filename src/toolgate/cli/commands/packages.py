@@ -1,9 +1,5 @@
-"""Packages on their way to a gateway: archives sent part by part, versions installed.
-
-`toolgate packages`: what was published, and what of it is installed.
-
-`toolgate uninstall`: a package leaves the gateway.
-"""
+"""`toolgate packages` and `uninstall`: what was published and what is installed; how packages get to a
+gateway."""
 
 import hashlib
 from collections.abc import Mapping
@@ -121,7 +117,7 @@ def install_package(
 
 
 def refresh_server(client: RestClient, package_id: str) -> JsonObject | None:
-    """How the server fares at the gateway, once it was listed there; None where that cannot be said."""
+    """The server at the gateway, listed again; None if that fails."""
     with suppress(CommandError):
         answer: JsonObject = client.post(f"{build_record_path('server', package_id)}/refresh")
         return answer

@@ -109,5 +109,5 @@ def _list_differences(client: RestClient, server_id: str, query: Mapping[str, st
 
 
 def _find_pin(client: RestClient, server_id: str) -> Mapping[str, Any]:
-    """The pin as it is; empty if there is none."""
+    """The current pin, or an empty one."""
     return next((one for one in client.records("pin") if one["server_id"] == server_id), {})

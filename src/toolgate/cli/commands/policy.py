@@ -1,11 +1,4 @@
-"""Lessons: what a task used and what it did not; and grants nobody uses.
-
-`toolgate lint`: rules that do not do what their author meant.
-
-`toolgate learn`: the least policy that lets a task have what it used.
-
-`toolgate unused`: what is granted and nobody uses.
-"""
+"""`toolgate lint`, `learn` and `unused`: rules that match nothing, and grants that nothing uses."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -87,7 +80,7 @@ def _render_unused_tools(tools: Sequence[JsonObject]) -> RenderableType:
 
 
 def render_unused(answer: JsonObject, *, is_one: bool) -> RenderableType:
-    """A line for each task and key, or, of one, for each of its tools; then servers nobody uses."""
+    """A line for each task and key, or, of one, for each of its tools; then unused servers."""
     foot = Text(f"not used since {_render_day(answer['since_ms'])}", style=ui.DIM)
     holders = answer["holders"]
     parts = [_render_holder(one) for one in holders] if is_one else [_render_holders(holders)]
@@ -125,7 +118,7 @@ def _render_holder(holder: JsonObject) -> RenderableType:
 def _render_unused_servers(servers: Sequence[JsonObject]) -> RenderableType | None:
     if not servers:
         return None
-    table = ui.grid("SERVER NOBODY USES*", "LAST USED")
+    table = ui.grid("UNUSED SERVER*", "LAST USED")
     for one in servers:
         table.add_row(ui.bold(one["server_id"]), _render_last_use(one["last_used_ms"]))
     return table
@@ -228,7 +221,7 @@ def unused_command(
     task: Annotated[str | None, Option("--task", help="Only this task, tool by tool.")] = None,
     key: Annotated[str | None, Option("--key", help="Only this key, tool by tool.")] = None,
 ) -> None:
-    """Show which tools tasks grant, and keys let through, that nobody used; and which servers nobody uses.
+    """Show which tools tasks grant, and keys let through, that went unused; and which servers are unused.
 
     \b
     toolgate unused --since 90d

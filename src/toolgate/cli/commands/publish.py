@@ -1,11 +1,4 @@
-"""A package's server started once on this machine, or connected to, in the way the gateway will.
-
-`toolgate init`: a new package that works at once.
-
-`toolgate install`: a package that was published, or one in a file.
-
-`toolgate publish`: a directory becomes a package that runs at the gateway.
-"""
+"""`toolgate init`, `publish` and `install`: from a directory or file to a running package."""
 
 import asyncio
 import os

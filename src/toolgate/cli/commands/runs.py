@@ -1,13 +1,7 @@
-"""Runs of tasks: lists, one of them, and the lines of its log.
+"""`toolgate run` and `invocations`: runs of tasks.
 
-A run as it goes on: what its guest logs to standard error, what it writes to standard output.
-
-A terminal shows what a guest writes line by line, made harmless; a file or a pipe gets it when the run has
-ended, byte for byte.
-
-`toolgate run`: a task's workload, run on a node, as if it ran here.
-
-`toolgate invocations`: the runs of tasks, past and present.
+A terminal shows what a guest writes line by line, escaped; a file or a pipe gets it when the run has ended,
+byte for byte.
 """
 
 import base64
@@ -129,9 +123,9 @@ def render_line(line: JsonObject) -> Text:
 
 
 def render_started_run(one: JsonObject) -> RenderableType:
-    """A run that nobody waits for."""
-    said = ui.sentence(ui.bold(one["invocation_id"]), f" is {one['state']}; how it goes:")
-    return Group(said, ui.copyable(f"toolgate invocations show {one['task_id']} {one['invocation_id']}"))
+    """An asynchronous run."""
+    head = ui.sentence(ui.bold(one["invocation_id"]), f" is {one['state']}; how it goes:")
+    return Group(head, ui.copyable(f"toolgate invocations show {one['task_id']} {one['invocation_id']}"))
 
 
 def _render_state(one: JsonObject) -> Text:
@@ -342,7 +336,7 @@ def list_command(
     *,
     limit: Annotated[int, Option("--limit", min=1, max=1000, help="How many at most.")] = 50,
 ) -> None:
-    """List the newest runs of a task: your own, or with the role `viewer` everybody's."""
+    """List the newest runs of a task: your own, or with the role `viewer` everyone's."""
     with connection.open() as client:
         answer = client.get(build_invocation_path(task_id), {"limit": str(limit)})
     found = answer["invocations"]

@@ -1,9 +1,4 @@
-"""`toolgate tools`: exactly what a client sees at a URL.
-
-`toolgate price`: what the definitions of a URL's tools cost a model, beside what all of them would.
-
-`toolgate explain`: which layer and rule hides a tool, or lets it through.
-"""
+"""`toolgate tools`, `price` and `explain`: what a URL shows, what that costs, and why."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any

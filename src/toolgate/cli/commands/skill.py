@@ -1,7 +1,4 @@
-"""Skills: which of their tools can be called, what they cost, and where they are.
-
-`toolgate skill`: whether a skill can run here, the URL it runs at, and the task that holds its scope.
-"""
+"""`toolgate skill`: whether a skill can run here, the URL it runs at, and the task that holds its scope."""
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,11 +1,4 @@
-"""`toolgate nodes`: the nodes that follow this control, as they last reported.
-
-`toolgate budgets`: who may use how much over time, and what is used of it.
-
-`toolgate tokens`: what lists of tools and results of calls have cost models, and what was saved.
-
-`toolgate version`.
-"""
+"""`toolgate nodes`, `budgets`, `tokens` and `version`."""
 
 import platform
 import time

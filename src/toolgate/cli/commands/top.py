@@ -1,10 +1,7 @@
-"""Metrics read twice, and what happened in between: rates, and percentiles by the buckets of histograms.
+"""`toolgate top`: what servers are doing, live in a terminal.
 
-Pure: texts and numbers in, numbers out. Counters that begin anew count from nothing.
-
-Frames of `toolgate top` from what gateways say: pure.
-
-`toolgate top`: what servers are doing, live in a terminal.
+Metrics are read twice; the difference gives rates, and percentiles by the buckets of histograms. Counters
+that restart count from zero.
 """
 
 import time
@@ -41,7 +38,7 @@ _HIGHEST_COUNTS: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class MetricsReading:
+class MetricsSnapshot:
     """All samples of one process, or of several added up, at one time."""
 
     at_s: float
@@ -60,7 +57,7 @@ class MetricsReading:
         return found
 
 
-def parse_reading(texts: Iterable[str], at_s: float) -> MetricsReading:
+def parse_reading(texts: Iterable[str], at_s: float) -> MetricsSnapshot:
     """What the metrics of one or more processes say together. Raises ValueError."""
     samples: dict[str, dict[Labels, float]] = defaultdict(dict)
     for text in texts:
@@ -68,15 +65,15 @@ def parse_reading(texts: Iterable[str], at_s: float) -> MetricsReading:
             known, key = samples[name], frozenset(labels.items())
             before = known.get(key, 0.0)
             known[key] = max(before, value) if name in _HIGHEST_COUNTS else before + value
-    return MetricsReading(at_s, dict(samples))
+    return MetricsSnapshot(at_s, dict(samples))
 
 
 @dataclass(frozen=True, slots=True)
 class MetricsInterval:
     """What happened between two readings of the same processes."""
 
-    before: MetricsReading
-    after: MetricsReading
+    before: MetricsSnapshot
+    after: MetricsSnapshot
 
     @property
     def seconds(self) -> float:
@@ -116,7 +113,7 @@ def merge_buckets(many: Iterable[Buckets]) -> Buckets:
 def interpolate(buckets: Buckets, share: float) -> float | None:
     """What `share` of the values are up to, as Prometheus estimates it: they lie evenly within each bucket.
 
-    None: there are none.
+    None for no values.
     """
     total = buckets[-1][1] if buckets else 0.0
     if not total:
@@ -164,7 +161,7 @@ class CallTotals:
     """What was left out of scopes, by reason."""
 
 
-def makes_calls(reading: MetricsReading) -> bool:
+def makes_calls(reading: MetricsSnapshot) -> bool:
     """Whether any of the processes makes calls, or all are controls."""
     return reading.total(IN_FLIGHT) is not None
 
@@ -203,7 +200,7 @@ def totals_from_audit(activity: Mapping[str, Any]) -> CallTotals:
 
 
 def make_frame(
-    reading: MetricsReading,
+    reading: MetricsSnapshot,
     happened: CallTotals,
     *,
     url: str,
@@ -239,7 +236,7 @@ def make_frame(
     )
 
 
-def _states(reading: MetricsReading) -> Mapping[str, str]:
+def _states(reading: MetricsSnapshot) -> Mapping[str, str]:
     """Each server's; on several nodes, the worst."""
     found: dict[str, set[str]] = defaultdict(set)
     for labels, value in reading.samples.get("toolgate_server_state", {}).items():
@@ -319,7 +316,7 @@ def watch_frames(client: RestClient, sources: Sequence[RestClient], interval_s: 
         yield frame
 
 
-def _read(sources: Sequence[RestClient]) -> MetricsReading:
+def _read(sources: Sequence[RestClient]) -> MetricsSnapshot:
     texts = [b"".join(source.chunks("/metrics", {})).decode() for source in sources]
     return parse_reading(texts, time.monotonic())
 

@@ -73,7 +73,6 @@ def _run_demo(options: SettingOptions, *, as_json: bool, with_model: bool) -> No
         raise UsageError(
             "--demo brings its own servers", hint="leave out --mcp-registry-dir, or start without --demo"
         )
-    # Only now: the demo is a client as well, and a gateway that is none starts faster without one.
     kit = load_lazily("toolgate.cli.demo.demo")
     directory = options.data or kit.demo_directory(os.environ)
     demo = kit.Demo(directory, as_json=as_json, with_model=with_model)

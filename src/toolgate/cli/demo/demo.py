@@ -150,7 +150,7 @@ _SETTLED: Final = frozenset({"connected", "down", "disabled"})
 
 
 class ServingGateway(Protocol):
-    """The gateway, as far as the demo looks into it: the rest it asks for, as anybody does."""
+    """What the demo reads of the gateway directly; the rest it requests, like any client."""
 
     def console_url(self, url: str) -> str | None:
         """Where its console is, if it has one."""
@@ -227,32 +227,32 @@ class Demo:
         if self._announced is not None:
             await asyncio.to_thread(client.put, "chat_upstream", UPSTREAM, build_upstream(self._announced))
         elif any(is_demo_upstream(one) for one in await asyncio.to_thread(client.records, "chat_upstream")):
-            # Of an earlier run: its model is gone, and nobody should be sent there.
+            # Of an earlier run: its model is gone.
             await asyncio.to_thread(client.delete, "chat_upstream", UPSTREAM)
 
     async def _await_servers(self, client: RestClient) -> list[dict[str, Any]]:
         """All servers, once each has connected or failed."""
         deadline = time.monotonic() + CONNECT_WITHIN_S
-        told: set[str] = set()
+        shown: set[str] = set()
         with self._progress.step("connecting the servers") as report:
             while True:
                 servers = await asyncio.to_thread(client.records, "server")
-                waiting = [one["server_id"] for one in servers if not self._tell(one, told)]
+                waiting = [one["server_id"] for one in servers if not self._show_settled(one, shown)]
                 if not waiting or time.monotonic() > deadline:
                     return servers
                 report(f"waiting for {', '.join(waiting)}")
                 await asyncio.sleep(POLL_EVERY_S)
 
-    def _tell(self, server: Mapping[str, Any], told: set[str]) -> bool:
+    def _show_settled(self, server: Mapping[str, Any], shown: set[str]) -> bool:
         """Whether the server has settled; the first time, say so."""
         health = ui.health_of(server)
         server_id, state = str(server["server_id"]), health.get("state")
         # A server is connected before its tools are listed.
         if state not in _SETTLED or (state == "connected" and health.get("last_list_ms") is None):
             return False
-        if server_id in told:
+        if server_id in shown:
             return True
-        told.add(server_id)
+        shown.add(server_id)
         if state == "connected":
             self._progress.done(f"{server_id}: {health['tools']} tools")
         else:
@@ -265,7 +265,7 @@ class Demo:
 
 
 def demo_directory(environ: Mapping[str, str]) -> Path:
-    """Beside the project one stands in, else in the user's cache."""
+    """In the project of the current directory, else in the user's cache."""
     here = Path.cwd()
     if any((here / name).exists() for name in (".git", "pyproject.toml")) and os.access(here, os.W_OK):
         return here / ".toolgate" / "demo"

@@ -1,6 +1,6 @@
 """The demo's servers from PyPI, in a virtual environment of their own, from the hashed lock.
 
-Built once and then reused; built anew when the lock or the interpreter changes. Nothing outside the
+Built once and then reused; rebuilt when the lock or the interpreter changes. Nothing outside the
 given directory is touched.
 """
 

@@ -1,4 +1,4 @@
-"""`toolgate up --demo --model`: a small language model beside the demo's servers, for the chat door.
+"""`toolgate up --demo --model`: a small language model for the chat endpoint, next to the demo's servers.
 
 The model is a child that ends when its standard input does. The other end of that pipe is in this process
 and in no other, so the model goes with it, whatever ends it. It listens on loopback, on a port of its choice.
@@ -59,7 +59,7 @@ class DemoModel:
         if not line:
             raise CommandError(
                 "the model did not start",
-                hint=f"what it said stands in `{self._log}`; the demo runs without --model",
+                hint=f"its output is in `{self._log}`; the demo runs without --model",
             )
         announced: ModelAnnouncement = json.loads(line)
         return announced
@@ -76,7 +76,7 @@ def build_upstream(announced: ModelAnnouncement) -> dict[str, Any]:
 
 
 def is_demo_upstream(record: Mapping[str, Any]) -> bool:
-    """Whether a demo with a model left this record, and nobody made it their own since."""
+    """Whether a demo with a model left this record, and no user changed it since."""
     return (record["upstream_id"], record["display_name"]) == (UPSTREAM, UPSTREAM_NAME)
 
 

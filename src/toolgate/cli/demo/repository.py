@@ -1,4 +1,4 @@
-"""A throw-away Git repository for the demo: a few commits, a branch, and a change nobody committed."""
+"""A throw-away Git repository for the demo: a few commits, a branch, and an uncommitted change."""
 
 import os
 import shutil
@@ -33,7 +33,7 @@ _ENVIRONMENT: Final = {
 
 
 def make_repository(directory: Path) -> None:
-    """Make the repository anew in `directory`."""
+    """Make the repository in `directory`, replacing what is there."""
     git = shutil.which("git")
     if git is None:
         raise CommandError("the demo needs `git`", hint="install git and start the demo again")

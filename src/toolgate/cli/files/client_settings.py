@@ -1,6 +1,6 @@
 """One entry put into another program's configuration file, and nothing else there touched.
 
-The file is replaced whole or not at all, a copy of the old one stays beside it, and a file that cannot
+The file is replaced whole or not at all, a copy of the old one stays next to it, and a file that cannot
 be read as plain JSON is refused: rewriting it would lose what we did not understand.
 """
 
@@ -29,14 +29,14 @@ class MergeResult(NamedTuple):
 
 
 class _DuplicateKey(ValueError):
-    """A key that stands twice: one of the two would be lost."""
+    """A duplicate key: one of the two would be lost."""
 
 
 def merge_entry(
     path: Path, section: str, name: str, entry: Mapping[str, Any], *, now: datetime
 ) -> MergeResult:
     """Put `entry` as `name` under `section` of the JSON file at `path`, making the file if need be."""
-    # Through links: whoever keeps their settings elsewhere wants the file there changed, not the link.
+    # Through links: a user who keeps settings elsewhere wants that file changed, not the link.
     path = path.resolve()
     old_text = _read(path)
     document = _parse(path, old_text)
@@ -52,7 +52,7 @@ def merge_entry(
 
 
 def _merge(path: Path, name: str, present: Any, entry: Mapping[str, Any]) -> dict[str, Any]:
-    """An entry of ours is brought up to date and keeps what its user added; another's is left alone."""
+    """Our entry is updated and keeps what its user added; another's is left alone."""
     if present is None:
         return dict(entry)
     if not isinstance(present, dict) or _address(present) != _address(entry):
@@ -99,7 +99,7 @@ def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         repeated = next(key for key, _ in pairs if sum(key == other for other, _ in pairs) > 1)
-        raise _DuplicateKey(f"the key `{repeated}` stands in it twice")
+        raise _DuplicateKey(f"duplicate key `{repeated}`")
     return found
 
 
@@ -130,7 +130,7 @@ def _replace(path: Path, old_text: str | None, new_text: str, now: datetime) -> 
 
 
 def _back_up(path: Path, now: datetime) -> Path:
-    """A copy with the same bytes and permissions, under a name nobody has."""
+    """A copy with the same bytes and permissions, under a new name."""
     backup = path.with_name(f"{path.name}.{now:%Y%m%d-%H%M%S-%f}.bak")
     content = path.read_bytes()
     with os.fdopen(os.open(backup, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:

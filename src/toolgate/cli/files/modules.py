@@ -1,6 +1,6 @@
-"""Files on their way to a gateway, part by part: whatever it has already is not sent again.
+"""Modules of workloads: files next to the records that name them, uploaded part by part.
 
-Modules of workloads as people have them: files beside the records that name them.
+Parts that the gateway already has are not sent again.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ ReportProgress = Callable[[str], None]
 
 
 def open_progress(*, as_json: bool) -> StepProgress:
-    """Steps shown as they happen, to whoever looks on; nobody else is told."""
+    """Steps shown as they happen, if a person watches."""
     if as_json or not sys.stderr.isatty():
         return StepProgress(Console(quiet=True))
     return StepProgress(open_console(to_stderr=True))
@@ -93,7 +93,7 @@ def hash_modules(records: Sequence[FileRecord]) -> tuple[list[FileRecord], list[
 
 
 def send_modules(client: RestClient, files: Iterable[ModuleFile], *, as_json: bool) -> None:
-    """Upload those that the gateway does not have. What it warns of is said beside."""
+    """Upload those that the gateway does not have. Warnings go to standard error."""
     for file in {one.sha256: one for one in files}.values():
         if not _is_uploaded(client, file.sha256):
             found = render_warnings(send_module(client, file, as_json=as_json)["warnings"])

@@ -51,9 +51,9 @@ class PackageDirectory:
         return msgspec.json.format(msgspec.json.encode(self._document), indent=2) + b"\n"
 
     def complete(self, tools: Iterable[ToolDefinition]) -> bytes:
-        """The manifest with all that the server lists: what else stands there stays, in its order.
+        """The manifest with all that the server lists. Other members stay, in their order.
 
-        One from before version 2 is made anew.
+        One from before version 2 is rewritten.
         """
         listed = tuple(tools)
         if self.manifest.schema_version == "v2":

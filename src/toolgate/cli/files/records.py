@@ -35,7 +35,7 @@ class FileRecord(NamedTuple):
     body: dict[str, Any]
     file: Path = STANDARD_INPUT
     text: str = ""
-    """What stands in the file, to say where in it something is wrong."""
+    """The text of the file, to find the line of a problem."""
 
 
 def load_record(path: Path, *, kind: Kind | None = None) -> FileRecord:
@@ -45,7 +45,7 @@ def load_record(path: Path, *, kind: Kind | None = None) -> FileRecord:
 
 
 def load_object(path: Path) -> dict[str, Any]:
-    """What stands in `path`, record or not; `-` is standard input."""
+    """The object in `path`, record or not; `-` is standard input."""
     return _parse_object(path, read_text(path))
 
 
@@ -144,7 +144,7 @@ def _reject_duplicates(records: Iterable[FileRecord]) -> None:
         earlier = seen.setdefault((record.kind, record.id), record)
         if earlier is not record:
             raise UsageError(
-                f"{record.kind} `{record.id}` stands in `{earlier.file}` and again in `{record.file}`",
+                f"duplicate {record.kind} `{record.id}`: in `{earlier.file}` and in `{record.file}`",
                 hint="keep one of the two",
             )
 

@@ -1,1 +1,2 @@
-"""What commands show to people, as functions of what the gateway answered. Nothing here asks or prints."""
+"""What commands print for people: tables and sentences, functions of the gateway's answers. Nothing here asks
+anything."""

@@ -1,13 +1,4 @@
-"""Changes of whole records, made or only looked at, and what they do to each task. Signs as in a diff.
-
-What records were before.
-
-Copies of a whole registry: written and read.
-
-Changes of the registry as they come.
-
-What came of single writes, of reloads, and of looking for rules that match nothing.
-"""
+"""Changes of records, made or planned; their history; copies of the registry. Signs as in a diff."""
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +16,7 @@ JsonObject = Mapping[str, Any]
 
 SIGNS: Final = {"added": ("+", ui.OK), "changed": ("~", ui.WARN), "removed": ("-", ui.BAD)}
 ABSENT: Final = "(default)"
-"""What stands for a value in an answer where a record says nothing."""
+"""The value in an answer for a field that a record leaves out."""
 
 
 def render_change_set(answer: JsonObject) -> RenderableType:
@@ -155,7 +146,7 @@ def _render_task_change(change: JsonObject) -> RenderableType:
     )
     lines = ui.unheaded_grid(3)
     _add_lines(lines, added, removed)
-    # Beyond what everybody gets: only those who name the server.
+    # Beyond what every caller gets: only for callers that name the server.
     _add_lines(
         lines,
         [tool for tool in change["reach_added"] if tool not in added],

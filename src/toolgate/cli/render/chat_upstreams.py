@@ -43,8 +43,8 @@ def render_chat_trial(upstream_id: str, report: JsonObject) -> RenderableType:
     """What an upstream said when it was asked for its models."""
     name = ui.bold(upstream_id)
     if not report["ok"]:
-        said = ui.failed(name, ": ", ui.cell(report["error"]))
-        return Group(said, *([ui.indent(ui.cell(report["hint"]))] if report["hint"] else []))
+        head = ui.failed(name, ": ", ui.cell(report["error"]))
+        return Group(head, *([ui.indent(ui.cell(report["hint"]))] if report["hint"] else []))
     admitted: Sequence[str] = report["admitted"]
     found = ui.sentence(
         Text("✓ ", style=ui.OK),

@@ -152,7 +152,7 @@ def render_diff_line(line: str) -> RenderableType:
 
 
 def render_warnings(found: Iterable[Any]) -> Group | None:
-    """The gateway's warnings, one a line; None if there are none."""
+    """The gateway's warnings, one a line."""
     lines = [sentence(Text("warning: ", style=WARN), cell(one)) for one in found]
     return Group(*lines) if lines else None
 

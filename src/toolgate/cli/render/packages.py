@@ -89,7 +89,7 @@ def render_published(shown: JsonObject, *, gateway: str) -> RenderableType:
 def render_installed(
     answer: JsonObject, server: JsonObject | None, url: str, *, gateway: str
 ) -> RenderableType:
-    """An installation that was made at `gateway`, how its server fares, and the URL to call it at."""
+    """An installation at `gateway`, the health of its server, and its URL."""
     head = Group(_headline(answer, "is installed"), *map(ui.indent, _tool_changes(answer["tools"])))
     return ui.stack_parts(
         head,

@@ -1,9 +1,4 @@
-"""What definitions cost a model: tool by tool, and beside what the full set would.
-
-Scopes: what a URL shows, and why the rest is not among it.
-
-Tokens by task and by day, beside what all tools would have cost.
-"""
+"""Scopes: what a URL shows, why the rest is hidden, and what definitions cost a model."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -51,7 +46,7 @@ def render_sum(answer: JsonObject, *, tools: int) -> RenderableType:
 
 
 def describe_saving(answer: JsonObject) -> str:
-    """`420 of 9,000 tokens, 95% less`: a scope beside all there is."""
+    """`420 of 9,000 tokens, 95% less`: a scope compared with all there is."""
     seen, registered = answer["tokens"], answer["registered_tokens"]
     less = f", {1 - seen / registered:.0%} less" if 0 < seen < registered else ""
     return f"{seen:,} of {registered:,} tokens{less}"
@@ -223,7 +218,7 @@ def _column_of(decisions: Sequence[Decision]) -> str:
 
 
 def _count_kinds(decisions: Sequence[Decision]) -> str:
-    """`3 tools`, and prompts and resources beside them where there are any."""
+    """`3 tools`, and with prompts and resources, if there are any."""
     kinds = Counter(kind_of(one["tool"]) for one in decisions)
     parts = [ui.count_of(kinds[""], "tool")] if kinds[""] or not decisions else []
     parts += [ui.count_of(kinds[kind], word) for kind, word in _WORDS.items() if kinds[kind]]

@@ -132,10 +132,10 @@ def _servers(frame: TopFrame, room: int | None) -> RenderableType:
 
 
 def _render_most(what: str, counts: Mapping[str, float]) -> list[Text]:
-    """The most frequent on one line; none where there are none."""
+    """The most frequent on one line; nothing without any."""
     most = sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:MOST_REASONS]
-    said = ", ".join(f"{reason} {number:,.0f}" for reason, number in most)
-    line = Text.assemble((f"{what}  ", DIM), cell(said), overflow="ellipsis", no_wrap=True)
+    text = ", ".join(f"{reason} {number:,.0f}" for reason, number in most)
+    line = Text.assemble((f"{what}  ", DIM), cell(text), overflow="ellipsis", no_wrap=True)
     return [line] if most else []
 
 

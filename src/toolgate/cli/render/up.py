@@ -1,7 +1,4 @@
-"""What commands assume until they are told otherwise.
-
-What a process says once it serves.
-"""
+"""What a process prints once it serves, and the commands to type next."""
 
 from shlex import quote
 from typing import Final
@@ -51,7 +48,7 @@ def render_control_ready(url: str, grpc: str, *, console: str | None = None) -> 
             Text("A node needs a key, and is started with it:", style="bold"),
             copyable(
                 f"toolgate keys add node-1 --role node --out node.key{url_option(url)}\n"
-                f"toolgate node --control {grpc} --control-key-file node.key{_beside(grpc)}"
+                f"toolgate node --control {grpc} --control-key-file node.key{_second_listener(grpc)}"
             ),
         ),
         Text("Ctrl-C stops it; its nodes go on with what they have.", style=DIM),
@@ -70,7 +67,7 @@ def render_node_ready(url: str, control: str) -> RenderableType:
     )
 
 
-def _beside(grpc: str) -> str:
+def _second_listener(grpc: str) -> str:
     """A node on the same machine needs an address and a directory of its own."""
     is_near = is_loopback(parse_address(grpc)[0])
     return " \\\n  --listen 127.0.0.1:8081 --data .toolgate-node" if is_near else ""

@@ -82,7 +82,7 @@ async def test_a_backfill_that_was_killed_is_taken_up_and_ends_as_if_it_had_not_
         monkeypatch.setenv("TOOLGATE_URL", shown["url"])
         first, second = (run("catalog", "backfill", "--json").json for _ in range(2))
         quality = run("catalog", "quality", "--json").json
-        told = httpx2.get(f"{shown['url']}/metrics", timeout=DEADLINE_S).text
+        lines = httpx2.get(f"{shown['url']}/metrics", timeout=DEADLINE_S).text
         process.terminate()
         process.wait(DEADLINE_S)
     after = rows_of(tmp_path)
@@ -98,5 +98,5 @@ async def test_a_backfill_that_was_killed_is_taken_up_and_ends_as_if_it_had_not_
         for tool in manifest(package_id)["toolsSummary"]
     }
     assert (quality["total"]["summary"], quality["full_percent"], len(quality["packages"])) == (450, 0, 150)
-    assert 'toolgate_catalog_rows{source="summary"} 450' in told
-    assert "toolgate_catalog_fallback_ended 0" in told
+    assert 'toolgate_catalog_rows{source="summary"} 450' in lines
+    assert "toolgate_catalog_fallback_ended 0" in lines

@@ -139,7 +139,7 @@ def test_what_cannot_be_sent_is_refused(gateway: FakeGateway, run: Run, words: t
     assert (ran.code, ran.err.partition(": ")[0], gateway.asked) == (2, "error", [])
 
 
-def test_what_ends_a_run_from_outside_is_told_with_what_to_do(gateway: FakeGateway, run: Run) -> None:
+def test_what_ends_a_run_from_outside_is_reported_with_a_hint(gateway: FakeGateway, run: Run) -> None:
     message = "it used up its fuel: raise `limits.fuel` of its workload, or do less"
     stage(gateway, ended_by="out_of_fuel", exit_code=None, message=message, stdout="")
 
@@ -156,7 +156,7 @@ def test_exit_codes_stay_failures(gateway: FakeGateway, run: Run) -> None:
     assert run("run", "sum").code == 1
 
 
-def test_a_run_that_nobody_waits_for_is_named(gateway: FakeGateway, run: Run) -> None:
+def test_an_asynchronous_run_is_named(gateway: FakeGateway, run: Run) -> None:
     stage(gateway)
 
     ran, as_json = run("run", "sum", "--async"), run("run", "sum", "--async", "--json")

@@ -229,17 +229,17 @@ def test_a_healthy_installation_ends_with_0(gateway: FakeGateway, run: Run, data
 
 
 @pytest.mark.parametrize(
-    ("status", "said"), [(200, "it takes what is sent to"), (503, "answers with status 503")]
+    ("status", "message"), [(200, "it takes what is sent to"), (503, "answers with status 503")]
 )
 def test_a_collector_is_asked_whether_it_takes_anything(
-    run: Run, data: str, monkeypatch: pytest.MonkeyPatch, status: int, said: str
+    run: Run, data: str, monkeypatch: pytest.MonkeyPatch, status: int, message: str
 ) -> None:
     with open_collector() as collector:
         collector.status = status
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
         ran = run("doctor", "--data", data)
 
-    assert said in " ".join(ran.out.split())
+    assert message in " ".join(ran.out.split())
 
 
 def test_problems_come_first_and_end_with_1(gateway: FakeGateway, run: Run, data: str) -> None:

@@ -172,7 +172,7 @@ def test_backfill_goes_on_until_all_is_done(gateway: FakeGateway, run: Run) -> N
     gateway.answer("POST /admin/api/catalog/backfill", batch)
     gateway.answer("POST /admin/api/catalog/backfill?cursor=c", last)
 
-    assert run("catalog", "backfill").lines == ["30 packages looked at, 7 made anew"]
+    assert run("catalog", "backfill").lines == ["30 packages looked at, 7 updated"]
     assert json.loads(run("catalog", "backfill", "--json").out) == {
         "done": 30,
         "total": 30,
@@ -195,7 +195,7 @@ OLD = {"rows": 2, "manifest": 0, "discovered": 0, "summary": 2, "legacy": 0, "wi
 
 
 @pytest.mark.parametrize(
-    ("members", "told"),
+    ("members", "shown_lines"),
     [
         (
             {"summary_fallback": None, "fallback_ended": False},
@@ -212,7 +212,7 @@ OLD = {"rows": 2, "manifest": 0, "discovered": 0, "summary": 2, "legacy": 0, "wi
     ],
 )
 def test_the_quality_says_what_becomes_of_the_fallback(
-    gateway: FakeGateway, run: Run, members: dict[str, Any], told: str
+    gateway: FakeGateway, run: Run, members: dict[str, Any], shown_lines: str
 ) -> None:
     hidden, hidden_rows = (2, "2 hidden") if members["fallback_ended"] else (0, "")
     package = {"id": "old", "name": "Old", "hidden": hidden, **OLD, "with_description": 1}
@@ -223,7 +223,7 @@ def test_the_quality_says_what_becomes_of_the_fallback(
     assert run("catalog", "quality").lines == [
         "77.7 % of 9 rows have full definitions, 7 a schema, 8 a description",
         "",
-        told,
+        shown_lines,
         "",
         "PACKAGE  MANIFEST  DISCOVERED  SUMMARY  LEGACY  SCHEMAS  DESCRIBED",
         f"old             0           0        2       0        0          1  {hidden_rows}".rstrip(),

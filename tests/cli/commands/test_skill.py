@@ -14,7 +14,7 @@ from tests.eventually import eventually
 from tests.registry.official import LIST, check_official
 from toolgate.cli.failure import ExitCode
 
-NOTES = Path(__file__).parents[2] / "examples" / "notes_server.py"
+NOTES = Path(__file__).parents[3] / "examples" / "notes_server.py"
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_a_skill_is_checked_made_a_task_and_made_again(at_gateway: Run, skill: P
     at_gateway("tasks", "delete", "diary")
 
 
-def test_what_a_skill_cannot_call_is_told_with_the_reason_and_what_may_have_been_meant(
+def test_what_a_skill_cannot_call_is_shown_with_the_reason_and_near_names(
     at_gateway: Run, tmp_path: Path
 ) -> None:
     file = write(

@@ -32,7 +32,7 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "audit.jsonl"
 
 
-def test_each_file_is_told_from_the_oldest_on(log: Path, run: Run) -> None:
+def test_each_file_is_shown_oldest_first(log: Path, run: Run) -> None:
     ran = run("audit", "verify", "--data", str(log.parent))
 
     assert (ran.code, [line.split() for line in ran.lines[:4]]) == (
@@ -106,7 +106,7 @@ def test_an_end_that_was_cut_off_before_the_log_went_on_is_known_to_the_index(lo
     assert "cut off  audit.jsonl, line 2, number 7-9: the audit index has events of these" in ran.lines
 
 
-def test_numbers_that_nobody_knows_of_are_no_break(log: Path, run: Run) -> None:
+def test_numbers_that_the_index_lacks_are_no_break(log: Path, run: Run) -> None:
     async def go_on() -> None:
         journal = Journal(log)
         journal.log.resume_after(20)

@@ -206,7 +206,7 @@ def test_what_is_no_manifest_of_a_bundle_is_not_taken_for_one(content: bytes) ->
     assert not is_bundle_manifest(content)
 
 
-def test_a_manifest_with_a_number_that_nobody_can_hold_is_refused() -> None:
+def test_a_manifest_with_a_number_out_of_range_is_refused() -> None:
     with pytest.raises(InvalidRecord, match="cannot be read"):
         convert_bundle(b'{"manifest_version": "0.3", "x": 1e9999}')
 

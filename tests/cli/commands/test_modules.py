@@ -43,7 +43,7 @@ def at_gateway(run: Run, url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """A task, and its module beside it."""
+    """A task, and its module next to it."""
     (tmp_path / "build").mkdir()
     (tmp_path / "build" / "guest.wasm").write_bytes(GUEST)
     (tmp_path / "job.toml").write_text(TASK, "utf-8")
@@ -112,7 +112,7 @@ def test_an_upload_says_what_the_module_calls_and_whether_it_is_new(at_gateway: 
     assert again.lines[0].endswith("which was there already")
 
 
-def test_the_task_of_the_guide_is_applied_as_it_stands(at_gateway: Run, tmp_path: Path) -> None:
+def test_the_task_of_the_guide_is_applied_unchanged(at_gateway: Run, tmp_path: Path) -> None:
     (tmp_path / "build").mkdir()
     (tmp_path / "build" / "nightly.wasm").write_bytes(GUEST)
     file = tmp_path / "nightly.toml"
@@ -143,7 +143,7 @@ def test_a_module_larger_than_a_request_goes_in_parts(at_gateway: Run, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "output"),
     [
         pytest.param(None, "cannot read the module", id="no file"),
         pytest.param(b"int main() {}", "is not a WebAssembly module", id="not compiled"),
@@ -159,7 +159,7 @@ def test_what_is_no_module_is_not_sent(
     monkeypatch: pytest.MonkeyPatch,
     *,
     content: bytes | None,
-    said: str,
+    output: str,
 ) -> None:
     monkeypatch.setattr(modules, "MAX_MODULE_BYTES", 200)
     file = directory / "build" / "guest.wasm"
@@ -174,17 +174,17 @@ def test_what_is_no_module_is_not_sent(
         ran = run(*command)
 
         assert ran.code == ExitCode.USAGE
-        assert said in ran.err
+        assert output in ran.err
         assert "try:" in ran.err
     assert gateway.asked == []
 
 
 @pytest.mark.parametrize(
-    ("prefix", "said"),
+    ("prefix", "output"),
     [("abcdef01", "more than one"), ("abcdef02", "no module"), ("abcdef0", "8 or more"), ("", "8 or more")],
 )
 def test_the_beginning_of_a_hash_must_mean_one_module(
-    gateway: FakeGateway, run: Run, prefix: str, said: str
+    gateway: FakeGateway, run: Run, prefix: str, output: str
 ) -> None:
     module = {"size": 1, "at_ms": 0, "tasks": []}
     gateway.answer(
@@ -194,7 +194,7 @@ def test_the_beginning_of_a_hash_must_mean_one_module(
     ran = run("modules", "delete", prefix)
 
     assert ran.code == ExitCode.USAGE
-    assert said in ran.err
+    assert output in ran.err
     assert {asked.method for asked in gateway.asked} <= {"GET"}
 
 

@@ -13,7 +13,7 @@ from tests.cli.screen import shown
 from tests.eventually import eventually
 from toolgate.cli.commands.top import (
     MetricsInterval,
-    MetricsReading,
+    MetricsSnapshot,
     interpolate,
     make_frame,
     makes_calls,
@@ -44,7 +44,7 @@ def make_metrics(calls: int, *, server_id: str = "git", state: str = "connected"
     return metrics
 
 
-def read(*metrics: Metrics, at_s: float = 0.0) -> MetricsReading:
+def read(*metrics: Metrics, at_s: float = 0.0) -> MetricsSnapshot:
     return parse_reading([one.render().decode() for one in metrics], at_s)
 
 
@@ -106,13 +106,13 @@ def test_processes_add_up_and_a_server_is_shown_at_its_worst() -> None:
     assert frame.gauges["toolgate_loop_lag_ms"] == 120.0
 
 
-def test_a_process_that_began_anew_counts_from_nothing() -> None:
+def test_a_restarted_process_counts_from_zero() -> None:
     interval = MetricsInterval(read(make_metrics(50)), read(make_metrics(5), at_s=1.0))
 
     assert totals_between(interval).calls["git"] == 5
 
 
-def test_a_control_shows_what_its_nodes_told_it() -> None:
+def test_a_control_shows_what_its_nodes_reported() -> None:
     activity = {
         "since_ms": 0,
         "until_ms": 60_000,
@@ -166,7 +166,7 @@ def test_nodes_are_read_where_they_are_named_and_nowhere_else(gateway: FakeGatew
     assert ran.json["nodes"][0]["node_id"] == "one"
 
 
-def test_who_may_not_see_metrics_is_told_so(gateway: FakeGateway, run: Run) -> None:
+def test_a_key_that_may_not_see_metrics_is_an_error(gateway: FakeGateway, run: Run) -> None:
     gateway.refuse("GET /metrics", "forbidden", "this needs the role `viewer`", status=403)
     ran = run("top", "--once")
 

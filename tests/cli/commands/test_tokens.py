@@ -25,7 +25,7 @@ def answer(**fields: Any) -> dict[str, Any]:
     return known | {"total": sums(0, 0, 0, 0, 0)} | fields
 
 
-def test_tasks_are_a_line_each_beside_what_all_tools_would_have_cost(gateway: FakeGateway, run: Run) -> None:
+def test_tasks_are_a_line_each_with_the_cost_of_all_tools(gateway: FakeGateway, run: Run) -> None:
     tasks = [
         {"task_id": "review\x1b[31m", **sums(60, 4_200, 90_000, 12, 1_500)},
         {"task_id": "", **sums(1, 1_500, 1_500, 0, 0)},
@@ -56,7 +56,7 @@ def test_one_task_is_shown_day_by_day(gateway: FakeGateway, run: Run) -> None:
     assert ran.lines[1].split() == ["2026-01-07", "1", "10", "90", "2", "7"]
 
 
-def test_nothing_is_said_as_such_and_programs_get_the_answer(gateway: FakeGateway, run: Run) -> None:
+def test_an_empty_list_is_a_sentence_and_programs_get_the_answer(gateway: FakeGateway, run: Run) -> None:
     gateway.answer(TOKENS, answer())
 
     assert run("tokens").lines == [

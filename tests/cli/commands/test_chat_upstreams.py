@@ -139,7 +139,7 @@ def test_a_chat_upstream_is_shown_with_what_is_set_and_without_what_is_not() -> 
         ),
     ],
 )
-def test_a_trial_is_told_within_80_columns(report: dict[str, Any], expected: list[str]) -> None:
+def test_a_trial_fits_80_columns(report: dict[str, Any], expected: list[str]) -> None:
     assert shown(render_chat_trial("local", report)) == expected
 
 
@@ -201,7 +201,7 @@ def test_a_file_that_is_no_chat_upstream_is_named_with_what_it_lacks(run: Run, t
     assert f"`{file}` is not a chat upstream: it has no `upstream_id`" in ran.err
 
 
-def test_what_it_was_is_told_and_taken_back(gateway: FakeGateway, run: Run) -> None:
+def test_its_history_is_shown_and_rolled_back(gateway: FakeGateway, run: Run) -> None:
     field = {"field": "mode", "before": "(default)", "after": "passthrough"}
     entry = {"revision": 3, "operation": "put", "actor": "ada", "at_ms": 0, "fields": [field]}
     gateway.answer(f"GET {PATH}/local/history", {"revision": 3, "entries": [entry]})

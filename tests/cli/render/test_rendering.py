@@ -135,7 +135,7 @@ def test_a_good_test_names_the_tools_and_what_was_refused() -> None:
     ]
 
 
-def test_a_failed_test_says_why_and_what_the_server_said() -> None:
+def test_a_failed_test_says_why_with_the_output_of_the_server() -> None:
     report = {
         **REPORT,
         "ok": False,
@@ -190,7 +190,7 @@ def test_an_explanation_shows_what_the_server_calls_a_tool_that_has_an_alias() -
     assert "list_files_ea3cdaac (`list files`)" in "\n".join(shown(render_explanation(explanation(aliased))))
 
 
-def test_tools_that_are_found_and_not_listed_are_said_to_be() -> None:
+def test_find_mode_is_shown() -> None:
     found = {**tools("git.git_log"), "mode": "find"}
     explained = {**explanation(decision("git", "git_log")), "mode": "find"}
 

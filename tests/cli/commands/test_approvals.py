@@ -62,7 +62,7 @@ def test_a_decision_is_sent_with_its_reason(gateway: FakeGateway, run: Run) -> N
     assert json.loads(run("approvals", "show", "0f1e2d3c4b5a6978", "--json").out) == approval()
 
 
-def test_what_is_not_there_is_said_so(gateway: FakeGateway, run: Run) -> None:
+def test_a_missing_approval_is_an_error(gateway: FakeGateway, run: Run) -> None:
     gateway.refuse(f"GET {ALL}/a%2Fb", "not_found", "no approval `a/b`", status=404)
 
     assert run("approvals", "show", "a/b").code == ExitCode.FAILED
@@ -90,8 +90,8 @@ def test_what_has_long_names_can_be_approved_from_a_narrow_terminal() -> None:
     lines = shown(render_approvals([one], "pending"))
 
     assert lines[1].split()[0] == "0f1e2d3c4b5a6978"
-    told = "".join("".join(line[40:].split()) for line in lines[1:])
-    assert told == 'github-enterprise.create_pull_request_reviewbykey:ci-nightly{"path":"/tmp/x"}'
+    shown_lines = "".join("".join(line[40:].split()) for line in lines[1:])
+    assert shown_lines == 'github-enterprise.create_pull_request_reviewbykey:ci-nightly{"path":"/tmp/x"}'
 
 
 def test_xss_3_arguments_are_shown_to_the_last_character_and_harmless() -> None:
@@ -115,7 +115,7 @@ def test_one_says_how_to_decide_and_what_was_decided() -> None:
     assert "2023-11-14 22:15:20 UTC" in used
 
 
-def test_an_explanation_says_whose_calls_wait() -> None:
+def test_an_explanation_lists_tools_that_wait_for_approval() -> None:
     decision = {
         "server_id": "files",
         "tool": "delete",

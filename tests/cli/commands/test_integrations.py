@@ -49,15 +49,15 @@ def test_integrations_are_a_line_each_with_how_much_of_them_is_on_and_by_whom(
 def test_read_only_tools_come_first_and_all_of_them_only_when_asked_for(
     gateway: FakeGateway, run: Run
 ) -> None:
-    said = {}
+    output = {}
     for words, state in {"on files": "read_only", "on files --all": "on", "off files": "off"}.items():
         gateway.answer(f"PUT {MINE}/files", integration("files", state, revision=7))
-        said[words] = run("integrations", *words.split()).lines
+        output[words] = run("integrations", *words.split()).lines
         assert gateway.last.body == {"state": state}
     gateway.answer(f"DELETE {MINE}/files", {"revision": 8, "warnings": []})
-    said["reset files"] = run("integrations", "reset", "files").lines
+    output["reset files"] = run("integrations", "reset", "files").lines
 
-    assert said == {
+    assert output == {
         "on files": ["✓ files is on for its 2 read-only tools; 3 others need --all"],
         "on files --all": ["✓ files is on: all 5 tools"],
         "off files": ["✓ files is off"],

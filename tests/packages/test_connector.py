@@ -11,7 +11,7 @@ import pytest
 
 from tests.contract.links import Ears
 from tests.packages.archive_samples import tar_of
-from tests.packages.test_unpacked import ref_of
+from tests.packages.test_package_cache import ref_of
 from toolgate.model.packages import PackageRef
 from toolgate.model.servers import ServerRecord, StdioLaunch
 from toolgate.packages.connector import PackageCache, PackageConnector, resolve_launch
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 DIRECTORY: Final = Path("/cache/abc")
 
 
-def test_the_directory_stands_in_arguments_variables_and_cwd_and_nowhere_else() -> None:
+def test_the_directory_is_filled_into_arguments_variables_and_cwd_only() -> None:
     launch = StdioLaunch(
         command="${PACKAGE_DIR}python3",
         args=("-u", "${PACKAGE_DIR}/a:${PACKAGE_DIR}/b", "${ENV:HOME}"),

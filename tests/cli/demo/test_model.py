@@ -21,7 +21,7 @@ from toolgate.model.chat import ChatUpstream
 from toolgate.model.tasks import Task
 from toolgate.registry.records.codec import parse_record
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 KEEPER = """
 import json, sys
 from pathlib import Path
@@ -86,7 +86,7 @@ def test_a_model_without_a_demo_is_refused(run: Run) -> None:
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, None], ids=["kill -9", "SIGTERM", "its end"])
-def test_the_model_is_gone_with_whoever_started_it(tmp_path: Path, end: signal.Signals | None) -> None:
+def test_the_model_ends_with_the_process_that_started_it(tmp_path: Path, end: signal.Signals | None) -> None:
     local_model(tmp_path)
     with subprocess.Popen(
         [sys.executable, "-c", KEEPER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -61,7 +61,7 @@ def test_a_caller_with_a_long_name_leaves_room_for_what_it_did(gateway: FakeGate
     assert sum(line.count("x") for line in lines) == 60
 
 
-def test_arguments_shadows_and_processes_are_told(gateway: FakeGateway, run: Run) -> None:
+def test_arguments_shadows_and_processes_are_shown(gateway: FakeGateway, run: Run) -> None:
     call = event(
         type="call",
         outcome="unknown",
@@ -73,14 +73,14 @@ def test_arguments_shadows_and_processes_are_told(gateway: FakeGateway, run: Run
     spawn = event(type="spawn", server_id="git", command="uvx git", reason="trial")
     gateway.answer(AUDIT, {"events": [call, spawn], "next_cursor": None})
 
-    told = run("audit", "--type", "spawn").out
+    shown_lines = run("audit", "--type", "spawn").out
 
-    assert "unknown" in told
-    assert "would be denied by mcp.tool_denylist" in " ".join(told.split())
-    assert "\\u001b" in told
-    assert "…" in told
-    assert "\x1b" not in told
-    assert "spawn  trial         git uvx git" in told
+    assert "unknown" in shown_lines
+    assert "would be denied by mcp.tool_denylist" in " ".join(shown_lines.split())
+    assert "\\u001b" in shown_lines
+    assert "…" in shown_lines
+    assert "\x1b" not in shown_lines
+    assert "spawn  trial         git uvx git" in shown_lines
 
 
 def test_an_offered_scope_says_how_much_it_holds_and_why_the_rest_is_excluded(
@@ -91,10 +91,12 @@ def test_an_offered_scope_says_how_much_it_holds_and_why_the_rest_is_excluded(
     every = event(**members, tools=1, servers=2, excluded=0)
     gateway.answer(AUDIT, {"events": [some, every], "next_cursor": None})
 
-    told = " ".join(run("audit", "--type", "scope").out.split())
+    shown_lines = " ".join(run("audit", "--type", "scope").out.split())
 
-    assert "list key:ci 3 tools of 1 server, 5 excluded: denied_by_task 4, list_failed 1 task ops" in told
-    assert told.endswith("list key:ci 1 tool of 2 servers task ops")
+    assert (
+        "list key:ci 3 tools of 1 server, 5 excluded: denied_by_task 4, list_failed 1 task ops" in shown_lines
+    )
+    assert shown_lines.endswith("list key:ci 1 tool of 2 servers task ops")
 
 
 def test_the_end_of_a_session_says_what_it_used(gateway: FakeGateway, run: Run) -> None:
@@ -103,10 +105,10 @@ def test_the_end_of_a_session_says_what_it_used(gateway: FakeGateway, run: Run) 
     chat = event(**members, door="chat", request_id="r1", ended_by="answered", rounds=3)
     gateway.answer(AUDIT, {"events": [session, chat], "next_cursor": None})
 
-    told = " ".join(run("audit", "--type", "session").out.split())
+    shown_lines = " ".join(run("audit", "--type", "session").out.split())
 
-    assert "session idle key:ci mcp s1: 12 calls, 1 round, limits hit: node_busy 2" in told
-    assert told.endswith("session answered key:ci chat r1: 12 calls, 3 rounds")
+    assert "session idle key:ci mcp s1: 12 calls, 1 round, limits hit: node_busy 2" in shown_lines
+    assert shown_lines.endswith("session answered key:ci chat r1: 12 calls, 3 rounds")
 
 
 def test_a_decision_says_who_made_it_and_on_what(gateway: FakeGateway, run: Run) -> None:
@@ -122,9 +124,9 @@ def test_a_decision_says_who_made_it_and_on_what(gateway: FakeGateway, run: Run)
     )
     gateway.answer(AUDIT, {"events": [decided], "next_cursor": None})
 
-    told = " ".join(run("audit", "--type", "approval").out.split())
+    shown_lines = " ".join(run("audit", "--type", "approval").out.split())
 
-    assert "approval denied key:ci git.push 0f1e by key:ada not on a Friday" in told
+    assert "approval denied key:ci git.push 0f1e by key:ada not on a Friday" in shown_lines
 
 
 def test_times_are_written_as_everywhere(gateway: FakeGateway, run: Run) -> None:
@@ -136,7 +138,7 @@ def test_times_are_written_as_everywhere(gateway: FakeGateway, run: Run) -> None
     assert run("audit", "--until", "soon").code == 2
 
 
-def test_nothing_is_said_as_such(gateway: FakeGateway, run: Run) -> None:
+def test_an_empty_list_is_a_sentence(gateway: FakeGateway, run: Run) -> None:
     gateway.answer(AUDIT, {"events": [], "next_cursor": None})
 
     assert run("audit", "--node", "").lines == ["nothing of that has happened"]
@@ -186,7 +188,7 @@ def test_an_export_is_of_all(gateway: FakeGateway, run: Run) -> None:
 
 
 @pytest.mark.parametrize("given", [("--type", "cal"), ("--outcome", "fine")])
-def test_a_slip_is_said_before_anybody_is_asked(
+def test_wrong_options_are_refused_before_a_request(
     gateway: FakeGateway, run: Run, given: tuple[str, str]
 ) -> None:
     assert (run("audit", *given).code, gateway.asked) == (2, [])

@@ -18,7 +18,7 @@ GIT: dict[str, Any] = {"server_id": "git", "transport": "stdio", "stdio": {"comm
 
 
 class Terminal(io.StringIO):
-    """Somebody who types this."""
+    """A user who types this."""
 
     def isatty(self) -> bool:
         return True
@@ -121,13 +121,15 @@ def test_a_dry_run_plans_and_writes_nothing(gateway: FakeGateway, run: Run, dire
     assert ran.lines == ["+ server git", "", "1 added; nothing was written"]
 
 
-def test_pruning_without_anybody_to_ask_is_refused(gateway: FakeGateway, run: Run, directory: Path) -> None:
+def test_pruning_without_a_terminal_to_confirm_at_is_refused(
+    gateway: FakeGateway, run: Run, directory: Path
+) -> None:
     gateway.answer(PLAN, plan(change("removed", "task", "old"), change("removed", "profile", "p")))
 
     ran = run("apply", "-f", str(directory), "--prune")
 
     assert ran.code == 2
-    assert "would remove task `old`, profile `p`, and there is nobody to ask" in ran.err
+    assert "would remove task `old`, profile `p`, and there is no terminal to confirm at" in ran.err
     assert "--yes" in ran.err
     assert [asked.path for asked in gateway.asked] == ["/admin/api/plan"]
 
@@ -181,7 +183,7 @@ def test_a_record_in_two_files_is_refused_naming_both(
 
     assert ran.code == 2
     assert (
-        f"server `git` stands in `{directory / 'again.json'}` and again in `{directory / 'git.toml'}`"
+        f"duplicate server `git`: in `{directory / 'again.json'}` and in `{directory / 'git.toml'}`"
         in ran.err
     )
     assert gateway.asked == []

@@ -111,7 +111,7 @@ def test_write_puts_the_entry_into_the_users_file(
     assert sorted(one.name for one in path.parent.iterdir()) == ["mcp.json"]
 
 
-def test_write_with_project_uses_the_directory_one_stands_in(
+def test_write_with_project_uses_the_current_directory(
     gateway: FakeGateway, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -161,7 +161,7 @@ def test_write_changes_nothing_when_no_gateway_responds(
 
 
 @pytest.mark.parametrize(
-    ("seen", "told"),
+    ("seen", "warning"),
     [
         ({"tools": []}, "no tool is visible at this URL"),
         ({"tools": [], "warnings": ["server `x` is not registered"]}, "server `x` is not registered"),
@@ -172,14 +172,14 @@ def test_write_changes_nothing_when_no_gateway_responds(
     ],
 )
 def test_write_warns_of_a_scope_that_shows_no_tool(
-    gateway: FakeGateway, run: Run, home: Path, seen: dict[str, Any], told: str
+    gateway: FakeGateway, run: Run, home: Path, seen: dict[str, Any], warning: str
 ) -> None:
     gateway.answer(SCOPE, {**SEEN, **seen})
 
     ran = run("connect", "cursor", "--write")
 
     assert ran.code == 0
-    assert f"warning: {told}" in ran.out
+    assert f"warning: {warning}" in ran.out
     assert (home / ".cursor" / "mcp.json").exists()
 
 

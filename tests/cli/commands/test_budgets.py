@@ -43,9 +43,7 @@ def test_budgets_are_a_line_each_with_what_is_used_and_when_they_reset() -> None
     ]
 
 
-def test_programs_get_all_pages_and_people_are_told_how_to_set_the_first(
-    gateway: FakeGateway, run: Run
-) -> None:
+def test_programs_get_all_pages_and_people_see_how_to_set_the_first(gateway: FakeGateway, run: Run) -> None:
     gateway.answer(BUDGETS, {"budgets": [], "next_cursor": None})
 
     assert run("budgets").lines == [

@@ -25,7 +25,7 @@ from toolgate.cli.failure import CommandError
 from toolgate.model.tasks import Task
 from toolgate.registry.records.codec import parse_record, parse_server
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PLACES = {"bin": Path('/odd "place"/bin'), "repository": Path("/repo"), "kit": Path("/kit")}
 
 
@@ -116,11 +116,11 @@ def test_without_git_the_demo_says_so(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_an_environment_is_built_once_for_a_lock(tmp_path: Path) -> None:
     lock, environment = tmp_path / "lock.txt", tmp_path / "venv"
     lock.write_text("# nothing\n", "utf-8")
-    said: list[str] = []
+    output: list[str] = []
 
-    install(environment, lock, said.append)
+    install(environment, lock, output.append)
 
-    assert said[0] == "making a virtual environment"
+    assert output[0] == "making a virtual environment"
     assert is_installed(environment, lock)
     assert not is_installed(environment.rename(tmp_path / "moved"), lock)
     (tmp_path / "moved").rename(environment)
@@ -143,16 +143,14 @@ def test_a_failed_installation_says_why_and_is_not_taken_for_complete(tmp_path: 
     assert not is_installed(environment, lock)
 
 
-def test_the_demo_lives_beside_a_project_or_in_the_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_demo_lives_in_a_project_or_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert demo_directory({"XDG_CACHE_HOME": "/cache"}) == Path("/cache/toolgate/demo")
     (tmp_path / ".git").mkdir()
     assert demo_directory({}) == tmp_path / ".toolgate" / "demo"
 
 
-def test_a_port_that_is_taken_is_told_before_anything_is_installed(run: Run, tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_before_anything_is_installed(run: Run, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listen = f"127.0.0.1:{listener.getsockname()[1]}"
         ran = run("up", "--demo", "--data", str(tmp_path / "d"), "--listen", listen)
@@ -265,7 +263,7 @@ def _list_and_call(*words: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_behind_a_company_ca_pip_is_told_of_it_and_a_failure_names_the_variable(
+def test_behind_a_company_ca_pip_uses_it_and_a_failure_names_the_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):

@@ -41,23 +41,23 @@ def test_control_waits_for_its_database_and_stops_at_once_on_sigterm(tmp_path: P
         assert process.stderr is not None
         watchdog = threading.Timer(DEADLINE_S, process.kill)
         watchdog.start()
-        told = process.stderr.readline()
+        lines = process.stderr.readline()
         process.send_signal(signal.SIGTERM)
         ended = process.wait(timeout=60)
         rest = process.stderr.read()
         watchdog.cancel()
 
-    assert "waiting for the database `toolgate` at `127.0.0.1`" in told
+    assert "waiting for the database `toolgate` at `127.0.0.1`" in lines
     assert (ended, "Traceback" in rest) == (0, False)
 
 
 def free_port() -> int:
-    """One on which nobody listens."""
+    """One without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
 
 
-def test_people_are_told_how_to_give_it_a_node() -> None:
+def test_people_see_how_to_give_it_a_node() -> None:
     console = "http://127.0.0.1:8080/console/"
     assert shown(render_control_ready("http://127.0.0.1:8080", "127.0.0.1:8090", console=console))[1:] == [
         "nodes follow it at 127.0.0.1:8090",
@@ -98,7 +98,7 @@ def test_what_would_be_unsafe_is_refused_with_the_reason(
     assert "pw@h" not in ran.err
 
 
-def test_a_port_that_is_taken_is_told_in_one_sentence(run: Run, tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_in_one_sentence(run: Run, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         ran = run(

@@ -1,4 +1,4 @@
-"""A package is run from files that are its own, all of them, and removed when nobody needs them."""
+"""A package runs from all of its files, which are removed when no server needs them."""
 
 import asyncio
 import hashlib
@@ -115,7 +115,9 @@ async def test_starts_at_the_same_time_share_one_unpacking(world: World, package
     assert len(world.source.asked) == 1
 
 
-async def test_whoever_gives_up_does_not_end_it_for_others(world: World, packages: PackageCache) -> None:
+async def test_a_caller_that_gives_up_does_not_end_it_for_others(
+    world: World, packages: PackageCache
+) -> None:
     world.source.may_go_on.clear()
     ref = ref_of(ARCHIVE)
     impatient, patient = (asyncio.create_task(packages.open("pkg", ref)) for _ in range(2))
@@ -173,13 +175,13 @@ async def test_what_is_not_the_archive_that_was_installed_is_not_run(
     ],
 )
 async def test_a_start_fails_with_the_reason_and_can_be_tried_again(
-    world: World, packages: PackageCache, failure: Exception, said: str
+    world: World, packages: PackageCache, failure: Exception, output: str
 ) -> None:
     world.source.failure = failure
     with pytest.raises(StartFailed) as raised:
         await packages.open("pkg", ref_of(ARCHIVE))
 
-    assert (str(raised.value), raised.value.fatal) == (said, False)
+    assert (str(raised.value), raised.value.fatal) == (output, False)
     assert world.files() == []
     world.source.failure = None
     assert (await packages.open("pkg", ref_of(ARCHIVE))).is_dir()
@@ -306,7 +308,7 @@ async def test_what_a_killed_process_had_half_unpacked_is_never_taken_for_whole(
     assert world.files() == [f"{BOOT}/{ref.sha256}"]
 
 
-async def test_the_boot_is_told_from_others_by_the_kernel(tmp_path: Path) -> None:
+async def test_the_kernel_tells_boots_apart(tmp_path: Path) -> None:
     async with PackageCache(tmp_path, Source().fetch, named=lambda: None) as packages:
         path = await packages.open("pkg", ref_of(ARCHIVE))
 

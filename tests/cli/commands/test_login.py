@@ -34,7 +34,7 @@ def visit(url: str) -> None:
 
 
 def browser(house: House) -> Callable[[str], bool]:
-    """Somebody who agrees."""
+    """A user who agrees."""
 
     def open_url(url: str) -> bool:
         redirect_uri = dict(parse_qsl(urlsplit(url).query))["redirect_uri"]
@@ -45,7 +45,7 @@ def browser(house: House) -> Callable[[str], bool]:
     return open_url
 
 
-def test_whoever_agrees_in_the_browser_lets_the_gateway_in(
+def test_agreeing_in_the_browser_logs_the_gateway_in(
     run: Run, servers: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     oauth = {"grant": "authorization_code", "client_id": "gateway"}
@@ -111,7 +111,7 @@ def test_a_login_says_for_whom_it_is_and_what_it_asks_for(
 
 
 @pytest.mark.parametrize(
-    ("pasted", "said"),
+    ("pasted", "output"),
     [
         ("http://127.0.0.1:9/callback?state=other&code=c", "not the answer to this login"),
         ("nonsense", "not the answer to this login"),
@@ -120,14 +120,14 @@ def test_a_login_says_for_whom_it_is_and_what_it_asks_for(
     ],
 )
 def test_what_is_no_answer_is_not_handed_in(
-    run: Run, gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch, pasted: str, said: str
+    run: Run, gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch, pasted: str, output: str
 ) -> None:
     gateway.answer(f"POST {LOGIN}", {"authorization_url": "https://login.example/", "state": "s"})
     monkeypatch.setattr("typer.prompt", lambda *_args, **_kw: pasted)
 
     ran = run("servers", "login", "there", "--paste")
 
-    assert (ran.code != 0, said in ran.err) == (True, True)
+    assert (ran.code != 0, output in ran.err) == (True, True)
     assert len(gateway.asked) == 1
 
 
@@ -147,9 +147,9 @@ def test_answers_to_something_else_are_passed_over() -> None:
     assert answer == {"state": "right", "code": "c"}
 
 
-def test_nobody_waits_for_ever() -> None:
+def test_a_login_times_out() -> None:
     times = iter([0.0, 1_000.0])
-    with open_callback() as callback, pytest.raises(CommandError, match="nobody came back"):
+    with open_callback() as callback, pytest.raises(CommandError, match="no callback from the browser"):
         callback.wait("x", lambda: next(times))
 
 
