@@ -52,6 +52,7 @@ from toolgate.telemetry import Metrics
 from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.http.fetch import Fetcher
 from toolgate.upstream.models.client import ModelTrial
+from toolgate.upstream.pool.pool import Pool
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -184,6 +185,23 @@ def error_of(answer: httpx2.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]["code"]
 
 
+def gateway_of(pool: Pool, sink: MemorySink, store: Store, parts: dict[str, Any]) -> Gateway:
+    """A gateway over `pool`; takes its own services out of `parts`."""
+    return Gateway(
+        pool,
+        AuditLog(sink),
+        metrics=Metrics(),
+        limits=ScopeLimits(max_tools=8),
+        snapshot=Snapshot(),
+        services=GatewayServices(
+            approvals=parts.pop("approvals", store.approvals),
+            console_url=parts.pop("console_url", ""),
+            quotas=parts.pop("quotas", store.spending),
+            clock_s=lambda: 0.0,
+        ),
+    )
+
+
 @asynccontextmanager
 async def open_rest(
     net: MemoryNet | None = None,
@@ -207,19 +225,7 @@ async def open_rest(
         gateway.on_tools_changed(server_id)
 
     async with pool_of(net, on_change=changed) as pool, control_parts() as defaults:
-        gateway = Gateway(
-            pool,
-            AuditLog(sink),
-            metrics=Metrics(),
-            limits=ScopeLimits(max_tools=8),
-            snapshot=Snapshot(),
-            services=GatewayServices(
-                approvals=parts.pop("approvals", store.approvals),
-                console_url=parts.pop("console_url", ""),
-                quotas=parts.pop("quotas", store.spending),
-                clock_s=lambda: 0.0,
-            ),
-        )
+        gateway = gateway_of(pool, sink, store, parts)
         identities = Identities(admin_key=None, trusts_local=trusts_local, clock_s=lambda: NOW_MS / 1000)
         parts = defaults | parts
         keeper = CatalogProjection(

@@ -272,17 +272,15 @@ async def open_gateway(
             gateway.on_updated(server_id, uri)
 
         def verified(server_id: str) -> None:
-            offer = pool.offer(server_id)
-            if offer is not None and gateway.drift.confirm(offer):
+            if (offer := pool.offer(server_id)) is not None and gateway.drift.confirm(offer):
                 gateway.on_tools_changed(server_id)
             services.on_tools_changed()
 
         known = await stack.enter_async_context(KeptDefinitions(settings.data_dir / DEFINITIONS_DIR))
-        limits = PoolLimits(max_calls=settings.max_calls)
         pool = Pool(
             transports.openers,
             on_change=changed,
-            limits=limits,
+            limits=PoolLimits(max_calls=settings.max_calls),
             on_updated=updated,
             metrics=metrics,
             services=PoolServices(

@@ -101,7 +101,6 @@ async def open_node(
     admin_key = read_key_file(settings.admin_key_file, "admin_key_file")
     async with AsyncExitStack() as stack:
         journal = await stack.enter_async_context(open_exported_journal(settings))
-        audit = journal.log
         meaning = await stack.enter_async_context(open_search_model(settings))
         metrics = Metrics()
         describe_journal(metrics, journal)
@@ -115,7 +114,7 @@ async def open_node(
             open_gateway(
                 settings,
                 environ,
-                audit,
+                journal.log,
                 metrics,
                 supplies=ConnectorDependencies(
                     authorizer=build_authorizer(settings, environ), fetch=link.read_artifact
@@ -129,7 +128,7 @@ async def open_node(
             )
         )
         identities = await stack.enter_async_context(
-            open_identities(settings, admin_key, audit, awaits_keys=True)
+            open_identities(settings, admin_key, journal.log, awaits_keys=True)
         )
         sessions = ClientSessions(
             secrets.token_bytes(SESSION_KEY_BYTES), clock_s=time.monotonic, wall_s=time.time
@@ -150,23 +149,37 @@ async def open_node(
             sync_readiness=following.standing,
             discovery=build_discovery(settings),
         )
-        mcp = McpEndpoint(gateway, identities, sessions=sessions, discovery=serving.discovery)
-        signer, work = (
-            sessions.signer,
-            InvocationSource(queue=RemoteInvocations(link), fetch=link.read_module),
+        following.describe(metrics)
+        work = InvocationSource(queue=RemoteInvocations(link), fetch=link.read_module)
+        yield await stack.enter_async_context(
+            _open_app(settings, environ, serving, sessions=sessions, work=work)
         )
-        askers = open_model_endpoints(
-            settings, environ, gateway, identities=identities, signer=signer, work=work
-        )
-        chat, invoker = await stack.enter_async_context(askers)
 
-        def end_streams() -> None:
+
+@asynccontextmanager
+async def _open_app(
+    settings: Settings,
+    environ: Mapping[str, str],
+    serving: GatewayProcess,
+    *,
+    sessions: ClientSessions,
+    work: InvocationSource,
+) -> AsyncIterator[ServingApp]:
+    """All endpoints over what this node serves."""
+    gateway, identities = serving.gateway, serving.identities
+    mcp = McpEndpoint(gateway, identities, sessions=sessions, discovery=serving.discovery)
+    async with (
+        open_model_endpoints(
+            settings, environ, gateway, identities=identities, signer=sessions.signer, work=work
+        ) as (chat, invoker),
+        open_session_upkeep(sessions),
+    ):
+
+        def close_streams() -> None:
             mcp.close()
             invoker.stop()
 
-        await stack.enter_async_context(open_session_upkeep(sessions))
-        describe_data_plane(metrics, gateway, sessions)
-        following.describe(metrics)
+        describe_data_plane(gateway.metrics, gateway, sessions)
         rest = RestApi(
             NODE_ENDPOINTS,
             serving,
@@ -178,7 +191,7 @@ async def open_node(
             front=OriginGuard(
                 EndpointRouter(mcp, chat, rest), list_own_hosts(settings), settings.allowed_origins
             ),
-            close_streams=end_streams,
+            close_streams=close_streams,
         )
 
 

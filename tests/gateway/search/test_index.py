@@ -238,7 +238,7 @@ async def test_what_cannot_be_embedded_is_found_by_words(
         await embedded(meaning)
 
         assert await found(searching, "file") == ["a.bad"]
-        assert "`a` is found by words alone" in caplog.text
+        assert "cannot embed the tools of `a`" in caplog.text
 
 
 async def test_after_the_end_nothing_is_made(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Search as control and nodes use it: by words, and by meaning too where a model is configured."""
+"""The search index of control planes and nodes: by words, and by meaning if a model is configured."""
 
 import asyncio
 import threading
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from toolgate.gateway.search.semantic import SemanticSearch
 
 DEPTH: Final = 100
-"""How much of each ranking counts where two are made one."""
+"""Hits of each ranking that count when two are fused."""
 SEMANTIC_TIMEOUT_S: Final = 1.0
-"""A search that waits longer for its meaning is answered by words alone."""
+"""A search that waits longer for the model is answered by words alone."""
 
 
 @asynccontextmanager
 async def open_semantic_search(
     model: Path | None, *, vectors: Path
 ) -> AsyncIterator["SemanticSearch | None"]:
-    """What a process's `HybridIndex`s share to go by meaning; None without a `model`. Raises StartRefused.
+    """Open what indexes share for semantic search; None without a `model`. Raises StartRefused.
 
-    `vectors` is the file that keeps vectors between runs.
+    `vectors` is the file that caches vectors between runs.
     """
     if model is None:
         yield None
@@ -38,7 +38,7 @@ async def open_semantic_search(
 
 
 class HybridIndex:
-    """An index of tools in groups. `put` and `drop` may be called in any thread; best not in the loop's."""
+    """An index of tools in groups. `put` and `drop` are thread-safe, and too slow for the event loop."""
 
     def __init__(self, meaning: "SemanticSearch | None" = None) -> None:
         self._index = SearchIndex()
@@ -46,29 +46,29 @@ class HybridIndex:
         self._writing = threading.Lock()
 
     def put(self, group: str, entries: Sequence[SearchEntry]) -> None:
-        """Have exactly `entries` in `group`. 10,000 take a few seconds; what is there already, little."""
+        """Replace `group` by `entries`. 10,000 new ones take a few seconds, unchanged ones little."""
         with self._writing:
             self._index.put(group, entries)
             if self._near is not None:
                 self._near.put(group, entries)
 
     def drop(self, group: str) -> None:
-        """Forget `group`, if it is there."""
+        """Remove `group`, if it is there."""
         with self._writing:
             self._index.drop(group)
             if self._near is not None:
                 self._near.drop(group)
 
     def groups(self) -> AbstractSet[str]:
-        """The groups that are there now."""
+        """The groups in the index."""
         return self._index.groups()
 
     async def search(
         self, query: str, *, limit: int, within: Container[str] | None = None
     ) -> list[SearchHit]:
-        """What suits `query`, best first; what is not `within` is as if it were not there.
+        """The entries `within` that match `query`, best first.
 
-        `within` is asked in another thread too: hand over a set that nobody changes.
+        `within` is read in another thread, too, so it must not change.
         """
         if self._near is None:
             return self._index.search(query, limit=limit, within=within)

@@ -1,18 +1,10 @@
-"""Vectors kept between runs, by the text and the model they were made of, in one SQLite file.
+"""Semantic search: embeddings of tools by a local MiniLM model, cached between runs.
 
-Everything in it can be made again. So a damaged file is begun anew, and where none can be kept, none is.
-One thread at a time uses it.
-
-Texts to vectors that are near each other where the texts mean alike: MiniLM, run with numpy alone.
-
-A model is a directory as sentence-transformers keeps it: BERT whose outputs are averaged. Only data is read
-from it (`config.json`, `tokenizer.json`, `model.safetensors`), no code. This module is imported only where a
-model is configured, since it needs the extra `toolgate[semantic]`.
-
-Finding tools by what is meant: the vectors of their texts, and which of them are nearest to a query's.
-
-One thread makes vectors in the background, in small batches. What has none yet is not found here. Another
-thread answers queries, which so wait for no batch. Imported only where a model is configured: `embedding`.
+A model is a directory as sentence-transformers keeps it: BERT with mean pooling, run by numpy alone. Only
+data is read from it (`config.json`, `tokenizer.json`, `model.safetensors`), no code. One thread embeds tools
+in the background, in small batches; a tool without a vector is not found here yet. Another thread answers
+queries, so that they wait for no batch. Loaded only if a model is configured, since it needs the extra
+`toolgate[semantic]`.
 """
 
 import asyncio
@@ -40,7 +32,7 @@ from toolgate.catalog.search.terms import split_name
 from toolgate.errors import StartRefused
 
 MAX_VECTORS: Final = 50_000
-"""The oldest go first. Of MiniLM, these take 80 MB."""
+"""Past it, the oldest are dropped. MiniLM's take 80 MB."""
 
 _TABLE: Final = "CREATE TABLE IF NOT EXISTS vectors (id INTEGER PRIMARY KEY, key BLOB UNIQUE, vector BLOB)"
 _PUT: Final = "INSERT OR REPLACE INTO vectors (key, vector) VALUES (?, ?)"
@@ -53,12 +45,15 @@ T = TypeVar("T")
 
 
 class VectorCache:
-    """The vectors of one model in the file `path`; those of others may stand beside them."""
+    """The vectors of one model in a SQLite file, by text. One thread at a time uses it.
+
+    Everything in it can be made again, so a damaged file is replaced, and an unusable path is only logged.
+    """
 
     def __init__(
         self, path: Path, model_id: str, *, max_vectors: int = MAX_VECTORS, wait_s: float = 1.0
     ) -> None:
-        """`wait_s`: how long for another process that writes to the same file."""
+        """`wait_s`: how long to wait for another process that writes to the file."""
         self._path = path
         self._wait_s = wait_s
         self._model_id = model_id.encode()
@@ -67,13 +62,13 @@ class VectorCache:
         self._is_failing = False
 
     def close(self) -> None:
-        """Give the file back. It is opened again when it is needed."""
+        """Close the file. It is opened again when it is needed."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def get(self, texts: Sequence[str]) -> dict[str, bytes]:
-        """The vectors of those `texts` that are kept."""
+        """The known vectors of `texts`."""
 
         def read(file: sqlite3.Connection) -> dict[str, bytes]:
             rows = ((text, file.execute(_GET, (self._key(text),)).fetchone()) for text in texts)
@@ -82,7 +77,7 @@ class VectorCache:
         return self._try(read) or {}
 
     def put(self, vectors: Mapping[str, bytes]) -> None:
-        """Keep the vector of each text."""
+        """Save the vector of each text."""
 
         def write(file: sqlite3.Connection) -> None:
             with file:
@@ -95,18 +90,18 @@ class VectorCache:
         return sha256(self._model_id + b"\0" + text.encode("utf-8", "surrogatepass")).digest()
 
     def _try(self, act: Callable[[sqlite3.Connection], T]) -> T | None:
-        """What `act` does with the file, or None where that cannot be done today."""
+        """The result of `act` on the file; None if the file cannot be used."""
         try:
             if self._connection is None:
                 self._connection = _open_file(self._path, self._wait_s)
             done = act(self._connection)
         except (OSError, sqlite3.OperationalError) as exc:
-            # No place, no permission, or another process at it: nothing is damaged.
+            # No space, no permission, or locked by another process: nothing is damaged.
             if not self._is_failing:
-                _log.warning("vectors are not kept in `%s`: %s", self._path, exc)
+                _log.warning("vectors are not saved in `%s`: %s", self._path, exc)
             self._is_failing = True
         except sqlite3.DatabaseError as exc:
-            _log.warning("`%s` is damaged and begun anew; vectors are made again: %s", self._path, exc)
+            _log.warning("`%s` is damaged and replaced; vectors are made again: %s", self._path, exc)
             self.close()
             self._path.unlink(missing_ok=True)
         else:
@@ -129,17 +124,17 @@ def _open_file(path: Path, wait_s: float) -> sqlite3.Connection:
 Vectors = NDArray[np.float32]
 
 MAX_TOKENS: Final = 64
-"""Of a text: what a tool is for stands at its beginning, and longer ones take several times as long."""
+"""Tokens of a text: its purpose is at the beginning, and longer texts take several times as long."""
 MAX_TEXT_CHARS: Final = 2_000
 
 
 class Embedder:
-    """One model, in memory. Several threads may use it at once."""
+    """One model in memory. Thread-safe."""
 
     def __init__(self, directory: Path) -> None:
-        """Raises StartRefused where `directory` holds no model of this kind."""
-        # numpy would share each multiplication among all cores: where others work too, a query then takes ten
-        # times as long. For the whole process, which multiplies nothing else.
+        """Raises StartRefused if `directory` has no model of this kind."""
+        # numpy would spread each multiplication over all cores, and a query on a busy machine would take ten
+        # times as long. Set for the whole process, which multiplies nothing else.
         threadpool_limits(1, user_api="blas")
         try:
             config = json.loads((directory / "config.json").read_text("utf-8"))
@@ -153,8 +148,8 @@ class Embedder:
             self._tokenizer.no_padding()
             with weights.open("rb") as file:
                 self.model_id = hashlib.file_digest(file, "sha256").hexdigest()
-            self.embed(["every weight is there, and of the right shape"])
-        except Exception as exc:  # what reads tokenizers raises nothing more special
+            self.embed(["checks that every weight has the right shape"])
+        except Exception as exc:  # the tokenizer library raises nothing more specific
             raise StartRefused(
                 f"cannot load a model from `{directory}`: {exc}",
                 hint="`semantic_model` is a directory with all-MiniLM-L6-v2; see docs/guides/search.md",
@@ -174,7 +169,7 @@ class Embedder:
         return means / lengths
 
     def _tokens(self, text: str) -> list[int]:
-        # Halves of surrogate pairs are no text that could be encoded. One at a time: batches start threads.
+        # Lone surrogates cannot be encoded. One text at a time, because batches start threads.
         sound = text[:MAX_TEXT_CHARS].encode("utf-8", "replace").decode()
         ids: list[int] = self._tokenizer.encode(sound).ids
         return ids
@@ -196,7 +191,7 @@ class Embedder:
         return hidden
 
     def _attend(self, hidden: Vectors, mask: Vectors, layer: str) -> Vectors:
-        texts, length, width = hidden.shape  # the last is that of all heads together
+        texts, length, width = hidden.shape  # the width is that of all heads together
 
         def heads(name: str) -> Vectors:
             projected = self._linear(hidden, f"{layer}attention.self.{name}")
@@ -221,7 +216,7 @@ class Embedder:
 
 
 def _gelu(x: Vectors) -> Vectors:
-    """GELU by its definition; the error function as in Abramowitz and Stegun, 7.1.26 (off by < 1.5e-7)."""
+    """GELU; the error function by Abramowitz and Stegun, 7.1.26 (error < 1.5e-7)."""
     one = np.float32(1)
     z: Vectors = np.abs(x) * np.float32(math.sqrt(0.5))
     t: Vectors = one / (one + np.float32(0.3275911) * z)
@@ -233,13 +228,13 @@ def _gelu(x: Vectors) -> Vectors:
 
 
 BATCH: Final = 8
-"""Texts embedded at a time: a fraction of a second, which is how long a shutdown waits."""
+"""Texts embedded at a time: a fraction of a second, which a shutdown waits for."""
 MIN_SIMILARITY: Final = 0.2
-"""The cosine below which a text has nothing to do with a query."""
+"""The cosine similarity below which a text is unrelated to a query."""
 
 
 class EmbeddingModel(Protocol):
-    """What makes vectors: `Embedder`. Two threads use it."""
+    """Makes vectors: `Embedder`. Two threads use it."""
 
     width: int
 
@@ -250,7 +245,7 @@ class EmbeddingModel(Protocol):
 
 @asynccontextmanager
 async def open_semantic_model(model: Path, vectors: Path) -> AsyncIterator["SemanticSearch"]:
-    """The model in the directory `model`, its vectors kept in the file `vectors`. Raises StartRefused."""
+    """Load the model in a directory; `vectors` is the file of its cache. Raises StartRefused."""
     embedder = await asyncio.to_thread(Embedder, model)
     meaning = SemanticSearch(embedder, VectorCache(vectors, embedder.model_id))
     try:
@@ -260,7 +255,7 @@ async def open_semantic_model(model: Path, vectors: Path) -> AsyncIterator["Sema
 
 
 class SemanticSearch:
-    """What all indexes of a process share: the model, the kept vectors, the two threads."""
+    """Shared by all indexes of a process: the model, the cached vectors, the two threads."""
 
     def __init__(self, embedder: EmbeddingModel, cache: VectorCache) -> None:
         self.embedder = embedder
@@ -270,18 +265,18 @@ class SemanticSearch:
         self.foreground = ThreadPoolExecutor(max_workers=1, thread_name_prefix="search")
 
     def close(self) -> None:
-        """End the threads, after the batch at hand."""
+        """End the threads after their current batch."""
         self._is_closing.set()
         self.background.shutdown(cancel_futures=True)
         self.foreground.shutdown(cancel_futures=True)
         self._cache.close()
 
     def open_index(self) -> "SemanticIndex":
-        """A new index, empty."""
+        """A new, empty index."""
         return SemanticIndex(self)
 
     def vectors_of(self, texts: Sequence[str], is_wanted: Callable[[], bool]) -> Vectors | None:
-        """A vector for each of `texts`, kept or new; None once it `is_wanted` no more. In the background."""
+        """A vector for each of `texts`, cached or new; None if they are no longer wanted."""
         size = self.embedder.width * np.dtype(np.float32).itemsize
         known = {text: vector for text, vector in self._cache.get(texts).items() if len(vector) == size}
         for batch in _batches({text for text in texts if text not in known}):
@@ -296,26 +291,26 @@ class SemanticSearch:
 
 
 class _StackedVectors(NamedTuple):
-    """The vectors of all groups, one below the other, and whose they are."""
+    """The vectors of all groups as one matrix, and their keys."""
 
     keys: list[str]
     vectors: Vectors
 
 
 class SemanticIndex:
-    """The tools of one index by meaning. `put` and `drop` may be called in any thread."""
+    """The embeddings of one index. `put` and `drop` are thread-safe."""
 
     def __init__(self, meaning: SemanticSearch) -> None:
         self._meaning = meaning
         self._changing = threading.Lock()
         self._wanted: dict[str, dict[str, str]] = {}
-        """By group: the text of each key."""
+        """Group → the text of each key."""
         self._made: dict[str, Vectors] = {}
-        """By group: vectors in the order of its keys. None of a group that changed since."""
+        """Group → vectors in the order of its keys. A group that changed has none yet."""
         self._stack: _StackedVectors | None = None
 
     def put(self, group: str, entries: Sequence[SearchEntry]) -> None:
-        """Have exactly `entries` in `group`, as soon as there are vectors for them."""
+        """Replace `group` by `entries`, once there are vectors for them."""
         texts = {entry.key: embedding_text(entry) for entry in entries}
         with self._changing:
             if self._wanted.get(group) == texts:
@@ -323,18 +318,18 @@ class SemanticIndex:
             self._wanted[group] = texts
             self._made.pop(group, None)
             self._stack = None
-        with suppress(RuntimeError):  # closed: nobody asks any more
+        with suppress(RuntimeError):  # closed
             self._meaning.background.submit(self._make, group, texts)
 
     def drop(self, group: str) -> None:
-        """Forget `group`, if it is there."""
+        """Remove `group`, if it is there."""
         with self._changing:
             self._wanted.pop(group, None)
             self._made.pop(group, None)
             self._stack = None
 
     async def rank(self, query: str, *, limit: int, within: Container[str] | None) -> list[str]:
-        """The keys of what is nearest to `query`, among those `within`; nearest first, equals by key."""
+        """The keys `within` that are nearest to `query`; nearest first, equals by key."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._meaning.foreground, self._rank, query, limit, within)
 
@@ -360,7 +355,7 @@ class SemanticIndex:
                 list(texts.values()), is_wanted=lambda: self._wanted.get(group) is texts
             )
         except Exception:
-            _log.exception("`%s` is found by words alone: no vectors could be made", group)
+            _log.exception("cannot embed the tools of `%s`: search finds them by words alone", group)
             return
         with self._changing:
             if made is not None and self._wanted.get(group) is texts:
@@ -369,12 +364,14 @@ class SemanticIndex:
 
 
 def embedding_text(entry: SearchEntry) -> str:
-    """What is embedded of a tool: the beginning counts most, the end may be cut off."""
+    """The text of a tool to embed: the beginning counts most, the end may be cut off."""
     names = (entry.server_name or entry.server, split_name(entry.name), entry.title)
     return ". ".join(part for part in (*names, entry.description) if part)
 
 
 def _batches(texts: set[str]) -> Iterator[list[str]]:
-    ordered = sorted(texts, key=lambda text: (len(text), text))  # those of like length waste least
+    ordered = sorted(
+        texts, key=lambda text: (len(text), text)
+    )  # texts of similar length waste the least padding
     for start in range(0, len(ordered), BATCH):
         yield ordered[start : start + BATCH]
