@@ -109,7 +109,7 @@ class Node:
     house: House
     queue: MemoryInvocations
     line: Line
-    means: GuestServices
+    services: GuestServices
     texts: dict[str, str]
     directory: Path
     opened: list[str] = field(default_factory=list)
@@ -122,9 +122,9 @@ class Node:
         return compiled(f"(module {self.texts[sha256]})", self.directory)
 
     def invoker(
-        self, node_id: str = "n", *, max_guests: int = 4, drain_s: float = 0.0, pace: LeaseTiming = BRISK
+        self, node_id: str = "n", *, max_guests: int = 4, drain_s: float = 0.0, timing: LeaseTiming = BRISK
     ) -> Invoker:
-        return Invoker(self.means, node_id=node_id, max_guests=max_guests, drain_s=drain_s, pace=pace)
+        return Invoker(self.services, node_id=node_id, max_guests=max_guests, drain_s=drain_s, timing=timing)
 
     async def begin(self, task_id: str, **fields: Any) -> str:
         """The id of a new invocation."""
@@ -188,9 +188,9 @@ async def open_node(tmp_path: Path) -> AsyncIterator[Node]:
             async def open(self, sha256: str) -> Path:
                 return await node.open(sha256)
 
-        means = GuestServices(
+        services = GuestServices(
             gateway=house.gateway, models=models, queue=line, slots=slots, modules=Modules()
         )
-        node = Node(house, queue, line, means, texts, tmp_path)
+        node = Node(house, queue, line, services, texts, tmp_path)
         yield node
         assert slots.host_faults == 0

@@ -13,15 +13,13 @@ from tests.surfaces.wasm.node_stage import ADA, open_node, runnable
 from tests.upstream.memory_link import record
 from toolgate.errors import ControlUnavailable
 from toolgate.model.invocations import (
-    MAX_LOG_LINES,
     Invocation,
     InvocationCall,
     InvocationResult,
     InvocationState,
-    LogLine,
 )
 from toolgate.model.principals import Ceiling
-from toolgate.surfaces.wasm.invocation import MAX_HELD_CHARS, LeaseTiming, newest_lines
+from toolgate.surfaces.wasm.invocation import LeaseTiming
 
 pytestmark = pytest.mark.anyio
 
@@ -228,7 +226,7 @@ async def test_a_fault_of_the_node_is_the_end_of_one_run_and_stands_in_its_log_a
             raise ZeroDivisionError("a bug")
 
         with monkeypatch.context() as broken:
-            broken.setattr(node.means.slots, "run", fail)
+            broken.setattr(node.services.slots, "run", fail)
             found, ending = await node.ended(await node.begin("echo"))
         after, _ = await node.ended(await node.begin("echo"))
 
@@ -286,20 +284,11 @@ async def test_the_end_of_a_run_is_reported_until_it_is_heard(tmp_path: Path) ->
     assert (found.state, found.attempt, ending.stdout) == ("failed", 1, b"x")
 
 
-def test_of_lines_that_nobody_hears_of_the_newest_are_held() -> None:
-    many = [LogLine(seq=n, at_ms=0, stream="log", text="x") for n in range(MAX_LOG_LINES + 5)]
-    long = [LogLine(seq=n, at_ms=0, stream="log", text="x" * (MAX_HELD_CHARS // 2)) for n in range(5)]
-
-    assert newest_lines(many) == many[5:]
-    assert newest_lines(long) == long[3:]
-    assert newest_lines([]) == []
-
-
 async def test_a_run_is_over_before_its_lease_is_so_that_nobody_else_runs_it_meanwhile(
     tmp_path: Path,
 ) -> None:
-    pace = LeaseTiming(lease_s=1.5, heartbeat_s=0.05, look_s=0.01)
-    async with open_node(tmp_path) as node, node.invoker(pace=pace) as invoker:
+    timing = LeaseTiming(lease_s=1.5, heartbeat_s=0.05, look_s=0.01)
+    async with open_node(tmp_path) as node, node.invoker(timing=timing) as invoker:
         invocation_id = await node.begin("wait")
         await node.waits(invocation_id)
         node.line.is_cut = True
@@ -316,7 +305,7 @@ async def test_a_run_is_over_before_its_lease_is_so_that_nobody_else_runs_it_mea
 async def test_nothing_is_begun_before_the_queue_has_heard_that_it_is(tmp_path: Path) -> None:
     async with (
         open_node(tmp_path) as node,
-        node.invoker(pace=LeaseTiming(lease_s=0.3, heartbeat_s=0.05)) as invoker,
+        node.invoker(timing=LeaseTiming(lease_s=0.3, heartbeat_s=0.05)) as invoker,
     ):
         node.line.deafness = 1_000
         invocation_id = await node.begin("echo")

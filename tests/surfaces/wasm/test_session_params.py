@@ -212,7 +212,7 @@ async def test_what_is_a_models_is_forwarded_as_it_was_written_and_nothing_else(
             "seed": b"12345678901234567890123",
             "tool_choice": b"null",
         }
-        assert (params.model, params.backend, params.arena) == ("m", "b", (64, 0))
+        assert (params.text("model"), params.text("backend"), params.arena) == ("m", "b", (64, 0))
         assert params.budgets == ChatBudgetLimits(
             wall_clock_ms=30_000, max_iterations=6, max_total_tool_calls=9, max_tool_output_bytes=256
         )

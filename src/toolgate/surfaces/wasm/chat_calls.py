@@ -143,8 +143,9 @@ class ChatSend:
             params={**request.params, **params.mcp},
             options=request.options,
         )
-        if params.backend and scope.upstream.upstream_id != params.backend:
-            raise UnknownModel(f"chat upstream `{params.backend[:200]}` does not serve this model")
+        backend = params.text("backend")
+        if backend and scope.upstream.upstream_id != backend:
+            raise UnknownModel(f"chat upstream `{backend[:200]}` does not serve this model")
         left_s = context.deadline_s - asyncio.get_running_loop().time()
         left = ChatBudgetLimits(
             max_total_tool_calls=max(context.calls.left, 0), wall_clock_ms=max(round(left_s * 1e3), 0)
@@ -301,7 +302,7 @@ def _send(guest: TaskGuest, chat: GuestChat, *, runs_tools: bool) -> SendResult:
     send = ChatSend(guest.context, chat, request, runs_tools=runs_tools)
 
     def call(tool: GuestTool, arguments: bytes, max_bytes: int) -> str:
-        return call_guest_tool(guest, tool, chat.arena, arguments, max_bytes=max_bytes)
+        return call_guest_tool(guest, tool, chat.params.arena, arguments, max_bytes=max_bytes)
 
     result = guest.serve(partial(send.run, call))
     if result.history is not None:

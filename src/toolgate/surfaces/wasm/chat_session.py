@@ -1,19 +1,16 @@
-"""The parameters of one chat session of a guest: what they say of tools, how far it may go, what models get.
+"""The descriptors of chats: sessions, which guests fill, and the responses to what they send.
 
-What they say of tools is held against the policy as soon as it is said, as a whole and with all that was said
-before: refused, nothing of it is kept. A scope is composed anew whenever it is used; nothing here widens one.
+The host keeps all of it, bounded for one session and for all that a guest has open. Session parameters about
+tools are checked by policy as soon as they are set, together with all that were set before; if policy denies
+them, nothing changes. A scope is resolved again whenever it is used: nothing here widens one.
 
-Tools that a guest has itself: functions of its table that models may call.
-
-Arguments and result pass through an arena, a stretch of the guest's memory that it has set aside for them:
+Guests may have tools of their own: functions of their table that models may call. Arguments and result pass
+through the arena, a part of the guest's memory that it sets aside:
 
     arguments, NUL | output, at the next multiple of 8 | the length of the output, 4 bytes
 
-Whatever such a function does with it, the model is told something, and the run goes on; but a trap is one.
-
-What the descriptors of chats stand for: sessions, which guests fill, and the answers to what they send.
-
-All of it is kept by the host, and bounded: for one session, and for all that a guest has open.
+Whatever such a function does with it, the model gets a result and the run continues; unless the function
+traps.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +35,15 @@ MAX_PARAM_BYTES: Final = 262_144
 """Of all parameters of a session together."""
 MAX_PARAMS: Final = 256
 MAX_CONTAINERS: Final = 20_000
-"""Objects and arrays in one: read, many empty ones are far larger than they were written."""
+"""Objects and arrays in one parameter: many empty ones are far larger in memory than as text."""
+MAX_OUTPUT_BYTES: Final = 1_048_576
+MAX_SESSION_BYTES: Final = 4 * 1024 * 1024
+"""Of the messages of one session, and as much of its tools."""
+MAX_GUEST_TOOLS: Final = 128
+"""As many as most models' servers accept."""
+MAX_KEPT_BYTES: Final = 32 * 1024 * 1024
+"""Of all sessions and responses that a guest has open. One send adds what its budgets allow."""
+
 _MCP: Final = "mcp."
 _TEXTS: Final = frozenset({"model", "backend"})
 _NUMBERS: Final[Mapping[str, tuple[str, int]]] = {
@@ -48,14 +53,16 @@ _NUMBERS: Final[Mapping[str, tuple[str, int]]] = {
     "max_tool_output_bytes": ("max_tool_output_bytes", 256),
     "timeout_ms": ("wall_clock_ms", 1),
 }
-"""The budgets that they narrow, and the least each can be narrowed to."""
+"""The budgets that they narrow, and the least value of each."""
 _ARENA: Final = frozenset({"tool_arena_ptr", "tool_arena_len"})
 _OWN: Final = _TEXTS | _NUMBERS.keys() | _ARENA
-"""What is for the host, and never forwarded."""
+"""For the host, and never forwarded."""
 _IGNORED: Final = frozenset({"messages", "tools", "stream", "stream_options"})
-"""What a session says in another way."""
+"""A session has other calls for these."""
 _KNOWN: Final = KnownNames(*_OWN, *_IGNORED, "tool_choice", "functions", "function_call", prefixes=(_MCP,))
-"""A parameter that a model's server may take for one of these, or for another parameter, is refused."""
+"""A parameter that a model's server may take for one of these, or for another parameter, is an error."""
+_FUNCTION: Final = msgspec.Raw(b'"function"')
+_CELL_BYTES: Final = 4
 
 
 class _Param(msgspec.Struct):
@@ -63,16 +70,16 @@ class _Param(msgspec.Struct):
     value: msgspec.Raw = msgspec.Raw(b"null")
 
 
-_decode_param = msgspec.json.Decoder(_Param).decode
-
-
 def parse_param(data: bytes) -> tuple[str, msgspec.Raw]:
-    """Key and value of a SET_PARAM. Fault EINVAL for what is no text, EIO for what is no parameter."""
+    """Parse the key and value of a SET_PARAM.
+
+    EINVAL for data that is not text, EIO for an invalid parameter.
+    """
     decode_text(data)
     if data.count(b"{") + data.count(b"[") > MAX_CONTAINERS:
         raise HostcallFault(Errno.EINVAL)
     try:
-        param = _decode_param(data)
+        param = msgspec.json.decode(data, type=_Param)
         msgspec.json.decode(param.value)
     except UNREADABLE as exc:
         raise HostcallFault(Errno.EIO) from exc
@@ -84,7 +91,7 @@ def parse_param(data: bytes) -> tuple[str, msgspec.Raw]:
 
 
 class SessionParams:
-    """What a guest has set so far."""
+    """The parameters that a guest has set: about tools, about budgets, and for the model."""
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
@@ -92,7 +99,7 @@ class SessionParams:
         self._sizes: dict[str, int] = {}
 
     def set(self, guest: TaskGuest, key: str, value: msgspec.Raw) -> None:
-        """One more, or another value. Raises what it is refused with; then all is as it was."""
+        """Set a parameter. If it is denied or invalid, raises and changes nothing."""
         if key not in self._sizes and len(self._sizes) >= MAX_PARAMS:
             raise HostcallFault(Errno.ENOMEM)
         if _KNOWN.find_impostor(dict.fromkeys((*self._forwarded, key))) is not None:
@@ -116,39 +123,30 @@ class SessionParams:
 
     @property
     def size(self) -> int:
-        """In bytes, of all."""
+        """Of all, in bytes."""
         return sum(self._sizes.values())
 
     @property
     def mcp(self) -> Mapping[str, Any]:
-        """Those that speak of tools."""
+        """Those about tools."""
         return {key: value for key, value in self._values.items() if key.startswith(_MCP)}
 
     @property
     def forwarded(self) -> Members:
-        """Those that models get, as the guest wrote them."""
+        """Those for the model, as the guest wrote them."""
         return dict(self._forwarded)
 
-    @property
-    def model(self) -> str:
-        """Empty where none was set."""
-        model: str = self._values.get("model", "")
-        return model
+    def text(self, key: str) -> str:
+        """`model` or `backend`, the chat upstream; empty if not set."""
+        return str(self._values.get(key, ""))
 
     @property
-    def backend(self) -> str:
-        """The chat upstream to ask; empty where none was set."""
-        backend: str = self._values.get("backend", "")
-        return backend
-
-    @property
-    def arena(self) -> tuple[int, int]:
-        """Where in the guest's memory arguments and results of its own tools are put, and how much fits."""
-        return self._values.get("tool_arena_ptr", 0), self._values.get("tool_arena_len", 0)
+    def arena(self) -> "Arena":
+        return Arena(self._values.get("tool_arena_ptr", 0), self._values.get("tool_arena_len", 0))
 
     @property
     def budgets(self) -> ChatBudgetLimits:
-        """How far one send may go. Nothing here makes a budget larger than it was."""
+        """The limits of one send. They only narrow other budgets."""
         return ChatBudgetLimits(
             **{
                 budget: max(self._values[key], least)
@@ -159,7 +157,7 @@ class SessionParams:
 
 
 async def _check_scope(context: TaskContext, params: Mapping[str, Any]) -> None:
-    """Raises what a scope with `params` is refused with. One with too many tools may yet be narrowed."""
+    """Raises what a scope with `params` is denied with. One with too many tools may be narrowed later."""
     with context.record_denials():
         try:
             context.gateway.check_scope(replace(context.caller, request=parse_session_params(params)))
@@ -168,22 +166,20 @@ async def _check_scope(context: TaskContext, params: Mapping[str, Any]) -> None:
 
 
 def _check_own(key: str, value: object) -> None:
-    """InvalidParams for a value that the host could not use. What is a model's, models judge."""
+    """Raises InvalidParams for a value that the host cannot use. The model's server checks the others."""
+    is_count = type(value) is int and 0 <= value < 2**32
     if key in _TEXTS and not isinstance(value, str):
         raise InvalidParams(f"`{key}` is not a string", hint="send a value of that kind")
-    is_count = type(value) is int and 0 <= value < 2**32
     if (key in _NUMBERS or key in _ARENA) and not is_count:
         raise InvalidParams(f"`{key}` is not a count", hint="send a value of that kind")
 
 
-MAX_OUTPUT_BYTES: Final = 1_048_576
-_FUNCTION: Final = msgspec.Raw(b'"function"')
-_CELL_BYTES: Final = 4
+# Tools of the guest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuestTool:
-    """A function at `index` of the guest's table, and what models are told of it: an entry of `tools`."""
+    """A function at `index` of the guest's table, and its entry in `tools`."""
 
     name: str
     index: int
@@ -191,19 +187,23 @@ class GuestTool:
 
 
 class Arena(NamedTuple):
-    """Where in the guest's memory it lies, and how long it is."""
+    """The place and length of the arena in the guest's memory."""
 
     start: int
     length: int
 
 
 def parse_guest_tool(data: bytes, index: int) -> GuestTool:
-    """A tool as the OpenAI API writes it, or only what it holds. Raises Fault EINVAL and InvalidChat."""
+    """Parse a tool as the OpenAI API writes it, or only its function. Raises EINVAL and InvalidChat."""
     try:
         members = decode_members(data.decode(errors="replace"))
     except UNREADABLE as exc:
         raise HostcallFault(Errno.EINVAL) from exc
-    entry = encode_raw(_complete_entry(members))
+    if "function" in members:
+        entry = encode_raw({"type": _FUNCTION, **members})
+    else:
+        function = {name: raw for name, raw in members.items() if name != "type"}
+        entry = encode_raw({"type": members.get("type", _FUNCTION), "function": function})
     declared = parse_tools({"tools": encode_raw([entry])})
     if declared.other_kinds:
         raise HostcallFault(Errno.EINVAL)
@@ -214,22 +214,15 @@ def parse_guest_tool(data: bytes, index: int) -> GuestTool:
 def call_guest_tool(
     guest: TaskGuest, tool: GuestTool, arena: Arena, arguments: bytes, *, max_bytes: int
 ) -> str:
-    """What the function says; on the guest's thread. Raises OwnToolFailed, and Stopped where it traps."""
+    """Call the function, on the guest's thread. Raises CallerToolFailed, and RunStopped if it traps."""
     try:
         return _call_tool(guest, tool, _ArenaCall(guest, arena, arguments), max_bytes=max_bytes)
     except HostcallFault as exc:
         raise CallerToolFailed(f"tool rc: {-exc.errno}") from exc
 
 
-def _complete_entry(members: Members) -> Members:
-    if "function" in members:
-        return {"type": _FUNCTION, **members}
-    held = {name: raw for name, raw in members.items() if name != "type"}
-    return {"type": members.get("type", _FUNCTION), "function": encode_raw(held)}
-
-
 class _ArenaCall:
-    """The arena during one call: arguments are in it, and the rest is for the output."""
+    """The arena during one call: the arguments, and the room for the output."""
 
     def __init__(self, guest: TaskGuest, arena: Arena, arguments: bytes) -> None:
         if arena.start <= 0 or arena.length <= 0:
@@ -244,45 +237,40 @@ class _ArenaCall:
         guest.write(arena.start, arguments + b"\0")
 
 
-def _call_tool(guest: TaskGuest, tool: GuestTool, exchange: _ArenaCall, *, max_bytes: int) -> str:
-    """Called once more where it says how much room it needs, and there is that much."""
-    capacity = min(exchange.room, max_bytes)
-    rc, length = _attempt(guest, tool, exchange, capacity)
-    if rc == -Errno.ENOSPC and length <= exchange.room:
+def _call_tool(guest: TaskGuest, tool: GuestTool, call: _ArenaCall, *, max_bytes: int) -> str:
+    """Calls it once more if it returns how much room it needs, and the arena has that much."""
+    capacity = min(call.room, max_bytes)
+    rc, length = _attempt(guest, tool, call, capacity)
+    if rc == -Errno.ENOSPC and length <= call.room:
         capacity = max(length, capacity)
-        rc, length = _attempt(guest, tool, exchange, capacity)
+        rc, length = _attempt(guest, tool, call, capacity)
     if rc:
         raise CallerToolFailed(f"tool rc: {rc}")
     if length > capacity:
         raise HostcallFault(Errno.EIO)
     try:
-        return guest.read(exchange.output, length, most=MAX_OUTPUT_BYTES).decode()
+        return guest.read(call.output, length, most=MAX_OUTPUT_BYTES).decode()
     except UnicodeDecodeError as exc:
         raise HostcallFault(Errno.EIO) from exc
 
 
-def _attempt(guest: TaskGuest, tool: GuestTool, exchange: _ArenaCall, capacity: int) -> tuple[int, int]:
-    """What the function returns, and the length it leaves in the cell after the output."""
-    cell = exchange.output + -(-capacity // _CELL_BYTES) * _CELL_BYTES
+def _attempt(guest: TaskGuest, tool: GuestTool, call: _ArenaCall, capacity: int) -> tuple[int, int]:
+    """What the function returns, and the length that it leaves in the cell after the output."""
+    cell = call.output + -(-capacity // _CELL_BYTES) * _CELL_BYTES
     guest.write_u32(cell, capacity)
-    rc = guest.call_table(tool.index, exchange.arguments, exchange.length, exchange.output, cell)
+    rc = guest.call_table(tool.index, call.arguments, call.length, call.output, cell)
     return rc, guest.read_u32(cell)
 
 
-MAX_SESSION_BYTES: Final = 4 * 1024 * 1024
-"""Of the messages of one session, and as many of its tools."""
-MAX_GUEST_TOOLS: Final = 128
-"""As many as most models' servers take."""
-MAX_KEPT_BYTES: Final = 32 * 1024 * 1024
-"""Of all sessions and answers that a guest has open. What one send adds is bounded by its budgets."""
+# Sessions and responses
 
 
 class ChatEntry(FdEntry):
-    """A session or an answer."""
+    """A session or a response."""
 
 
 class GuestChat(ChatEntry):
-    """Messages, parameters and tools of a guest's own, from which requests are made."""
+    """A session: messages, parameters and tools of a guest, from which requests are made."""
 
     kind = "ChatSession"
 
@@ -300,22 +288,18 @@ class GuestChat(ChatEntry):
         """What the host keeps for it."""
         return self._bytes + self._tool_bytes + self.params.size
 
-    @property
-    def arena(self) -> Arena:
-        return Arena(*self.params.arena)
-
     def poll_mask(self) -> int:
         return 0 if self._is_sending else EPOLLOUT
 
     def write_message(self, message: msgspec.Raw) -> None:
-        """One more. Fault ENOMEM where there are too many, or too much in them."""
+        """Add a message. ENOMEM if there are too many, or too much in them."""
         if self._bytes + len(message) > MAX_SESSION_BYTES or len(self._messages) >= MAX_MESSAGES:
             raise HostcallFault(Errno.ENOMEM)
         self._messages.append(message)
         self._bytes += len(message)
 
     def write_tool(self, tool: GuestTool) -> None:
-        """One more; of two with one name the first stays. Fault ENOMEM as with messages."""
+        """Add a tool; of two with one name the first stays. ENOMEM as for messages."""
         if tool.name in self.tools:
             return
         is_too_much = self._tool_bytes + len(tool.declared) > MAX_SESSION_BYTES
@@ -325,22 +309,23 @@ class GuestChat(ChatEntry):
         self._tool_bytes += len(tool.declared)
 
     def request(self) -> ChatRequest:
-        """What is asked now. Raises InvalidChat and BodyTooLarge."""
+        """Build the next request. Raises InvalidChat and BodyTooLarge."""
         if self._bytes > MAX_SESSION_BYTES:
             raise BodyTooLarge(
                 f"the messages of this session are more than {MAX_SESSION_BYTES} bytes",
-                hint="go on with a new session, and tell it what matters",
+                hint="continue in a new session, with the messages that matter",
             )
         members: Members = {**self.params.forwarded, "messages": encode_raw(self._messages)}
-        if self.params.model:
-            members["model"] = encode_raw(self._model())
+        backend, model = self.params.text("backend"), self.params.text("model")
+        if model:
+            members["model"] = encode_raw(f"{backend}/{model}" if backend else model)
         if self.tools:
             members["tools"] = encode_raw([tool.declared for tool in self.tools.values()])
         return parse_chat_request(members)
 
     @contextmanager
     def sending(self) -> Iterator[None]:
-        """While this is entered nothing else can be sent: two would tell one story each."""
+        """EAGAIN while another send runs: each of two would replace the history of the other."""
         if self._is_sending:
             raise HostcallFault(Errno.EAGAIN)
         self._is_sending = True
@@ -350,7 +335,7 @@ class GuestChat(ChatEntry):
             self._is_sending = False
 
     def replace_history(self, history: Sequence[msgspec.Raw], *, of: ChatRequest) -> None:
-        """What was said stands from now on where the messages of a request stood, before later ones."""
+        """Replace the messages of a request by its history. Messages that were added since stay behind it."""
         later = self._messages[len(of.messages) :]
         self._messages = [*history, *later]
         self._bytes = sum(map(len, self._messages))
@@ -358,13 +343,9 @@ class GuestChat(ChatEntry):
     def close(self) -> None:
         self._messages, self._bytes, self.tools = [], 0, {}
 
-    def _model(self) -> str:
-        backend, model = self.params.backend, self.params.model
-        return f"{backend}/{model}" if backend else model
-
 
 class ChatResponse(ChatEntry):
-    """An answer, from when there is one; it can be read as often as one likes."""
+    """A response, once there is one; it can be read any number of times."""
 
     kind = "ChatResponse"
 
@@ -388,7 +369,7 @@ class ChatResponse(ChatEntry):
 
 
 def check_kept(fds: FdTable) -> None:
-    """Fault ENOMEM where a guest has as much open as it may."""
+    """ENOMEM if a guest has as much open as it may."""
     chats = (entry for entry in fds.entries().values() if isinstance(entry, GuestChat | ChatResponse))
     if sum(chat.kept_bytes for chat in chats) >= MAX_KEPT_BYTES:
         raise HostcallFault(Errno.ENOMEM)

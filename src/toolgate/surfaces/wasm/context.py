@@ -1,7 +1,4 @@
-"""What one run of a guest has of the gateway: whose it is, and the way to tools and models.
-
-Texts that guests hand over as names, keys and JSON: UTF-8 without NUL, or nothing.
-"""
+"""What one run of a guest may use of the gateway: its caller, and the way to tools and models."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,13 +13,13 @@ from toolgate.upstream.models.client import Models
 from toolgate.wasm.abi import Errno, Guest, HostcallFault
 
 DOOR: Final = "hostcall"
-"""What the audit calls this door."""
+"""The name of hostcalls in the audit log."""
 MAX_DENIALS_RECORDED: Final = 100
-"""Of one run: a guest can ask for what it may not have a hundred thousand times in a second."""
+"""Of one run: a guest can make a hundred thousand denied calls in a second."""
 
 
 class CallLog:
-    """The calls of tools that a run makes, by itself or by models, and how many it may. On the event loop."""
+    """The tool calls of a run, made by itself or by models, and their limit. On the event loop."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -36,20 +33,20 @@ class CallLog:
         return self._most - self.total
 
     def count_call(self) -> None:
-        """One more. Raises ToolCallLimit."""
+        """Count one more call. Raises ToolCallLimit."""
         if self.total >= self._most:
             raise ToolCallLimit(f"this run has made {self._most} calls, as many as it may")
         self.total += 1
 
     def keep(self, call: InvocationCall) -> None:
-        """What became of one."""
+        """Keep the result of one call."""
         if len(self.kept) < MAX_CALLS_KEPT:
             self.kept.append(call)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskContext:
-    """One run. `caller` is its principal under its task, and asks for nothing yet."""
+    """One run. `caller` is its principal under its task, without session parameters."""
 
     gateway: Gateway
     models: Models
@@ -58,17 +55,17 @@ class TaskContext:
     calls: CallLog
     wall_s: Callable[[], float]
     deadline_s: float
-    """Of the whole run, by the loop's clock."""
+    """Of the whole run, by the event loop's clock."""
     trace_id: str = ""
 
     @property
     def trace(self) -> Trace:
-        """By which its calls are found in the audit."""
+        """Where its calls come in, for the audit log."""
         return Trace(DOOR, self.invocation_id, self.invocation_id, trace_id=self.trace_id)
 
     @contextmanager
     def record_denials(self) -> Iterator[None]:
-        """Whoever asks for more than it may have is on record. On the event loop, like all of a gateway."""
+        """Audit what policy or a budget denies in the block. On the event loop."""
         try:
             yield
         except (PolicyDenied, BudgetExceeded) as exc:
@@ -83,12 +80,12 @@ TaskGuest = Guest[TaskContext]
 
 
 def read_text(guest: TaskGuest, pointer: int, length: int, *, most: int) -> str:
-    """The text at `pointer`. Fault EFAULT outside of the memory, and EINVAL as `decode_text`."""
+    """Read the text at `pointer`. EFAULT outside the memory, and EINVAL as `decode_text`."""
     return decode_text(guest.read(pointer, length, most=most))
 
 
 def decode_text(data: bytes) -> str:
-    """Fault EINVAL for bytes that are no UTF-8, or hold a NUL."""
+    """Decode a name, key or JSON. EINVAL for bytes that are not UTF-8, or hold a NUL."""
     try:
         text = data.decode()
     except UnicodeDecodeError as exc:
@@ -99,5 +96,5 @@ def decode_text(data: bytes) -> str:
 
 
 def has_nul(json: bytes) -> bool:
-    """Whether a NUL stands in a text anywhere in `json`, where it can only be written as an escape."""
-    return b"\\u0000" in json.replace(b"\\\\", b"")  # without backslashes that stand for themselves
+    """Whether a string in `json` holds a NUL, which JSON can only write as an escape."""
+    return b"\\u0000" in json.replace(b"\\\\", b"")  # without escaped backslashes

@@ -1,12 +1,11 @@
-"""How a guest narrows one of its MCP descriptors: fewer tools, fewer calls, less time, less output.
+"""`spear_epoll_*` and `spear_fd_ctl`: waiting for descriptors, reporting on one, and narrowing one.
 
-A descriptor starts with all that the task lets its guest have. Each change can only take away. The lists are
-checked by the policy of the request layer, so a tool that a descriptor excludes is one that does not exist.
-
-`spear_epoll_*` and `spear_fd_ctl`: waiting for descriptors, and what there is to know of one.
-
-Calls are answered before they return, so nothing becomes ready while a guest waits: a wait with nothing ready
+Hostcalls return when they are done, so nothing becomes ready while a guest waits: a wait with nothing ready
 is a sleep.
+
+An MCP descriptor starts with all that the task allows its guest. Each change can only narrow it: fewer tools,
+fewer calls, less time, less output. Policy checks the lists as those of a request, so a tool that a
+descriptor excludes looks like a missing one.
 """
 
 import struct
@@ -38,15 +37,15 @@ from toolgate.wasm.abi import (
 from toolgate.wasm.signatures import host_functions
 
 MAX_POLICY_BYTES: Final = 65_536
-"""Of one change: a thousand patterns of the usual length."""
+"""Of one change: room for a thousand patterns of usual length."""
 
 _MIN_TIMEOUT_MS: Final = 100
-"""As of a server's own `tool_timeout_ms`: less would end calls before they reach it."""
+"""As for a server's `tool_timeout_ms`: less would end calls before they reach it."""
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
 class _PolicyChange(msgspec.Struct, forbid_unknown_fields=True):
-    """The JSON object of one change. A null is not an absent member, and refused."""
+    """The JSON object of one change. Null is not the same as absent, and invalid."""
 
     allow: list[str] | msgspec.UnsetType = msgspec.UNSET
     deny: list[str] | msgspec.UnsetType = msgspec.UNSET
@@ -60,17 +59,17 @@ _decode_change = msgspec.json.Decoder(_PolicyChange).decode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FdPolicy:
-    """What is left of a descriptor. None: this part does not restrict."""
+    """How an MCP descriptor is narrowed. None: not by this member."""
 
     allow: tuple[str, ...] | None = None
     deny: tuple[str, ...] = ()
     max_calls: int | None = None
-    """Counted since the descriptor was opened."""
+    """Since the descriptor was opened."""
     timeout_ms: int | None = None
     max_output_bytes: int | None = None
 
     def narrow(self, data: bytes, *, server_id: str) -> "FdPolicy":
-        """This and what the JSON in `data` takes away. Raises InvalidParams, and PolicyDenied for more."""
+        """Narrow it by the JSON in `data`. Raises InvalidParams, and PolicyDenied for a wider list."""
         try:
             change = _decode_change(data)
         except UNREADABLE as exc:
@@ -81,7 +80,7 @@ class FdPolicy:
             if value is not msgspec.UNSET
         }
         if self.deny and "mcp.tool_denylist" in lists:
-            # The limits of one list hold for all denials together: each is held against each tool.
+            # The limits of one list hold for all denials together: each is matched against each tool.
             lists["mcp.tool_denylist"] = [*self.deny, *lists["mcp.tool_denylist"]]
         asked = parse_session_params(lists)
         if asked.allow is not None:
@@ -95,18 +94,18 @@ class FdPolicy:
         )
 
     def request(self, server_id: str) -> SessionRequest:
-        """What a call on the descriptor asks of policy."""
+        """The session request of a call on the descriptor, for policy."""
         return SessionRequest(enabled=True, servers=(server_id,), allow=self.allow, deny=self.deny)
 
     def shown(self) -> Mapping[str, Any]:
-        """The parts that restrict."""
+        """The members that narrow."""
         parts = {name: getattr(self, name) for name in FdPolicy.__slots__}
         return {name: value for name, value in parts.items() if value not in (None, ())}
 
     def _check_within(self, allow: tuple[str, ...], server_id: str) -> None:
-        """PolicyDenied for an entry that the list so far does not hold.
+        """Raises PolicyDenied for an entry outside the list so far.
 
-        A pattern, an effect, a prompt or a resource is within it only as the same text: whether one pattern
+        A pattern, an effect, a prompt or a resource is inside only as the same text: whether one pattern
         covers another is not computed.
         """
         if self.allow is None:
@@ -142,12 +141,12 @@ GET_KIND: Final = 3
 GET_STATUS: Final = 4
 GET_METRICS: Final = 5
 NARROW: Final = 100
-"""Ours, and not SPEAR's, whose commands are below a hundred."""
+"""Toolgate's own; SPEAR's commands are below a hundred."""
 MAX_FLAGS_BYTES: Final = 4_096
 
 _RECORD: Final = struct.Struct("<ii")
 _ALWAYS: Final = EPOLLERR | EPOLLHUP
-"""What is told whether or not it was asked for."""
+"""Events that are always reported."""
 _MASK_NAMES: Final = {
     EPOLLIN: "EPOLLIN",
     EPOLLOUT: "EPOLLOUT",
@@ -158,7 +157,7 @@ _FLAGS: Final = frozenset({"O_NONBLOCK"})
 
 
 class Epoll(FdEntry):
-    """Descriptors that are watched, each with what for."""
+    """Watched descriptors, each with its events."""
 
     kind = "Epoll"
 
@@ -167,13 +166,13 @@ class Epoll(FdEntry):
         self.interest: dict[int, int] = {}
 
     def add(self, fd: int, events: int, fds: FdTable) -> None:
-        # Those that were closed meanwhile are no longer watched, and do not pile up.
+        # Forget those that were closed, so that they do not pile up.
         if len(self.interest) >= len(fds):
-            self.interest = {one: wanted for one, wanted in self.interest.items() if one in fds.entries()}
+            self.interest = {one: mask for one, mask in self.interest.items() if one in fds.entries()}
         self.interest[fd] = events
 
     def ready(self, fds: FdTable) -> list[tuple[int, int]]:
-        """Descriptors with what they are ready for, in order."""
+        """The ready descriptors in order, with their events."""
         entries = fds.entries()
         found = (
             (fd, entries[fd].poll_mask() & (self.interest[fd] | _ALWAYS))
@@ -188,7 +187,7 @@ def spear_epoll_create(guest: TaskGuest) -> int:
 
 
 def spear_epoll_ctl(guest: TaskGuest, epfd: int, op: int, fd: int, events: int) -> int:
-    """Watch `fd`, for something else, or no longer."""
+    """Watch `fd`, change its events, or stop watching it."""
     epoll = guest.fds.get(epfd, Epoll)
     if isinstance(guest.fds.get(fd, FdEntry), Epoll):
         raise HostcallFault(Errno.EINVAL)
@@ -207,7 +206,7 @@ def spear_epoll_ctl(guest: TaskGuest, epfd: int, op: int, fd: int, events: int) 
 
 
 def spear_epoll_wait(guest: TaskGuest, epfd: int, out: int, out_length: int, timeout_ms: int) -> int:
-    """How many are ready; as many records as there is room for."""
+    """The number of ready descriptors; writes as many records as there is room for."""
     epoll = guest.fds.get(epfd, Epoll)
     room = guest.check_out(out, out_length) // _RECORD.size
     if room == 0:
@@ -226,7 +225,7 @@ def spear_epoll_close(guest: TaskGuest, epfd: int) -> int:
 
 
 def spear_fd_ctl(guest: TaskGuest, fd: int, command: int, argument: int, argument_length: int) -> int:
-    """Set the flags of a descriptor, narrow it, or tell something of it."""
+    """Set the flags of a descriptor, narrow it, or report on it."""
     entry = guest.fds.get(fd, FdEntry)
     if command == SET_FLAGS:
         length = guest.read_u32(argument_length)
@@ -238,11 +237,11 @@ def spear_fd_ctl(guest: TaskGuest, fd: int, command: int, argument: int, argumen
         decode_text(data)
         entry.narrow(data)
         return 0
-    tell = _REPORTS.get(command)
-    if tell is None:
+    report = _REPORTS.get(command)
+    if report is None:
         raise HostcallFault(Errno.EINVAL)
     guest.check_out(argument, argument_length)
-    return guest.put_out(argument, argument_length, msgspec.json.encode(tell(entry)))
+    return guest.put_out(argument, argument_length, msgspec.json.encode(report(entry)))
 
 
 class _FlagsChange(msgspec.Struct):
@@ -254,7 +253,7 @@ _decode_flags_change = msgspec.json.Decoder(_FlagsChange).decode
 
 
 def _change_flags(flags: frozenset[str], data: bytes) -> frozenset[str]:
-    """`flags` as the JSON in `data` wants them. Fault EINVAL."""
+    """Change `flags` by the JSON in `data`. EINVAL."""
     decode_text(data)
     try:
         change = _decode_flags_change(data)

@@ -1,7 +1,4 @@
-"""What every guest may ask for: the time, a pause, chance, and a line in its log.
-
-All functions that guests may import, in one table.
-"""
+"""All functions that guests may import, in one table; and those that need nothing of the gateway."""
 
 import os
 import time

@@ -1,6 +1,7 @@
-"""Takes invocations from the queue, as many as there is room for, and runs each to its end.
+"""Claims invocations from the queue, as many as there are free slots, and runs each to its end.
 
-The queue decides which: this node asks only when it can begin at once, so what waits is nowhere but there.
+The queue decides which. This node claims only what it can start at once, so invocations wait nowhere but in
+the queue.
 """
 
 import asyncio
@@ -13,38 +14,38 @@ from toolgate.model.invocations import Invocation
 from toolgate.surfaces.wasm.invocation import GuestServices, InvocationRun, LeaseTiming
 
 CLAIM_WAIT_S: Final = 20.0
-"""How long one question for work may take."""
+"""How long one claim waits for work."""
 RETRY_S: Final = 2.0
 LAST_REPORTS_S: Final = 5.0
-"""For what was killed because the node stops."""
+"""For the last reports of runs that were killed because the node stops."""
 
 _log = logging.getLogger(__name__)
 
 
 class Invoker:
-    """Runs at most `max_guests` at once; with 0 it asks for none. Stopping, it waits `drain_s` for them."""
+    """Runs at most `max_guests` at once; with 0 it claims none. When stopped, it waits `drain_s` for them."""
 
     def __init__(
         self,
-        means: GuestServices,
+        services: GuestServices,
         *,
         node_id: str,
         max_guests: int,
         drain_s: float,
-        pace: LeaseTiming | None = None,
+        timing: LeaseTiming | None = None,
     ) -> None:
-        self._means = means
+        self._services = services
         self._node_id = node_id
         self._max_guests = max_guests
         self._drain_s = drain_s
-        self._pace = pace or LeaseTiming()
+        self._timing = timing or LeaseTiming()
         self._running: dict[asyncio.Task[None], InvocationRun] = {}
         self._room = asyncio.Event()
         self._claiming: asyncio.Task[None] | None = None
         self._drained_at_s: float | None = None
 
     def __len__(self) -> int:
-        """How many run."""
+        """The number of running invocations."""
         return len(self._running)
 
     async def __aenter__(self) -> Self:
@@ -68,7 +69,7 @@ class Invoker:
             await asyncio.gather(*ending, return_exceptions=True)
 
     def stop(self) -> None:
-        """Claim no more; from now on those that run have their time to end."""
+        """Claim no more. Those that run have `drain_s` to end."""
         if self._claiming is not None:
             self._claiming.cancel()
         if self._drained_at_s is None:
@@ -80,7 +81,7 @@ class Invoker:
         left_s = (self._drained_at_s or 0) - asyncio.get_running_loop().time()
         await asyncio.wait(self._running, timeout=max(0, left_s))
         for running in self._running.values():
-            running.stop("node_stopped", "its node was stopped, and did not wait any longer")
+            running.stop("node_stopped", "its node stopped, and its time to drain was over")
         if self._running:
             await asyncio.wait(self._running, timeout=LAST_REPORTS_S)
 
@@ -91,12 +92,12 @@ class Invoker:
                 self._room.clear()
                 await self._room.wait()
             try:
-                claimed = await self._means.queue.claim(self._node_id, limit=free, wait_s=CLAIM_WAIT_S)
-            except Exception as exc:  # nobody else would ever ask again
+                claimed = await self._services.queue.claim(self._node_id, limit=free, wait_s=CLAIM_WAIT_S)
+            except Exception as exc:  # this task is the only one that claims
                 if not isinstance(exc, ToolgateError):
-                    _log.exception("no invocations can be taken for now")
+                    _log.exception("cannot claim invocations")
                 elif not is_failing:
-                    _log.warning("no invocations can be taken for now: %s", exc)
+                    _log.warning("cannot claim invocations: %s", exc)
                 is_failing = True
                 await asyncio.sleep(RETRY_S)
                 continue
@@ -105,7 +106,7 @@ class Invoker:
                 self._begin(invocation)
 
     def _begin(self, invocation: Invocation) -> None:
-        running = InvocationRun(invocation, self._means, self._pace)
+        running = InvocationRun(invocation, self._services, self._timing)
         task = asyncio.create_task(running.conduct())
         self._running[task] = running
         task.add_done_callback(self._ended)

@@ -1,8 +1,8 @@
-"""`mcp_*`: the servers and tools of its task as calls of a guest.
+"""`mcp_*`: the servers and tools of its task as hostcalls of a guest.
 
-A descriptor stands for one server, and is no right of its own: each call asks the policy anew, as the MCP
-door does on the path of that server. Tools have their own names there; where there are too many to list, the
-three that find them are listed. Nothing is said of where a server runs.
+A descriptor stands for one server, and grants nothing: policy decides on each call, as at the MCP endpoint on
+the path of that server. Tools have their own names there; if there are too many to list, the three that find
+them are listed. A guest never learns where a server runs.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ from toolgate.wasm.abi import EPOLLIN, SPEAR, Errno, FdEntry, HostcallFault, Hos
 from toolgate.wasm.signatures import host_functions
 
 MAX_KEPT_BYTES: Final = 64 * 1024 * 1024
-"""Of calls whose results a guest had no room for, and has not taken since; past it no tool runs."""
+"""Of results that a guest had no room for, and has not read since; beyond it no tool runs."""
 MAX_NAME_BYTES: Final = 4 * max(MAX_SERVER_ID, MAX_TOOL_NAME)
 _NO_DESCRIPTION: Final = msgspec.Raw(b'""')
 
@@ -57,7 +57,7 @@ _encode = msgspec.json.encode
 
 @dataclass(frozen=True, slots=True)
 class KeptResult:
-    """A result that its guest had no room for, and the call it is the result of."""
+    """A result that the guest had no room for, and its call."""
 
     tool: str
     arguments: bytes
@@ -69,7 +69,7 @@ class KeptResult:
 
 
 class McpSession(FdEntry):
-    """One server, as its guest has opened it."""
+    """One server that the guest has opened."""
 
     kind = "McpSession"
 
@@ -96,14 +96,14 @@ class McpSession(FdEntry):
         self.kept = None
 
     def check_calls(self) -> None:
-        """Raises ToolCallLimit where its guest lets it make no more calls."""
+        """Raises ToolCallLimit if the guest allowed it no more calls."""
         most = self.policy.max_calls
         if most is not None and self.calls >= most:
-            raise ToolCallLimit(f"this descriptor has made {self.calls} calls, as many as it may")
+            raise ToolCallLimit(f"this descriptor has used its {self.calls} calls")
 
     @contextmanager
     def record_failures(self) -> Iterator[None]:
-        """`last_error` tells of what is raised within."""
+        """Keep what the block raises as `last_error`."""
         self.last_error = None
         try:
             yield
@@ -113,7 +113,7 @@ class McpSession(FdEntry):
 
 
 def mcp_open(guest: TaskGuest, pointer: int, length: int) -> int:
-    """A descriptor of the server with this id."""
+    """Open the server with this id."""
     server_id = read_text(guest, pointer, length, most=MAX_NAME_BYTES)
     guest.fds.check_room()
     guest.wait(lambda: _open(guest.context, server_id))
@@ -121,7 +121,7 @@ def mcp_open(guest: TaskGuest, pointer: int, length: int) -> int:
 
 
 def mcp_list_tools(guest: TaskGuest, fd: int, out: int, out_length: int) -> int:
-    """The tools of a server that are for this guest: `{"server_id", "tools": […]}`."""
+    """List the tools of a server for this guest: `{"server_id", "tools": […]}`."""
     session = guest.fds.get(fd, McpSession)
     guest.check_out(out, out_length)
     with session.record_failures():
@@ -133,8 +133,8 @@ def mcp_list_tools(guest: TaskGuest, fd: int, out: int, out_length: int) -> int:
 def mcp_call_tool(guest: TaskGuest, fd: int, *buffers: int) -> int:
     """Call a tool; its result is one JSON object. `buffers`: name, arguments, result; each with its length.
 
-    A result that the buffer is too small for is kept. The same call again is that call, and gets it: the tool
-    does not run a second time. A call of anything else lets go of it.
+    A result that does not fit into the buffer is kept. The same call then gets it, and the tool does not run
+    again. Any other call drops it.
     """
     name_pointer, name_length, arguments_pointer, arguments_length, out, out_length = buffers
     session = guest.fds.get(fd, McpSession)
@@ -157,14 +157,14 @@ def mcp_close(guest: TaskGuest, fd: int) -> int:
 
 
 def mcp_registry_list(guest: TaskGuest, out: int, out_length: int) -> int:
-    """The servers that `mcp_open` would open: `{"servers": […]}`."""
+    """List the servers that `mcp_open` can open: `{"servers": […]}`."""
     guest.check_out(out, out_length)
     servers = guest.wait(lambda: _list_servers(guest.context))
     return guest.put_out(out, out_length, _encode({"servers": servers}))
 
 
 def mcp_registry_get(guest: TaskGuest, pointer: int, length: int, out: int, out_length: int) -> int:
-    """One of them. What may not be opened is not there."""
+    """Describe one of them. ENOENT for one that cannot be opened."""
     server_id = read_text(guest, pointer, length, most=MAX_NAME_BYTES)
     guest.check_out(out, out_length)
     server = guest.wait(lambda: _describe_server(guest.context, server_id))
@@ -174,7 +174,7 @@ def mcp_registry_get(guest: TaskGuest, pointer: int, length: int, out: int, out_
 
 
 def _run(guest: TaskGuest, session: McpSession, tool: str, arguments: bytes) -> bytes:
-    """The result of a call that is made now."""
+    """Make a call."""
     parsed = parse_arguments(decode_text(arguments))
     if isinstance(parsed, CallError):
         session.last_error = parsed.detail["error"]
@@ -212,13 +212,13 @@ async def _list(context: TaskContext, session: McpSession) -> View:
 
 
 async def _record_unmade(context: TaskContext, session: McpSession, tool: str, code: str) -> None:
-    """A call that is not made is on record, as at every door."""
+    """Audit a call that is not made, as every endpoint does."""
     context.calls.denials += 1
     if context.calls.denials > MAX_DENIALS_RECORDED:
         return
     try:
         view = context.gateway.view_for_call(_caller(context, session.server_id, session.policy))
-    except ToolgateError:  # whoever may see nothing any more has no tool either
+    except ToolgateError:  # a caller without a scope has no tool, either
         return
     context.gateway.record_unmade(view, tool, trace=context.trace, code=code)
 
@@ -234,7 +234,7 @@ async def _open(context: TaskContext, server_id: str) -> None:
 async def _call(context: TaskContext, session: McpSession, tool: str, arguments: bytes) -> bytes:
     try:
         session.check_calls()
-        context.calls.count_call()  # not on the guest's thread: models that it asks meanwhile count here, too
+        context.calls.count_call()  # on the event loop, where calls of models count, too
     except ToolCallLimit as exc:
         await _record_unmade(context, session, tool, exc.code)
         raise
@@ -247,7 +247,7 @@ async def _call(context: TaskContext, session: McpSession, tool: str, arguments:
         _check_size(result, session.policy.max_output_bytes)
     except InputRequired as exc:
         code = InputNotGiven.code
-        raise InputNotGiven("the tool wants to ask its user something, and nobody here can answer") from exc
+        raise InputNotGiven("the tool asks its user for input, and a guest has no user to ask") from exc
     except ToolgateError as exc:
         code = exc.code
         raise
@@ -260,38 +260,32 @@ async def _call(context: TaskContext, session: McpSession, tool: str, arguments:
 
 
 async def _send(context: TaskContext, session: McpSession, tool: str, arguments: bytes) -> ServerResponse:
-    """Within the time of the descriptor, if it has one; that of the server holds as well."""
+    """Send within the timeout of the descriptor, if it has one; that of the server holds as well."""
     timeout_ms = session.policy.timeout_ms
-    if timeout_ms is None:
-        return await _send_untimed(context, session, tool, arguments)
     try:
-        async with asyncio.timeout(timeout_ms / 1e3):
-            return await _send_untimed(context, session, tool, arguments)
+        async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1e3):
+            view = await _view(context, session.server_id, session.policy, for_call=True)
+            params = {"arguments": msgspec.Raw(arguments)}
+            return await context.gateway.call(view, tool, params, trace=context.trace)
     except TimeoutError as exc:
+        if timeout_ms is None:
+            raise
         raise CallTimedOut(
             f"the tool gave no result within {timeout_ms} ms",
             hint="narrow the descriptor's `timeout_ms` less",
         ) from exc
 
 
-async def _send_untimed(
-    context: TaskContext, session: McpSession, tool: str, arguments: bytes
-) -> ServerResponse:
-    view = await _view(context, session.server_id, session.policy, for_call=True)
-    params = {"arguments": msgspec.Raw(arguments)}
-    return await context.gateway.call(view, tool, params, trace=context.trace)
-
-
 def _check_size(result: bytes, most: int | None) -> None:
     if most is not None and len(result) > most:
         raise OutputTooLarge(
-            f"the result has {len(result)} bytes, and the descriptor takes {most}",
+            f"the result has {len(result)} bytes, and the descriptor allows {most}",
             hint="ask for less at once",
         )
 
 
 def _result(answer: ServerResponse) -> tuple[bytes, str]:
-    """What a guest gets, and the code of what failed. A tool that fails has a result, too."""
+    """The guest's result, and the code of a failure. A tool that fails has a result, too."""
     members = answer.reply.members
     if members is None:
         error = parse_server_error(answer.reply.error)
@@ -313,7 +307,7 @@ async def _list_servers(context: TaskContext) -> list[Mapping[str, Any]]:
 
 
 async def _describe_server(context: TaskContext, server_id: str) -> Mapping[str, Any] | None:
-    await asyncio.sleep(0)  # there may be thousands, and others are waiting
+    await asyncio.sleep(0)  # there may be thousands, and others wait for the event loop
     try:
         view = await _view(context, server_id)
     except (PolicyDenied, NotFound, TooManyTools):
@@ -330,7 +324,7 @@ async def _describe_server(context: TaskContext, server_id: str) -> Mapping[str,
 
 
 def _tools(view: View) -> Mapping[str, Route]:
-    """What can be called by its name. Where there is too much to list, that is what finds the rest."""
+    """The tools that can be called by name. If there are too many to list, those that find them."""
     return view.routes if view.found is None else FIND_ROUTES
 
 
