@@ -1,4 +1,4 @@
-"""A node's pool with one HTTP server behind a line that a test can spoil, and a healthy one beside it."""
+"""A node's pool with one HTTP server behind a line that a test can spoil, and a healthy one next to it."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -54,7 +54,7 @@ class FaultProxy:
         self._fillers: list[socket.socket] = []
         self._carrying: dict[asyncio.Task[None], list[asyncio.StreamWriter]] = {}
         self.requests = Direction()
-        """From whoever connects to the target."""
+        """From a caller that connects to the target."""
         self.answers = Direction()
         """And back."""
         self.connections = 0

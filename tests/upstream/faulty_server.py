@@ -30,7 +30,7 @@ seen: list[Message] = []
 
 
 def send(data: bytes) -> None:
-    """Write all of it past any buffering of ours."""
+    """Write all of it past any buffering of the gateway."""
     while data:
         data = data[os.write(1, data) :]
 

@@ -11,7 +11,7 @@ from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.http.sse_legacy import MAX_NOISE_EVENTS, SseLegacyConnector
 
 SESSION = "session-of-8-and-more"
-HELLO = {
+INITIALIZE_RESULT = {
     "protocolVersion": LEGACY,
     "capabilities": {"tools": {}},
     "serverInfo": {"name": "x", "version": "1"},
@@ -45,7 +45,7 @@ class Sse:
     def answer(self, request: Request) -> dict[str, Any]:
         members: dict[str, Any] = {"error": {"code": -32601, "message": "no"}}
         if request.rpc == "initialize":
-            members = {"result": HELLO}
+            members = {"result": INITIALIZE_RESULT}
         elif request.rpc == "tools/call":
             members = {"result": {"echo": request.message["params"].get("arguments")}}
         return {"jsonrpc": "2.0", "id": request.message["id"], **members}

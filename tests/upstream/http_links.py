@@ -27,7 +27,7 @@ SECRET = "sk-canary/0123456789"
 ENVIRON = {"TOKEN": SECRET}
 
 
-class Heard:
+class RecordingListener:
     """A listener that keeps everything."""
 
     purpose: Final = "start"
@@ -77,7 +77,7 @@ def opener(limits: HttpLimits | None = None, *, start_timeout_s: float = START_T
 
 async def open_link(
     record: ServerRecord,
-    heard: Heard | None = None,
+    received: RecordingListener | None = None,
     *,
     known_revision: Revision | None = None,
     limits: HttpLimits | None = None,
@@ -85,16 +85,22 @@ async def open_link(
 ) -> ServerConnection:
     """Its clients can be asked nothing, unless `capabilities` say otherwise."""
     open_it = opener(limits)
-    return await open_it(record, heard or Heard(), known_revision=known_revision, capabilities=capabilities)
+    return await open_it(
+        record, received or RecordingListener(), known_revision=known_revision, capabilities=capabilities
+    )
 
 
 @asynccontextmanager
 async def linked(
-    mcp: FakeMcp, heard: Heard | None = None, *, limits: HttpLimits | None = None, auth_ref: str | None = None
+    mcp: FakeMcp,
+    received: RecordingListener | None = None,
+    *,
+    limits: HttpLimits | None = None,
+    auth_ref: str | None = None,
 ) -> AsyncIterator[tuple[FaultyHttp, ServerConnection]]:
     """A server and an open link to it, all within ten seconds."""
     async with asyncio.timeout(60), FaultyHttp(mcp) as server:
-        link = await open_link(record_for(server.url, auth_ref=auth_ref), heard, limits=limits)
+        link = await open_link(record_for(server.url, auth_ref=auth_ref), received, limits=limits)
         try:
             yield server, link
         finally:

@@ -108,10 +108,10 @@ class MemoryServer:
 
     starts_s: list[float] = field(default_factory=list)
     known_revisions: list[Revision | None] = field(default_factory=list)
-    capabilities_told: list[bytes] = field(default_factory=list)
+    capabilities_sent: list[bytes] = field(default_factory=list)
     """What each handshake said of the clients."""
     watched: list[frozenset[str]] = field(default_factory=list)
-    told: Acknowledgement = None
+    notified: Acknowledgement = None
     """When it knows of what is watched."""
     lists_s: list[float] = field(default_factory=list)
     """When `tools/list` was asked for."""
@@ -229,7 +229,7 @@ class MemoryLink:
 
     def watch(self, uris: frozenset[str]) -> Acknowledgement:
         self._server.watched.append(uris)
-        return self._server.told
+        return self._server.notified
 
     async def aclose(self) -> None:
         self._end("the link was closed")
@@ -283,7 +283,7 @@ class MemoryNet:
         capabilities: bytes = SHARED_CAPABILITIES,
     ) -> MemoryLink:
         server = self.servers[record.server_id]
-        server.capabilities_told.append(capabilities)
+        server.capabilities_sent.append(capabilities)
         server.starts_s.append(asyncio.get_running_loop().time())
         server.known_revisions.append(known_revision)
         server.listener = listener

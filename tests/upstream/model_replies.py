@@ -25,7 +25,7 @@ class Ask:
     """Names in lower case."""
     raw: bytes
     body: Any
-    """Decoded; None where there is none."""
+    """Decoded; None where there is not one."""
     hung_up: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the client has closed the connection before the reply was complete."""
 
@@ -73,7 +73,7 @@ class Call:
     id: str | None = AUTO
     """None: it has none."""
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """Fields beside `function`, such as `extra_content`."""
+    """Fields next to `function`, such as `extra_content`."""
 
 
 def call(name: str, arguments: Any = "{}", *, id: str | None = AUTO, **extra: Any) -> Call:  # noqa: A002

@@ -18,7 +18,7 @@ Replies (all in `tests.upstream.model_replies`, and importable from here) follow
 
     text("words", step=1)               step: characters in a delta
     calls(("name", "args"), ("name", "args", "id"), call("name", {"a": 1}, id=None, extra_content={...}))
-        content="…" beside them · finish_reason="stop" · at_index_zero=True · repeats_ids=True
+        content="…" next to them · finish_reason="stop" · at_index_zero=True · repeats_ids=True
         call(id=None): has no id · extra={"reasoning_content": "…"}: of the message · usage={...} or None
     whole({...})                        this JSON (or bytes), whatever was asked for
     status(429, headers={"Retry-After": "1"}, body={...})

@@ -99,10 +99,10 @@ def tool(name: str, **arguments: Any) -> Params:
 
 async def call(link: StdioConnection, name: str, timeout_s: float = 60.0, **arguments: Any) -> Any:
     """What the tool says: its text, read as JSON where it is."""
-    return said(await link.request("tools/call", tool(name, **arguments), timeout_s=timeout_s))
+    return content(await link.request("tools/call", tool(name, **arguments), timeout_s=timeout_s))
 
 
-def said(reply: RpcResponse) -> Any:
+def content(reply: RpcResponse) -> Any:
     assert reply.result is not None, reply.error
     text = json.loads(reply.result)["content"][0]["text"]
     try:

@@ -70,8 +70,8 @@ def _history_faults(messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str
 
 def _unanswered(open_ids: Sequence[str], place: int) -> tuple[str, str]:
     ids = ", ".join(open_ids)
-    said = f"An assistant message with 'tool_calls' must be followed by tool messages; without any: {ids}"
-    return said, f"messages.[{place}].role"
+    content = f"An assistant message with 'tool_calls' must be followed by tool messages; without any: {ids}"
+    return content, f"messages.[{place}].role"
 
 
 def _call_faults(message: Mapping[str, Any], place: int) -> Iterator[tuple[str, str]]:

@@ -20,12 +20,12 @@ class Echo:
     """A server that says everything back, and keeps it."""
 
     def __init__(self) -> None:
-        self.heard = b""
+        self.received = b""
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while data := await reader.read(65536):
-                self.heard += data
+                self.received += data
                 writer.write(data)
         except ConnectionError:
             pass
@@ -63,7 +63,7 @@ async def test_without_a_fault_it_carries_and_counts_every_byte() -> None:
     async with proxied() as (proxy, echo):
         came_back = await exchange(proxy, data)
 
-        assert (came_back == data, echo.heard == data, proxy.connections) == (True, True, 1)
+        assert (came_back == data, echo.received == data, proxy.connections) == (True, True, 1)
         assert (proxy.requests.carried_bytes, proxy.answers.carried_bytes) == (len(data), len(data))
 
 
@@ -83,7 +83,7 @@ async def test_one_byte_of_one_direction_is_corrupt() -> None:
         proxy.answers.fault = Fault(corrupt_at=5, slice_bytes=4)
         came_back = await exchange(proxy, b"0123456789")
 
-        assert (echo.heard, came_back) == (b"0123456789", b"01234\xca6789")
+        assert (echo.received, came_back) == (b"0123456789", b"01234\xca6789")
 
 
 async def test_a_connection_is_reset_after_so_many_bytes_of_an_answer() -> None:
@@ -105,7 +105,7 @@ async def test_a_request_can_be_cut_off_on_its_way() -> None:
             with pytest.raises(ConnectionResetError):
                 await reader.read()
 
-        assert b"0123456789".startswith(echo.heard)
+        assert b"0123456789".startswith(echo.received)
 
 
 async def test_what_is_held_arrives_when_it_is_released_and_not_before() -> None:
@@ -117,7 +117,7 @@ async def test_what_is_held_arrives_when_it_is_released_and_not_before() -> None
         answer = asyncio.ensure_future(reader.readexactly(5))
         done, _ = await asyncio.wait({answer}, timeout=0.05)
 
-        assert (done, echo.heard) == (set(), b"before")
+        assert (done, echo.received) == (set(), b"before")
         proxy.release()
         assert await answer == b"after"
 

@@ -107,7 +107,7 @@ async def test_it_notices_a_client_that_goes() -> None:
         await ask.hung_up.wait()
 
 
-async def test_it_waits_where_it_is_told_to() -> None:
+async def test_it_waits_where_it_is_notified_to() -> None:
     gate = asyncio.Event()
     async with (
         asyncio.timeout(60),

@@ -32,7 +32,7 @@ class _JumpingSelector(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Time stands still while anything can run."""
+    """Time is still while anything can run."""
 
     def __init__(self) -> None:
         self._jumping = _JumpingSelector()

@@ -265,7 +265,7 @@ async def test_a_client_is_told_that_it_will_hear_of_a_resource_when_the_server_
     client: Revision,
 ) -> None:
     async with settled(world(), docs(), PLAIN) as house:
-        house.net["docs"].told = told = asyncio.get_running_loop().create_future()
+        house.net["docs"].notified = told = asyncio.get_running_loop().create_future()
         if client == "legacy":
             answer = (await house.session("/api/mcp")).begin("resources/subscribe", {"uri": "docs://a"})
         else:

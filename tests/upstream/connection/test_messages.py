@@ -58,7 +58,7 @@ def test_calls_that_need_only_the_name_share_one_mapping() -> None:
     assert build_mcp_headers(CALL, tool(), params("query")) is first
 
 
-def test_a_server_is_told_its_own_name_of_a_tool_that_has_an_alias() -> None:
+def test_a_server_is_notified_its_own_name_of_a_tool_that_has_an_alias() -> None:
     headers = build_mcp_headers(CALL, tool(native_name="große Datei"), params("query"))
 
     assert headers == {"Mcp-Name": encode_header_value("große Datei")}

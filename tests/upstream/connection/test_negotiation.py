@@ -43,13 +43,13 @@ class Server:
 
     def __init__(self, discover: list[RpcResponse | None], initialize: list[RpcResponse | None]) -> None:
         self._answers = {"server/discover": discover, "initialize": initialize}
-        self.heard: list[str] = []
+        self.received: list[str] = []
         self.late: asyncio.Future[RpcResponse] = asyncio.get_running_loop().create_future()
         """The answer to a question met with silence."""
         self.on_initialize: Callable[[], None] = lambda: None
 
     async def ask(self, method: str, params: Params, timeout_s: float) -> RpcResponse:
-        self.heard.append(method)
+        self.received.append(method)
         if method == "initialize":
             self.on_initialize()
         answers = self._answers[method]
@@ -57,7 +57,7 @@ class Server:
         return await asyncio.shield(self.late) if answer is None else answer
 
     async def notify(self, method: str, params: Params) -> None:
-        self.heard.append(method)
+        self.received.append(method)
 
     async def meet(self, known_revision: Revision | None = None) -> str:
         async with asyncio.timeout(60):
@@ -74,7 +74,7 @@ GREETED = ["initialize", "notifications/initialized"]
 
 
 @pytest.mark.parametrize(
-    ("discover", "initialize", "expected", "heard"),
+    ("discover", "initialize", "expected", "received"),
     [
         pytest.param(result(MODERN), error(UNKNOWN), "modern", PROBED, id="modern"),
         pytest.param(error(UNKNOWN), result(LEGACY), "legacy", PROBED + GREETED, id="method unknown"),
@@ -114,34 +114,34 @@ GREETED = ["initialize", "notifications/initialized"]
     ],
 )
 async def test_the_probe_decides(
-    discover: RpcResponse | None, initialize: RpcResponse, expected: Revision, heard: list[str]
+    discover: RpcResponse | None, initialize: RpcResponse, expected: Revision, received: list[str]
 ) -> None:
     server = Server([discover], [initialize])
 
-    assert (await server.meet(), server.heard) == (expected, heard)
+    assert (await server.meet(), server.received) == (expected, received)
 
 
 async def test_a_server_that_refuses_the_version_it_offers_is_asked_once_more() -> None:
     patient = Server([error(unsupported("2026-07-28")), result(MODERN)], [error(UNKNOWN)])
     stubborn = Server([error(unsupported("2026-07-28"))], [result(LEGACY)])
 
-    assert (await patient.meet(), patient.heard) == ("modern", PROBED * 2)
-    assert (await stubborn.meet(), stubborn.heard) == ("legacy", PROBED * 2 + GREETED)
+    assert (await patient.meet(), patient.received) == ("modern", PROBED * 2)
+    assert (await stubborn.meet(), stubborn.received) == ("legacy", PROBED * 2 + GREETED)
 
 
 async def test_what_a_modern_server_says_of_itself_is_kept() -> None:
     meta = {"io.modelcontextprotocol/serverInfo": {"name": "s", "version": "2"}}
     server = Server([result({**MODERN, "_meta": meta})], [error(UNKNOWN)])
-    hello = await negotiate(server.ask, server.notify)
+    info = await negotiate(server.ask, server.notify)
 
-    assert hello == ServerInfo(
+    assert info == ServerInfo(
         revision="modern",
         version="2026-07-28",
-        capabilities=hello.capabilities,
+        capabilities=info.capabilities,
         implementation=b'{"name": "s", "version": "2"}',
         instructions="hi",
     )
-    assert {name: msgspec.json.decode(raw) for name, raw in hello.capabilities.items()} == {"tools": {}}
+    assert {name: msgspec.json.decode(raw) for name, raw in info.capabilities.items()} == {"tools": {}}
 
 
 async def test_what_a_legacy_server_says_of_itself_is_kept() -> None:
@@ -160,40 +160,40 @@ async def test_a_late_modern_answer_beats_the_handshake_that_was_sent_meanwhile(
     server = Server([None], [None])
     server.on_initialize = lambda: server.late.set_result(result(MODERN))
 
-    assert (await server.meet(), server.heard) == ("modern", ["server/discover", "initialize"])
+    assert (await server.meet(), server.received) == ("modern", ["server/discover", "initialize"])
 
 
 async def test_a_late_refusal_of_the_probe_lets_the_handshake_go_on() -> None:
     server = Server([None], [result(LEGACY)])
     server.on_initialize = lambda: server.late.set_result(error(UNKNOWN))
 
-    assert (await server.meet(), server.heard) == ("legacy", PROBED + GREETED)
+    assert (await server.meet(), server.received) == ("legacy", PROBED + GREETED)
 
 
 async def test_a_handshake_refused_before_the_late_modern_answer_waits_for_it() -> None:
     server = Server([None], [error(unsupported("2026-07-28"))])
     asyncio.get_running_loop().call_later(0.1, lambda: server.late.set_result(result(MODERN)))
 
-    assert (await server.meet(), server.heard) == ("modern", ["server/discover", "initialize"])
+    assert (await server.meet(), server.received) == ("modern", ["server/discover", "initialize"])
 
 
 async def test_a_known_legacy_server_is_not_probed() -> None:
     server = Server([result(MODERN)], [result(LEGACY)])
 
-    assert (await server.meet("legacy"), server.heard) == ("legacy", GREETED)
+    assert (await server.meet("legacy"), server.received) == ("legacy", GREETED)
 
 
 @pytest.mark.parametrize("refusal", [unsupported("2026-07-28"), UNKNOWN])
 async def test_a_known_legacy_server_that_refuses_the_handshake_is_probed(refusal: dict[str, Any]) -> None:
     server = Server([result(MODERN)], [error(refusal)])
 
-    assert (await server.meet("legacy"), server.heard) == ("modern", ["initialize", "server/discover"])
+    assert (await server.meet("legacy"), server.received) == ("modern", ["initialize", "server/discover"])
 
 
 async def test_a_probe_refused_once_is_repeated_where_the_handshake_names_our_modern_version() -> None:
     server = Server([error(UNKNOWN), result(MODERN)], [error(unsupported("2026-07-28"))])
 
-    assert (await server.meet(), server.heard) == (
+    assert (await server.meet(), server.received) == (
         "modern",
         ["server/discover", "initialize", "server/discover"],
     )

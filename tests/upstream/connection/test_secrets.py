@@ -24,9 +24,9 @@ def test_a_secret_that_cannot_be_had_says_which_and_never_what(tmp_path: Path) -
     (tmp_path / "latin").write_bytes(b"caf\xe9")
     secrets = Secrets({}, tmp_path)
 
-    told = {name: refusal(secrets, name) for name in ("none", "latin", "../latin", "a/b", ".", "")}
+    notified = {name: refusal(secrets, name) for name in ("none", "latin", "../latin", "a/b", ".", "")}
 
-    assert told == {
+    assert notified == {
         "none": f"secret `none` is not in `{tmp_path}` or in the environment",
         "latin": "the file of secret `latin` cannot be read: it is not UTF-8",
         "../latin": "`../latin` cannot name a secret",
@@ -47,13 +47,13 @@ def refusal(secrets: Secrets, name: str) -> str:
 @pytest.mark.parametrize(
     "name", ["../secrets-evil/token", "/etc/passwd", "a/b", "..", ".", "", "a\n", "a\0b", "${ENV:X}"]
 )
-def test_fil_5_a_secret_is_named_by_a_word_so_nothing_beside_its_directory_is_read(
+def test_fil_5_a_secret_is_named_by_a_word_so_nothing_next_to_its_directory_is_read(
     tmp_path: Path, name: str
 ) -> None:
-    own, beside = tmp_path / "secrets", tmp_path / "secrets-evil"
+    own, other = tmp_path / "secrets", tmp_path / "secrets-evil"
     own.mkdir()
-    beside.mkdir()
-    (beside / "token").write_text("not yours")
+    other.mkdir()
+    (other / "token").write_text("not yours")
 
     with pytest.raises(StartFailed, match="cannot name a secret"):
         Secrets({}, own).secret(name)

@@ -1,4 +1,4 @@
-"""A server behind a bad line, or in a bad way: calls fail in time, none runs twice, nobody else notices."""
+"""A server behind a bad line, or in a bad way: calls fail in time, none runs twice, no one else notices."""
 
 import asyncio
 from typing import Any

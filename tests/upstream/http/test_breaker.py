@@ -35,7 +35,7 @@ class Line:
         return HttpPool(parse_target(f"http://there.example:{port}/"), egress, limits=limits)
 
 
-async def nobody() -> list[str]:
+async def no_one() -> list[str]:
     await asyncio.Event().wait()
     raise AssertionError
 
@@ -46,29 +46,29 @@ async def here() -> list[str]:
 
 async def fail(pool: HttpPool, *, times: int, timeout_s: float = 30.0) -> set[str]:
     """What so many requests are told, one after the other."""
-    told = set()
+    notified = set()
     for _ in range(times):
         with pytest.raises((ConnectFailed, ExchangeTimedOut)) as caught:
             await pool.send(post(), deadline=in_s(timeout_s))
-        told.add(str(caught.value))
-    return told
+        notified.add(str(caught.value))
+    return notified
 
 
 @in_virtual_time
 async def test_ups_1_after_five_failures_requests_fail_at_once_with_the_same_reason() -> None:
-    line = Line(nobody)
+    line = Line(no_one)
     pool = line.pool()
-    told = await fail(pool, times=5)
+    notified = await fail(pool, times=5)
     waited_s = in_s(0)
-    told |= await fail(pool, times=100)
+    notified |= await fail(pool, times=100)
 
-    assert told == {"cannot connect to `there.example:80`: no answer within 5 s"}
+    assert notified == {"cannot connect to `there.example:80`: no answer within 5 s"}
     assert (waited_s, in_s(0), line.attempts_s) == (25.0, 25.0, [0.0, 5.0, 10.0, 15.0, 20.0])
 
 
 @in_virtual_time
 async def test_ups_1_then_one_request_in_five_seconds_tries_for_all() -> None:
-    line = Line(nobody)
+    line = Line(no_one)
     pool = line.pool()
     await fail(pool, times=5)
     await pass_time(LIMITS.cooldown_s)
@@ -83,11 +83,11 @@ async def test_ups_1_then_one_request_in_five_seconds_tries_for_all() -> None:
 
 @in_virtual_time
 async def test_ups_1_callers_with_little_time_open_the_breaker_too() -> None:
-    line = Line(nobody)
+    line = Line(no_one)
     pool = line.pool()
-    told = await fail(pool, times=6, timeout_s=2.0)
+    notified = await fail(pool, times=6, timeout_s=2.0)
 
-    assert told == {
+    assert notified == {
         "no connection within the deadline",
         "cannot connect to `there.example:80`: no answer in time",
     }
@@ -96,7 +96,7 @@ async def test_ups_1_callers_with_little_time_open_the_breaker_too() -> None:
 
 @in_virtual_time
 async def test_ups_1_callers_that_go_away_soon_say_nothing_about_the_server() -> None:
-    line = Line(nobody)
+    line = Line(no_one)
     pool = line.pool()
     for _ in range(20):
         going = asyncio.create_task(pool.send(post(), deadline=in_s(30)))
@@ -115,7 +115,7 @@ async def test_ups_1_a_server_that_hears_again_is_found_and_the_failures_are_for
     async with asyncio.timeout(60), FaultyHttp(once) as server, open_fault_proxy(server.port) as proxy:
         pool = line.pool(proxy.port, HttpLimits(connect_timeout_s=0.1, cooldown_s=2.0))
         proxy.turn_deaf()
-        told = await fail(pool, times=7)
+        notified = await fail(pool, times=7)
         attempts = len(line.attempts_s)
         proxy.turn_hearing()
         answer = None
@@ -129,5 +129,5 @@ async def test_ups_1_a_server_that_hears_again_is_found_and_the_failures_are_for
         await fail(pool, times=4)
         pool.close()
 
-    assert (attempts, answer.body, len(told)) == (5, b"here", 1)
+    assert (attempts, answer.body, len(notified)) == (5, b"here", 1)
     assert len(line.attempts_s) - found == 4

@@ -226,7 +226,7 @@ async def test_what_was_not_asked_for_is_refused(response: bytes, reason: str) -
             await pool.send(post(), deadline=in_s(60))
 
 
-async def test_an_answer_nobody_asked_for_never_reaches_the_next_request() -> None:
+async def test_an_answer_no_one_asked_for_never_reaches_the_next_request() -> None:
     async def script(request: Request, peer: Peer) -> None:
         answer = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n"
         await peer.send(answer + b"mine" + (answer + b"evil" if request.body == b"1" else b""))

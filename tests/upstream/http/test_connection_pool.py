@@ -154,12 +154,14 @@ async def test_a_connection_the_server_ends_is_not_used_again(line: str) -> None
         assert server.connections == 3
 
 
-@pytest.mark.parametrize(("said", "connections"), [("timeout=1", 3), ("timeout=60, max=9", 1), ("max=9", 1)])
+@pytest.mark.parametrize(
+    ("content", "connections"), [("timeout=1", 3), ("timeout=60, max=9", 1), ("max=9", 1)]
+)
 async def test_a_connection_that_the_server_is_about_to_close_is_not_used_again(
-    said: str, connections: int
+    content: str, connections: int
 ) -> None:
     async def script(request: Request, peer: Peer) -> None:
-        await peer.answer(request.body, headers=[f"Keep-Alive: {said}"])
+        await peer.answer(request.body, headers=[f"Keep-Alive: {content}"])
 
     async with serving(script) as (server, pool):
         for n in range(3):

@@ -88,7 +88,7 @@ async def test_public_addresses_are_fine(address: str) -> None:
     ],
 )
 @pytest.mark.parametrize("egress", [ANY, PUBLIC_ONLY], ids=["private allowed", "public only"])
-async def test_ssr_1_addresses_in_disguise_are_refused_before_anybody_resolves_them(
+async def test_ssr_1_addresses_in_disguise_are_refused_before_anyone_resolves_them(
     egress: Egress, host: str
 ) -> None:
     with pytest.raises(EgressRefused, match="neither a host name nor a plainly spelled"):

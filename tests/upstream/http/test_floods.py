@@ -71,7 +71,7 @@ async def test_one_long_event_is_taken_as_it_comes() -> None:
     assert max(turns.sizes.values()) > A_TURN
 
 
-async def test_what_comes_behind_a_stream_is_nobodys_answer() -> None:
+async def test_what_comes_behind_a_stream_is_no_ones_answer() -> None:
     """It may still be held back when the stream has ended."""
     forged = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 6\r\n\r\nforged"
     first = Gathered(len(EVENT))

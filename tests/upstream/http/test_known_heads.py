@@ -42,7 +42,7 @@ async def test_a_body_that_looks_like_a_known_answer_is_a_body() -> None:
         assert (first.body, second.body) == (b"abc", b"_" + HEAD + b"xyz")
 
 
-async def test_a_known_head_whose_body_is_late_waits_for_it() -> None:
+async def test_a_known_head_with_its_body_is_late_waits_for_it() -> None:
     async def script(request: Request, peer: Peer) -> None:
         if request.body == b"late":
             await peer.send(HEAD)
@@ -112,7 +112,7 @@ async def test_a_body_in_pieces_behind_a_known_head_is_put_together() -> None:
         assert not connection.is_cut
 
 
-async def test_a_head_is_known_again_whose_body_came_in_pieces() -> None:
+async def test_a_head_is_known_again_with_its_body_came_in_pieces() -> None:
     async with serving(echo) as (_, pool):
         connection = Line(pool)
 
@@ -136,7 +136,7 @@ async def test_a_known_head_may_not_announce_more_than_any_other() -> None:
             await connection.answer(HEAD.replace(b"3", b"99999999") + b"abc")
 
 
-async def test_what_follows_an_answer_in_pieces_ends_the_connection_and_answers_nobody() -> None:
+async def test_what_follows_an_answer_in_pieces_ends_the_connection_and_answers_no_one() -> None:
     async with line() as connection:
         assert await connection.answer(HEAD + b"a", b"bc" + HEAD + b"xyz") == b"abc"
         assert connection.is_cut

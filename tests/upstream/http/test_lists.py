@@ -46,7 +46,7 @@ def nested(depth: int) -> dict[str, Any]:
 
 
 async def deep(request: Request, peer: Peer) -> None:
-    """A schema of a thousand levels beside a good tool: too deep for most encoders, ours included."""
+    """A schema of a thousand levels next to a good tool: too deep for most encoders, ours included."""
     inside = '{"type":"object","properties":{"a":' * 1000 + "{}" + "}}" * 1000
     tools = f'[{{"name":"deep","inputSchema":{inside}}},{json.dumps(tool("fine"))}]'
     body = f'{{"jsonrpc":"2.0","id":{request.message["id"]},"result":{{"tools":{tools},"ttlMs":60000}}}}'

@@ -11,7 +11,16 @@ import pytest
 
 from tests.upstream.certificates import Authority
 from tests.upstream.faulty_http import LEGACY, MODERN, FakeMcp, FaultyHttp, Peer, Request, Script
-from tests.upstream.http_links import SECRET, Heard, hang, linked, open_link, opener, params, record_for
+from tests.upstream.http_links import (
+    SECRET,
+    RecordingListener,
+    hang,
+    linked,
+    open_link,
+    opener,
+    params,
+    record_for,
+)
 from toolgate import __version__
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import Revision
@@ -48,9 +57,9 @@ def resulting(result: Mapping[str, Any]) -> Script:
 
 async def test_a_modern_server_is_greeted_with_one_request() -> None:
     async with linked(FakeMcp("modern", "legacy")) as (server, link):
-        hello = link.server_info
+        info = link.server_info
 
-        assert (hello.revision, hello.version, hello.implementation, hello.instructions, link.pid) == (
+        assert (info.revision, info.version, info.implementation, info.instructions, link.pid) == (
             "modern",
             MODERN,
             SERVER_INFO,
@@ -336,7 +345,9 @@ async def test_sec_9_a_refusal_that_repeats_the_credential_is_redacted() -> None
 async def test_a_server_that_answers_nothing_at_all_is_given_up_in_time() -> None:
     async with FaultyHttp(hang) as server:
         with pytest.raises(StartFailed, match=r"no answer within 0\.2 s") as caught:
-            await opener(start_timeout_s=0.2)(record_for(server.url), Heard(), known_revision=None)
+            await opener(start_timeout_s=0.2)(
+                record_for(server.url), RecordingListener(), known_revision=None
+            )
 
         assert caught.value.state == "list_timeout"
 
@@ -371,7 +382,7 @@ async def test_ups_12_a_server_is_trusted_by_the_authorities_of_the_system_or_th
             Egress(allow_private=True),
             tls=ssl.create_default_context(cafile=authority.path),
         )
-        link = await trusting(record_for(server.url), Heard(), known_revision=None)
+        link = await trusting(record_for(server.url), RecordingListener(), known_revision=None)
         reply = await link.request("tools/call", params(arguments=1), timeout_s=60)
         await link.aclose()
 
@@ -386,13 +397,13 @@ async def test_a_record_without_an_address_fails_for_good() -> None:
 
 
 async def test_a_closed_link_takes_leave_of_its_session_once() -> None:
-    heard = Heard()
-    async with linked(FakeMcp("legacy"), heard) as (server, link):
+    received = RecordingListener()
+    async with linked(FakeMcp("legacy"), received) as (server, link):
         await link.aclose()
         await link.aclose()
 
         assert [request.headers["mcp-session-id"] for request in server.seen("DELETE")] == ["session-1"]
-        assert heard.closings == []
+        assert received.closings == []
 
 
 async def test_leaving_does_not_wait_for_a_server_that_hangs() -> None:

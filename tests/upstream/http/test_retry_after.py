@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tests.upstream.faulty_http import FakeMcp, FaultyHttp, Peer, Request, Script
-from tests.upstream.http_links import Heard, linked, open_link, record_for
+from tests.upstream.http_links import RecordingListener, linked, open_link, record_for
 from toolgate.upstream.connection.contract import StartFailed
 from toolgate.upstream.http.client_connection import HttpResponse
 from toolgate.upstream.http.responses import retry_after_s
@@ -79,9 +79,9 @@ async def test_a_stream_that_is_refused_for_a_while_is_opened_no_sooner_than_ask
             await peer.event({"jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": {}})
             await peer.gone()
 
-    heard = Heard()
+    received = RecordingListener()
     mcp = FakeMcp(era, faults={stream: script}, capabilities={"tools": {"listChanged": True}})
-    async with linked(mcp, heard):
-        await heard.until_notified(1)
+    async with linked(mcp, received):
+        await received.until_notified(1)
 
         assert asked_s[1] - asked_s[0] >= 1.0

@@ -10,7 +10,7 @@ import pytest
 
 from tests.upstream.faulty_http import FaultyHttp, Peer, Request
 from tests.upstream.faulty_sse import SESSION, Sse, opener, record_for
-from tests.upstream.http_links import SECRET, Heard, call, echoed
+from tests.upstream.http_links import SECRET, RecordingListener, call, echoed
 from toolgate.errors import ServerUnavailable
 from toolgate.model.servers import ServerRecord
 from toolgate.upstream.connection.contract import RpcResponse, ServerConnection, StartFailed
@@ -23,11 +23,11 @@ LIST_CHANGED = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
 
 @asynccontextmanager
 async def linked(
-    server: Sse, heard: Heard | None = None, *, auth_ref: str | None = None, **options: Any
+    server: Sse, received: RecordingListener | None = None, *, auth_ref: str | None = None, **options: Any
 ) -> AsyncIterator[tuple[FaultyHttp, ServerConnection]]:
     async with asyncio.timeout(60), FaultyHttp(server) as http:
         record = record_for(http.url, auth_ref=auth_ref)
-        link = await opener(**options)(record, heard or Heard(), known_revision=None)
+        link = await opener(**options)(record, received or RecordingListener(), known_revision=None)
         try:
             yield http, link
         finally:
@@ -38,7 +38,7 @@ async def failure(server: Callable[[Request, Peer], Any], **options: Any) -> Sta
     """How opening a link fails; nothing of it is left."""
     async with asyncio.timeout(60), FaultyHttp(server) as http:
         with pytest.raises(StartFailed) as caught:
-            await opener(**options)(record_for(http.url), Heard(), known_revision=None)
+            await opener(**options)(record_for(http.url), RecordingListener(), known_revision=None)
         while http._tasks:
             await asyncio.sleep(0.01)
     return caught.value
@@ -50,7 +50,7 @@ async def test_an_endpoint_is_read_against_the_url_of_the_stream(endpoint: str) 
     async with asyncio.timeout(60), FaultyHttp(server) as http:
         origin = f"http://127.0.0.1:{http.port}"
         server.endpoint = endpoint.format(origin=origin)
-        link = await opener()(record_for(http.url + "?tools=a"), Heard(), known_revision=None)
+        link = await opener()(record_for(http.url + "?tools=a"), RecordingListener(), known_revision=None)
         reply = await call(link)
         await link.aclose()
 
@@ -80,14 +80,14 @@ async def test_ssr_an_endpoint_off_the_server_s_origin_is_not_followed(endpoint:
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
+    ("status", "content"),
     [(401, "wants authorization"), (302, "redirects"), (405, "streamable_http"), (200, "streamable_http")],
 )
-async def test_a_server_without_a_stream_says_why_it_is_down(status: int, said: str) -> None:
+async def test_a_server_without_a_stream_says_why_it_is_down(status: int, content: str) -> None:
     async def refuse(_: Request, peer: Peer) -> None:
         await peer.answer(b"{}", status=status)
 
-    assert said in str(await failure(refuse))
+    assert content in str(await failure(refuse))
 
 
 async def test_ups_a_server_that_asks_to_be_left_alone_is_left_alone() -> None:
@@ -109,14 +109,14 @@ async def test_a_stream_that_names_no_endpoint_is_given_up_in_time() -> None:
 
 
 async def test_an_endless_event_ends_the_connection() -> None:
-    server, heard = Sse(), Heard()
-    async with linked(server, heard, limits=HttpLimits(max_body_bytes=64 * 1024)) as (_, link):
+    server, received = Sse(), RecordingListener()
+    async with linked(server, received, limits=HttpLimits(max_body_bytes=64 * 1024)) as (_, link):
         assert server.stream is not None
         await server.stream.chunk(b"data: " + b"x" * 70_000)
-        while not heard.closings:
+        while not received.closings:
             await asyncio.sleep(0.01)
 
-        assert "longer than" in heard.closings[0]
+        assert "longer than" in received.closings[0]
         with pytest.raises(ServerUnavailable):
             await call(link)
 
@@ -134,8 +134,8 @@ async def test_a_server_that_ends_at_a_probe_is_greeted_next_time() -> None:
     opens = opener()
     async with asyncio.timeout(60), FaultyHttp(Shy()) as http:
         with pytest.raises(StartFailed):
-            await opens(record_for(http.url), Heard(), known_revision=None)
-        link = await opens(record_for(http.url), Heard(), known_revision=None)
+            await opens(record_for(http.url), RecordingListener(), known_revision=None)
+        link = await opens(record_for(http.url), RecordingListener(), known_revision=None)
 
         assert (link.server_info.revision, await call(link)) == ("legacy", echoed())
         await link.aclose()
@@ -178,12 +178,12 @@ async def test_a_refused_post_fails_its_call_and_a_lost_session_the_link(status:
             else:
                 await super().take(request, peer)
 
-    heard = Heard()
-    async with linked(Refusing(), heard) as (_, link):
+    received = RecordingListener()
+    async with linked(Refusing(), received) as (_, link):
         with pytest.raises(ServerUnavailable, match=f"status {status}"):
             await call(link)
 
-        assert heard.closings == (["the server no longer knows the session"] if ends else [])
+        assert received.closings == (["the server no longer knows the session"] if ends else [])
 
 
 async def test_ups_a_post_cut_off_has_an_unknown_outcome_and_is_not_repeated() -> None:
@@ -203,9 +203,9 @@ async def test_ups_a_post_cut_off_has_an_unknown_outcome_and_is_not_repeated() -
 
 
 async def test_a_server_s_own_requests_are_answered_and_unknown_answers_dropped() -> None:
-    server, heard = Sse(), Heard()
-    async with linked(server, heard) as (http, link):
-        said: list[dict[str, Any]] = [
+    server, received = Sse(), RecordingListener()
+    async with linked(server, received) as (http, link):
+        content: list[dict[str, Any]] = [
             {"jsonrpc": "2.0", "id": "p", "method": "ping"},
             {"jsonrpc": "2.0", "id": "s", "method": "sampling/createMessage"},
             {"jsonrpc": "2.0", "id": 999_999, "result": {}},
@@ -214,15 +214,15 @@ async def test_a_server_s_own_requests_are_answered_and_unknown_answers_dropped(
             {"jsonrpc": "2.0", "method": "notifications/progress", "params": {}},
             LIST_CHANGED,
         ]
-        for message in said:
+        for message in content:
             await server.say(message)
-        await heard.until_notified(1)
+        await received.until_notified(1)
         while len(http.seen("answer")) < 2:
             await asyncio.sleep(0.01)
 
         answers = {one.message["id"]: one.message for one in http.seen("answer")}
         assert (answers["p"]["result"], answers["s"]["error"]["code"]) == ({}, -32601)
-        assert [method for method, _ in heard.notifications] == ["notifications/tools/list_changed"]
+        assert [method for method, _ in received.notifications] == ["notifications/tools/list_changed"]
         assert await call(link) == echoed()
 
 
@@ -253,19 +253,19 @@ async def test_an_answer_that_cannot_be_carried_fails_its_call_at_once(value: by
     ],
 )
 async def test_a_stream_full_of_noise_ends_the_connection(noise: bytes) -> None:
-    server, heard = Sse(), Heard()
-    async with linked(server, heard, max_noise=10):
+    server, received = Sse(), RecordingListener()
+    async with linked(server, received, max_noise=10):
         assert server.stream is not None
         for times in (1, 2):
             await server.stream.chunk(b"data: {}\n\n" * 10)
             await server.say(LIST_CHANGED)
-            await heard.until_notified(times)
-        assert heard.closings == []
+            await received.until_notified(times)
+        assert received.closings == []
         await server.stream.chunk(noise)
-        while not heard.closings:
+        while not received.closings:
             await asyncio.sleep(0.01)
 
-        assert "not MCP" in heard.closings[0]
+        assert "not MCP" in received.closings[0]
 
 
 async def test_sec_neither_the_credential_nor_the_session_is_shown_in_errors() -> None:
@@ -286,12 +286,12 @@ async def test_sec_neither_the_credential_nor_the_session_is_shown_in_errors() -
 
 
 async def test_a_second_endpoint_changes_nothing() -> None:
-    server, heard = Sse(), Heard()
-    async with linked(server, heard) as (http, link):
+    server, received = Sse(), RecordingListener()
+    async with linked(server, received) as (http, link):
         assert server.stream is not None
         await server.stream.chunk(b"event: endpoint\ndata: /elsewhere\n\nevent: other\ndata: x\n\n")
         await server.say(LIST_CHANGED)
-        await heard.until_notified(1)
+        await received.until_notified(1)
 
         assert await call(link) == echoed()
         assert http.requests[-1].path == server.endpoint
@@ -300,7 +300,9 @@ async def test_a_second_endpoint_changes_nothing() -> None:
 async def test_a_record_without_a_url_cannot_be_reached() -> None:
     with pytest.raises(StartFailed) as caught:
         await opener()(
-            ServerRecord(server_id="there", transport="http_sse_legacy"), Heard(), known_revision=None
+            ServerRecord(server_id="there", transport="http_sse_legacy"),
+            RecordingListener(),
+            known_revision=None,
         )
 
     assert caught.value.fatal

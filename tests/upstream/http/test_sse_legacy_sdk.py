@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 
 from tests.upstream.http.test_streamable_sdk import Upstream
-from tests.upstream.http_links import Heard, params
+from tests.upstream.http_links import RecordingListener, params
 from toolgate.errors import CallTimedOut
 from toolgate.model.servers import HttpEndpoint, ServerRecord
 from toolgate.model.tools import Revision
@@ -55,13 +55,13 @@ async def serving(upstream: Upstream) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def linked(
-    upstream: Upstream, era: Revision, heard: Heard | None = None
+    upstream: Upstream, era: Revision, received: RecordingListener | None = None
 ) -> AsyncIterator[ServerConnection]:
     opener = SseLegacyConnector(Secrets({}), Egress(allow_private=True))
     async with asyncio.timeout(60), serving(upstream) as url:
         record = ServerRecord(server_id="there", transport="http_sse_legacy", http=HttpEndpoint(url=url))
-        # The SDK speaks both eras; whoever remembers it as legacy is not told otherwise.
-        link = await opener(record, heard or Heard(), known_revision=era)
+        # The SDK speaks both eras; a caller that remembers it as legacy is not told otherwise.
+        link = await opener(record, received or RecordingListener(), known_revision=era)
         try:
             yield link
         finally:
@@ -104,14 +104,14 @@ async def test_a_call_given_up_is_cancelled_at_the_server(era: Revision) -> None
 
 
 async def test_the_end_of_the_server_is_the_end_of_the_link() -> None:
-    heard = Heard()
-    async with linked(Upstream(), "legacy", heard):
+    received = RecordingListener()
+    async with linked(Upstream(), "legacy", received):
         pass
-    assert heard.closings == []
+    assert received.closings == []
 
     opener = SseLegacyConnector(Secrets({}), Egress(allow_private=True))
     async with asyncio.timeout(60), serving(Upstream()) as url:
         record = ServerRecord(server_id="there", transport="http_sse_legacy", http=HttpEndpoint(url=url))
-        await opener(record, heard, known_revision="legacy")
+        await opener(record, received, known_revision="legacy")
 
-    assert len(heard.closings) == 1
+    assert len(received.closings) == 1

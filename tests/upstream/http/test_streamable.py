@@ -9,7 +9,7 @@ import pytest
 from tests.upstream.faulty_http import LEGACY, MODERN, FakeMcp, Peer, Request
 from tests.upstream.http_links import (
     OK,
-    Heard,
+    RecordingListener,
     call,
     calling,
     echoed,
@@ -111,12 +111,12 @@ async def test_an_answer_may_come_on_a_stream_between_other_messages(era: str) -
         await peer.event(response(request))
         await peer.end_stream()
 
-    heard = Heard()
-    async with linked(calling(era, script), heard) as (server, link):
+    received = RecordingListener()
+    async with linked(calling(era, script), received) as (server, link):
         replies = [await call(link), await call(link)]
 
         assert replies == [OK] * 2
-        assert heard.notifications[:2] == [
+        assert received.notifications[:2] == [
             ("notifications/tools/list_changed", b'{"of": "tools/list_changed"}'),
             ("notifications/resources/updated", b'{"of": "resources/updated"}'),
         ]

@@ -10,7 +10,7 @@ from tests.upstream.faulty_http import FakeMcp, Peer, Request
 from tests.upstream.http_links import (
     OK,
     SECRET,
-    Heard,
+    RecordingListener,
     call,
     calling,
     linked,
@@ -177,13 +177,13 @@ async def test_a_status_that_is_no_answer_is_an_error_and_the_link_lives_on(
         else:
             await peer.result(request, {"said": "ok"})
 
-    heard = Heard()
-    async with linked(calling(era, script), heard) as (_, link):
+    received = RecordingListener()
+    async with linked(calling(era, script), received) as (_, link):
         with pytest.raises(ServerUnavailable) as caught:
             await call(link, "fail")
 
         assert (str(caught.value), caught.value.data) == (expected, {"status": status})
-        assert (await call(link), heard.closings) == (OK, [])
+        assert (await call(link), received.closings) == (OK, [])
 
 
 @ERAS
@@ -206,7 +206,7 @@ async def test_ups_6_an_endless_event_ends_the_call_at_eight_mebibytes(era: str,
 
 
 @ERAS
-async def test_ups_14_a_call_whose_connection_dies_was_sent_once_and_says_so(era: str) -> None:
+async def test_ups_14_a_call_with_its_connection_dies_was_sent_once_and_says_so(era: str) -> None:
     async def script(request: Request, peer: Peer) -> None:
         peer.reset()
 
@@ -220,7 +220,7 @@ async def test_ups_14_a_call_whose_connection_dies_was_sent_once_and_says_so(era
 @ERAS
 @pytest.mark.parametrize("how", ["timeout", "cancellation"])
 async def test_a_call_given_up_closes_its_connection_and_tells_a_legacy_server(era: str, how: str) -> None:
-    has_arrived, has_ended, is_told = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    has_arrived, has_ended, is_notified = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def script(request: Request, peer: Peer) -> None:
         has_arrived.set()
@@ -228,7 +228,7 @@ async def test_a_call_given_up_closes_its_connection_and_tells_a_legacy_server(e
         has_ended.set()
 
     async def take(request: Request, peer: Peer) -> None:
-        is_told.set()
+        is_notified.set()
         await peer.answer(status=202)
 
     mcp = FakeMcp(era, faults={"tools/call": script, "notifications/cancelled": take})
@@ -242,10 +242,10 @@ async def test_a_call_given_up_closes_its_connection_and_tells_a_legacy_server(e
 
         await has_ended.wait()
         if era == "legacy":
-            await is_told.wait()
-        told = [request.message["params"] for request in server.seen("notifications/cancelled")]
+            await is_notified.wait()
+        notified = [request.message["params"] for request in server.seen("notifications/cancelled")]
         [number] = [request.message["id"] for request in server.seen("tools/call")]
-        assert told == ([{"requestId": number}] if era == "legacy" else [])
+        assert notified == ([{"requestId": number}] if era == "legacy" else [])
 
 
 @ERAS

@@ -28,7 +28,7 @@ from mcp_types import (
     Tool,
 )
 
-from tests.upstream.http_links import Heard, open_link, params, record_for
+from tests.upstream.http_links import RecordingListener, open_link, params, record_for
 from toolgate.errors import CallTimedOut
 from toolgate.model.tools import Revision
 from toolgate.upstream.connection.contract import ServerConnection
@@ -92,11 +92,11 @@ async def serving(upstream: Upstream, how: str) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def linked(
-    upstream: Upstream, era: Revision, *, heard: Heard | None = None, how: str = "streams"
+    upstream: Upstream, era: Revision, *, received: RecordingListener | None = None, how: str = "streams"
 ) -> AsyncIterator[ServerConnection]:
     async with asyncio.timeout(60), serving(upstream, how) as url:
-        # The SDK speaks both eras; whoever remembers it as legacy is not told otherwise.
-        link = await open_link(record_for(url), heard, known_revision=era)
+        # The SDK speaks both eras; a caller that remembers it as legacy is not told otherwise.
+        link = await open_link(record_for(url), received, known_revision=era)
         try:
             yield link
         finally:
@@ -151,24 +151,24 @@ async def test_a_call_given_up_is_cancelled_at_the_server(era: Revision) -> None
 
 
 async def test_a_modern_server_s_changes_arrive() -> None:
-    upstream, heard = Upstream(), Heard()
-    async with linked(upstream, "modern", heard=heard) as link:
+    upstream, received = Upstream(), RecordingListener()
+    async with linked(upstream, "modern", received=received) as link:
         assert link.server_info.announces("tools", "listChanged")
-        while not heard.notifications:  # the stream opens in the background
+        while not received.notifications:  # the stream opens in the background
             await upstream.bus.publish(ToolsListChanged())
             await asyncio.sleep(0.01)
 
-        assert heard.notifications[0][0] == "notifications/tools/list_changed"
+        assert received.notifications[0][0] == "notifications/tools/list_changed"
 
 
 async def test_a_modern_server_tells_of_the_resources_that_are_watched_and_no_others() -> None:
-    upstream, heard = Upstream(), Heard()
-    async with linked(upstream, "modern", heard=heard) as link:
+    upstream, received = Upstream(), RecordingListener()
+    async with linked(upstream, "modern", received=received) as link:
         link.watch(frozenset({"note:///a"}))
-        while not heard.notifications:  # the stream opens in the background
+        while not received.notifications:  # the stream opens in the background
             await upstream.bus.publish(ResourceUpdated(uri="note:///b"))
             await upstream.bus.publish(ResourceUpdated(uri="note:///a"))
             await asyncio.sleep(0.01)
 
-        told = {(method, json.loads(params)["uri"]) for method, params in heard.notifications}
-        assert told == {("notifications/resources/updated", "note:///a")}
+        notified = {(method, json.loads(params)["uri"]) for method, params in received.notifications}
+        assert notified == {("notifications/resources/updated", "note:///a")}

@@ -8,7 +8,7 @@ from tests.upstream.faulty_http import FakeMcp, FaultyHttp, Peer, Request
 from tests.upstream.http_links import (
     OK,
     SECRET,
-    Heard,
+    RecordingListener,
     call,
     calling,
     echoed,
@@ -32,8 +32,8 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, object
 
 async def test_ups_7_a_lost_session_is_opened_again_once_for_a_hundred_calls() -> None:
     mcp = FakeMcp("legacy")
-    heard = Heard()
-    async with linked(mcp, heard) as (server, link):
+    received = RecordingListener()
+    async with linked(mcp, received) as (server, link):
         await call(link)
         mcp.sessions.clear()
         replies = await asyncio.gather(*(call(link, n) for n in range(100)))
@@ -46,7 +46,10 @@ async def test_ups_7_a_lost_session_is_opened_again_once_for_a_hundred_calls() -
             if request.headers["mcp-session-id"] == "session-2"
         ]
         assert len(executed) == 100
-        assert (heard.notifications, heard.closings) == ([("notifications/tools/list_changed", b"{}")], [])
+        assert (received.notifications, received.closings) == (
+            [("notifications/tools/list_changed", b"{}")],
+            [],
+        )
 
 
 @pytest.mark.parametrize(
@@ -91,8 +94,8 @@ async def test_a_session_that_is_lost_again_at_once_is_not_chased() -> None:
 
 async def test_a_session_that_cannot_be_opened_again_ends_the_link_once() -> None:
     mcp = FakeMcp("legacy")
-    heard = Heard()
-    async with linked(mcp, heard, auth_ref="TOKEN") as (_, link):
+    received = RecordingListener()
+    async with linked(mcp, received, auth_ref="TOKEN") as (_, link):
 
         async def refuse(request: Request, peer: Peer) -> None:
             await peer.error(request, -32000, message=f"no more {SECRET}")
@@ -102,7 +105,7 @@ async def test_a_session_that_cannot_be_opened_again_ends_the_link_once() -> Non
         done = await asyncio.gather(*(call(link) for _ in range(10)), return_exceptions=True)
 
         assert {type(one) for one in done} == {ServerUnavailable}
-        [reason] = heard.closings
+        [reason] = received.closings
         assert "session was lost" in reason
         assert "no more [redacted]" in reason
         with pytest.raises(ServerUnavailable, match="session was lost"):
@@ -121,20 +124,20 @@ async def test_a_server_replaced_by_one_of_the_other_era_ends_the_link(was: str,
         await peer.error(request, -32602, status=400)
 
     mcp = calling(was, refuse)
-    heard = Heard()
-    async with linked(mcp, heard) as (server, link):
+    received = RecordingListener()
+    async with linked(mcp, received) as (server, link):
         with pytest.raises(ServerUnavailable, match="status 400"):
             await call(link, "bad")  # wrong by itself: the server is asked, and the link stays
         asked = len(server.seen("ping" if was == "legacy" else "server/discover"))
-        assert (await call(link), heard.closings) == (OK, [])
+        assert (await call(link), received.closings) == (OK, [])
 
     other = FakeMcp(was)
-    async with linked(other, heard) as (_, link):
+    async with linked(other, received) as (_, link):
         other.eras = (now,)
         other.faults |= {"tools/call": not_now, "ping": not_now}
         with pytest.raises(ServerUnavailable, match="no longer speaks"):
             await call(link)
-        assert (asked, len(heard.closings)) == (1 if was == "legacy" else 2, 1)
+        assert (asked, len(received.closings)) == (1 if was == "legacy" else 2, 1)
 
 
 async def test_a_call_waits_for_a_new_session_only_until_its_own_deadline() -> None:
@@ -149,16 +152,16 @@ async def test_a_call_waits_for_a_new_session_only_until_its_own_deadline() -> N
 
 @ERAS
 async def test_a_server_that_is_gone_ends_the_link_once(era: str) -> None:
-    heard = Heard()
+    received = RecordingListener()
     async with FaultyHttp(FakeMcp(era)) as server:
-        link = await open_link(record_for(server.url), heard)
+        link = await open_link(record_for(server.url), received)
         await call(link)
     done = []
-    while not heard.closings:  # the first may still meet the end of a pooled connection
+    while not received.closings:  # the first may still meet the end of a pooled connection
         done += await asyncio.gather(*(call(link) for _ in range(3)), return_exceptions=True)
 
     assert {type(one) for one in done} == {ServerUnavailable}
-    [reason] = heard.closings
+    [reason] = received.closings
     assert "connection refused" in reason
     await link.aclose()
 
@@ -171,10 +174,10 @@ async def test_a_refused_connection_does_not_end_a_link_that_serves_others(era: 
         await release.wait()
         await peer.result(request, {"said": "ok"})
 
-    heard = Heard()
+    received = RecordingListener()
     server = FaultyHttp(calling(era, script))
     async with asyncio.timeout(60), server:
-        link = await open_link(record_for(server.url), heard)
+        link = await open_link(record_for(server.url), received)
         first = asyncio.ensure_future(call(link))
         while not server.seen("tools/call"):
             await asyncio.sleep(0)
@@ -183,14 +186,14 @@ async def test_a_refused_connection_does_not_end_a_link_that_serves_others(era: 
             await call(link)
         release.set()
 
-        assert (await first, heard.closings) == (OK, [])
+        assert (await first, received.closings) == (OK, [])
         await link.aclose()
 
 
 @ERAS
 async def test_a_link_closed_under_a_call_fails_it_without_a_word_to_the_listener(era: str) -> None:
-    heard = Heard()
-    async with linked(calling(era, hang), heard) as (server, link):
+    received = RecordingListener()
+    async with linked(calling(era, hang), received) as (server, link):
         task = asyncio.ensure_future(call(link))
         while not server.seen("tools/call"):
             await asyncio.sleep(0)
@@ -200,7 +203,7 @@ async def test_a_link_closed_under_a_call_fails_it_without_a_word_to_the_listene
             await task
         with pytest.raises(ServerUnavailable, match="was closed"):
             await call(link)
-        assert heard.closings == []
+        assert received.closings == []
 
 
 @ERAS

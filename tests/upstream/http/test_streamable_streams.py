@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tests.upstream.faulty_http import FakeMcp, Peer, Request
-from tests.upstream.http_links import OK, Heard, linked, params, response
+from tests.upstream.http_links import OK, RecordingListener, linked, params, response
 from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.upstream.connection.contract import RpcResponse
 
@@ -24,12 +24,12 @@ async def test_a_server_that_says_so_is_listened_to(era: str, stream: str) -> No
         await peer.event(CHANGED)
         await peer.gone()
 
-    heard = Heard()
-    async with linked(FakeMcp(era, faults={stream: script}, capabilities=TELLS), heard) as (server, link):
-        await heard.until_notified(1)
+    received = RecordingListener()
+    async with linked(FakeMcp(era, faults={stream: script}, capabilities=TELLS), received) as (server, link):
+        await received.until_notified(1)
         reply = await link.request("tools/call", params(arguments=1), timeout_s=60)
 
-        assert heard.notifications == [("notifications/tools/list_changed", b'{"n": 1}')]
+        assert received.notifications == [("notifications/tools/list_changed", b'{"n": 1}')]
         assert reply == RpcResponse(result=b'{"echo": 1}')
         [request] = server.seen(stream)
         if era == "modern":
@@ -52,12 +52,12 @@ async def test_a_server_that_says_nothing_of_it_is_not_listened_to(era: str, str
 
 @ERAS
 async def test_a_server_without_such_a_stream_is_asked_once(era: str, stream: str) -> None:
-    heard = Heard()
-    async with linked(FakeMcp(era, capabilities=TELLS), heard) as (server, link):
+    received = RecordingListener()
+    async with linked(FakeMcp(era, capabilities=TELLS), received) as (server, link):
         for n in range(50):
             await link.request("tools/call", params(arguments=n), timeout_s=60)
 
-        assert (len(server.seen(stream)), heard.closings) == (1, [])
+        assert (len(server.seen(stream)), received.closings) == (1, [])
 
 
 @ERAS
@@ -75,11 +75,11 @@ async def test_ups_6_a_broken_stream_is_opened_again_not_before_half_a_second_wh
         else:
             await peer.gone()
 
-    heard = Heard()
-    async with linked(FakeMcp(era, faults={stream: script}, capabilities=TELLS), heard) as (server, _):
-        await heard.until_notified(1)
+    received = RecordingListener()
+    async with linked(FakeMcp(era, faults={stream: script}, capabilities=TELLS), received) as (server, _):
+        await received.until_notified(1)
 
-        assert heard.notifications == [
+        assert received.notifications == [
             ("notifications/tools/list_changed", b"{}")
         ]  # some may have been missed
         assert openings[1] - openings[0] >= 0.5

@@ -10,7 +10,16 @@ import pytest
 
 from tests.contract.link_clients import ACCEPTED, Client, never
 from tests.upstream.faulty_http import FakeMcp, FaultyHttp, Peer, Request
-from tests.upstream.http_links import Heard, call, hang, linked, open_link, params, record_for, response
+from tests.upstream.http_links import (
+    RecordingListener,
+    call,
+    hang,
+    linked,
+    open_link,
+    params,
+    record_for,
+    response,
+)
 from toolgate.upstream.connection import relay, subscriptions
 from toolgate.upstream.connection.contract import SHARED_CAPABILITIES, ServerConnection
 
@@ -50,9 +59,9 @@ async def put(link: ServerConnection, client: Client) -> Any:
     return json.loads(reply.result or b"")
 
 
-async def test_a_new_session_is_told_what_the_lost_one_knew() -> None:
-    mcp, heard = legacy(), Heard()
-    async with linked(mcp, heard) as (server, link):
+async def test_a_new_session_is_notified_what_the_lost_one_knew() -> None:
+    mcp, received = legacy(), RecordingListener()
+    async with linked(mcp, received) as (server, link):
         link.watch(frozenset({"a:1"}))
         await put(link, Client(log_level="debug"))
         await until(server, "resources/subscribe", 1)
@@ -65,30 +74,30 @@ async def test_a_new_session_is_told_what_the_lost_one_knew() -> None:
         assert [request.message["params"] for request in subscribed] == [{"uri": "a:1"}] * 2
         levels = [request.headers["mcp-session-id"] for request in server.seen("logging/setLevel")]
         assert levels == ["session-1", "session-2"]
-        assert [method for method, _ in heard.notifications] == [
+        assert [method for method, _ in received.notifications] == [
             "notifications/tools/list_changed",
             "notifications/resources/list_changed",
             UPDATED,
         ]
-        assert json.loads(heard.notifications[-1][1]) == {"uri": "a:1"}
+        assert json.loads(received.notifications[-1][1]) == {"uri": "a:1"}
 
 
-async def test_a_server_that_refuses_to_be_told_is_called_all_the_same() -> None:
+async def test_a_server_that_refuses_to_be_notified_is_called_all_the_same() -> None:
     async def refuse(request: Request, peer: Peer) -> None:
         await peer.answer(status=500)
 
-    mcp, heard = legacy(**{"logging/setLevel": refuse, "resources/subscribe": refuse}), Heard()
-    async with linked(mcp, heard) as (server, link):
+    mcp, received = legacy(**{"logging/setLevel": refuse, "resources/subscribe": refuse}), RecordingListener()
+    async with linked(mcp, received) as (server, link):
         link.watch(frozenset({"a:1", "b:1"}))
         answers = [await put(link, Client(log_level="debug")) for _ in range(3)]
         await until(server, "resources/subscribe", 2)
 
         assert answers == [{"echo": 1}] * 3
         assert len(server.seen("logging/setLevel")) == 1
-        assert heard.closings == []
+        assert received.closings == []
 
 
-async def test_bud_1_a_call_does_not_wait_for_a_server_that_is_slow_to_be_told(
+async def test_bud_1_a_call_does_not_wait_for_a_server_that_is_slow_to_be_notified(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(subscriptions, "_TIMEOUT_S", 60.0)
@@ -99,14 +108,14 @@ async def test_bud_1_a_call_does_not_wait_for_a_server_that_is_slow_to_be_told(
         assert len(server.seen("logging/setLevel")) == 2
 
 
-async def test_a_server_that_offers_neither_is_told_nothing() -> None:
+async def test_a_server_that_offers_neither_is_notified_nothing() -> None:
     async with linked(FakeMcp("legacy")) as (server, link):
         link.watch(frozenset({"a:1"}))
         await put(link, Client(log_level="debug"))
         await asyncio.sleep(0)
 
-        told = {request.rpc for request in server.requests}
-        assert told <= {"server/discover", "initialize", "notifications/initialized", "tools/call"}
+        notified = {request.rpc for request in server.requests}
+        assert notified <= {"server/discover", "initialize", "notifications/initialized", "tools/call"}
 
 
 async def test_another_subscription_is_open_before_the_one_it_replaces_is_closed() -> None:
@@ -127,10 +136,10 @@ async def test_another_subscription_is_open_before_the_one_it_replaces_is_closed
         await peer.gone()
         log.append(f"closed {uris}")
 
-    heard = Heard()
+    received = RecordingListener()
     mcp = FakeMcp("modern", capabilities=OFFERS, faults={"subscriptions/listen": listen})
-    async with linked(mcp, heard) as (server, link):
-        await heard.until_notified(1)
+    async with linked(mcp, received) as (server, link):
+        await received.until_notified(1)
         for n in range(100):
             link.watch(frozenset({f"a:{n}"}))
             await call(link)
@@ -142,11 +151,11 @@ async def test_another_subscription_is_open_before_the_one_it_replaces_is_closed
 
         assert (before, log) == (["open []"], ["open []", "open ['a:99']", "closed []"])
         assert streams < 10
-        await heard.until_notified(2)
-        assert len(heard.notifications) == 2  # one on each: nothing was missed in between
+        await received.until_notified(2)
+        assert len(received.notifications) == 2  # one on each: nothing was missed in between
 
 
-async def test_what_a_broken_subscription_may_have_missed_is_told() -> None:
+async def test_what_a_broken_subscription_may_have_missed_is_notified() -> None:
     async def listen(request: Request, peer: Peer) -> None:
         await peer.open_stream()
         if len(server.seen("subscriptions/listen")) == 2:
@@ -154,17 +163,17 @@ async def test_what_a_broken_subscription_may_have_missed_is_told() -> None:
         else:
             await peer.gone()
 
-    heard = Heard()
+    received = RecordingListener()
     mcp = FakeMcp("modern", capabilities=OFFERS, faults={"subscriptions/listen": listen})
-    async with linked(mcp, heard) as (server, link):
+    async with linked(mcp, received) as (server, link):
         await until(server, "subscriptions/listen", 1)
         link.watch(frozenset({"a:1"}))
-        await heard.until_notified(3)
+        await received.until_notified(3)
 
         filters = [r.message["params"]["notifications"] for r in server.seen("subscriptions/listen")]
         wanted = {"toolsListChanged": True, "resourceSubscriptions": ["a:1"]}
         assert filters == [{"toolsListChanged": True}, wanted, wanted]
-        assert heard.notifications[-1] == (UPDATED, msgspec.json.encode({"uri": "a:1"}))
+        assert received.notifications[-1] == (UPDATED, msgspec.json.encode({"uri": "a:1"}))
 
 
 class Asking:

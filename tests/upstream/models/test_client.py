@@ -65,8 +65,8 @@ async def test_a_stream_comes_back_as_it_was_sent(reply: Reply) -> None:
 
 
 async def test_a_stream_is_over_when_it_says_so_though_the_connection_stays() -> None:
-    said = b"data: {}\n\n" + _DONE + b"data: more\n\ndata: ha"
-    async with asking(hang(stream(said + b"lf"), after=len(said))) as (models, model):
+    content = b"data: {}\n\n" + _DONE + b"data: more\n\ndata: ha"
+    async with asking(hang(stream(content + b"lf"), after=len(content))) as (models, model):
         events = await read(models, model)
 
     assert [event.data for event in events] == [b"{}", b"[DONE]"]
@@ -135,7 +135,7 @@ async def test_an_event_without_end_is_refused() -> None:
 
 
 @pytest.mark.parametrize("body", [pytest.param(BODY, id="whole"), pytest.param(STREAM, id="stream")])
-async def test_whoever_is_cancelled_before_the_answer_begins_closes_the_connection(body: bytes) -> None:
+async def test_a_caller_that_is_cancelled_before_the_answer_begins_closes_the_connection(body: bytes) -> None:
     async with asking(hang(), text("next")) as (models, model):
         task = asyncio.create_task(models.ask(at(model.url), PATH, body, deadline_s=in_s(99), may_retry=True))
         ask = await model.asked(1)
@@ -146,10 +146,10 @@ async def test_whoever_is_cancelled_before_the_answer_begins_closes_the_connecti
     assert model.connections == 2
 
 
-async def test_whoever_is_cancelled_in_a_stream_closes_the_connection() -> None:
+async def test_a_caller_that_is_cancelled_in_a_stream_closes_the_connection() -> None:
     """CHT-6"""
-    said = stream(b"data: a\n\n", b"data: b\n\n")
-    async with asking(hang(said, after=9)) as (models, model):
+    content = stream(b"data: a\n\n", b"data: b\n\n")
+    async with asking(hang(content, after=9)) as (models, model):
         task = asyncio.create_task(read(models, model))
         ask = await model.asked(1)
         task.cancel()
@@ -159,9 +159,9 @@ async def test_whoever_is_cancelled_in_a_stream_closes_the_connection() -> None:
             await task
 
 
-async def test_whoever_leaves_a_stream_closes_the_connection() -> None:
-    said = stream(b"data: a\n\n", b"data: b\n\n")
-    async with asking(hang(said, after=9)) as (models, model):
+async def test_a_caller_that_leaves_a_stream_closes_the_connection() -> None:
+    content = stream(b"data: a\n\n", b"data: b\n\n")
+    async with asking(hang(content, after=9)) as (models, model):
         async with models.stream(at(model.url), PATH, STREAM, deadline_s=in_s(99), may_retry=False) as events:
             assert not isinstance(events, ModelResponse)
             first = await anext(events)
@@ -203,7 +203,7 @@ async def test_a_stream_that_ends_while_it_is_paused_leaves_a_connection_that_ca
     assert model.connections == 1
 
 
-async def test_whoever_takes_a_long_answer_lets_others_run_meanwhile() -> None:
+async def test_a_caller_that_takes_a_long_answer_lets_others_run_meanwhile() -> None:
     turns = 0
 
     async def count_turns() -> None:
@@ -276,17 +276,17 @@ async def test_a_new_key_is_used_from_the_next_request_on(tmp_path: Path) -> Non
 
 
 async def test_an_upstream_that_is_gone_is_parted_with_when_its_streams_have_ended() -> None:
-    said = stream(b"data: a\n\n", b"data: b\n\n", _DONE)
+    content = stream(b"data: a\n\n", b"data: b\n\n", _DONE)
     gate = asyncio.Event()
-    async with asking(hold(said, gate, after=9)) as (models, model):
+    async with asking(hold(content, gate, after=9)) as (models, model):
         async with models.stream(at(model.url), PATH, STREAM, deadline_s=in_s(60), may_retry=False) as events:
             assert not isinstance(events, ModelResponse)
             models.apply({})
             gate.set()
-            heard = [event.data async for event in events]
+            received = [event.data async for event in events]
 
         await model.idle()
-    assert heard == [b"a", b"b", b"[DONE]"]
+    assert received == [b"a", b"b", b"[DONE]"]
 
 
 async def test_what_is_off_is_parted_with_and_what_stays_is_kept() -> None:

@@ -1,4 +1,4 @@
-"""CHT-12: what a model's server is shown, nobody else is."""
+"""CHT-12: what a model's server is shown, no one else is."""
 
 import asyncio
 import json
@@ -50,14 +50,14 @@ async def test_the_key_is_in_no_answer() -> None:
 
 
 async def test_a_word_that_is_also_a_placeholder_for_a_key_stays_a_word() -> None:
-    said = b'data: "I like lm-studio"\n\n'
-    async with asking(stream(said)) as (models, model):
+    content = b'data: "I like lm-studio"\n\n'
+    async with asking(stream(content)) as (models, model):
         events = await read(models, model, headers={"Authorization": "Bearer lm-studio"})
 
-    assert [event.raw for event in events] == [said]
+    assert [event.raw for event in events] == [content]
 
 
-async def test_what_is_missing_is_told_to_operators_once_and_to_callers_not_at_all(
+async def test_what_is_missing_is_notified_to_operators_once_and_to_callers_not_at_all(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with asyncio.timeout(60), Models(Secrets({}, tmp_path), ANY) as models:

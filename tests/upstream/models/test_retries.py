@@ -96,7 +96,7 @@ async def _answers(models: Models, url: str, *, deadline_s: float) -> bool:
     return True
 
 
-async def test_nobody_waits_past_the_deadline_only_to_ask_again() -> None:
+async def test_no_one_waits_past_the_deadline_only_to_ask_again() -> None:
     async with asking(_asks(5), _SAYS) as (models, model):
         with pytest.raises(ModelRefused):
             await models.ask(at(model.url), PATH, BODY, deadline_s=in_s(4), may_retry=True)
@@ -157,8 +157,8 @@ async def test_what_may_not_be_connected_to_is_not_and_is_not_tried_again(url: s
 
 
 async def test_what_a_server_says_of_its_refusal_is_passed_on() -> None:
-    said = {"error": {"message": "slow down", "type": "rate_limit"}}
-    async with asking(status(429, said, {"Retry-After": "7"})) as (models, model):
+    content = {"error": {"message": "slow down", "type": "rate_limit"}}
+    async with asking(status(429, content, {"Retry-After": "7"})) as (models, model):
         with pytest.raises(ModelRefused) as refused:
             await models.ask(at(model.url), PATH, BODY, deadline_s=in_s(60), may_retry=False)
 
@@ -235,7 +235,7 @@ class TestTime:
         assert times == [60, 110, 140, 150]
         assert not inflow.is_over
 
-    async def test_silence_is_not_counted_while_nobody_listens(self) -> None:
+    async def test_silence_is_not_counted_while_no_one_listens(self) -> None:
         inflow = EventIntake(silence_s=60, deadline_s=500)
         connection = _Paused()
         inflow.attach(connection, asyncio.get_running_loop().create_future())  # type: ignore[arg-type]
@@ -246,15 +246,15 @@ class TestTime:
         await anext(inflow)
 
         assert (while_paused, inflow.deadline(0)) == (160, 160)
-        assert connection.told == ["pause", "resume"]
+        assert connection.notified == ["pause", "resume"]
 
 
 class _Paused:
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.notified: list[str] = []
 
     def pause(self) -> None:
-        self.told.append("pause")
+        self.notified.append("pause")
 
     def resume(self) -> None:
-        self.told.append("resume")
+        self.notified.append("resume")

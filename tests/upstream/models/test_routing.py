@@ -43,11 +43,11 @@ async def test_a_model_goes_by_the_name_that_reaches_it() -> None:
 
 
 async def test_what_is_not_known_of_a_model_is_kept() -> None:
-    said = {"id": "m", "object": "model", "created": 1, "owned_by": "x", "pricing": {"in": 1}}
-    async with asking(text("x"), models=[said, {"object": "model"}, {"id": 7}]) as (models, model):
+    content = {"id": "m", "object": "model", "created": 1, "owned_by": "x", "pricing": {"in": 1}}
+    async with asking(text("x"), models=[content, {"object": "model"}, {"id": 7}]) as (models, model):
         listed = await models.models([at(model.url)], deadline_s=in_s(60))
 
-    assert [{name: msgspec.json.decode(raw) for name, raw in one.items()} for one in listed] == [said]
+    assert [{name: msgspec.json.decode(raw) for name, raw in one.items()} for one in listed] == [content]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ async def test_what_is_not_known_of_a_model_is_kept() -> None:
         pytest.param(hang(), id="silence"),
     ],
 )
-async def test_one_that_does_not_answer_costs_nobody_else(reply: Reply) -> None:
+async def test_one_that_does_not_answer_costs_no_one_else(reply: Reply) -> None:
     async with (
         asking(text("x"), models=["m"]) as (models, good),
         scripted_model(text("x"), models=reply) as bad,
@@ -96,7 +96,7 @@ async def test_many_who_want_the_list_at_once_ask_once() -> None:
     assert len(model.lists) == 2  # what is gone is not remembered
 
 
-async def test_a_changed_record_is_asked_anew() -> None:
+async def test_a_changed_record_is_asked_again() -> None:
     async with asking(text("x"), models=["m"]) as (models, model):
         await models.models([at(model.url)], deadline_s=in_s(60))
         await models.models([at(model.url, headers={"X-Org": "other"})], deadline_s=in_s(60))

@@ -48,7 +48,7 @@ async def test_the_models_that_are_listed_are_found_with_the_secret_of_the_recor
         pytest.param(whole(b"<html>"), "no list of models", "check `base_url`", id="a page"),
     ],
 )
-async def test_what_a_server_says_instead_of_its_models_is_told_without_the_key(
+async def test_what_a_server_says_instead_of_its_models_is_notified_without_the_key(
     reply: Any, error: str, hint: str
 ) -> None:
     """CHT-12"""
@@ -60,7 +60,7 @@ async def test_what_a_server_says_instead_of_its_models_is_told_without_the_key(
     assert hint in trial.hint
 
 
-async def test_a_server_that_is_not_there_is_told_so() -> None:
+async def test_a_server_that_is_not_there_is_notified_so() -> None:
     trial = await try_models(Secrets({}), HERE, upstream("http://127.0.0.1:9/v1"))
 
     assert "chat upstream `local` cannot be reached" in trial.error

@@ -31,10 +31,10 @@ class Authority:
 
     issuer: str = ""
     metadata: dict[str, Any] = field(default_factory=dict)
-    """Beside the usual; None leaves a member out."""
+    """Next to the usual; None leaves a member out."""
     place: str = "/.well-known/oauth-authorization-server"
     answer: dict[str, Any] = field(default_factory=dict)
-    """Of the token endpoint, beside the usual."""
+    """Of the token endpoint, next to the usual."""
     refusal: str | None = None
     forms: list[dict[str, str]] = field(default_factory=list)
     clients: list[tuple[str, str | None]] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Authority:
     """A renewal has been asked for."""
     registrations: list[dict[str, Any]] = field(default_factory=list)
     registered: dict[str, Any] = field(default_factory=dict)
-    """What a client that registers is told, beside its id."""
+    """What a client that registers is told, next to its id."""
     challenges: dict[str, str] = field(default_factory=dict)
     """Codes given out, to the PKCE challenge each was asked for with."""
 
@@ -102,7 +102,7 @@ class Authority:
         return self.challenges.pop(form["code"], None) == challenge
 
     def negotiate(self, url: str) -> dict[str, str]:
-        """What the browser is sent back with when somebody agrees at `url`."""
+        """What the browser is sent back with when someone agrees at `url`."""
         asked = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
         assert asked["code_challenge_method"] == "S256"
         assert asked["response_type"] == "code"
@@ -134,7 +134,7 @@ class House:
     challenge: str = ""
     """What it says to who shows no token, or the wrong one."""
     wanted: str = ""
-    """What it says to who may not call tools: everybody, where there is anything."""
+    """What it says to who may not call tools: everyone, where there is anything."""
 
     def record(
         self,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.upstream.faulty_http import FaultyHttp, Peer, Request
-from tests.upstream.http_links import Heard, call, echoed
+from tests.upstream.http_links import RecordingListener, call, echoed
 from tests.upstream.oauth.authority import FETCHER, NOW_S, SECRET, House, authorizer, open_house
 from toolgate.errors import ServerUnavailable
 from toolgate.upstream.connection.contract import ServerConnection, StartFailed
@@ -27,7 +27,7 @@ def opener() -> OAuthConnector:
 
 
 async def open_link(house: House) -> ServerConnection:
-    return await opener()(house.record(), Heard(), known_revision=None)
+    return await opener()(house.record(), RecordingListener(), known_revision=None)
 
 
 async def refusal(house: House, **fields: Any) -> StartFailed:
@@ -130,7 +130,7 @@ async def test_without_oauth_in_its_record_a_server_gets_a_plain_link() -> None:
         plain = type(record)(
             server_id="there", transport="streamable_http", http=type(record.http)(url=house.serving.url)
         )
-        link = await opener()(plain, Heard(), known_revision=None)
+        link = await opener()(plain, RecordingListener(), known_revision=None)
         await link.aclose()
 
     assert not isinstance(link, OAuthConnection)
@@ -251,7 +251,7 @@ async def test_a_client_proves_itself_the_way_the_authorization_server_takes() -
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "content"),
     [
         ({"token_type": "DPoP"}, "another type"),
         ({"access_token": ""}, "cannot be sent"),
@@ -263,33 +263,35 @@ async def test_a_client_proves_itself_the_way_the_authorization_server_takes() -
         ({"refresh_token": "a\nb"}, "cannot be sent"),
     ],
 )
-async def test_an_answer_that_is_no_token_is_refused_and_not_shown(answer: dict[str, Any], said: str) -> None:
+async def test_an_answer_that_is_no_token_is_refused_and_not_shown(
+    answer: dict[str, Any], content: str
+) -> None:
     async with open_house() as house:
         house.authority.answer = answer
         refused = await refusal(house)
 
-    assert said in str(refused)
+    assert content in str(refused)
     assert "token-1" not in str(refused)
 
 
 @pytest.mark.parametrize(
-    ("code", "said", "is_fatal"),
+    ("code", "content", "is_fatal"),
     [
         ("invalid_client", "refuses: invalid_client", True),
         ("temporarily_unavailable", "refuses: temporarily_unavailable", False),
         ("Your secret was s3cret/of", "does not say why", False),
     ],
 )
-async def test_a_refusal_is_told_by_its_code_alone(code: str, said: str, is_fatal: bool) -> None:
+async def test_a_refusal_is_notified_by_its_code_alone(code: str, content: str, is_fatal: bool) -> None:
     async with open_house() as house:
         house.authority.refusal = code
         refused = await refusal(house)
 
-    assert (said in str(refused), refused.fatal) == (True, is_fatal)
+    assert (content in str(refused), refused.fatal) == (True, is_fatal)
     assert "s3cret" not in str(refused)
 
 
-async def test_a_secret_that_is_not_there_is_told_by_its_name() -> None:
+async def test_a_secret_that_is_not_there_is_notified_by_its_name() -> None:
     async with open_house() as house:
         refused = await refusal(house, client_secret_ref="nowhere")
 

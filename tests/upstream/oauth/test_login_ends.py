@@ -1,4 +1,4 @@
-"""What becomes of logins: given back, gone with what they were for, and never of use to anybody else."""
+"""What becomes of logins: given back, gone with what they were for, and never of use to anyone else."""
 
 import asyncio
 import stat
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.upstream.oauth.authority import REDIRECT, authorizer, open_house
-from tests.upstream.oauth.desk import Desk, personal
+from tests.upstream.oauth.login_stage import LoginStage, personal
 from toolgate.errors import InvalidRequest, ServerBusy
 from toolgate.upstream.connection.contract import StartFailed
 from toolgate.upstream.http.egress import Egress
@@ -29,12 +29,12 @@ async def test_a_token_is_given_back_to_its_authorization_server(grants: GrantFi
     async with open_house() as house:
         authority = house.authority
         authority.metadata = {"revocation_endpoint": f"{authority.issuer}/revoke"}
-        desk = Desk(grants)
+        stage = LoginStage(grants)
         answers = [{"refresh_token": "first"}, {}]
         given_back = []
         for authority.answer in answers:
-            await desk.log_in(house, personal(house))
-            revoke = await desk.logins.end(personal(house))
+            await stage.log_in(house, personal(house))
+            revoke = await stage.logins.end(personal(house))
             assert revoke is not None
             given_back.append(await revoke())
 
@@ -48,16 +48,16 @@ async def test_a_token_that_cannot_be_given_back_is_forgotten_all_the_same(
     grants: GrantFiles, metadata: dict[str, Any]
 ) -> None:
     async with open_house() as house:
-        desk = Desk(grants)
-        await desk.log_in(house, personal(house))
+        stage = LoginStage(grants)
+        await stage.log_in(house, personal(house))
         house.authority.metadata = metadata
-        revoke = await desk.logins.end(personal(house))
+        revoke = await stage.logins.end(personal(house))
         assert revoke is not None
 
         assert (await revoke(), list(grants)) == (False, [])
 
 
-def anybody(_principal_id: str) -> bool:
+def anyone(_principal_id: str) -> bool:
     return True
 
 
@@ -79,32 +79,32 @@ async def test_a_login_goes_with_what_it_was_for(
     tmp_path: Path, grants: GrantFiles, changes: dict[str, Any], is_kept: bool
 ) -> None:
     async with open_house() as house:
-        desk = Desk(grants)
-        await desk.log_in(house, personal(house))
+        stage = LoginStage(grants)
+        await stage.log_in(house, personal(house))
         record = house.record(
             **{"grant": "authorization_code", "client_secret_ref": None, "issuer": None} | changes
         )
-        await desk.logins.tidy({"there": record}, anybody)
+        await stage.logins.tidy({"there": record}, anyone)
 
     assert [path.name for path in (tmp_path / "logins").iterdir()] == ["there.json"] * is_kept
-    assert (desk.logins.of(LoginKey("there")) is not None) == is_kept
+    assert (stage.logins.of(LoginKey("there")) is not None) == is_kept
 
 
 async def test_a_login_goes_with_its_server_and_that_of_a_principal_with_the_principal(
     tmp_path: Path, grants: GrantFiles
 ) -> None:
     async with open_house() as house:
-        desk = Desk(grants)
+        stage = LoginStage(grants)
         own = personal(house, per_principal=True)
         for owner in ("key:ada", "key:eve"):
-            begun = await desk.logins.begin(own.owned_by(owner), principal=owner, redirect_uri=REDIRECT)
-            await desk.finish(house.authority.negotiate(begun.url), principal=owner, owner=owner)
-        await desk.log_in(house, own)
-        await desk.logins.tidy({"there": own}, lambda principal_id: principal_id == "key:ada")
+            begun = await stage.logins.begin(own.owned_by(owner), principal=owner, redirect_uri=REDIRECT)
+            await stage.finish(house.authority.negotiate(begun.url), principal=owner, owner=owner)
+        await stage.log_in(house, own)
+        await stage.logins.tidy({"there": own}, lambda principal_id: principal_id == "key:ada")
         kept = sorted(grants)
-        await desk.logins.tidy({"there": personal(house)}, anybody)
+        await stage.logins.tidy({"there": personal(house)}, anyone)
         shared = sorted(grants)
-        await desk.logins.tidy({}, anybody)
+        await stage.logins.tidy({}, anyone)
 
     assert kept == [LoginKey("there"), LoginKey("there", "key:ada")]
     assert (shared, list(grants), list((tmp_path / "logins").iterdir())) == ([LoginKey("there")], [], [])
@@ -114,12 +114,12 @@ async def test_a_key_that_is_deleted_while_its_login_is_finished_leaves_nothing_
     grants: GrantFiles,
 ) -> None:
     async with open_house() as house:
-        desk = Desk(grants)
+        stage = LoginStage(grants)
         own = personal(house, per_principal=True)
-        begun = await desk.logins.begin(own.owned_by("key:ada"), principal="key:ada", redirect_uri=REDIRECT)
-        await desk.logins.tidy({"there": own}, lambda _principal_id: False)
+        begun = await stage.logins.begin(own.owned_by("key:ada"), principal="key:ada", redirect_uri=REDIRECT)
+        await stage.logins.tidy({"there": own}, lambda _principal_id: False)
         with pytest.raises(InvalidRequest, match="changed meanwhile"):
-            await desk.finish(house.authority.negotiate(begun.url), principal="key:ada", owner="key:ada")
+            await stage.finish(house.authority.negotiate(begun.url), principal="key:ada", owner="key:ada")
 
     assert list(grants) == []
 
@@ -129,31 +129,31 @@ async def test_a_key_that_is_deleted_while_its_login_is_finished_leaves_nothing_
 
 async def test_a_login_that_was_begun_for_oneself_is_not_finished_for_all(grants: GrantFiles) -> None:
     async with open_house() as house:
-        desk = Desk(grants)
+        stage = LoginStage(grants)
         own = personal(house, per_principal=True).owned_by("key:ada")
-        begun = await desk.logins.begin(own, principal="key:ada", redirect_uri=REDIRECT)
+        begun = await stage.logins.begin(own, principal="key:ada", redirect_uri=REDIRECT)
         answer = house.authority.negotiate(begun.url)
         for owner in ("", "key:eve"):
             with pytest.raises(InvalidRequest, match="no such login"):
-                await desk.finish(answer, principal="key:ada", owner=owner)
+                await stage.finish(answer, principal="key:ada", owner=owner)
 
     assert house.authority.forms == []
 
 
-async def test_who_begins_many_logins_puts_nobody_else_off(grants: GrantFiles) -> None:
+async def test_who_begins_many_logins_puts_no_one_else_off(grants: GrantFiles) -> None:
     async with open_house() as house:
-        desk = Desk(grants)
-        answer = house.authority.negotiate(await desk.begin(personal(house)))
+        stage = LoginStage(grants)
+        answer = house.authority.negotiate(await stage.begin(personal(house)))
         for _ in range(MAX_LOGINS_EACH + 1):
-            await desk.logins.begin(personal(house), principal="eve", redirect_uri=REDIRECT)
-        login = await desk.finish(answer)
+            await stage.logins.begin(personal(house), principal="eve", redirect_uri=REDIRECT)
+        login = await stage.finish(answer)
 
     assert login.issuer == house.authority.issuer
 
 
 async def test_few_logins_of_a_principal_are_begun_at_a_time(grants: GrantFiles) -> None:
     async with open_house() as house:
-        logins = Desk(grants).logins
+        logins = LoginStage(grants).logins
         begun = await asyncio.gather(
             *(
                 logins.begin(personal(house), principal=name, redirect_uri=REDIRECT)
@@ -178,7 +178,7 @@ async def outside(host: str, _port: int) -> list[str]:
         pytest.param({}, {"authorization_servers": ["http://localhost:9"]}, id="who gives tokens"),
     ],
 )
-async def test_ssr_this_machine_is_named_by_nobody_but_itself(
+async def test_ssr_this_machine_is_named_by_no_one_but_itself(
     metadata: dict[str, Any], resource: dict[str, Any]
 ) -> None:
     issuer, url = "https://login.example", "https://mcp.example/mcp"
@@ -203,7 +203,7 @@ async def test_ssr_this_machine_is_named_by_nobody_but_itself(
 async def test_a_refused_token_is_renewed_once_for_all_links_that_showed_it(grants: GrantFiles) -> None:
     async with open_house() as house:
         house.authority.answer = {"refresh_token": "first"}
-        await Desk(grants).log_in(house, personal(house))
+        await LoginStage(grants).log_in(house, personal(house))
         tokens = authorizer(grants)
         renewed = await asyncio.gather(
             *(tokens.token(personal(house), rejected="token-1-of-many") for _ in range(8))
@@ -217,8 +217,8 @@ async def test_a_login_that_ends_while_it_is_renewed_does_not_come_back(tmp_path
     grants = GrantFiles(tmp_path)
     async with open_house() as house:
         house.authority.answer = {"refresh_token": "first"}
-        desk = Desk(grants)
-        await desk.log_in(house, personal(house))
+        stage = LoginStage(grants)
+        await stage.log_in(house, personal(house))
         tokens = authorizer(grants)
         renewing = asyncio.create_task(tokens.token(personal(house), rejected="token-1-of-many"))
         await asyncio.sleep(0)
@@ -229,19 +229,19 @@ async def test_a_login_that_ends_while_it_is_renewed_does_not_come_back(tmp_path
     assert (list(grants), list(tmp_path.iterdir())) == ([], [])
 
 
-async def test_a_login_that_is_made_anew_while_the_old_one_is_renewed_is_the_one_that_stays(
+async def test_a_login_that_is_made_again_while_the_old_one_is_renewed_is_the_one_that_stays(
     tmp_path: Path,
 ) -> None:
     grants = GrantFiles(tmp_path)
     async with open_house() as house:
         house.authority.answer = {"refresh_token": "old"}
-        desk = Desk(grants)
-        await desk.log_in(house, personal(house))
+        stage = LoginStage(grants)
+        await stage.log_in(house, personal(house))
         house.authority.answer = {}
         house.authority.held = asyncio.Event()
-        renewing = asyncio.create_task(desk.authorizer.token(personal(house), rejected="token-1-of-many"))
+        renewing = asyncio.create_task(stage.authorizer.token(personal(house), rejected="token-1-of-many"))
         await house.authority.renewing.wait()
-        logging_in = asyncio.create_task(desk.log_in(house, personal(house)))
+        logging_in = asyncio.create_task(stage.log_in(house, personal(house)))
         while len(house.authority.forms) < 3:
             await asyncio.sleep(0)
         house.authority.held.set()
@@ -254,12 +254,12 @@ async def test_a_login_that_is_made_anew_while_the_old_one_is_renewed_is_the_one
 async def test_a_renewal_that_hangs_holds_up_nothing_but_itself(grants: GrantFiles) -> None:
     async with open_house() as house:
         house.authority.answer = {"refresh_token": "old"}
-        desk = Desk(grants)
-        await desk.log_in(house, personal(house))
+        stage = LoginStage(grants)
+        await stage.log_in(house, personal(house))
         house.authority.held = asyncio.Event()
-        renewing = asyncio.create_task(desk.authorizer.token(personal(house), rejected="token-1-of-many"))
+        renewing = asyncio.create_task(stage.authorizer.token(personal(house), rejected="token-1-of-many"))
         await house.authority.renewing.wait()
-        await desk.logins.tidy({}, anybody)
+        await stage.logins.tidy({}, anyone)
         house.authority.held.set()
         with pytest.raises(StartFailed, match="no one has logged in"):
             await renewing
@@ -271,13 +271,13 @@ async def test_a_logout_gives_back_what_a_renewal_under_way_has_earned(grants: G
     async with open_house() as house:
         house.authority.metadata = {"revocation_endpoint": f"{house.authority.issuer}/revoke"}
         house.authority.answer = {"refresh_token": "old"}
-        desk = Desk(grants)
-        await desk.log_in(house, personal(house))
+        stage = LoginStage(grants)
+        await stage.log_in(house, personal(house))
         house.authority.answer = {"refresh_token": "new"}
         house.authority.held = asyncio.Event()
-        renewing = asyncio.create_task(desk.authorizer.token(personal(house), rejected="token-1-of-many"))
+        renewing = asyncio.create_task(stage.authorizer.token(personal(house), rejected="token-1-of-many"))
         await house.authority.renewing.wait()
-        ending = asyncio.create_task(desk.logins.end(personal(house)))
+        ending = asyncio.create_task(stage.logins.end(personal(house)))
         await asyncio.sleep(0)
         house.authority.held.set()
         await renewing
@@ -295,7 +295,7 @@ async def test_files_that_lie_there_already_get_no_token(tmp_path: Path) -> None
     (directory / "there.new").write_text("half", "utf-8")
     grants = GrantFiles(directory)
     async with open_house() as house:
-        await Desk(grants).log_in(house, personal(house))
+        await LoginStage(grants).log_in(house, personal(house))
 
     (file,) = directory.iterdir()
     assert (file.name, file.is_symlink(), elsewhere.read_text("utf-8")) == ("there.json", False, "mine")
@@ -304,7 +304,7 @@ async def test_files_that_lie_there_already_get_no_token(tmp_path: Path) -> None
 
 async def test_a_link_to_the_file_of_a_login_is_none(tmp_path: Path) -> None:
     async with open_house() as house:
-        await Desk(GrantFiles(tmp_path / "elsewhere")).log_in(house, personal(house))
+        await LoginStage(GrantFiles(tmp_path / "elsewhere")).log_in(house, personal(house))
     (tmp_path / "logins").mkdir()
     (tmp_path / "logins" / "there.json").symlink_to(tmp_path / "elsewhere" / "there.json")
 
@@ -315,9 +315,9 @@ async def test_the_file_of_a_login_is_good_under_its_own_name_only(tmp_path: Pat
     grants = GrantFiles(tmp_path)
     async with open_house() as house:
         own = personal(house, per_principal=True).owned_by("key:ada")
-        desk = Desk(grants)
-        begun = await desk.logins.begin(own, principal="key:ada", redirect_uri=REDIRECT)
-        await desk.finish(house.authority.negotiate(begun.url), principal="key:ada", owner="key:ada")
+        stage = LoginStage(grants)
+        begun = await stage.logins.begin(own, principal="key:ada", redirect_uri=REDIRECT)
+        await stage.finish(house.authority.negotiate(begun.url), principal="key:ada", owner="key:ada")
     content = (tmp_path / LoginKey("there", "key:ada").file_name).read_bytes()
     for name in (
         LoginKey("there", "key:eve").file_name,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.upstream.oauth.authority import NOW_S, REDIRECT, SECRET, authorizer, open_house
-from tests.upstream.oauth.desk import Desk, personal
+from tests.upstream.oauth.login_stage import LoginStage, personal
 from toolgate.errors import InvalidRequest, ServerUnavailable
 from toolgate.upstream.connection.contract import StartFailed
 from toolgate.upstream.oauth.grants import GrantFiles, LoginKey
@@ -26,7 +26,7 @@ def grants(tmp_path: Path) -> GrantFiles:
 async def test_a_login_earns_a_token_that_is_used_until_it_expires(grants: GrantFiles) -> None:
     async with open_house() as house:
         record = personal(house, scopes=("read",))
-        login = await Desk(grants).log_in(house, record)
+        login = await LoginStage(grants).log_in(house, record)
         token = await authorizer(grants).token(record)
         later = await authorizer(grants, now_s=NOW_S + 3_000).token(record)
 
@@ -40,7 +40,7 @@ async def test_an_expired_token_is_renewed_once_and_kept_with_what_renews_it_nex
     async with open_house() as house:
         house.authority.answer = {"refresh_token": "first"}
         record = personal(house)
-        await Desk(grants).log_in(house, record)
+        await LoginStage(grants).log_in(house, record)
         house.authority.answer = {"refresh_token": "second"}
         late = authorizer(grants, now_s=NOW_S + 3_600)
         tokens = [await late.token(record), await late.token(record)]
@@ -55,7 +55,7 @@ async def test_an_expired_token_is_renewed_once_and_kept_with_what_renews_it_nex
 async def test_a_login_outlives_the_process_in_a_file_for_its_owner_only(tmp_path: Path) -> None:
     directory = tmp_path / "logins"
     async with open_house() as house:
-        await Desk(GrantFiles(directory)).log_in(house, personal(house))
+        await LoginStage(GrantFiles(directory)).log_in(house, personal(house))
         token = await authorizer(GrantFiles(directory)).token(personal(house))
 
     assert token.access == "token-1-of-many"
@@ -75,16 +75,16 @@ async def test_a_file_that_cannot_be_read_means_logging_in_again(tmp_path: Path)
 
 async def test_who_logs_out_is_logged_out(grants: GrantFiles) -> None:
     async with open_house() as house:
-        desk = Desk(grants)
-        await desk.log_in(house, personal(house))
-        ended = [await desk.logins.end(personal(house)) is not None for _ in range(2)]
+        stage = LoginStage(grants)
+        await stage.log_in(house, personal(house))
+        ended = [await stage.logins.end(personal(house)) is not None for _ in range(2)]
         with pytest.raises(StartFailed, match="toolgate servers login there") as refused:
             await authorizer(grants).token(personal(house))
 
-    assert (ended, refused.value.fatal, desk.logins.of(LoginKey("there"))) == ([True, False], True, None)
+    assert (ended, refused.value.fatal, stage.logins.of(LoginKey("there"))) == ([True, False], True, None)
 
 
-async def test_without_a_place_to_keep_them_nobody_can_log_in() -> None:
+async def test_without_a_place_to_keep_them_no_one_can_log_in() -> None:
     async with open_house() as house:
         with pytest.raises(StartFailed, match="client_credentials"):
             await authorizer().token(personal(house))
@@ -102,7 +102,7 @@ async def test_cve_2026_104850_a_login_is_for_the_record_it_was_made_with(
     grants: GrantFiles, changes: dict[str, str]
 ) -> None:
     async with open_house() as house:
-        await Desk(grants).log_in(house, personal(house))
+        await LoginStage(grants).log_in(house, personal(house))
         with pytest.raises(StartFailed, match="has changed since the login"):
             await authorizer(grants).token(personal(house, **changes))
 
@@ -110,7 +110,7 @@ async def test_cve_2026_104850_a_login_is_for_the_record_it_was_made_with(
 async def test_a_refused_renewal_says_to_log_in_again(grants: GrantFiles) -> None:
     async with open_house() as house:
         house.authority.answer = {"refresh_token": "first"}
-        await Desk(grants).log_in(house, personal(house))
+        await LoginStage(grants).log_in(house, personal(house))
         house.authority.refusal = "invalid_grant"
         with pytest.raises(StartFailed, match="log in again") as refused:
             await authorizer(grants).token(personal(house), rejected="token-1-of-many")
@@ -120,48 +120,48 @@ async def test_a_refused_renewal_says_to_log_in_again(grants: GrantFiles) -> Non
 
 async def test_an_expired_login_without_renewal_says_so(grants: GrantFiles) -> None:
     async with open_house() as house:
-        await Desk(grants).log_in(house, personal(house))
+        await LoginStage(grants).log_in(house, personal(house))
         with pytest.raises(StartFailed, match="the login has expired"):
             await authorizer(grants, now_s=NOW_S + 4_000).token(personal(house))
 
 
 async def test_what_was_begun_is_finished_once_and_by_who_began_it(grants: GrantFiles) -> None:
     async with open_house() as house:
-        desk = Desk(grants)
-        answer = house.authority.negotiate(await desk.begin(personal(house)))
+        stage = LoginStage(grants)
+        answer = house.authority.negotiate(await stage.begin(personal(house)))
         for principal, server in (("eve", "there"), ("ada", "elsewhere")):
             with pytest.raises(InvalidRequest, match="no such login"):
-                await desk.finish(answer, principal=principal, server=server)
-        await desk.finish(answer)
+                await stage.finish(answer, principal=principal, server=server)
+        await stage.finish(answer)
         with pytest.raises(InvalidRequest, match="no such login"):
-            await desk.finish(answer)
+            await stage.finish(answer)
 
     assert len(house.authority.forms) == 1
 
 
 async def test_what_was_begun_too_long_ago_is_over(grants: GrantFiles) -> None:
     async with open_house() as house:
-        desk = Desk(grants)
-        answer = house.authority.negotiate(await desk.begin(personal(house)))
-        desk.now_s += LOGIN_S
+        stage = LoginStage(grants)
+        answer = house.authority.negotiate(await stage.begin(personal(house)))
+        stage.now_s += LOGIN_S
         with pytest.raises(InvalidRequest, match="no such login"):
-            await desk.finish(answer)
+            await stage.finish(answer)
 
 
 async def test_only_so_many_logins_are_begun_at_once(grants: GrantFiles) -> None:
     async with open_house() as house:
-        desk = Desk(grants)
+        stage = LoginStage(grants)
         answers = [
-            house.authority.negotiate(await desk.begin(personal(house))) for _ in range(MAX_LOGINS_EACH + 1)
+            house.authority.negotiate(await stage.begin(personal(house))) for _ in range(MAX_LOGINS_EACH + 1)
         ]
         with pytest.raises(InvalidRequest, match="no such login"):
-            await desk.finish(answers[0])
+            await stage.finish(answers[0])
 
-        assert (await desk.finish(answers[-1])).issuer == house.authority.issuer
+        assert (await stage.finish(answers[-1])).issuer == house.authority.issuer
 
 
 @pytest.mark.parametrize(
-    ("metadata", "said"),
+    ("metadata", "content"),
     [
         pytest.param({}, {"iss": "https://evil.example"}, id="another one"),
         pytest.param(
@@ -170,21 +170,21 @@ async def test_only_so_many_logins_are_begun_at_once(grants: GrantFiles) -> None
     ],
 )
 async def test_rfc_9207_an_answer_of_another_authorization_server_is_refused(
-    grants: GrantFiles, metadata: dict[str, Any], said: dict[str, str]
+    grants: GrantFiles, metadata: dict[str, Any], content: dict[str, str]
 ) -> None:
     async with open_house() as house:
         house.authority.metadata = metadata
-        desk = Desk(grants)
-        answer = house.authority.negotiate(await desk.begin(personal(house)))
+        stage = LoginStage(grants)
+        answer = house.authority.negotiate(await stage.begin(personal(house)))
         del answer["iss"]
         with pytest.raises(InvalidRequest, match="not from the authorization server"):
-            await desk.finish(answer | said)
+            await stage.finish(answer | content)
 
     assert house.authority.forms == []
 
 
 @pytest.mark.parametrize(
-    ("metadata", "client_id", "said"),
+    ("metadata", "client_id", "content"),
     [
         ({"code_challenge_methods_supported": None}, "gateway", "PKCE"),
         ({"code_challenge_methods_supported": ["plain"]}, "gateway", "PKCE"),
@@ -194,17 +194,17 @@ async def test_rfc_9207_an_answer_of_another_authorization_server_is_refused(
     ],
 )
 async def test_an_authorization_server_that_is_not_fit_for_a_login_is_not_used(
-    grants: GrantFiles, metadata: dict[str, Any], client_id: str, said: str
+    grants: GrantFiles, metadata: dict[str, Any], client_id: str, content: str
 ) -> None:
     async with open_house() as house:
         house.authority.metadata = metadata
-        with pytest.raises(ServerUnavailable, match=said):
-            await Desk(grants).begin(personal(house, client_id=client_id))
+        with pytest.raises(ServerUnavailable, match=content):
+            await LoginStage(grants).begin(personal(house, client_id=client_id))
 
 
 async def test_a_client_may_be_known_by_the_url_of_its_metadata(grants: GrantFiles) -> None:
     async with open_house() as house:
-        await Desk(grants).log_in(house, personal(house, client_id="https://gw.example/client.json"))
+        await LoginStage(grants).log_in(house, personal(house, client_id="https://gw.example/client.json"))
 
     assert house.authority.clients == [("https://gw.example/client.json", None)]
 
@@ -214,7 +214,7 @@ async def test_a_client_with_a_secret_shows_it_to_its_issuer_and_writes_it_nowhe
 ) -> None:
     async with open_house() as house:
         record = house.record("authorization_code")
-        await Desk(grants).log_in(house, record)
+        await LoginStage(grants).log_in(house, record)
 
     assert house.authority.clients == [("gateway", SECRET)]
     assert SECRET not in (tmp_path / "logins" / "there.json").read_text("utf-8")
@@ -227,19 +227,19 @@ async def test_a_client_with_a_secret_shows_it_to_its_issuer_and_writes_it_nowhe
 async def test_the_code_comes_back_to_this_machine_only(grants: GrantFiles, redirect_uri: str) -> None:
     async with open_house() as house:
         with pytest.raises(InvalidRequest, match="redirect_uri"):
-            await Desk(grants).begin(personal(house), redirect_uri=redirect_uri)
+            await LoginStage(grants).begin(personal(house), redirect_uri=redirect_uri)
 
 
-async def test_nobody_logs_in_where_the_record_does_not_ask_for_it(grants: GrantFiles) -> None:
+async def test_no_one_logs_in_where_the_record_does_not_ask_for_it(grants: GrantFiles) -> None:
     async with open_house() as house:
         with pytest.raises(InvalidRequest, match="no one logs in"):
-            await Desk(grants).begin(house.record())
+            await LoginStage(grants).begin(house.record())
 
     assert house.issuing.connections == 0
 
 
-async def test_a_server_that_names_nobody_needs_an_issuer(grants: GrantFiles) -> None:
+async def test_a_server_that_names_no_one_needs_an_issuer(grants: GrantFiles) -> None:
     async with open_house() as house:
         house.resource = None
         with pytest.raises(ServerUnavailable, match=r"set `oauth\.issuer`"):
-            await Desk(grants).begin(personal(house))
+            await LoginStage(grants).begin(personal(house))

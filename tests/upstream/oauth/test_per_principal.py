@@ -1,4 +1,4 @@
-"""Each principal's own login: its calls show its own token, nobody else's do, and none is lent for lists."""
+"""Each principal's own login: its calls show its own token, no one else's do, and none is lent for lists."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 
 @dataclass
 class Stage:
-    """A pool with the house's server, to which everybody logs in for itself."""
+    """A pool with the house's server, to which everyone logs in for itself."""
 
     house: House
     pool: Pool
@@ -88,7 +88,7 @@ async def test_the_calls_of_each_principal_show_its_own_token(era: str, tmp_path
 
 
 @pytest.mark.parametrize("sharing", ["shared", "per_session"])
-async def test_sco_17_no_call_ever_shows_the_token_of_somebody_else(sharing: str, tmp_path: Path) -> None:
+async def test_sco_17_no_call_ever_shows_the_token_of_someone_else(sharing: str, tmp_path: Path) -> None:
     async with open_stage(tmp_path, sharing=sharing) as stage:
         whose = {name: await stage.log_in(name) for name in ("key:ada", "key:eve", "oidc:x")}
         # The ids of sessions are the same for all: who calls decides, whatever else collides.
@@ -105,7 +105,7 @@ async def test_sco_17_no_call_ever_shows_the_token_of_somebody_else(sharing: str
     assert set(shown) == {(name, f"Bearer {token}") for name, token in whose.items()}
 
 
-async def test_who_has_not_logged_in_is_told_how_and_nothing_is_sent(tmp_path: Path) -> None:
+async def test_who_has_not_logged_in_is_notified_how_and_nothing_is_sent(tmp_path: Path) -> None:
     async with open_stage(tmp_path) as stage:
         await stage.log_in("key:ada")
         await stage.log_in("")
@@ -127,7 +127,7 @@ async def test_who_has_not_logged_in_is_told_how_and_nothing_is_sent(tmp_path: P
         assert stage.tokens() == [token]
 
 
-async def test_nobodys_login_lists_for_others_but_the_one_that_is_shared(tmp_path: Path) -> None:
+async def test_no_ones_login_lists_for_others_but_the_one_that_is_shared(tmp_path: Path) -> None:
     async with open_stage(tmp_path) as stage:
         await stage.log_in("key:ada")
         await stage.call("key:ada")
@@ -143,7 +143,7 @@ async def test_nobodys_login_lists_for_others_but_the_one_that_is_shared(tmp_pat
         assert set(stage.tokens("server/discover")[:1]) == {""}
 
 
-async def test_a_server_that_lets_anybody_list_needs_no_shared_login(tmp_path: Path) -> None:
+async def test_a_server_that_lets_anyone_list_needs_no_shared_login(tmp_path: Path) -> None:
     async with open_stage(tmp_path) as stage:
         guarded = stage.house.serve
 
@@ -201,15 +201,15 @@ async def test_a_token_that_is_good_no_more_is_the_matter_of_its_principal_alone
 
 async def test_tokens_stand_in_no_error_and_no_health(tmp_path: Path) -> None:
     async with open_stage(tmp_path) as stage:
-        said: list[object] = []
+        content: list[object] = []
         token = await stage.log_in("key:ada")
         stage.house.authority.valid.clear()
         for name in ("key:ada", "key:eve"):
             try:
                 await stage.call(name)
             except ToolgateError as exc:
-                said.append((exc.detail, repr(exc.__cause__)))
-        said.append(stage.pool.health())
+                content.append((exc.detail, repr(exc.__cause__)))
+        content.append(stage.pool.health())
 
-        assert len(said) == 3
-        assert token not in str(said)
+        assert len(content) == 3
+        assert token not in str(content)

@@ -1,4 +1,4 @@
-"""As whom the gateway logs in where nobody has registered it, and what it asks for."""
+"""As whom the gateway logs in where no one has registered it, and what it asks for."""
 
 from pathlib import Path
 from typing import Any
@@ -6,9 +6,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from tests.upstream.http_links import Heard, call
+from tests.upstream.http_links import RecordingListener, call
 from tests.upstream.oauth.authority import NOW_S, REDIRECT, House, authorizer, open_house
-from tests.upstream.oauth.desk import Desk, personal
+from tests.upstream.oauth.login_stage import LoginStage, personal
 from toolgate.errors import LoginRequired, ServerUnavailable, ToolgateError
 from toolgate.model.servers import ServerRecord
 from toolgate.upstream.connection.secrets import Secrets
@@ -51,7 +51,7 @@ async def test_the_gateway_registers_itself_for_each_login_and_renews_as_who_it_
         house.authority.answer = {"refresh_token": "first"}
         record = unregistered(house)
         for _ in range(2):
-            await Desk(grants, OWN_URL).log_in(house, record)
+            await LoginStage(grants, OWN_URL).log_in(house, record)
         # As after a restart: what was registered is in the file.
         await authorizer(GrantFiles(tmp_path)).token(record, rejected="token-2-of-many")
 
@@ -74,7 +74,7 @@ async def test_one_that_was_given_a_secret_shows_it_where_it_got_it(method: str,
             "token_endpoint_auth_methods_supported": [method],
         }
         house.authority.registered = {"client_secret": "given", "token_endpoint_auth_method": method}
-        await Desk(grants).log_in(house, unregistered(house))
+        await LoginStage(grants).log_in(house, unregistered(house))
 
     assert house.authority.registrations[0]["token_endpoint_auth_method"] == method
     assert house.authority.clients == [("registered-1", "given")]
@@ -86,7 +86,7 @@ async def test_an_authorization_server_that_reads_it_is_given_the_url_of_our_own
 ) -> None:
     async with open_house() as house:
         record = unregistered(house)
-        await Desk(grants, OWN_URL).log_in(house, record)
+        await LoginStage(grants, OWN_URL).log_in(house, record)
         await authorizer(grants, own_url=OWN_URL).token(record)
 
     assert (house.authority.clients, house.authority.registrations) == ([(OWN_URL, None)], [])
@@ -94,7 +94,7 @@ async def test_an_authorization_server_that_reads_it_is_given_the_url_of_our_own
 
 
 @pytest.mark.parametrize(
-    ("metadata", "registered", "said"),
+    ("metadata", "registered", "content"),
     [
         pytest.param({"registration_endpoint": None}, {}, "register one there", id="it registers nobody"),
         pytest.param({}, {"client_id": None}, "names no client", id="it names none"),
@@ -111,22 +111,22 @@ async def test_an_authorization_server_that_reads_it_is_given_the_url_of_our_own
     ],
 )
 async def test_where_there_is_no_client_there_is_no_login(
-    grants: GrantFiles, metadata: dict[str, Any], registered: dict[str, Any], said: str
+    grants: GrantFiles, metadata: dict[str, Any], registered: dict[str, Any], content: str
 ) -> None:
     async with open_house() as house:
         house.authority.metadata = {"client_id_metadata_document_supported": None, **metadata}
         house.authority.registered = registered
-        with pytest.raises(ServerUnavailable, match=said):
-            await Desk(grants).begin(unregistered(house))
+        with pytest.raises(ServerUnavailable, match=content):
+            await LoginStage(grants).begin(unregistered(house))
 
 
 async def test_a_client_that_an_operator_named_is_not_used_where_the_record_names_none_any_more(
     grants: GrantFiles,
 ) -> None:
     async with open_house() as house:
-        desk = Desk(grants)
-        await desk.log_in(house, personal(house))
-        await desk.logins.tidy({"there": unregistered(house)}, lambda _: True)
+        stage = LoginStage(grants)
+        await stage.log_in(house, personal(house))
+        await stage.logins.tidy({"there": unregistered(house)}, lambda _: True)
 
     assert list(grants) == []
 
@@ -159,7 +159,7 @@ async def test_scopes_are_the_records_or_what_the_server_wants(
         house.challenge = challenge
         house.resource = {**(house.resource or {}), "scopes_supported": of_server}
         house.authority.metadata = {"scopes_supported": of_authority}
-        url = await Desk(grants).begin(personal(house, scopes=scopes))
+        url = await LoginStage(grants).begin(personal(house, scopes=scopes))
 
     assert asked(url).get("scope") == expected
 
@@ -167,11 +167,11 @@ async def test_scopes_are_the_records_or_what_the_server_wants(
 async def test_who_logs_in_for_more_asks_for_what_there_was_too(grants: GrantFiles) -> None:
     async with open_house() as house:
         house.challenge = 'Bearer scope="basic"'
-        desk = Desk(grants)
-        await desk.log_in(house, personal(house))
+        stage = LoginStage(grants)
+        await stage.log_in(house, personal(house))
         house.challenge = ""
-        more = asked(await desk.begin(personal(house), scopes=("write",)))
-        again = asked(await desk.begin(personal(house)))
+        more = asked(await stage.begin(personal(house), scopes=("write",)))
+        again = asked(await stage.begin(personal(house)))
 
     assert (more["scope"], again.get("scope")) == ("write basic", None)
 
@@ -188,7 +188,7 @@ async def test_a_401_names_where_the_server_speaks_of_itself_at_its_own_address_
         house.place = "/elsewhere.json"
         house.challenge = f'Bearer resource_metadata="{named.format(own=own)}"'
         try:
-            await Desk(grants).begin(personal(house))
+            await LoginStage(grants).begin(personal(house))
             found = True
         except ServerUnavailable as exc:
             assert "set `oauth.issuer`" in str(exc)
@@ -252,11 +252,11 @@ async def test_a_token_that_may_not_do_it_says_what_would(
         tokens = authorizer(grants)
         if grant == "authorization_code":
             record = record.owned_by(owner)
-            desk = Desk(grants)
-            await desk.finish(house.authority.negotiate(await desk.begin(record)), owner=owner)
+            stage = LoginStage(grants)
+            await stage.finish(house.authority.negotiate(await stage.begin(record)), owner=owner)
         inner = StreamableConnector(Secrets({}), Egress(allow_private=True))
         link = await OAuthConnector(inner, tokens, clock_s=lambda: NOW_S)(
-            record, Heard(), known_revision=None
+            record, RecordingListener(), known_revision=None
         )
         forms = len(house.authority.forms)
         with pytest.raises(kind) as refused:

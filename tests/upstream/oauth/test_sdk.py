@@ -26,7 +26,7 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from pydantic import AnyHttpUrl, AnyUrl
 
 from tests.upstream.http.test_streamable_sdk import Upstream, call
-from tests.upstream.http_links import Heard
+from tests.upstream.http_links import RecordingListener
 from tests.upstream.oauth.authority import FETCHER, REDIRECT
 from toolgate.model.servers import HttpEndpoint, OAuth, ServerRecord
 from toolgate.model.tools import Revision
@@ -153,18 +153,18 @@ async def test_a_login_to_a_server_of_the_sdk(
             server_id="sdk", transport="streamable_http", http=HttpEndpoint(url=url, oauth=oauth)
         )
         with pytest.raises(StartFailed, match="no one has logged in"):
-            await opener(record, Heard(), known_revision=era)
+            await opener(record, RecordingListener(), known_revision=era)
 
         logins = Logins(authorizer, grants, clock_s=time.time)
         begun = await logins.begin(record, principal="ada", redirect_uri=REDIRECT)
         answer = await agree(begun.url)
         came_back = LoginCallback(state=answer["state"], code=answer["code"], issuer=answer.get("iss"))
         login = await logins.finish(LoginKey("sdk"), principal="ada", answer=came_back)
-        link = await opener(record, Heard(), known_revision=era)
+        link = await opener(record, RecordingListener(), known_revision=era)
         first = await call(link, "first")
         await link.aclose()
         await authorizer.token(record, rejected=(await authorizer.token(record)).access)
-        link = await opener(record, Heard(), known_revision=era)
+        link = await opener(record, RecordingListener(), known_revision=era)
         second = await call(link, "second")
         await link.aclose()
 

@@ -175,7 +175,7 @@ async def test_a_legacy_server_gets_no_such_headers(net: MemoryNet, pool: Pool) 
     assert (answer.era, net["one"].calls[0].headers) == ("legacy", {})
 
 
-async def test_bud_1_a_call_ends_at_its_budget_and_the_server_is_told(net: MemoryNet, pool: Pool) -> None:
+async def test_bud_1_a_call_ends_at_its_budget_and_the_server_is_notified(net: MemoryNet, pool: Pool) -> None:
     await apply(pool, timeout_ms=2000)
 
     with pytest.raises(CallTimedOut):
@@ -244,7 +244,7 @@ async def test_waiting_in_the_queue_counts_against_the_call(net: MemoryNet, pool
     await first
 
 
-async def test_a_call_whose_time_is_up_in_the_queue_is_never_sent(net: MemoryNet, pool: Pool) -> None:
+async def test_a_call_with_its_time_is_up_in_the_queue_is_never_sent(net: MemoryNet, pool: Pool) -> None:
     await apply(pool, concurrency=1, timeout_ms=500)
     hanging = asyncio.create_task(pool.call("one", CALL, params("hang")))
     await pass_time(0.2)

@@ -75,7 +75,7 @@ async def open_http(era: str) -> AsyncIterator[Stage]:
         FaultyHttp(mcp) as server,
         open_pool("streamable_http", opener(), record_for(server.url)) as pool,
     ):
-        # A legacy server is told of each call that was given up, beside those in flight.
+        # A legacy server is told of each call that was given up, next to those in flight.
         yield Stage(pool, lambda: server.open_connections > ROOM + 32)
 
 

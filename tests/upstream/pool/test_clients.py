@@ -29,11 +29,11 @@ class Person:
     log_level: str = ""
     has_session: bool = True
     principal_id: str = "ada"
-    told: list[tuple[str, bytes]] = field(default_factory=list)
+    notified: list[tuple[str, bytes]] = field(default_factory=list)
     answers: asyncio.Event = field(default_factory=asyncio.Event)
 
     def notify(self, method: str, params: bytes) -> None:
-        self.told.append((method, params))
+        self.notified.append((method, params))
 
     async def ask(self, method: str, params: bytes) -> RpcResponse:
         await self.answers.wait()
@@ -91,7 +91,7 @@ async def test_while_its_client_is_asked_a_call_lets_others_have_its_place(pool:
     answer = await asking
 
     assert answer.reply == RpcResponse(result=text_result("asked"))
-    assert client.told == [("notifications/message", b"{}")]
+    assert client.notified == [("notifications/message", b"{}")]
     assert (meanwhile, pool.health()["one"].in_flight) == (1, 0)
 
 
@@ -121,7 +121,9 @@ async def test_a_client_that_nothing_can_be_asked_goes_to_the_link_as_it_is(
     assert net["one"].calls[-1].client is client
 
 
-async def test_a_server_with_a_call_whose_client_is_asked_is_not_idle_and_is_drained(net: MemoryNet) -> None:
+async def test_a_server_with_a_call_with_its_client_is_asked_is_not_idle_and_is_drained(
+    net: MemoryNet,
+) -> None:
     client = Person()
     async with pool_of(net) as pool:
         pool.apply({"one": record(idle_timeout_s=5)})

@@ -17,7 +17,7 @@ from tests.eventually import eventually_async
 from tests.upstream.faulty_http import FakeMcp, FaultyHttp
 from tests.upstream.http_links import opener as http_opener
 from tests.upstream.http_links import record_for
-from tests.upstream.stdio_stage import faulty, is_alive, said, tool
+from tests.upstream.stdio_stage import content, faulty, is_alive, tool
 from toolgate.errors import ServerUnavailable
 from toolgate.model.servers import Transport
 from toolgate.upstream.connection.contract import ClientChannel, Connector, PoolLimits
@@ -50,7 +50,7 @@ class Stage:
         answer = await self.pool.call(
             "faulty", "tools/call", params, origin=CallOrigin(session), client=client
         )
-        return said(answer.reply)
+        return content(answer.reply)
 
     @property
     def session_links(self) -> int:
@@ -79,7 +79,7 @@ def calls_in(seen: list[dict[str, Any]]) -> list[str]:
     return [one["params"]["arguments"]["text"] for one in seen if one.get("params", {}).get("name") == "echo"]
 
 
-async def test_each_session_has_a_process_of_its_own_whose_state_no_other_sees() -> None:
+async def test_each_session_has_a_process_of_its_own_with_its_state_no_other_sees() -> None:
     async with open_stage() as stage:
         for session, text in (("a", "1"), ("b", "2"), ("a", "3")):
             await stage.call("echo", session, text=text)
@@ -94,8 +94,8 @@ async def test_a_process_hears_what_the_client_of_its_session_can_do() -> None:
     async with open_stage() as stage:
         seen = await stage.call("seen", "a", client=SilentClient(capabilities=ROOTS))
 
-        told = [one["params"]["capabilities"] for one in seen if one["method"] == "initialize"]
-        assert told == [{"roots": {"listChanged": True}}]
+        notified = [one["params"]["capabilities"] for one in seen if one["method"] == "initialize"]
+        assert notified == [{"roots": {"listChanged": True}}]
 
 
 async def test_a_session_that_ends_ends_its_process_and_no_other() -> None:
@@ -126,7 +126,7 @@ async def test_a_changed_record_ends_the_processes_of_sessions() -> None:
         assert await stage.call("pid", "a") not in pids
 
 
-async def test_chd_4_a_session_whose_process_dies_gets_another_and_others_keep_theirs() -> None:
+async def test_chd_4_a_session_with_its_process_dies_gets_another_and_others_keep_theirs() -> None:
     async with open_stage() as stage:
         pid, kept = await stage.call("pid", "a"), await stage.call("pid", "b")
         with pytest.raises(ServerUnavailable, match="the outcome of the call is unknown"):

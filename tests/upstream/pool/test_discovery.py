@@ -287,7 +287,9 @@ async def test_a_failed_list_keeps_the_last_good_tools_marked_and_recovers() -> 
         pytest.param(never, "list_timeout", id="never answered"),
     ],
 )
-async def test_a_server_whose_first_list_fails_has_no_tools_and_a_reason(on_list: Lister, state: str) -> None:
+async def test_a_server_with_its_first_list_fails_has_no_tools_and_a_reason(
+    on_list: Lister, state: str
+) -> None:
     async with pool_of(MemoryNet(one=MemoryServer(on_list=on_list)), first_list_wait_s=60) as pool:
         found = await listed(pool)
 

@@ -1,4 +1,4 @@
-"""Prompts, resources and templates are listed beside tools, and no kind costs another anything."""
+"""Prompts, resources and templates are listed next to tools, and no kind costs another anything."""
 
 import asyncio
 from collections.abc import Mapping

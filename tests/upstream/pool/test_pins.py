@@ -1,4 +1,4 @@
-"""Calls of servers with a pin: none is sent to a process that nobody has looked at."""
+"""Calls of servers with a pin: none is sent to a process that no one has looked at."""
 
 import asyncio
 

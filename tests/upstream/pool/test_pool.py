@@ -283,7 +283,7 @@ async def test_refresh_during_a_list_waits_for_the_next_one() -> None:
         assert (now_s(), list(pool.tools()["one"].tools)) == (4.0, ["new"])
 
 
-async def test_a_test_connects_beside_the_pool_and_reports() -> None:
+async def test_a_test_connects_next_to_the_pool_and_reports() -> None:
     net = MemoryNet()
     async with pool_of(net) as pool:
         pool.apply({"one": record()})

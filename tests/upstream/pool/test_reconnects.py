@@ -1,4 +1,4 @@
-"""When servers behind a URL are tried again, and that those which never answer hold up nobody."""
+"""When servers behind a URL are tried again, and that those which never answer hold up no one."""
 
 import asyncio
 from dataclasses import replace

@@ -96,7 +96,7 @@ def test_bud_4_what_means_nothing_in_part_is_left_out_whole_and_named(block: Jso
     assert cut["content"][:2] == [{"type": "text", "text": expected}, {"type": "text", "text": "after"}]
 
 
-def test_a_base64_block_that_fits_stays_whole_beside_a_text_that_is_cut() -> None:
+def test_a_base64_block_that_fits_stays_whole_next_to_a_text_that_is_cut() -> None:
     image = {"type": "image", "mimeType": "image/png", "data": "QUJD"}
 
     cut = cap({"content": [image, {"type": "text", "text": "x" * 10_000}]}, 2048)

@@ -24,7 +24,7 @@ def full_gate(*, limit: int = 1, queue: int = 64) -> ServerGate:
 
 
 async def in_line(gate: ServerGate, *, until_s: float = 100.0) -> asyncio.Task[None]:
-    """Somebody who has begun to wait."""
+    """Someone who has begun to wait."""
     waiting = asyncio.create_task(gate.enter(until_s))
     await pass_time(0)
     return waiting
@@ -37,7 +37,7 @@ async def test_there_is_room_for_as_many_as_the_limit_says() -> None:
     assert gate.in_flight == 2
 
 
-async def test_whoever_finds_room_does_not_wait() -> None:
+async def test_a_caller_that_finds_room_does_not_wait() -> None:
     gate = ServerGate("one", limit=1, queue=0)
 
     await gate.enter(until_s=0.0)
@@ -45,7 +45,7 @@ async def test_whoever_finds_room_does_not_wait() -> None:
     assert gate.in_flight == 1
 
 
-async def test_whoever_waits_longest_comes_in_first_and_nobody_overtakes() -> None:
+async def test_a_caller_that_waits_longest_comes_in_first_and_no_one_overtakes() -> None:
     gate = full_gate()
     first, second = await in_line(gate), await in_line(gate)
 
@@ -69,7 +69,7 @@ async def test_a_full_queue_refuses_at_once() -> None:
     await waiting
 
 
-async def test_whoever_waits_too_long_leaves_the_queue() -> None:
+async def test_a_caller_that_waits_too_long_leaves_the_queue() -> None:
     gate = full_gate()
 
     with pytest.raises(CallTimedOut, match="nothing was sent"):
@@ -78,7 +78,7 @@ async def test_whoever_waits_too_long_leaves_the_queue() -> None:
     assert (asyncio.get_running_loop().time(), gate.in_flight, gate.queued) == (2.0, 1, 0)
 
 
-async def test_whoever_goes_away_while_waiting_leaves_the_queue() -> None:
+async def test_a_caller_that_goes_away_while_waiting_leaves_the_queue() -> None:
     gate = full_gate()
     waiting = await in_line(gate)
 
@@ -128,7 +128,7 @@ async def test_bud_8_a_place_given_back_while_all_in_line_go_away_is_free() -> N
     assert (gate.in_flight, gate.queued) == (0, 0)
 
 
-async def test_a_place_whose_taker_timed_out_and_went_away_at_once_is_not_counted_twice() -> None:
+async def test_a_place_with_its_taker_timed_out_and_went_away_at_once_is_not_counted_twice() -> None:
     gate = full_gate()
     waiting = await in_line(gate, until_s=1.0)
     asyncio.get_running_loop().call_at(1.0, waiting.cancel)
@@ -179,7 +179,7 @@ async def test_emptied_returns_when_the_last_has_left() -> None:
     await gate.wait_empty()
 
 
-async def test_whoever_steps_out_lets_the_next_in_and_comes_back_without_waiting() -> None:
+async def test_a_caller_that_steps_out_lets_the_next_in_and_comes_back_without_waiting() -> None:
     gate = full_gate()
     waiting = await in_line(gate)
 
@@ -192,7 +192,7 @@ async def test_whoever_steps_out_lets_the_next_in_and_comes_back_without_waiting
     assert (gate.in_flight, gate.outside, gate.try_enter()) == (2, 0, False)
 
 
-async def test_a_place_left_by_one_too_many_goes_to_nobody() -> None:
+async def test_a_place_left_by_one_too_many_goes_to_no_one() -> None:
     gate = full_gate()
     gate.release_for_client()
     assert gate.try_enter()

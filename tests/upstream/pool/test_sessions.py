@@ -69,7 +69,7 @@ async def test_each_session_has_a_link_of_its_own_and_keeps_it() -> None:
         assert (len(session_pids(net)), health.session_links, health.calls, load.children) == (3, 3, 5, 4)
 
 
-async def test_the_server_is_told_what_the_client_of_the_session_can_do() -> None:
+async def test_the_server_is_notified_what_the_client_of_the_session_can_do() -> None:
     net = MemoryNet()
     async with pool_of(net) as pool:
         await start(pool)
@@ -77,7 +77,7 @@ async def test_the_server_is_told_what_the_client_of_the_session_can_do() -> Non
         await call(pool, "b", client=SilentClient())
         await call(pool, "c")
 
-        assert net["one"].capabilities_told == [ALL_CAPABILITIES, ROOTS, b"{}", b"{}"]
+        assert net["one"].capabilities_sent == [ALL_CAPABILITIES, ROOTS, b"{}", b"{}"]
         assert net["one"].known_revisions == [None, "legacy", "modern", "modern"]
 
 
@@ -159,7 +159,7 @@ async def test_one_session_too_many_is_refused_at_once_and_has_room_when_another
     assert "close sessions" in caught.value.hint
 
 
-async def test_bud_5_nobody_takes_all_sessions_of_a_server() -> None:
+async def test_bud_5_no_one_takes_all_sessions_of_a_server() -> None:
     async with pool_of(MemoryNet(), session_links=10) as pool:
         await start(pool)
         for number in range(8):
@@ -208,7 +208,7 @@ async def test_chd_4_a_lost_link_costs_its_session_alone_and_the_next_call_opens
     assert (after[0], len({*before, *after})) == (before[1], 3)
 
 
-async def test_chd_1_a_session_whose_link_cannot_be_opened_backs_off_alone() -> None:
+async def test_chd_1_a_session_with_its_link_cannot_be_opened_backs_off_alone() -> None:
     async def refuse() -> None:
         raise StartFailed("no room for another child")
 
@@ -299,7 +299,7 @@ async def test_what_the_link_of_a_session_says_of_lists_leads_to_a_list() -> Non
         assert list(pool.tools()["one"].tools) == ["other"]
 
 
-async def test_a_server_that_nobody_listed_for_long_is_listed_when_a_session_opens() -> None:
+async def test_a_server_that_no_one_listed_for_long_is_listed_when_a_session_opens() -> None:
     net = MemoryNet()
     async with pool_of(net) as pool:
         await start(pool, own(idle_timeout_s=5))
@@ -317,5 +317,5 @@ async def test_a_trial_of_such_a_server_claims_all_capabilities() -> None:
     async with pool_of(net) as pool:
         report = await pool.test(own())
 
-    assert (list(report.tools), net["one"].capabilities_told) == (["echo"], [ALL_CAPABILITIES])
+    assert (list(report.tools), net["one"].capabilities_sent) == (["echo"], [ALL_CAPABILITIES])
     assert "roots" in msgspec.json.decode(ALL_CAPABILITIES)

@@ -62,7 +62,7 @@ async def test_a_call_to_a_server_that_still_starts_says_so_soon() -> None:
     assert second.value.hint == "nothing to do; raise start_timeout_s if the network is slow"
 
 
-async def test_a_server_that_runs_and_does_not_answer_is_not_said_to_download() -> None:
+async def test_a_server_that_runs_and_does_not_answer_is_not_sent_to_download() -> None:
     net = MemoryNet(one=takes(60))
     async with pool_of(net) as pool:
         pool.apply({"one": record(command="npx")})

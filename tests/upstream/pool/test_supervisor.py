@@ -92,7 +92,7 @@ async def test_chd_1_a_server_that_crashes_after_each_start_is_down_after_five()
         assert pool.health()["one"].state == "connected"
 
 
-async def test_chd_1_the_log_tells_when_a_server_goes_down_and_comes_back_and_not_what_it_said(
+async def test_chd_1_the_log_tells_when_a_server_goes_down_and_comes_back_and_not_what_it_sent(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO")
@@ -142,7 +142,7 @@ async def test_chd_15_a_thousand_crash_cycles_leave_nothing_behind() -> None:
         assert pool.health()["one"].state == "connected"
 
 
-async def test_chd_17_a_server_that_stands_still_for_a_while_recovers_without_a_restart() -> None:
+async def test_chd_17_a_server_that_stops_for_a_while_recovers_without_a_restart() -> None:
     net = MemoryNet()
     server = net["one"]
     async with pool_of(net, list_ttl_s=10) as pool:
@@ -402,7 +402,7 @@ async def test_prewarm_restarts_a_crashed_server_at_once() -> None:
         assert net["one"].starts_s == pytest.approx([0, 20.1])
 
 
-async def test_what_a_replaced_link_reports_reaches_nobody() -> None:
+async def test_what_a_replaced_link_reports_reaches_no_one() -> None:
     net = MemoryNet()
     async with pool_of(net) as pool:
         pool.apply({"one": record(prewarm=True)})

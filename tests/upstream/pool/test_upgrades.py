@@ -1,4 +1,4 @@
-"""One version of a package in place of another: nobody sees an empty list in between."""
+"""One version of a package in place of another: no one sees an empty list in between."""
 
 import asyncio
 from typing import Any

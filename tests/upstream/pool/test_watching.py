@@ -18,7 +18,7 @@ def anyio_backend() -> object:
     return VIRTUAL
 
 
-async def test_a_server_is_told_what_is_watched_when_that_changes() -> None:
+async def test_a_server_is_notified_what_is_watched_when_that_changes() -> None:
     net = MemoryNet()
     async with pool_of(net) as pool:
         pool.apply({"one": record()})
@@ -29,7 +29,7 @@ async def test_a_server_is_told_what_is_watched_when_that_changes() -> None:
         assert net["one"].watched == [A, AB, NONE]
 
 
-async def test_what_is_watched_is_told_again_after_a_reconnect_and_after_another_launch() -> None:
+async def test_what_is_watched_is_notified_again_after_a_reconnect_and_after_another_launch() -> None:
     net = MemoryNet()
     async with pool_of(net) as pool:
         pool.apply({"one": record()})
@@ -43,7 +43,7 @@ async def test_what_is_watched_is_told_again_after_a_reconnect_and_after_another
         assert (net["one"].watched, len(net["one"].starts_s)) == ([A, A, A], 3)
 
 
-async def test_what_is_watched_at_a_server_that_is_not_there_is_told_when_it_comes() -> None:
+async def test_what_is_watched_at_a_server_that_is_not_there_is_notified_when_it_comes() -> None:
     net = MemoryNet()
     async with pool_of(net) as pool:
         pool.watch("one", A)
@@ -55,7 +55,7 @@ async def test_what_is_watched_at_a_server_that_is_not_there_is_told_when_it_com
         assert (net["one"].watched, net["two"].watched) == ([A], [])
 
 
-async def test_a_change_to_a_watched_resource_is_told_and_nothing_else() -> None:
+async def test_a_change_to_a_watched_resource_is_notified_and_nothing_else() -> None:
     net = MemoryNet()
     updated: list[tuple[str, str]] = []
     async with pool_of(net, on_updated=lambda server_id, uri: updated.append((server_id, uri))) as pool:

@@ -1,4 +1,4 @@
-"""A node with one child that misbehaves: it is dealt with, and the child beside it answers every call."""
+"""A node with one child that misbehaves: it is dealt with, and the child next to it answers every call."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.eventually import eventually_async
-from tests.upstream.stdio_stage import faulty, said, tool
+from tests.upstream.stdio_stage import content, faulty, tool
 from toolgate.errors import CallTimedOut, ServerBusy, ServerUnavailable
 from toolgate.model.servers import ServerBudgets
 from toolgate.upstream.connection.contract import PoolLimits
@@ -45,9 +45,9 @@ class Abused:
 
     async def call(self, name: str, *, server_id: str = "bad", **arguments: Any) -> Any:
         answer = await self.pool.call(server_id, "tools/call", tool(name, **arguments))
-        return said(answer.reply)
+        return content(answer.reply)
 
-    async def answers_beside(self, count: int) -> bool:
+    async def answers_meanwhile(self, count: int) -> bool:
         """Whether so many calls of the good child are answered, each with its own answer."""
         texts = [f"n{number}" for number in range(count)]
         return [await self.call("echo", server_id="good", text=text) for text in texts] == texts
@@ -118,20 +118,20 @@ async def failing(abused: Abused, name: str, **arguments: Any) -> str:
         ),
     ],
 )
-async def test_a_child_that_misbehaves_costs_nobody_else_an_answer(
+async def test_a_child_that_misbehaves_costs_no_one_else_an_answer(
     act: Callable[[Abused], Awaitable[str]], outcome: str
 ) -> None:
     async with open_abused(timeout_s=2.0 if outcome == "CallTimedOut" else 60.0) as abused:
         acting = asyncio.ensure_future(act(abused))
-        beside = 0
+        other = 0
         while not acting.done():
-            assert await abused.answers_beside(10)
-            beside += 10
+            assert await abused.answers_meanwhile(10)
+            other += 10
         found = await acting
         await abused.recovers()
 
         assert found == outcome
-        assert beside >= 10
+        assert other >= 10
         assert abused.health.in_flight == 0
 
 
@@ -141,7 +141,7 @@ async def test_chd_1_a_child_that_always_exits_is_down_with_its_reason_and_the_o
         with pytest.raises(ServerUnavailable, match="`bad` is down"):
             await abused.call("echo", text="x")
 
-        assert await abused.answers_beside(100)
+        assert await abused.answers_meanwhile(100)
         assert (abused.health.last_error, abused.health.restarts) == ("it exited with status 3", 4)
         assert abused.health.pid is None
 
@@ -164,9 +164,7 @@ async def test_chd_4_a_child_that_dies_with_calls_in_flight_is_replaced_and_the_
         assert [one for one in seen if one.get("params", {}).get("name") in ("hang", "die")] == []
 
 
-async def test_chd_17_a_child_that_stands_still_costs_calls_their_time_and_goes_on_without_a_restart() -> (
-    None
-):
+async def test_chd_17_a_child_that_stops_costs_calls_their_time_and_goes_on_without_a_restart() -> None:
     async with open_abused(timeout_s=0.3) as abused:
         pid = abused.health.pid
         assert pid is not None
@@ -174,7 +172,7 @@ async def test_chd_17_a_child_that_stands_still_costs_calls_their_time_and_goes_
         ended = await asyncio.gather(
             *(abused.call("echo", text="asleep") for _ in range(5)), return_exceptions=True
         )
-        is_unaffected = await abused.answers_beside(100)
+        is_unaffected = await abused.answers_meanwhile(100)
         os.kill(pid, signal.SIGCONT)
         await abused.recovers()
 
@@ -185,7 +183,7 @@ async def test_chd_17_a_child_that_stands_still_costs_calls_their_time_and_goes_
 async def test_bud_3_a_flood_of_calls_never_exceeds_the_limit_at_the_child() -> None:
     async with open_abused(timeout_s=60, concurrency=4) as abused:
         calls = [asyncio.ensure_future(abused.call("hang", n=number)) for number in range(200)]
-        is_unaffected = await abused.answers_beside(20)
+        is_unaffected = await abused.answers_meanwhile(20)
         still = abused.health
         for one in calls:
             one.cancel()
@@ -207,7 +205,7 @@ async def test_ups_11_a_list_too_long_to_be_read_costs_the_other_child_nothing()
     async with open_abused("wordy=10000000", limits=PoolLimits()) as abused:
         await eventually_async(lambda: abused.health.restarts >= 1)
 
-        assert await abused.answers_beside(100)
+        assert await abused.answers_meanwhile(100)
         assert abused.pool.tools()["good"].state == "ready"
         assert (abused.pool.tools()["bad"].state, dict(abused.pool.tools()["bad"].tools)) == (
             "list_failed",

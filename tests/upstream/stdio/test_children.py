@@ -90,7 +90,7 @@ class Collector:
         self.ended.set_result(how)
 
 
-async def test_a_child_that_ends_by_itself_has_said_all_it_had_to_say() -> None:
+async def test_a_child_that_ends_by_itself_has_sent_all_it_had_to_say() -> None:
     async with open_warden() as warden:
         owner = Collector()
         script = "echo out; echo err >&2; exit 4"
@@ -164,7 +164,7 @@ async def test_chd_8_and_9_a_deaf_child_and_its_helpers_are_gone_by_six_seconds(
         assert len(parents) == 2
 
 
-async def test_a_stop_goes_on_when_whoever_waits_for_it_is_cancelled() -> None:
+async def test_a_stop_goes_on_when_a_caller_that_waits_for_it_is_cancelled() -> None:
     async with open_warden() as warden:
         link = await start(warden)
         pid = await call(link, "pid")
@@ -360,7 +360,7 @@ async def test_chd_15_crash_cycles_leave_no_process_no_descriptor_and_little_mem
 
 
 def children_of(pid: int) -> list[int]:
-    """Its own, the dead that nobody has collected included."""
+    """Its own, the dead that no one has collected included."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return [int(child) for task in tasks for child in (task / "children").read_text().split()]
 

@@ -19,11 +19,11 @@ from tests.upstream.stdio_stage import (
     Listener,
     call,
     command,
+    content,
     faulty,
     is_alive,
     open_link,
     resident_bytes,
-    said,
     tool,
 )
 from toolgate.errors import CallTimedOut, InvalidParams, ServerUnavailable
@@ -72,7 +72,7 @@ async def test_line_ends_between_the_tokens_of_a_call_do_not_cut_its_line() -> N
             "tools/call", {"name": msgspec.Raw(b'"echo"'), "arguments": arguments}, timeout_s=60
         )
 
-    assert said(reply) == "a\nb"
+    assert content(reply) == "a\nb"
 
 
 async def test_an_answer_of_many_chunks_arrives_whole() -> None:
@@ -325,10 +325,10 @@ async def test_a_call_that_waits_for_a_child_to_read_ends_with_it() -> None:
         os.kill(pid, signal.SIGKILL)
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
 
-    # What waits may hear of the broken pipe before anybody hears of the exit.
-    told = [str(outcome).replace("takes no input", "was killed by SIGKILL") for outcome in outcomes]
+    # What waits may hear of the broken pipe before anyone hears of the exit.
+    notified = [str(outcome).replace("takes no input", "was killed by SIGKILL") for outcome in outcomes]
     sent = "server `faulty` was killed by SIGKILL; the outcome of the call is unknown"
-    assert told == [sent] * 3 + ["server `faulty` was killed by SIGKILL; nothing was sent"] * 3
+    assert notified == [sent] * 3 + ["server `faulty` was killed by SIGKILL; nothing was sent"] * 3
 
 
 async def test_chd_17_a_child_that_was_stopped_goes_on_where_it_was() -> None:
@@ -447,8 +447,8 @@ async def test_real_modern_servers_are_spoken_to_in_their_era(tmp_path: Path) ->
             "name": msgspec.Raw(b'"get_current_time"'),
             "arguments": msgspec.Raw(msgspec.json.encode(zone)),
         }
-        told = said(await link.request("tools/call", params, timeout_s=60))
-        assert (link.server_info.revision, told["timezone"]) == ("modern", "UTC")
+        notified = content(await link.request("tools/call", params, timeout_s=60))
+        assert (link.server_info.revision, notified["timezone"]) == ("modern", "UTC")
 
     async with open_link(command(str(BIN / "mcp-server-git"), cwd=str(tmp_path))) as link:
         listed = await link.request("tools/list", {}, timeout_s=60)

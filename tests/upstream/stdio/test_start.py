@@ -50,22 +50,22 @@ def methods(log: Path) -> list[str]:
 
 async def test_a_legacy_server_is_greeted_by_the_handshake(tmp_path: Path) -> None:
     async with open_link(faulty(f"log={tmp_path / 'log'}")) as link:
-        hello, pid = link.server_info, await call(link, "pid")
+        info, pid = link.server_info, await call(link, "pid")
 
         assert link.pid == pid
-    assert (hello.revision, hello.version, hello.instructions) == ("legacy", "2025-11-25", "be kind")
-    assert json.loads(hello.implementation) == {"name": "faulty", "version": "1"}
-    assert hello.announces("tools", "listChanged")
+    assert (info.revision, info.version, info.instructions) == ("legacy", "2025-11-25", "be kind")
+    assert json.loads(info.implementation) == {"name": "faulty", "version": "1"}
+    assert info.announces("tools", "listChanged")
     assert methods(tmp_path / "log")[:3] == ["server/discover", "initialize", "notifications/initialized"]
 
 
 async def test_a_modern_server_is_asked_once(tmp_path: Path) -> None:
     async with open_link(faulty("modern", f"log={tmp_path / 'log'}")) as link:
         await call(link, "pid")
-        hello = link.server_info
+        info = link.server_info
 
-    assert (hello.revision, hello.version, set(hello.capabilities)) == ("modern", "2026-07-28", {"tools"})
-    assert json.loads(hello.implementation) == {"name": "faulty", "version": "1"}
+    assert (info.revision, info.version, set(info.capabilities)) == ("modern", "2026-07-28", {"tools"})
+    assert json.loads(info.implementation) == {"name": "faulty", "version": "1"}
     assert methods(tmp_path / "log") == ["server/discover", "tools/call"]
 
 
@@ -97,11 +97,11 @@ async def test_a_server_that_dies_of_the_probe_is_begun_with_initialize_the_next
     async with open_opener() as opener:
         first = await failure_of(opener, record)
         link = await opener(record, Listener(), known_revision=None)
-        hello: ServerInfo = link.server_info
+        info: ServerInfo = link.server_info
         await link.aclose()
 
     assert first == ("it exited with status 1: expected initialize", "list_failed", False)
-    assert hello.revision == "legacy"
+    assert info.revision == "legacy"
 
 
 async def test_chd_1_a_child_that_exits_at_once_says_so_and_is_started_once_a_try(tmp_path: Path) -> None:
@@ -304,7 +304,7 @@ async def test_sec_4_a_child_has_its_three_pipes_a_session_and_default_signals_a
 
             assert await call(link, "fds") == ["0", "1", "2"]
             assert await call(link, "leads") == [True, True]
-            # The C library keeps signals 32 and 33 for itself: nobody can set how they are handled.
+            # The C library keeps signals 32 and 33 for itself: no one can set how they are handled.
             ignored = int(status["SigIgn"], 16) & ~(1 << 31 | 1 << 32)
             # Python ignores SIGPIPE (13) and SIGXFSZ (25) by itself.
             assert (ignored, int(status["SigBlk"], 16)) == (1 << 12 | 1 << 24, 0)

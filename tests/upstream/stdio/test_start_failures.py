@@ -143,17 +143,20 @@ def test_where_the_network_is_out_of_reach_the_hint_names_the_proxy() -> None:
     )
 
 
-def test_a_server_that_ran_and_found_nobody_at_an_address_is_not_told_of_proxies() -> None:
+def test_a_server_that_ran_and_found_no_one_at_an_address_is_not_notified_of_proxies() -> None:
     own = hint("npx -y server-pg", "Error: connect ECONNREFUSED 127.0.0.1:5432", has_read=True)
 
     assert own.startswith("run the command yourself: npx -y server-pg;")
 
 
 def test_any_other_failure_is_to_be_seen_by_running_the_command() -> None:
-    told = 'the last 40 lines of its output are in "toolgate servers get server"'
+    notified = 'the last 40 lines of its output are in "toolgate servers get server"'
 
-    assert hint("uvx mcp-server-git", UV) == f"run the command yourself: uvx mcp-server-git; {told}"
-    assert hint("npx -y some-server s3cret", NPM) == f"run the command yourself: npx -y some-server …; {told}"
+    assert hint("uvx mcp-server-git", UV) == f"run the command yourself: uvx mcp-server-git; {notified}"
+    assert (
+        hint("npx -y some-server s3cret", NPM)
+        == f"run the command yourself: npx -y some-server …; {notified}"
+    )
 
 
 @pytest.mark.parametrize(

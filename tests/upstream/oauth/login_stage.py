@@ -9,11 +9,11 @@ from toolgate.upstream.oauth.logins import Login, LoginCallback, Logins
 
 
 def personal(house: House, **fields: Any) -> ServerRecord:
-    """A record somebody logs in to, with a client that has no secret."""
+    """A record someone logs in to, with a client that has no secret."""
     return house.record("authorization_code", **{"client_secret_ref": None, "issuer": None} | fields)
 
 
-class Desk:
+class LoginStage:
     """Logins at a time of their own."""
 
     def __init__(self, grants: GrantFiles, own_url: str | None = None) -> None:
