@@ -223,138 +223,77 @@ def _drop_unknown(found: dict[str, Histogram] | dict[str, int], known: Container
 
 _TOOL: Final = ("server_id", "tool")
 _ARM: Final = ("profile", "side")
+_STATUS: Final = ("server_id", "status")
+_REASON: Final = ("server_id", "reason")
 
 
 def _families(metrics: Metrics) -> Iterator[MetricFamily]:
     """Other threads count meanwhile, so whatever may grow is copied before it is iterated."""
-    yield from _call_families(dict(metrics.calls))
+    yield from _call_families(dict(metrics.calls), dict(metrics.profile_arms))
     yield from _policy_families(metrics)
-    yield from _profile_families(dict(metrics.profile_arms))
     yield from _chat_families(metrics)
-    yield from _session_families(metrics)
-    yield _counters(
-        "toolgate_invocations_total",
-        "Runs of tasks that ended on this node, by state and by what ended them.",
-        metrics.invocations,
-        "state",
-        "ended_by",
-    )
+    by_cause = "Ended runs of tasks on this node, by state and cause."
+    yield _counters("toolgate_invocations_total", by_cause, metrics.invocations, "state", "ended_by")
     yield _histogram("toolgate_invocation_ms", "Time of a run of a task.", metrics.invocation_ms)
 
 
-def _call_families(calls: Mapping[tuple[str, str], CallStats]) -> Iterator[MetricFamily]:
-    yield MetricFamily(
-        "mcp_tool_call_total",
-        "counter",
-        "Tool calls, denied and failed ones included.",
-        _TOOL,
-        {key: one.calls for key, one in calls.items()},
-    )
-    errors = {(*key, code): n for key, one in calls.items() for code, n in list(one.errors.items())}
-    yield _counters("mcp_tool_call_error_total", "Tool calls without a good result.", errors, *_TOOL, "code")
+def _call_families(
+    calls: Mapping[tuple[str, str], CallStats], arms: Mapping[tuple[str, str], CallStats]
+) -> Iterator[MetricFamily]:
+    number = {key: one.calls for key, one in calls.items()}
+    yield _counters("mcp_tool_call_total", "Tool calls, denied and failed ones included.", number, *_TOOL)
+    failed = "Tool calls without a good result."
+    yield _counters("mcp_tool_call_error_total", failed, _errors(calls), *_TOOL, "code")
     latency = {key: one.latency_ms for key, one in calls.items()}
     yield _histogram("mcp_tool_call_latency_ms", "Time of a tool call, denied ones aside.", latency, *_TOOL)
     sizes = {key: one.output_bytes for key, one in calls.items()}
     yield _histogram("mcp_tool_call_output_bytes", "Size of a tool's result.", sizes, *_TOOL)
-
-
-def _profile_families(arms: Mapping[tuple[str, str], CallStats]) -> Iterator[MetricFamily]:
-    calls = {arm: one.calls for arm, one in arms.items()}
-    yield _counters(
-        "toolgate_profile_calls_total",
-        "Calls under a profile in a rollout, by version; denied ones included.",
-        calls,
-        *_ARM,
-    )
-    errors = {(*arm, code): n for arm, one in arms.items() for code, n in list(one.errors.items())}
-    yield _counters(
-        "toolgate_profile_call_errors_total",
-        "Of those, calls without a good result.",
-        errors,
-        *_ARM,
-        "code",
-    )
+    number = {arm: one.calls for arm, one in arms.items()}
+    by_version = "Calls under a profile in a rollout, by version; denied ones included."
+    yield _counters("toolgate_profile_calls_total", by_version, number, *_ARM)
+    failed = "Of those, calls without a good result."
+    yield _counters("toolgate_profile_call_errors_total", failed, _errors(arms), *_ARM, "code")
     latency = {arm: one.latency_ms for arm, one in arms.items()}
     yield _histogram("toolgate_profile_call_latency_ms", "Time of those that were sent.", latency, *_ARM)
 
 
+def _errors(stats: Mapping[tuple[str, str], CallStats]) -> Mapping[tuple[str, str, str], int]:
+    return {(*key, code): many for key, one in stats.items() for code, many in list(one.errors.items())}
+
+
 def _policy_families(metrics: Metrics) -> Iterator[MetricFamily]:
-    yield _counters(
-        "mcp_injection_total",
-        "Servers in lists of tools, answered or offered to models.",
-        metrics.injections,
-        "server_id",
-        "status",
-    )
-    yield _counters(
-        "mcp_denied_reason",
-        "What was asked for and left out, alone or with the whole request.",
-        metrics.denials,
-        "server_id",
-        "reason",
-    )
-    yield _counters(
-        "toolgate_shadow_denials_total",
-        "Calls that a policy which is not enforced would have denied.",
-        metrics.shadow_denials,
-        "server_id",
-        "reason",
-    )
-    yield _counters(
-        "toolgate_budget_refusals_total",
-        "Calls that a budget over time turned away.",
-        metrics.budget_refusals,
-        "budget",
-    )
-    yield _counters("mcp_server_connect_total", "Connections tried.", metrics.connects, "server_id", "status")
-    yield _counters(
-        "toolgate_child_evictions_total",
-        "Idle servers whose child process was ended to start another's.",
-        metrics.evictions,
-    )
-    yield _histogram(
-        "mcp_list_tools_latency_ms", "Time of a full tools/list.", metrics.list_latency_ms, "server_id"
-    )
-    effective = dict(metrics.effective_servers)
-    yield MetricFamily(
-        "mcp_effective_servers", "gauge", "Servers in the newest scope.", ("task_id",), effective
-    )
+    listed = "Servers in lists of tools, for clients or models."
+    yield _counters("mcp_injection_total", listed, metrics.injections, *_STATUS)
+    left_out = "Requested names that were left out, alone or with the whole request."
+    yield _counters("mcp_denied_reason", left_out, metrics.denials, *_REASON)
+    shadow = "Calls that a policy without enforcement would have denied."
+    yield _counters("toolgate_shadow_denials_total", shadow, metrics.shadow_denials, *_REASON)
+    over = "Calls over a rate limit or quota."
+    yield _counters("toolgate_budget_refusals_total", over, metrics.budget_refusals, "budget")
+    yield _counters("mcp_server_connect_total", "Attempted connections.", metrics.connects, *_STATUS)
+    evicted = "Idle servers whose child process was ended to start another's."
+    yield _counters("toolgate_child_evictions_total", evicted, metrics.evictions)
+    latency = metrics.list_latency_ms
+    yield _histogram("mcp_list_tools_latency_ms", "Time of a full tools/list.", latency, "server_id")
+    effective, newest = dict(metrics.effective_servers), "Servers in the newest scope."
+    yield MetricFamily("mcp_effective_servers", "gauge", newest, ("task_id",), effective)
     yield _counters("toolgate_empty_scopes_total", "Compiled scopes without a tool.", metrics.empty_scopes)
     yield _histogram("toolgate_scope_tools", "Compiled scopes, by tools.", metrics.scope_tools)
     yield _histogram("toolgate_scope_tokens", "Compiled scopes, by tokens.", metrics.scope_tokens)
 
 
 def _chat_families(metrics: Metrics) -> Iterator[MetricFamily]:
-    yield _counters(
-        "toolgate_chat_total",
-        "Chat requests, by upstream and by how they ended.",
-        metrics.chats,
-        "upstream",
-        "outcome",
-    )
+    """Chats, and sessions of all endpoints."""
+    by_outcome = "Chat requests, by upstream and outcome."
+    yield _counters("toolgate_chat_total", by_outcome, metrics.chats, "upstream", "outcome")
     yield _histogram("toolgate_chat_rounds", "Rounds of tools in a conversation.", metrics.chat_rounds)
-    yield _histogram(
-        "toolgate_chat_model_latency_ms",
-        "Time of a model's whole reply.",
-        metrics.model_latency_ms,
-        "upstream",
-    )
-
-
-def _session_families(metrics: Metrics) -> Iterator[MetricFamily]:
-    yield _histogram(
-        "toolgate_session_calls", "Tool calls of a session that ended.", metrics.session_calls, "endpoint"
-    )
-    yield _histogram(
-        "toolgate_session_rounds", "Rounds of a session that ended.", metrics.session_rounds, "endpoint"
-    )
-    yield _counters(
-        "toolgate_session_limit_hits_total",
-        "Limits that sessions hit, by endpoint and limit.",
-        metrics.limit_hits,
-        "endpoint",
-        "limit",
-    )
+    latency, whole = metrics.model_latency_ms, "Time of a model's whole completion."
+    yield _histogram("toolgate_chat_model_latency_ms", whole, latency, "upstream")
+    calls, rounds = metrics.session_calls, metrics.session_rounds
+    yield _histogram("toolgate_session_calls", "Tool calls of a session that ended.", calls, "endpoint")
+    yield _histogram("toolgate_session_rounds", "Rounds of a session that ended.", rounds, "endpoint")
+    hits, by_limit = metrics.limit_hits, "Limits that sessions hit, by endpoint and limit."
+    yield _counters("toolgate_session_limit_hits_total", by_limit, hits, "endpoint", "limit")
 
 
 def _counters(name: str, help_text: str, counts: Mapping[Any, int] | int, *labels: str) -> MetricFamily:
@@ -363,9 +302,8 @@ def _counters(name: str, help_text: str, counts: Mapping[Any, int] | int, *label
 
 
 def _histogram(
-    name: str, help_text: str, spreads: Mapping[Any, Histogram] | Histogram, *labels: str
+    name: str, help_text: str, histograms: Mapping[Any, Histogram] | Histogram, *labels: str
 ) -> MetricFamily:
-    each: Mapping[Any, Histogram] = {(): spreads} if isinstance(spreads, Histogram) else dict(spreads)
-    return MetricFamily(
-        name, "histogram", help_text, labels, {key: one.cumulate() for key, one in each.items()}
-    )
+    each = {(): histograms} if isinstance(histograms, Histogram) else dict(histograms)
+    samples = {key: one.cumulate() for key, one in each.items()}
+    return MetricFamily(name, "histogram", help_text, labels, samples)
