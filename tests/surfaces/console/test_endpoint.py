@@ -29,7 +29,7 @@ FOREIGN = "/elsewhere"
 
 @pytest.fixture
 def built(tmp_path: Path) -> Path:
-    """A console as a build leaves it, and a file that is none of it beside."""
+    """A console as a build leaves it, and a file that is none of it next to."""
     folder = tmp_path / "built"
     (folder / "assets").mkdir(parents=True)
     (tmp_path / "secret.txt").write_text("secret")
@@ -42,7 +42,7 @@ def built(tmp_path: Path) -> Path:
 
 
 async def beyond(request: HttpRequest, responder: Responder) -> None:
-    """Whoever is behind the console."""
+    """A caller that is behind the console."""
     responder.send(418, request.path.encode())
 
 
@@ -194,7 +194,7 @@ async def test_head_has_the_head_of_get_and_nothing_more(built: Path) -> None:
     assert (page.status_code, page.content) == (200, b"")
 
 
-async def test_a_file_that_is_not_there_is_told_in_our_words(built: Path) -> None:
+async def test_a_file_that_is_not_there_is_shown_in_our_words(built: Path) -> None:
     async with browsing(load_console(built)) as client:
         answer = await client.get("/console/assets/app-0.js")
 
@@ -247,7 +247,7 @@ async def test_twins_of_files_have_no_path_of_their_own(built: Path) -> None:
         assert (await client.get("/console/assets/app-1.js.br")).status_code == 404
 
 
-async def test_a_browser_at_the_root_is_led_to_the_console_and_nobody_else_is(built: Path) -> None:
+async def test_a_browser_at_the_root_is_led_to_the_console_and_no_one_else_is(built: Path) -> None:
     html = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
     async with browsing(load_console(built)) as client:
         led = await client.get("/", headers=html)

@@ -65,7 +65,7 @@ async def test_a_node_hears_of_a_denial() -> None:
         assert (denied.outcome, denied.reason) == ("denied", "no")
 
 
-async def test_what_was_said_in_place_at_a_node_is_decided_at_control_and_used() -> None:
+async def test_what_was_stated_in_place_at_a_node_is_decided_at_control_and_used() -> None:
     async with open_house() as world:
         desk = RemoteApprovals(Line(world))
         await desk.ask(ASKED, new_id=NEW)
@@ -85,7 +85,7 @@ async def test_what_was_said_in_place_at_a_node_is_decided_at_control_and_used()
         assert (used.state, used.decided_by) == ("used", "key:ada")
 
 
-async def test_a_node_is_told_where_people_reach_the_console() -> None:
+async def test_a_node_is_shown_where_people_reach_the_console() -> None:
     async with open_house(console_url="https://control.example") as world:
         verdict = await RemoteApprovals(Line(world)).ask(ASKED, new_id=NEW)
 

@@ -83,9 +83,9 @@ async def test_archives_are_for_nodes_alone(tmp_path: Path) -> None:
         await publish(world.rest.control.artifacts, tmp_path)
 
         assert await refusal(world, role="admin") is Forbidden
-        assert await refusal(world, role="nobody") is Unauthenticated
+        assert await refusal(world, role="no one") is Unauthenticated
 
 
-async def test_a_control_that_is_gone_is_said_to_be() -> None:
+async def test_a_control_that_is_gone_is_stated_to_be() -> None:
     with pytest.raises(ControlUnavailable, match=r"127\.0\.0\.1:9"):
         await read("127.0.0.1:9")

@@ -153,7 +153,7 @@ async def test_an_unknown_rpc_is_unimplemented_for_those_who_may_know() -> None:
     assert refusal_of(stranger) == ("UNAUTHENTICATED", "unauthenticated")
 
 
-async def test_what_nobody_foresaw_is_logged_once_and_not_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_no_one_foresaw_is_logged_once_and_not_shown(caplog: pytest.LogCaptureFixture) -> None:
     async with open_house() as world:
         object.__setattr__(world.rest.control, "store", BrokenStore())
         with caplog.at_level(logging.ERROR):
@@ -312,7 +312,7 @@ async def test_clients_that_hang_up_in_the_middle_leave_nothing_behind(
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
-async def test_a_key_whose_role_was_lowered_loses_its_streams() -> None:
+async def test_a_key_of_which_role_was_lowered_loses_its_streams() -> None:
     async with open_house() as world:
         watch = "toolgate.v1.NodeService/WatchRecords"
         stream = world.stream(watch, node_pb2.WatchRecordsRequest(), key=secret_of("node"))

@@ -34,7 +34,7 @@ async def test_try_10_what_one_node_tells_every_node_hears() -> None:
 
         assert await sync(world, *ENDED) == nonces
         assert await sync(world) == nonces
-        # What may have been stored late is told again, and older ones are not.
+        # What may have been stored late is received again, and older ones are not.
         assert await sync(world, after_ms=NOW_MS + OVERLAP_MS) == nonces
         assert await sync(world, after_ms=NOW_MS + OVERLAP_MS + 1) == []
         assert await world.rest.store.ended_sessions.list() == [

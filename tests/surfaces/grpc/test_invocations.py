@@ -75,7 +75,7 @@ async def test_an_invocation_travels_whole_and_so_does_what_becomes_of_it() -> N
     assert list(lines) == [line(1, "line 0"), line(2, "é\x00"), line(3, "line 2")]
 
 
-async def test_a_node_that_waits_is_given_what_is_made_and_told_what_is_cancelled() -> None:
+async def test_a_node_that_waits_is_given_what_is_made_and_shown_what_is_cancelled() -> None:
     async with open_house() as world, open_queue(world) as queue:
         waiting = asyncio.ensure_future(queue.claim("edge-1", limit=1, wait_s=20))
         await asyncio.sleep(0)
@@ -97,7 +97,7 @@ async def test_inputs_as_large_as_they_may_be_fit_into_the_answer() -> None:
     assert [len(first), len(second)] == [MAX_CLAIMED, 1]
 
 
-async def test_output_and_a_log_as_large_as_they_may_be_are_heard() -> None:
+async def test_output_and_a_log_as_large_as_they_may_be_are_received() -> None:
     ending = replace(SUCCESS, stdout=b"o" * MAX_OUTPUT_BYTES, stderr=b"e" * MAX_OUTPUT_BYTES)
     lines = [line(n, "x" * MAX_LINE_BYTES) for n in range(MAX_LOG_LINES)]
     async with open_house() as world, open_queue(world) as queue:
@@ -139,7 +139,7 @@ async def test_two_nodes_at_two_replicas_take_each_invocation_once(tmp_path: Pat
 
 
 class BusyInvocations(MemoryInvocations):
-    """Says when somebody waits at it."""
+    """Says when someone waits at it."""
 
     def __init__(self) -> None:
         super().__init__(lambda: 0)
@@ -263,7 +263,7 @@ class Line:
         return node_pb2.ReportInvocationResponse(verdict=self.verdict)
 
 
-async def test_a_report_that_fails_is_for_whoever_runs_it_to_repeat() -> None:
+async def test_a_report_that_fails_is_for_a_caller_that_runs_it_to_repeat() -> None:
     link = Line(failures=1)
 
     with pytest.raises(ControlUnavailable):

@@ -211,7 +211,7 @@ def test_a_budget_of_zero_is_the_default_and_not_zero() -> None:
             id="an empty part says nothing",
         ),
         pytest.param(
-            sms.McpServerRecord.FromString(b"\x18\x07"), {"transport": "7"}, id="a transport nobody knows"
+            sms.McpServerRecord.FromString(b"\x18\x07"), {"transport": "7"}, id="a transport no one knows"
         ),
         pytest.param(
             sms.McpServerRecord(approval_policy=sms.McpApprovalPolicy(default_policy="always")),
@@ -230,7 +230,7 @@ def test_a_budget_of_zero_is_the_default_and_not_zero() -> None:
         ),
     ],
 )
-def test_what_a_message_stands_for(record: sms.McpServerRecord, expected: Json) -> None:
+def test_what_a_message_is_for(record: sms.McpServerRecord, expected: Json) -> None:
     assert parse_message(record) == expected
 
 

@@ -183,7 +183,7 @@ async def test_ups_9_what_a_node_found_to_have_changed_is_recorded(
     ]
 
 
-async def test_definitions_are_asked_for_once_and_found_by_whoever_hears_of_the_report() -> None:
+async def test_definitions_are_asked_for_once_and_found_by_a_caller_that_hears_of_the_report() -> None:
     async with open_house() as world:
         await world.rest.seed(server=[stdio("git", enabled=False), stdio("fs", enabled=False)])
         servers = [
@@ -262,7 +262,7 @@ async def test_of_many_servers_only_definitions_that_others_saved_are_read(
     assert Counter(by_intake).most_common(1)[0][1] <= 2
 
 
-async def test_what_is_said_of_servers_that_are_not_registered_is_passed_over() -> None:
+async def test_what_is_stated_of_servers_that_are_not_registered_is_passed_over() -> None:
     async with open_house() as world:
         ghost = node_pb2.ServerReport(server_id="ghost", state="connected", definitions="d1")
         definitions = node_pb2.Definitions(server_id="ghost", digest="d1", tools=[tool()])

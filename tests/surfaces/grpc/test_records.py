@@ -144,7 +144,7 @@ async def test_a_client_with_our_fields_replaces_them_all() -> None:
     [
         pytest.param(server_message(""), "server_id", id="no id"),
         pytest.param(server_message("git", transport=0), "transport", id="no transport"),
-        pytest.param(server_message("git", transport=7), "transport", id="a transport nobody knows"),
+        pytest.param(server_message("git", transport=7), "transport", id="a transport no one knows"),
         pytest.param(
             server_message("git", stdio=sms.McpStdioConfig(args=["x"])), "stdio.command", id="no command"
         ),
@@ -157,7 +157,7 @@ async def test_a_client_with_our_fields_replaces_them_all() -> None:
         pytest.param(
             server_message("git", approval_policy=sms.McpApprovalPolicy(default_policy="perhaps")),
             "approval_policy.default",
-            id="a policy nobody knows",
+            id="a policy no one knows",
         ),
         pytest.param(
             server_message("git", budgets=sms.McpBudgets(max_tool_output_bytes=2**64 - 1)),
@@ -204,7 +204,7 @@ async def test_removing_what_is_not_there_is_not_found() -> None:
     assert again == ("NOT_FOUND", "not_found")
 
 
-async def test_what_still_names_a_removed_server_is_told() -> None:
+async def test_what_still_names_a_removed_server_is_shown() -> None:
     async with open_house() as world:
         await world.rest.seed(server=[stdio("git")], task=[task("review", default_server_ids=["git"])])
         removed = await world.ask(DELETE, sms.DeleteMcpServerRequest(server_id="git"))
@@ -283,12 +283,12 @@ async def test_ups_9_a_client_that_knows_nothing_of_changed_tools_approves_of_no
         await record_quarantined(world.store, {"a": found}, seen=world.store.revision)
         kept = await upsert(approved)
         sent_back = await upsert(policy.Pin(server_id="a", tools=approved.tools, changed=found))
-        told = await upsert(policy.Pin(server_id="a", tools=approved.tools, changed={"read": ""}))
+        received = await upsert(policy.Pin(server_id="a", tools=approved.tools, changed={"read": ""}))
 
-    assert (kept, sent_back, told) == (found, found, {})
+    assert (kept, sent_back, received) == (found, found, {})
 
 
-async def test_adm_8_nobody_grants_more_than_they_have() -> None:
+async def test_adm_8_no_one_grants_more_than_they_have() -> None:
     secret = "tg_bound" * 8
     bound = {"key_id": "bound", "role": "publisher", "ceiling": {"servers": ["git"]}}
     async with open_house() as world:
@@ -303,7 +303,7 @@ async def test_adm_8_nobody_grants_more_than_they_have() -> None:
         assert await refused(write("fs")) == ("PERMISSION_DENIED", "forbidden")
 
 
-async def test_every_write_stands_in_the_audit_log() -> None:
+async def test_every_write_is_in_the_audit_log() -> None:
     async with open_house() as world:
         await world.upsert(server_message("git"), key=secret_of("admin"))
         await world.ask(DELETE, sms.DeleteMcpServerRequest(server_id="git"), key=secret_of("admin"))

@@ -151,7 +151,7 @@ async def test_adm_7_a_wrong_credential_is_never_anonymous_not_even_where_nothin
     paths = [f"/{rpc}" for rpc in TABLE] + ["/sms.McpRegistryService/Nothing", "/", "/x.Y/Z"]
     statuses = set()
     for path in paths:
-        # A world of its own: whoever keeps trying is told to wait.
+        # A world of its own: a caller that keeps trying is received to wait.
         async with open_house(trusts_local=True) as world:
             for credential_ in credentials:
                 call = world.channel.unary_stream(path)
@@ -176,7 +176,7 @@ async def test_adm_9_nothing_but_the_credential_says_who_calls() -> None:
         assert await status_of(call) == "UNAUTHENTICATED"
 
 
-async def test_adm_10_whoever_keeps_trying_is_told_to_wait_and_a_right_key_still_passes() -> None:
+async def test_adm_10_a_caller_that_keeps_trying_is_asked_to_wait_and_a_right_key_still_passes() -> None:
     async with open_house() as world:
         tries = [await outcome(world, "sms.McpRegistryService/ListMcpServers", "tg_wrong") for _ in range(25)]
         right = await outcome(world, "sms.McpRegistryService/ListMcpServers", secret_of("viewer"))

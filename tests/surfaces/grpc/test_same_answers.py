@@ -108,12 +108,12 @@ class Asker:
                 tags=["code"],
                 category="dev",
                 enabled=False,
-                sharing=rng.choice(("per_session", "nobody")),
+                sharing=rng.choice(("per_session", "no one")),
                 idle_timeout_s=rng.choice((60, 2**40)),
                 start_timeout_s=rng.choice((90, 2**40)),
                 list_ttl_s=rng.choice((60, 7)),
                 prewarm=True,
-                protocol=rng.choice(("session", "nobody")),
+                protocol=rng.choice(("session", "no one")),
             ),
         }
 
@@ -154,7 +154,7 @@ class Asker:
 
 
 @dataclass(frozen=True)
-class Said:
+class Outcome:
     """What came of a request, in the terms of neither surface."""
 
     code: str
@@ -163,7 +163,7 @@ class Said:
     listed: tuple[Any, ...] = ()
 
 
-async def ask_rest(world: RestWorld, ask: Ask) -> Said:
+async def ask_rest(world: RestWorld, ask: Ask) -> Outcome:
     path, key = PATHS[ask.kind], secret_of(ask.role) if ask.role else None
     headers = {}
     if ask.if_revision is not None and ask.action != "list":
@@ -175,19 +175,19 @@ async def ask_rest(world: RestWorld, ask: Ask) -> Said:
             answer = await world.ask("DELETE", f"{path}/{ask.record_id}", key=key, **headers)
         case _:
             answer = await world.ask("POST", path, ask.body, key=key, **headers)
-    told = answer.json()
+    received = answer.json()
     if not answer.is_success:
-        code = told["error"]["code"]
+        code = received["error"]["code"]
         assert answer.status_code == WIRE[code].http
-        return Said(code)
+        return Outcome(code)
     listed = []
-    for one in told.get(f"{ask.kind}s", ()):
+    for one in received.get(f"{ask.kind}s", ()):
         body = {name: value for name, value in one.items() if name not in {"revision", "updated_at_ms"}}
         listed.append((one["revision"], encode_message(ask.kind, body)))
-    return Said("ok", told["revision"], tuple(told.get("warnings", ())), tuple(listed))
+    return Outcome("ok", received["revision"], tuple(received.get("warnings", ())), tuple(listed))
 
 
-async def ask_grpc(world: GrpcWorld, ask: Ask) -> Said:
+async def ask_grpc(world: GrpcWorld, ask: Ask) -> Outcome:
     key = secret_of(ask.role) if ask.role else None
     rpc = SERVICES[ask.kind].format(ask.action.capitalize()) + ("s" if ask.action == "list" else "")
     try:
@@ -195,16 +195,16 @@ async def ask_grpc(world: GrpcWorld, ask: Ask) -> Said:
     except grpc.aio.AioRpcError as exc:
         status, code = refusal_of(exc)
         assert status == WIRE[code].grpc
-        return Said(code)
+        return Outcome(code)
     if ask.action != "list":
-        return Said("ok", answer.revision, tuple(answer.warnings))
+        return Outcome("ok", answer.revision, tuple(answer.warnings))
     listed = []
     for one in getattr(answer, f"{ask.kind}s"):
         revision = one.revision
         one.ClearField("revision")
         one.ClearField("updated_at_ms")
         listed.append((revision, one))
-    return Said("ok", answer.revision, listed=tuple(listed))
+    return Outcome("ok", answer.revision, listed=tuple(listed))
 
 
 def grpc_request(ask: Ask) -> Any:
@@ -268,9 +268,9 @@ async def test_adm_11_grpc_and_rest_give_the_same_answers(seed: int) -> None:
         by_grpc = await stack.enter_async_context(open_house(trusts_local=False))
         for _ in range(REQUESTS):
             ask = asker.ask(by_rest.store.revision)
-            said = await ask_rest(by_rest.rest, ask)
-            assert await ask_grpc(by_grpc, ask) == said, ask
-            codes.add(said.code)
+            stated = await ask_rest(by_rest.rest, ask)
+            assert await ask_grpc(by_grpc, ask) == stated, ask
+            codes.add(stated.code)
             for world in (by_rest, by_grpc):
                 await world.rest.served()
 

@@ -240,8 +240,8 @@ async def test_wat_1_wat_7_wat_9_every_watcher_gets_every_guarantee_and_the_same
     ] == [[]] * 3
     assert essence(full[0].result()) == essence(store.result())
     servers: tuple[Kind, ...] = ("server",)
-    told = [filter_batch(one, servers) for one in store.result()]
-    assert light_essence(light.result()) == light_essence(told)
+    received = [filter_batch(one, servers) for one in store.result()]
+    assert light_essence(light.result()) == light_essence(received)
 
 
 async def collect_light(world: GrpcWorld, since: int, last: int) -> list[ChangeBatch]:
@@ -267,7 +267,7 @@ async def narrowed(store: MemoryStore, kind: Kind | None) -> AsyncIterator[Chang
         yield batch
 
 
-async def test_an_idle_watch_is_told_that_it_is_current() -> None:
+async def test_an_idle_watch_is_shown_that_it_is_current() -> None:
     store = MemoryStore(lambda: 0)
     await store.write([put("server", "a")], actor="test")
     async with asyncio.timeout(DEADLINE_S):
@@ -291,7 +291,7 @@ class CutOffStore(MemoryStore):
         return not self.is_cut_off
 
 
-async def test_rep_2_a_watch_ends_rather_than_say_that_it_is_current_where_nobody_knows() -> None:
+async def test_rep_2_a_watch_ends_rather_than_say_that_it_is_current_where_no_one_knows() -> None:
     store = CutOffStore(lambda: 0)
     async with asyncio.timeout(DEADLINE_S):
         batches = narrowed(store, None)

@@ -1,4 +1,4 @@
-"""A head that was parsed before is looked up. Nobody may be able to tell, but by the clock."""
+"""A head that was parsed before is looked up. No one may be able to tell, but by the clock."""
 
 import asyncio
 
@@ -33,7 +33,7 @@ async def test_equal_heads_get_their_own_bodies() -> None:
         assert known_paths(bench) == ["/x"]
 
 
-async def test_a_known_head_whose_body_is_still_to_come_waits_for_it() -> None:
+async def test_a_known_head_waits_for_a_body_that_is_still_to_come() -> None:
     async with listening() as bench:
         reader, writer = await bench.connect()
         writer.write(HEAD + b"abc")

@@ -380,7 +380,7 @@ async def test_shu_1_what_does_not_finish_in_time_is_cut_off() -> None:
             await SEEN["cancelled"].wait()
 
 
-async def test_lod_9_one_connection_too_many_is_told_so_and_the_others_live(
+async def test_lod_9_one_connection_too_many_gets_an_error_and_the_others_live(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(server, "MAX_CONNECTIONS", 2)

@@ -154,7 +154,7 @@ async def furnished() -> AsyncIterator[tuple[RestWorld, str]]:
 
 
 async def ask(world: RestWorld, server_id: str, tool: str, *, task_id: str = "own") -> str:
-    """Have somebody ask for an approval; its id."""
+    """Have someone ask for an approval; its id."""
     question = ApprovalRequest(
         principal="key:agent",
         task_id=task_id,

@@ -119,7 +119,7 @@ odd_headers = st.dictionaries(
     st.sampled_from(['"1"', "*", "x", "application/json", "text/plain", "identity", "gzip", "", "1"]),
     max_size=2,
 )
-callers = st.sampled_from(["admin"] * 6 + ["agent", "viewer", "publisher", "nobody"])
+callers = st.sampled_from(["admin"] * 6 + ["agent", "viewer", "publisher", "no one"])
 
 
 def seldom(usual: Any, odd: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:

@@ -151,7 +151,7 @@ async def test_two_secrets_never_change_places() -> None:
         pytest.param({"cwd": "/***"}, "stdio.cwd", id="a field that never hides anything"),
     ],
 )
-async def test_a_mask_that_stands_for_nothing_is_refused_and_never_stored(
+async def test_a_mask_that_hides_nothing_is_refused_and_never_stored(
     launch: dict[str, Any], where: str
 ) -> None:
     stored = {

@@ -116,7 +116,7 @@ async def test_only_programs_send_forms_and_only_where_one_is_taken() -> None:
     assert error_of(without_boundary) == (400, "invalid_request")
 
 
-async def test_a_watch_ahead_of_the_registry_is_told_to_list_again_over_grpc() -> None:
+async def test_a_watch_ahead_of_the_registry_is_asked_to_list_again_over_grpc() -> None:
     async with open_house() as world:
         request = sms.WatchMcpServersRequest(since_revision=world.store.revision + 1)
         call = world.stream(f"{SERVICE}/WatchMcpServers", request, key=secret_of("node"), timeout_s=60)

@@ -1,4 +1,4 @@
-"""One call of a tool over REST: the call that the MCP door would make, by the same rules and on record."""
+"""One call of a tool over REST: the call that the MCP door would make, by the same rules and audited."""
 
 import asyncio
 from typing import Any, Final
@@ -195,7 +195,7 @@ async def hangs(_: Json) -> RpcResponse:
         ("hangs", 504, "mcp_timeout", "no answer within"),
     ],
 )
-async def test_what_becomes_of_a_call_is_said_in_our_own_shape(
+async def test_what_becomes_of_a_call_is_stated_in_our_own_shape(
     tool: str, status: int, code: str, says: str
 ) -> None:
     async with open_rest(net("modern", objects=objects, breaks=breaks, asks=asks, hangs=hangs)) as world:
@@ -260,7 +260,7 @@ async def test_what_can_be_read_in_two_ways_or_is_no_call_is_refused(body: bytes
         assert world.net["git"].calls == []
 
 
-async def test_whoever_goes_away_cancels_the_call() -> None:
+async def test_a_caller_that_goes_away_cancels_the_call() -> None:
     begun = asyncio.Event()
 
     async def waits(_: Json) -> RpcResponse:

@@ -16,7 +16,7 @@ def by_id(answer: Any) -> dict[str, Any]:
     return {one["id"]: one for one in answer["clients"]}
 
 
-async def test_every_client_is_told_of_the_selected_tools() -> None:
+async def test_every_client_is_shown_of_the_selected_tools() -> None:
     url = f"{BASE_URL}/api/mcp/t/review?servers=git&tools=git.log,git.*"
     async with open_rest() as world:
         answer = await world.get(f"{CONNECT}?task=review&servers=git&tools=git.log,git.*")

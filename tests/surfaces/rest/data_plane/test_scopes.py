@@ -271,7 +271,7 @@ async def test_a_dot_of_a_tools_own_name_does_not_hide_its_explanation() -> None
     assert [(one["server_id"], one["tool"]) for one in answer["tools"]] == [("notes", "git.add")]
 
 
-async def test_an_administrator_explains_for_any_key_and_nobody_else_does() -> None:
+async def test_an_administrator_explains_for_any_key_and_no_one_else_does() -> None:
     async with open_rest(open_world(), trusts_local=False) as world:
         await furnish(world)
         query = f"{EXPLAIN}?key=narrow"
@@ -292,7 +292,7 @@ async def test_an_administrator_explains_for_any_key_and_nobody_else_does() -> N
         assert [one["tool"] for one in bound["tools"] if one["allowed"]] == ["log"]
 
 
-async def test_an_agent_is_told_of_its_own_tools_alone() -> None:
+async def test_an_agent_is_shown_of_its_own_tools_alone() -> None:
     async with open_rest(open_world(), trusts_local=False) as world:
         await furnish(world)
         texts = []
@@ -390,7 +390,7 @@ async def test_a_key_bound_to_no_task_at_all_sees_nothing() -> None:
 
 
 @pytest.mark.requirement("000-47")
-async def test_a_scope_has_its_price_by_tool_and_beside_that_of_everything() -> None:
+async def test_a_scope_has_its_price_by_tool_and_alongside_that_of_everything() -> None:
     async with open_rest(open_world()) as world:
         await furnish(world)
         whole = await world.get("/api/v1/mcp/scope")

@@ -52,16 +52,16 @@ async def test_health_and_readiness_give_their_reasons_and_what_to_do() -> None:
             standing.append(one)
             answers.append((await world.ask("GET", "/readyz"), await world.get("/healthz")))
 
-        told = [{"code": one.code, "hint": one.hint} for one in (stale, lost)]
+        received = [{"code": one.code, "hint": one.hint} for one in (stale, lost)]
         assert [ready.status_code for ready, _ in answers] == [200, 200, 503]
         assert [ready.json() for ready, _ in answers] == [
             {"status": "ready", "reasons": [], "revision": 1},
             {"status": "ready", "reasons": [], "revision": 1},
-            {"status": "not_ready", "reasons": told[:1], "revision": 1},
+            {"status": "not_ready", "reasons": received[:1], "revision": 1},
         ]
         assert [health["status"] for _, health in answers] == ["ok", "degraded", "degraded"]
-        assert [health["reasons"] for _, health in answers] == [[], told[1:], told]
-        assert all(one["hint"] for one in told)
+        assert [health["reasons"] for _, health in answers] == [[], received[1:], received]
+        assert all(one["hint"] for one in received)
 
 
 async def test_a_gateway_that_cannot_write_its_audit_says_so_and_is_not_ready_once_it_holds_too_much() -> (

@@ -194,7 +194,7 @@ async def test_fuz_6_a_name_with_control_characters_is_refused_in_a_body_too() -
 
 
 class Failing(MemoryStore):
-    """A store that breaks in a way nobody foresaw."""
+    """A store that breaks in a way no one foresaw."""
 
     async def list(self, kind: Kind | None = None) -> RecordList:
         if kind == "server":

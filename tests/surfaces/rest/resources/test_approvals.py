@@ -105,15 +105,15 @@ async def test_a_denial_reaches_the_caller_with_its_reason() -> None:
     async with governed() as world:
         approval_id = await ask(world)
         denied = await world.post(f"{APPROVALS}/{approval_id}/deny", {"reason": "not on fridays"}, key=BOB)
-        told = await world.ask("POST", CALL, SENT, key=secret_of("agent"))
+        received = await world.ask("POST", CALL, SENT, key=secret_of("agent"))
 
         assert (denied["state"], denied["reason"]) == ("denied", "not on fridays")
-        assert error_of(told) == (403, "mcp_approval_denied")
-        assert "not on fridays" in told.json()["error"]["message"]
+        assert error_of(received) == (403, "mcp_approval_denied")
+        assert "not on fridays" in received.json()["error"]["message"]
         assert steps(world)[1] == ("denied", "key:bob", "not on fridays")
 
 
-async def test_nobody_approves_a_call_of_its_own_but_may_take_it_back() -> None:
+async def test_no_one_approves_a_call_of_its_own_but_may_take_it_back() -> None:
     async with governed() as world:
         approval_id = await ask(world, "publisher")
         mine = secret_of("publisher")
@@ -124,7 +124,7 @@ async def test_nobody_approves_a_call_of_its_own_but_may_take_it_back() -> None:
 
 
 async def test_the_local_administrator_decides_on_its_own_calls() -> None:
-    """Whoever is on a machine that trusts it could change the policy as well."""
+    """A caller that is on a machine that trusts it could change the policy as well."""
     async with governed() as world:
         answer = await world.ask("POST", CALL, SENT)
         approval_id = answer.json()["error"]["data"]["approval_id"]

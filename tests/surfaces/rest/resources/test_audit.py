@@ -89,7 +89,7 @@ NARROWED: Final = {
 
 async def test_a_call_is_shown_with_its_arguments_and_all_that_came_of_it(tmp_path: Path) -> None:
     """XSS-5: in a spreadsheet they are a text."""
-    told = call(
+    received = call(
         1,
         start=4,
         arguments=msgspec.Raw(b'{"path":"=1\\u202e","deep":{"n":[1.50,null]}}'),
@@ -98,7 +98,10 @@ async def test_a_call_is_shown_with_its_arguments_and_all_that_came_of_it(tmp_pa
         trace_id="0af7",
     )
     odd = call(2, arguments=msgspec.Raw(b'{"n":1e999}'))
-    async with audited(tmp_path, told, odd, ProcessSpawned(3, "git", "uvx git", "trial", "f0")) as (world, _):
+    async with audited(tmp_path, received, odd, ProcessSpawned(3, "git", "uvx git", "trial", "f0")) as (
+        world,
+        _,
+    ):
         spawned, strange, shown = (await world.get(AUDIT, key=VIEWER))["events"]
         exported = await world.ask("GET", f"{AUDIT}/export?format=csv&until=2", key=VIEWER)
     (row,) = csv.DictReader(io.StringIO(exported.text))
@@ -214,7 +217,7 @@ async def test_what_cannot_be_asked_is_refused_with_what_can(tmp_path: Path) -> 
         assert said in answers[query].json()["error"]["message"]
 
 
-async def test_one_event_is_told_with_its_story(tmp_path: Path) -> None:
+async def test_one_event_is_shown_with_its_story(tmp_path: Path) -> None:
     events = [call(1, session="s"), call(2), call(3, session="s"), call(4, session="s")]
     async with audited(tmp_path, *events) as (world, _):
         third = (await world.get(f"{AUDIT}?since=3&until=4", key=VIEWER))["events"][0]
@@ -234,15 +237,15 @@ async def test_the_tail_tells_what_comes_and_goes_on_after_the_last_that_was_got
         async with open_events(world.api, f"{AUDIT}/events?outcome=error", key=VIEWER) as stream:
             start = (await stream.read(1))[0]
             await add(index, call(2), call(3, outcome="error"), after=1)
-            (told,) = await stream.read(1)
+            (received,) = await stream.read(1)
         await add(index, call(4, outcome="error"), after=3)
         async with open_events(
-            world.api, f"{AUDIT}/events?outcome=error", key=VIEWER, last_id=told.id
+            world.api, f"{AUDIT}/events?outcome=error", key=VIEWER, last_id=received.id
         ) as stream:
             (_, again) = await stream.read(2)
 
     assert (start.name, start.id) == ("start", 1)
-    assert (told.name, told.data["at_ms"], told.id) == ("event", 3, 3)
+    assert (received.name, received.data["at_ms"], received.id) == ("event", 3, 3)
     assert (again.data["at_ms"], again.id) == (4, 4)
 
 
@@ -257,9 +260,9 @@ async def test_the_tail_finds_what_another_replica_took_in(
     ):
         await stream.read(1)
         await add(other, call(1))
-        (told,) = await stream.read(1)
+        (received,) = await stream.read(1)
 
-    assert told.data["at_ms"] == 1
+    assert received.data["at_ms"] == 1
 
 
 async def test_the_tail_ends_with_the_key_it_was_opened_with(tmp_path: Path) -> None:
@@ -269,9 +272,9 @@ async def test_the_tail_ends_with_the_key_it_was_opened_with(tmp_path: Path) -> 
     ):
         await stream.read(1)
         assert (await world.ask("DELETE", "/admin/api/keys/viewer")).is_success
-        (told,) = await stream.read(1)
+        (received,) = await stream.read(1)
 
-    assert (told.name, told.data["code"]) == ("error", "unauthenticated")
+    assert (received.name, received.data["code"]) == ("error", "unauthenticated")
 
 
 async def export(world: RestWorld, query: str) -> str:
@@ -326,7 +329,7 @@ async def test_an_export_of_another_format_is_refused(tmp_path: Path) -> None:
     assert error_of(answer) == (400, "invalid_request")
 
 
-async def test_calls_are_counted_over_the_last_day_unless_said_otherwise(tmp_path: Path) -> None:
+async def test_calls_are_counted_over_the_last_day_by_default(tmp_path: Path) -> None:
     events = [
         call(NOW_MS - 1_000, duration_us=2_000),
         call(NOW_MS - 1_000, outcome="denied", server_id="", code="tool_not_found", layer="key", rule="deny"),
@@ -382,16 +385,16 @@ async def test_agents_see_nothing_of_it_and_viewers_everything(tmp_path: Path) -
 async def test_tokens_are_shown_by_day_and_by_task(tmp_path: Path) -> None:
     """Days without any are left out, and those that were not asked for."""
     day = 24 * 3_600_000
-    told = [
+    received = [
         TokensCounted(NOW_MS, "review", lists=2, definition_tokens=40, full_tokens=900),
         TokensCounted(NOW_MS - 2 * day, "review", calls=3, result_tokens=7),
         TokensCounted(NOW_MS, "", lists=1, definition_tokens=450, full_tokens=450),
         TokensCounted(NOW_MS - 7 * day, "review", lists=1),
     ]
-    async with audited(tmp_path, *told) as (world, _):
+    async with audited(tmp_path, *received) as (world, _):
         found = await world.get("/admin/api/tokens", key=VIEWER)
         one = await world.get("/admin/api/tokens?task=review&days=1", key=VIEWER)
-        none = await world.get("/admin/api/tokens?task=nobody", key=VIEWER)
+        none = await world.get("/admin/api/tokens?task=no one", key=VIEWER)
         wrong = [
             error_of(await world.ask("GET", f"/admin/api/tokens?days={days}", key=VIEWER))
             for days in ("0", "367", "x")

@@ -98,14 +98,14 @@ async def test_the_fallback_ends_when_enough_of_the_catalog_is_complete(
     async with open_rest(net_of("old"), summary_fallback=threshold) as world:
         await furnish(world)
         seen = await everything(world)
-        told = await world.get(f"{QUALITY}?dependent=true", key=secret_of("viewer"))
+        received = await world.get(f"{QUALITY}?dependent=true", key=secret_of("viewer"))
 
         assert (seen == without) == is_hidden
         assert (seen["/old/tools"][0], seen["quality"]["total"]["rows"]) == (
             (404, 6) if is_hidden else (200, 8)
         )
-        assert (told["fallback_ended"], told["full_percent"]) == (is_hidden, 75)
-        assert [(one["id"], one["summary"], one["hidden"]) for one in told["packages"]] == [
+        assert (received["fallback_ended"], received["full_percent"]) == (is_hidden, 75)
+        assert [(one["id"], one["summary"], one["hidden"]) for one in received["packages"]] == [
             ("old", 2, 2 if is_hidden else 0)
         ]
 
@@ -151,8 +151,8 @@ async def test_lint_names_packages_that_lose_rows_when_the_fallback_ends(
         await furnish(world)
         findings = (await world.get("/admin/api/lint"))["findings"]
 
-        told = [one for one in findings if one["code"] == "summary_only"]
-        assert [(one["where"], one["subject"]) for one in told] == (
+        received = [one for one in findings if one["code"] == "summary_only"]
+        assert [(one["where"], one["subject"]) for one in received] == (
             [] if what is None else [("server old", "2 of 2 rows")]
         )
-        assert what is None or what in told[0]["message"]
+        assert what is None or what in received[0]["message"]

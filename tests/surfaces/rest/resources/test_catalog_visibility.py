@@ -281,7 +281,7 @@ async def test_a_gateway_that_is_suspended_shows_nothing() -> None:
         assert error_of(await world.ask("GET", "/api/catalog", key=KEY)) == (503, "storage_unavailable")
 
 
-async def test_what_is_taken_away_is_gone_for_every_key_whoever_looks_first() -> None:
+async def test_what_is_taken_away_is_gone_for_every_key_a_caller_that_looks_first() -> None:
     async with open_rest(net_of("open")) as world:
         await world.seed(server=[described("open")], key=[key(servers=["open"])])
         await world.cataloged()

@@ -301,7 +301,7 @@ async def test_servers_are_listed_by_tag() -> None:
     "query",
     ["limit=0", "limit=1001", "limit=x", "limit=-1", "limit=01", "cursor=", "cursor=!", "cursor=YQ=="],
 )
-async def test_a_page_that_nobody_can_mean_is_refused(query: str) -> None:
+async def test_a_page_that_no_one_can_mean_is_refused(query: str) -> None:
     async with open_rest() as world:
         for url in (SERVERS, TASKS, PROFILES, PINS, KEYS, "/api/v1/mcp/servers"):
             assert error_of(await world.ask("GET", f"{url}?{query}")) == (400, "invalid_request")

@@ -110,12 +110,12 @@ async def test_a_budget_that_is_named_alone_leaves_the_others_as_they_are() -> N
         pytest.param({"auth_ref": "k", "headers": {"Authorization": "x"}}, "auth_ref", id="two credentials"),
         pytest.param({"mode": "off"}, "mode", id="an unknown mode"),
         pytest.param({"name_profile": "short"}, "name_profile", id="an unknown profile of names"),
-        pytest.param({"other_tools": "run"}, "other_tools", id="tools that nobody may run"),
+        pytest.param({"other_tools": "run"}, "other_tools", id="tools that no one may run"),
         pytest.param({"budgets": {"max_iterations": 101}}, "budgets.max_iterations", id="too many rounds"),
         pytest.param({"budgets": {"rounds": 1}}, "budgets.rounds", id="an unknown budget"),
         pytest.param({"budgets": None}, "budgets", id="null budgets"),
         pytest.param({"answer_timeout_ms": 0}, "answer_timeout_ms", id="no time to answer"),
-        pytest.param({"max_concurrency": 0}, "max_concurrency", id="nobody at once"),
+        pytest.param({"max_concurrency": 0}, "max_concurrency", id="no one at once"),
         pytest.param({"enabled": "yes"}, "enabled", id="a word for a flag"),
         pytest.param({"model": "x"}, "model", id="an unknown field"),
     ],
@@ -192,7 +192,7 @@ async def test_cht_12_no_answer_log_or_audit_record_shows_what_a_chat_upstream_i
     ]
 
 
-async def test_a_mask_that_stands_for_nothing_is_not_stored_as_if_it_were_the_value() -> None:
+async def test_a_mask_that_hides_nothing_is_not_stored_as_if_it_were_the_value() -> None:
     async with open_rest() as world:
         answer = await world.ask("PUT", LOCAL, chat_upstream("local", headers={"api-key": "***"}))
 
@@ -213,7 +213,7 @@ async def test_a_key_that_is_bound_to_anything_writes_no_chat_upstream() -> None
     assert "a chat upstream is for all callers" in answers[0].json()["error"]["message"]
 
 
-async def test_what_a_chat_upstream_was_is_told_and_can_be_had_again() -> None:
+async def test_what_a_chat_upstream_was_is_in_its_history_and_comes_back() -> None:
     async with open_rest() as world:
         await world.put(LOCAL, chat_upstream("local"))
         await world.put(LOCAL, chat_upstream("local", models=["gpt-*"], budgets={"max_iterations": 2}))
@@ -255,7 +255,7 @@ async def test_pruning_removes_the_chat_upstreams_that_are_not_among_the_changes
         assert [one.id for one in (await world.store.list("chat_upstream")).records] == ["local"]
 
 
-async def test_who_may_look_at_chat_upstreams_is_told_of_their_changes() -> None:
+async def test_who_may_look_at_chat_upstreams_is_shown_of_their_changes() -> None:
     async with (
         open_rest() as world,
         open_events(world.api, f"{WATCH}?since=1&kinds=chat_upstream", key=secret_of("viewer")) as stream,
@@ -263,10 +263,10 @@ async def test_who_may_look_at_chat_upstreams_is_told_of_their_changes() -> None
         await world.put(LOCAL, chat_upstream("local", headers={"api-key": CANARY}))
         await world.seed(task=[task("review")])
         await world.ask("DELETE", LOCAL)
-        told = [event.data for event in await stream.read(5)][2:]
+        received = [event.data for event in await stream.read(5)][2:]
 
-    assert all(data.pop("digest") for data in told)
-    assert told == [
+    assert all(data.pop("digest") for data in received)
+    assert received == [
         {"revision": 2, "upserts": [{"kind": "chat_upstream", "id": "local"}], "deletes": []},
         {"revision": 3},
         {"revision": 4, "upserts": [], "deletes": [{"kind": "chat_upstream", "id": "local"}]},

@@ -120,7 +120,7 @@ class Slow(MemoryStore):
         return await super().commit(writes, actor=actor, if_store_revision=if_store_revision)
 
 
-async def test_a_write_whose_caller_goes_away_in_the_middle_is_audited_all_the_same() -> None:
+async def test_a_write_that_its_caller_abandons_is_audited_all_the_same() -> None:
     store = Slow()
     async with open_rest(store=store) as world, asyncio.timeout(60):
         store.begun.clear()
@@ -330,7 +330,7 @@ async def test_many_who_write_different_records_at_once_are_in_nobodys_way(tmp_p
 
 
 class Restless(MemoryStore):
-    """A store in which somebody commits whenever it is read."""
+    """A store in which someone commits whenever it is read."""
 
     async def list(self, kind: Kind | None = None) -> RecordList:
         listing = await super().list(kind)
@@ -348,7 +348,7 @@ async def test_a_registry_that_never_holds_still_is_a_conflict_in_the_end() -> N
         assert await body_of(world, "task", "review") is None
 
 
-async def test_deleting_what_others_name_is_allowed_and_told() -> None:
+async def test_deleting_what_others_name_is_allowed_and_shown() -> None:
     async with open_rest() as world:
         await world.seed(
             server=[http("git"), http("notes")],
@@ -378,7 +378,7 @@ async def test_adm_14_the_registry_takes_only_so_many_records_of_a_kind() -> Non
 
 
 @pytest.mark.requirement("002-083", "002-086")
-async def test_a_saved_server_is_tried_beside_the_connection_in_use() -> None:
+async def test_a_saved_server_is_tried_alongside_the_connection_in_use() -> None:
     net = MemoryNet(git=MemoryServer(era="legacy", tools=[definition("log"), definition("bad\0name")]))
     async with open_rest(net) as world:
         await world.seed(server=[stdio("git")])

@@ -74,11 +74,11 @@ async def end(world: RestWorld, claimed: Invocation, ending: InvocationResult = 
 
 
 async def begin(world: RestWorld, *, key: str = AGENT, **body: Any) -> str:
-    """The id of a new one that nobody waits for."""
+    """The id of a new one that no one waits for."""
     return str((await world.post(SUM, {"mode": "async", **body}, key=key))["invocation_id"])
 
 
-async def test_whoever_waits_is_answered_with_what_came_out_of_the_run() -> None:
+async def test_a_caller_that_waits_is_answered_with_what_came_out_of_the_run() -> None:
     async with open_house() as world, asyncio.TaskGroup() as tasks:
         asked = tasks.create_task(world.ask("POST", SUM, {"input": "6*7"}, key=AGENT))
         claimed = await claim(world)
@@ -109,7 +109,7 @@ async def test_whoever_waits_is_answered_with_what_came_out_of_the_run() -> None
     }
 
 
-async def test_whoever_does_not_wait_is_told_where_to_look() -> None:
+async def test_a_caller_that_does_not_wait_is_shown_where_to_look() -> None:
     async with open_house() as world:
         answer = await world.ask("POST", SUM, {"input_base64": "/w==", "mode": "async"}, key=AGENT)
         claimed = await claim(world)
@@ -122,7 +122,7 @@ async def test_whoever_does_not_wait_is_told_where_to_look() -> None:
     assert (ended["state"], ended["exit_code"]) == ("succeeded", 0)
 
 
-async def test_a_run_that_takes_longer_than_somebody_waits_goes_on() -> None:
+async def test_a_run_that_takes_longer_than_someone_waits_goes_on() -> None:
     async with open_house() as world:
         answer = await world.ask("POST", SUM, {"wait_s": 0}, key=AGENT)
         found = await world.get(answer.headers["location"], key=AGENT)
@@ -134,7 +134,7 @@ async def test_a_run_that_takes_longer_than_somebody_waits_goes_on() -> None:
 @pytest.mark.parametrize(
     ("headers", "is_cancelled"),
     [
-        pytest.param({}, True, id="nobody would read the result"),
+        pytest.param({}, True, id="no one would read the result"),
         pytest.param({"idempotency_key": "once"}, False, id="with a key it can be asked for again"),
     ],
 )
@@ -200,7 +200,7 @@ async def test_a_full_queue_takes_no_more() -> None:
     assert error_of(refused) == (429, "queue_full")
 
 
-async def test_agents_see_their_own_runs_viewers_all_and_nobody_else_any() -> None:
+async def test_agents_see_their_own_runs_viewers_all_and_no_one_else_any() -> None:
     async with open_house() as world:
         own, others = await begin(world), await begin(world, key=OTHER)
         listed = {

@@ -1,4 +1,4 @@
-"""Keys over REST: shown once, stored as a hash, and never wider than whoever makes them."""
+"""Keys over REST: shown once, stored as a hash, and never wider than a caller that makes them."""
 
 import re
 from typing import Any
@@ -174,7 +174,7 @@ async def test_adm_8_fields_of_a_request_give_no_rights() -> None:
         assert error_of(unknown) == (400, "invalid_record")
 
 
-async def test_a_key_that_names_what_is_not_there_is_made_and_told_of() -> None:
+async def test_a_key_that_names_what_is_not_there_is_made_and_shown_of() -> None:
     async with open_rest() as world:
         made = await world.post(KEYS, {"key_id": "ci", "role": "agent", "default_task": "none"})
 

@@ -1,4 +1,4 @@
-"""What tasks and keys use, over REST: lessons that are applied as they are, grants nobody uses, shadows."""
+"""What tasks and keys use, over REST: lessons that are applied as they are, grants no one uses, shadows."""
 
 import json
 from collections.abc import AsyncIterator
@@ -141,7 +141,7 @@ async def test_there_is_no_lesson_for_a_task_that_is_not_there(tmp_path: Path) -
     assert error_of(answer) == (404, "not_found")
 
 
-async def test_what_a_task_that_is_not_enforced_would_deny_is_told_and_learned(tmp_path: Path) -> None:
+async def test_what_a_task_that_is_not_enforced_would_deny_is_shown_and_learned(tmp_path: Path) -> None:
     config = {"enforce": False, "tool_allowlist": ["log"], "tool_denylist": ["add"]}
     events = [used("log"), used("add", server_id="notes")]
     async with opened(tmp_path, *events, **config) as (world, _):
@@ -167,7 +167,7 @@ async def test_what_a_task_that_is_not_enforced_would_deny_is_told_and_learned(t
         } <= set(lesson["warnings"])
 
 
-async def test_an_agent_is_not_told_that_its_task_is_not_enforced(tmp_path: Path) -> None:
+async def test_an_agent_is_not_shown_that_its_task_is_not_enforced(tmp_path: Path) -> None:
     async with opened(tmp_path, enforce=False, tool_allowlist=["log"]) as (world, _):
         scope = await world.get(SCOPE, key=AGENT)
         explained = await world.get("/api/v1/mcp/explain?task=review", key=AGENT)
@@ -187,7 +187,7 @@ async def test_a_plan_warns_of_a_task_that_would_no_longer_be_enforced(tmp_path:
     assert plan["warnings"] == [f"task `review`, `mcp.enforce`: {UNENFORCED}"]
 
 
-async def test_unused_grants_are_told_by_task_and_by_key_and_servers_nobody_uses(tmp_path: Path) -> None:
+async def test_unused_grants_are_shown_by_task_and_by_key_and_servers_no_one_uses(tmp_path: Path) -> None:
     events = [used("log"), used("log", 40), used("push", 40)]
     async with opened(tmp_path, *events) as (world, _):
         answer = await world.get(UNUSED, key=VIEWER)

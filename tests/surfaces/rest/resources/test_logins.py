@@ -55,7 +55,7 @@ async def test_a_record_that_was_read_can_be_sent_back_with_its_login(tmp_path: 
     assert written["server"]["http"]["oauth"]["client_id"] == "gateway"
 
 
-async def test_where_no_servers_are_called_nobody_logs_in() -> None:
+async def test_where_no_servers_are_called_no_one_logs_in() -> None:
     async with open_rest() as world:
         await world.seed(server=[http("there")])
         answer = await world.ask("POST", f"{REACHED}/there/login", {"redirect_uri": REDIRECT})
@@ -83,7 +83,9 @@ def logins_in(directory: Path) -> Logins:
 OWN = {"grant": "authorization_code", "client_id": "gateway", "per_principal": True}
 
 
-async def test_whoever_reaches_a_server_logs_in_for_itself_where_the_record_says_so(tmp_path: Path) -> None:
+async def test_a_caller_that_reaches_a_server_logs_in_for_itself_where_the_record_says_so(
+    tmp_path: Path,
+) -> None:
     logins = logins_in(tmp_path)
     async with open_house() as servers, open_rest(logins=logins) as world:
         endpoint = {"url": servers.serving.url, "oauth": OWN}

@@ -18,7 +18,7 @@ ME = "/api/v1/me"
 SECRET = "tg_ada" * 8
 
 
-async def test_a_key_is_told_whom_it_proves_and_how_far_it_reaches() -> None:
+async def test_a_key_is_shown_whom_it_proves_and_how_far_it_reaches() -> None:
     expires_at_s = NOW_MS // 1000 + 60
     ceiling = {"servers": ["git"], "allow": ["git/*"], "deny": ["*delete*"]}
     ada = {"key_id": "ada", "role": "agent", "sha256": hash_key(SECRET), "expires_at_s": expires_at_s}
@@ -42,7 +42,7 @@ async def test_a_key_is_told_whom_it_proves_and_how_far_it_reaches() -> None:
     }
 
 
-async def test_on_trusted_loopback_nobody_needs_a_key_and_one_that_is_shown_counts() -> None:
+async def test_on_trusted_loopback_no_one_needs_a_key_and_one_that_is_shown_counts() -> None:
     async with open_rest(trusts_local=True) as world:
         local, keyed = await world.get(ME), await world.get(ME, key=secret_of("viewer"))
 
@@ -51,14 +51,14 @@ async def test_on_trusted_loopback_nobody_needs_a_key_and_one_that_is_shown_coun
     assert (keyed["principal"], keyed["role"], keyed["by"]) == ("key:viewer", "viewer", "key")
 
 
-async def test_elsewhere_nobody_is_told_anything_without_a_key() -> None:
+async def test_elsewhere_no_one_is_shown_anything_without_a_key() -> None:
     async with open_rest(trusts_local=False) as world:
         answers = [await world.ask("GET", ME), await world.ask("GET", ME, key="tg_wrong")]
 
     assert [error_of(answer) for answer in answers] == [(401, "unauthenticated")] * 2
 
 
-async def test_what_this_process_demands_and_can_do_is_told() -> None:
+async def test_what_this_process_demands_and_can_do_is_shown() -> None:
     async with open_rest(operator_policy=OperatorPolicy(requires_plan=True), calls_tools=False) as world:
         me = await world.get(ME)
 
@@ -105,19 +105,19 @@ async def test_what_is_not_a_code_and_its_verifier_is_refused(wrong: dict[str, s
         pytest.param("https://127.0.0.1:8080/console/login", (503, "issuer_unavailable"), id="behind TLS"),
         pytest.param("https://tools.example/console/login", (503, "issuer_unavailable"), id="its public URL"),
         pytest.param("http://tools.example/console/login", (400, "invalid_request"), id="that in clear"),
-        pytest.param("https://evil.example/console/login", (400, "invalid_request"), id="somebody else"),
+        pytest.param("https://evil.example/console/login", (400, "invalid_request"), id="someone else"),
     ],
 )
 async def test_the_way_back_is_one_of_this_gateways(redirect_uri: str, expected: tuple[int, str]) -> None:
-    nobody = "http://127.0.0.1:9"
+    no_one = "http://127.0.0.1:9"
     login = OidcLogin(
-        OidcClient(issuer=nobody, client_id="console", scopes=("openid",)),
+        OidcClient(issuer=no_one, client_id="console", scopes=("openid",)),
         Fetcher(Egress(allow_private=True)),
         Identities(admin_key=None, trusts_local=False, clock_s=time.time),
     )
     sent = {"code": "x", "code_verifier": "v" * 43, "redirect_uri": redirect_uri}
     async with open_rest(
-        oidc_login=login, discovery=ResourceMetadata(nobody, "https://tools.example/")
+        oidc_login=login, discovery=ResourceMetadata(no_one, "https://tools.example/")
     ) as world:
         answer = await world.ask("POST", "/api/v1/login", sent)
 

@@ -118,7 +118,7 @@ async def test_a_module_that_cannot_be_run_is_not_kept(content: bytes, said: str
     assert listed == {"modules": []}
 
 
-async def test_a_module_that_is_too_large_is_refused_before_anybody_looks_at_it(
+async def test_a_module_that_is_too_large_is_refused_before_anyone_looks_at_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """WAS-2"""
@@ -166,7 +166,7 @@ async def test_a_workload_changes_nothing_of_what_callers_of_its_task_see() -> N
         assert (await world.get("/api/v1/mcp/tools?task=job"))["tools"] == seen["tools"] != []
 
 
-async def test_a_task_whose_module_was_lost_can_still_be_changed_and_rolled_back_only_with_it() -> None:
+async def test_a_task_that_lost_its_module_can_still_be_changed_and_rolled_back_only_with_it() -> None:
     async with open_rest() as world:
         await keep(world)
         first = (await world.put(f"{TASKS}/job", body()))["revision"]

@@ -1,4 +1,4 @@
-"""The read API of the official MCP registry: its shapes, and nobody's servers but the caller's own."""
+"""The read API of the official MCP registry: its shapes, and no one's servers but the caller's own."""
 
 import json
 from typing import Any
@@ -101,7 +101,7 @@ async def test_servers_are_listed_as_the_official_registry_lists_them() -> None:
         }
 
 
-async def test_a_client_that_needs_a_key_is_told_to_ask_for_one() -> None:
+async def test_a_client_that_needs_a_key_is_asked_to_ask_for_one() -> None:
     async with open_rest(open_world()) as world:
         await furnish(world)
         with_key = await world.get(LISTED, key=secret_of("agent"))

@@ -197,7 +197,7 @@ async def test_what_an_operator_has_approved_since_stays_approved_when_the_same_
         assert (await world.get(f"{PINS}/notes"))["tools"] == {"echo": "0" * 64}
 
 
-async def test_what_somebody_else_changes_meanwhile_is_not_undone() -> None:
+async def test_what_someone_else_changes_meanwhile_is_not_undone() -> None:
     async with open_rest() as world:
         await installed(world)
         await publish(world, version="2")
@@ -279,7 +279,7 @@ async def test_what_the_operator_allows_to_run_holds_for_packages() -> None:
         assert (await world.store.list("package")).records == ()
 
 
-async def test_uninstalling_removes_all_three_records_and_leaves_the_archive_unless_told_to_purge() -> None:
+async def test_uninstalling_removes_all_three_records_and_leaves_the_archive_unless_asked_to_purge() -> None:
     async with open_rest() as world:
         await installed(world)
         gone = (await world.ask("DELETE", f"{PACKAGES}/notes")).json()
@@ -327,7 +327,7 @@ async def test_an_archive_that_a_server_was_taken_back_to_stays() -> None:
         assert error_of(kept) == (409, "conflict")
 
 
-async def test_a_server_that_somebody_made_their_own_stays_when_its_package_goes() -> None:
+async def test_a_server_that_someone_made_their_own_stays_when_its_package_goes() -> None:
     async with open_rest() as world:
         await installed(world)
         await world.ask("DELETE", f"{SERVERS}/notes")
@@ -357,7 +357,7 @@ async def test_a_version_never_changes() -> None:
         assert error_of(other) == (409, "conflict")
 
 
-async def test_all_that_is_wrong_with_a_manifest_is_told_at_once() -> None:
+async def test_all_that_is_wrong_with_a_manifest_is_shown_at_once() -> None:
     wrong = manifest(version="../2", tools=[{"name": "a b", "inputSchema": {}}], colour="red")
     async with open_rest() as world:
         answer = await upload(world.ask, pack(wrong))
@@ -392,7 +392,7 @@ async def test_parts_that_are_there_need_not_be_sent_again() -> None:
         assert done.status_code == 200
 
 
-async def test_an_upload_that_nobody_wants_any_more_is_discarded() -> None:
+async def test_an_upload_that_no_one_wants_any_more_is_discarded() -> None:
     path = f"/api/uploads/{'0' * 64}"
     async with open_rest() as world:
         await world.ask("PUT", f"{path}/1", b"...", content_type="application/octet-stream")

@@ -51,7 +51,7 @@ async def test_an_effect_matches_more_as_a_denylist_reads_it() -> None:
         assert allow[2]["error"].startswith("unknown effect `@readonly`; did you mean `@read_only`?")
 
 
-async def test_what_is_no_pattern_is_said_of_that_one_alone() -> None:
+async def test_what_is_no_pattern_is_stated_of_that_one_alone() -> None:
     patterns = ["", "a b", "x" * 200, "prompt:", "log"]
     async with open_rest(open_world()) as world:
         await world.seed(server=[stdio("notes")])

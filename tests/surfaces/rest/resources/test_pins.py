@@ -139,7 +139,7 @@ async def test_what_changed_is_shown_line_by_line_also_when_it_has_changed_back(
         assert await offered(world) == ["push"]
 
 
-async def test_new_renamed_and_missing_tools_are_told_apart() -> None:
+async def test_new_renamed_and_missing_tools_are_distinguished() -> None:
     async with open_pinned() as world:
         digests = await approve(world)
         await becomes(world, definition("history", description="Shows the log."), definition("new"))
@@ -180,7 +180,7 @@ async def test_with_since_it_is_the_record_that_is_compared() -> None:
         assert [one["field"] for one in answer["fields"]] == ["changed.log"]
 
 
-async def test_nobody_clears_it_by_accident_and_a_word_about_the_tool_approves_of_it() -> None:
+async def test_no_one_clears_it_by_accident_and_a_word_about_the_tool_approves_of_it() -> None:
     async with open_pinned() as world:
         digests = await approve(world)
         before = await world.get(GIT)

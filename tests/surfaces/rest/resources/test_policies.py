@@ -131,7 +131,7 @@ async def test_a_plan_shows_what_each_task_would_gain_and_lose_and_changes_nothi
             {"kind": "profile", "id": "p", "body": {"deny": ["*"]}},
             {},
             2,
-            id="a profile nobody uses is changed",
+            id="a profile no one uses is changed",
         ),
         pytest.param({"kind": "server", "id": "new", "body": stdio("new")}, {}, 2, id="a server is added"),
     ],
@@ -204,13 +204,13 @@ async def test_lint_says_which_rules_it_could_not_judge_while_a_server_is_down()
 async def test_a_write_tells_of_rules_that_do_nothing_in_what_was_written() -> None:
     async with open_rest(open_world()) as world:
         await world.seed(server=[stdio("git")])
-        told = [
+        received = [
             await world.put(f"{TASKS}/review", task("review", default_server_ids=["gone"])) for _ in range(2)
         ]
         other = await world.put(f"{TASKS}/other", task("other", default_server_ids=["git"]))
 
-        assert [len(one["warnings"]) for one in told] == [1, 1]
-        assert told[0]["warnings"][0].startswith("task `review`, `mcp.default_server_ids`: ")
+        assert [len(one["warnings"]) for one in received] == [1, 1]
+        assert received[0]["warnings"][0].startswith("task `review`, `mcp.default_server_ids`: ")
         assert other["warnings"] == []
 
 
@@ -287,7 +287,7 @@ async def test_a_reload_applies_the_files_and_a_dry_run_only_says_what_it_would_
         assert done == [("git", "local")] * 3
 
 
-async def test_changing_a_server_that_comes_from_a_file_is_told_to_last_only_until_the_next_reload(
+async def test_changing_a_server_that_comes_from_a_file_is_asked_to_last_only_until_the_next_reload(
     tmp_path: Path,
 ) -> None:
     store = MemoryStore(lambda: 0)

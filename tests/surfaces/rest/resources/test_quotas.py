@@ -72,7 +72,7 @@ async def test_budgets_come_in_pages() -> None:
         assert second.get("next_cursor") is None
 
 
-async def test_an_agent_is_told_which_budgets_its_calls_take_from() -> None:
+async def test_an_agent_is_shown_which_budgets_its_calls_take_from() -> None:
     async with open_rest() as world:
         await furnish(world)
         found = await world.ask("GET", "/api/v1/mcp/explain?task=night", key=ADA)

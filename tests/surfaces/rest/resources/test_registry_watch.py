@@ -46,8 +46,8 @@ async def test_wat_6_a_watch_starts_replays_bookmarks_and_goes_live() -> None:
     assert stream.headers["content-type"] == "text/event-stream"
     assert stream.headers["cache-control"] == "no-store, no-transform"
     digests = {one.revision: one.digest for one in await read_watch(world.store, 1, upto=3)}
-    told = [one.data.pop("digest", None) for one in (*replayed, *live)]
-    assert told == [None, digests[2], digests[2], digests[3]]
+    received = [one.data.pop("digest", None) for one in (*replayed, *live)]
+    assert received == [None, digests[2], digests[2], digests[3]]
     assert [*replayed, *live] == [
         Event("start", {"epoch": world.store.epoch, "revision": 1}),
         Event(
@@ -89,7 +89,7 @@ async def test_the_last_event_id_says_where_to_go_on_whatever_the_url_says() -> 
     assert [(one.name, one.id) for one in resumed] == [("start", None), ("change", 4), ("bookmark", 4)]
 
 
-async def test_wat_4_a_watch_ahead_of_the_registry_is_told_to_list_again() -> None:
+async def test_wat_4_a_watch_ahead_of_the_registry_is_asked_to_list_again() -> None:
     async with open_rest() as world:
         answer = await world.ask("GET", f"{WATCH}?since={world.store.revision + 1}")
 
@@ -120,7 +120,7 @@ async def test_wat_3_what_is_too_old_or_of_another_history_is_refused_before_the
     assert own.status_code == 200
 
 
-async def test_wat_5_a_reader_that_is_too_slow_is_told_so_and_the_others_are_not_affected() -> None:
+async def test_wat_5_a_reader_that_is_too_slow_gets_an_error_and_the_others_are_not_affected() -> None:
     async with (
         open_rest() as world,
         open_events(world.api, WATCH) as slow,
@@ -139,7 +139,7 @@ async def test_wat_5_a_reader_that_is_too_slow_is_told_so_and_the_others_are_not
 
 
 async def test_a_revision_that_holds_nothing_for_the_reader_is_a_bookmark() -> None:
-    """Of keys only administrators hear, and of secrets nobody, whatever they ask for."""
+    """Of keys only administrators hear, and of secrets no one, whatever they ask for."""
     async with open_rest() as world:
         secret = RecordWrite(kind="secret", id="session", body={"secret_id": "session", "hex": "00" * 32})
         await world.seed(key=[{"key_id": "new", "role": "agent", "sha256": "0" * 64}])
@@ -170,10 +170,10 @@ async def test_a_stream_ends_with_the_key_it_was_opened_with() -> None:
             await revoked.read(2)
             await kept.read(2)
             await world.ask("DELETE", "/admin/api/keys/viewer", key=secret_of("admin"))
-            told = [event async for event in revoked]
+            received = [event async for event in revoked]
             more = await kept.read(1)
 
-        assert told[-1].data["code"] == "unauthenticated"
+        assert received[-1].data["code"] == "unauthenticated"
         assert [one.name for one in more] == ["change"]
         assert len(world.control.watches) == 0
 
@@ -284,9 +284,11 @@ async def test_wat_1_wat_7_wat_9_every_guarantee_holds_and_the_sequence_is_that_
         assert [broken_guarantees(one, committed, since=first) for one in seen] == [[]] * 4
         async with world.store.watch(first) as batches:
             in_process = [await anext(batches) for _ in range(400)]
-    told = [[(change.id, change.operation) for change in batch.changes] for batch in in_process]
+    received = [[(change.id, change.operation) for change in batch.changes] for batch in in_process]
     for one in seen:
-        assert [[(change.id, change.operation) for change in batch.changes] for batch in events(one)] == told
+        assert [
+            [(change.id, change.operation) for change in batch.changes] for batch in events(one)
+        ] == received
 
 
 # Over our own listener
@@ -302,11 +304,11 @@ async def test_events_leave_one_by_one_and_stopping_ends_the_stream_properly() -
             writer.write(REQUEST)
             await reader.readuntil(b"event: bookmark")
             await write(world, put("git"))
-            told = await reader.readuntil(b"event: change")
+            received = await reader.readuntil(b"event: change")
         ended = await reader.read()
         writer.close()
 
-    assert b"id: 2\n" in told
+    assert b"id: 2\n" in received
     assert ended.endswith(b"0\r\n\r\n")
 
 

@@ -71,7 +71,7 @@ async def test_adm_3_who_may_not_save_a_program_starts_none(role: str) -> None:
 
 
 def _is_child(pid: str) -> bool:
-    """Whether it is one of ours: other tests run beside this one."""
+    """Whether it is one of ours: other tests run next to this one."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -333,7 +333,7 @@ async def test_nodes_show_as_they_report_and_servers_on_each() -> None:
 # What every process says
 
 
-async def test_rep_4_a_reader_waits_for_the_revision_it_names_or_is_told() -> None:
+async def test_rep_4_a_reader_waits_for_the_revision_it_names_or_is_shown() -> None:
     async with open_rest() as world:
         waiting = asyncio.create_task(world.ask("GET", TASKS, toolgate_min_revision="2"))
         await asyncio.sleep(0)
@@ -387,7 +387,7 @@ async def test_an_agent_sees_its_scope_and_the_state_of_what_it_reaches_and_noth
         scope = await world.get("/api/v1/mcp/scope?task=review", key=agent)
         seen = await world.get("/api/v1/mcp/servers/git", key=agent)
         hidden = await world.ask("GET", "/api/v1/mcp/servers/hidden", key=agent)
-        missing = await world.ask("GET", "/api/v1/mcp/servers/nobody", key=agent)
+        missing = await world.ask("GET", "/api/v1/mcp/servers/nobody-here", key=agent)
 
         assert [one["server_id"] for one in servers["servers"]] == ["git"]
         assert seen == servers["servers"][0]
@@ -410,7 +410,7 @@ async def test_an_agent_sees_its_scope_and_the_state_of_what_it_reaches_and_noth
             "shadowed": [],
         }
         assert hidden.status_code == missing.status_code == 404
-        assert hidden.text.replace("hidden", "…") == missing.text.replace("nobody", "…")
+        assert hidden.text.replace("hidden", "…") == missing.text.replace("no one", "…")
 
 
 async def test_a_scope_that_is_refused_says_why() -> None:
@@ -448,7 +448,7 @@ async def test_adm_4_only_an_administrator_has_a_program_started_in_whatever_way
         assert await world.store.list("server") == before
 
 
-async def test_who_writes_a_secret_into_a_record_is_told_of_a_better_place() -> None:
+async def test_who_writes_a_secret_into_a_record_is_shown_of_a_better_place() -> None:
     async with open_rest(open_world()) as world:
         sent = stdio("git", stdio={"env": {"API_KEY": "hunter2", "OTHER_KEY": "${ENV:OTHER_KEY}"}})
         written = await world.put(f"{SERVERS}/git", sent)
