@@ -228,21 +228,7 @@ async def open_rest(
         gateway = gateway_of(pool, sink, store, parts)
         identities = Identities(admin_key=None, trusts_local=trusts_local, clock_s=lambda: NOW_MS / 1000)
         parts = defaults | parts
-        keeper = CatalogProjection(
-            store,
-            gateway,
-            searching=HybridIndex(),
-            clock_ms=lambda: NOW_MS,
-            artifacts=parts["artifacts"],
-            quality=CatalogQuality(summary_fallback),
-        )
-        control = Control(
-            gateway=gateway,
-            store=store,
-            identities=identities,
-            clock_ms=lambda: NOW_MS,
-            **({"catalog": keeper} | parts),
-        )
+        control = build_control(store, gateway, identities, parts, CatalogQuality(summary_fallback))
 
         async def follow() -> None:
             async for state in watch_registry(store):
@@ -262,7 +248,7 @@ async def open_rest(
                         {"key_id": role, "sha256": hash_key(secret_of(role)), "role": role} for role in ROLES
                     ]
                 )
-                async with keeper:
+                async with control.catalog:
                     yield world
             following.cancel()
 
@@ -326,18 +312,33 @@ def webhook_of(store: Store, signer: BodySigner | None = None) -> ApprovalWebhoo
     )
 
 
+def build_control(
+    store: Store, gateway: Gateway, identities: Identities, parts: Json, quality: CatalogQuality
+) -> Control:
+    catalog = CatalogProjection(
+        store,
+        gateway,
+        searching=HybridIndex(),
+        clock_ms=lambda: NOW_MS,
+        artifacts=parts["artifacts"],
+        quality=quality,
+    )
+    return Control(
+        gateway=gateway,
+        store=store,
+        identities=identities,
+        clock_ms=lambda: NOW_MS,
+        **({"catalog": catalog} | parts),
+    )
+
+
 @asynccontextmanager
 async def open_control_plane(
     store: Store, gateway: Gateway, identities: Identities
 ) -> AsyncIterator[Control]:
     """A control plane with nothing in it, over `store`."""
     async with control_parts() as parts:
-        catalog = CatalogProjection(
-            store, gateway, searching=HybridIndex(), clock_ms=lambda: 0, artifacts=parts["artifacts"]
-        )
-        yield Control(
-            gateway=gateway, store=store, identities=identities, clock_ms=lambda: 0, catalog=catalog, **parts
-        )
+        yield build_control(store, gateway, identities, parts, CatalogQuality())
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""The control plane: everything that REST and gRPC do with the registry, whoever calls.
+"""The control plane: everything that REST and gRPC do with the registry.
 
 `Control` is what a process that governs has; `GatewayProcess` is what every serving process has, nodes
 included. Surfaces parse a request, call one function here, and encode what it returns, so REST and gRPC give

@@ -93,7 +93,7 @@ class DecisionBody(StrictBody):
     """Whether the call may be made."""
 
     reason: Annotated[str, Field(max_length=MAX_REASON)] = ""
-    """For the audit; of a denial, also told to whoever asked."""
+    """For the audit; a denied caller gets it too."""
 
     by: Annotated[str, Field(max_length=MAX_NAME)] = ""
     """Who decided, as the receiver knows them: the audit has it as `webhook:<by>`."""

@@ -107,7 +107,7 @@ class ToolUsage(NamedTuple):
 
 
 def group_by_tool(uses: Iterable[ToolUse]) -> Mapping[ToolRef, ToolUsage]:
-    """Uses by tool, whoever used it. A name that the audit truncated ends with `*`."""
+    """Uses by tool, of all users. A name that the audit truncated ends with `*`."""
     found: dict[ToolRef, ToolUsage] = {}
     for use in uses:
         name = f"{use.tool}*" if len(use.tool) >= MAX_AUDITED_NAME else use.tool

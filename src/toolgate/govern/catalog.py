@@ -100,7 +100,7 @@ def category_id(name: str) -> str:
 
 
 def count_tools(rows: Iterable[CatalogRow]) -> int:
-    """How many tools are known, without the row that stands for unknown ones."""
+    """How many tools are known, without the row for unknown ones."""
     return sum(row.tool_name != ALL_TOOLS for row in rows)
 
 

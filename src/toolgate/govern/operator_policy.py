@@ -22,7 +22,7 @@ PLANNED_KINDS: Final[frozenset[Kind]] = frozenset({"server", "task", "profile", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorPolicy:
-    """What the operator of this gateway requires of every record, whoever writes it."""
+    """What the operator of this gateway requires of every record, by any writer."""
 
     allowed_commands: tuple[str, ...] = (ANY_COMMAND,)
     """Patterns of the programs that records may start. One without a `/` means a program on the PATH, one
@@ -75,11 +75,11 @@ def _allows(pattern: str, command: str, *, is_packaged: bool) -> bool:
     if pattern == ANY_COMMAND:
         return True
     if REFERENCE.search(command):
-        return False  # only the node knows what it stands for
+        return False  # only the node knows its value
     # Without a package it is resolved in a directory that the record itself names.
     if "/" in command and not command.startswith("/") and not is_packaged:
         return False
-    # A star must not climb out of the directory its author meant.
+    # A star must not climb out of its directory.
     if "/" in command and ("/" not in pattern or ".." in command.split("/")):
         return False
     return matches_glob(pattern, command)

@@ -39,7 +39,7 @@ ChangedTools = Mapping[str, Mapping[str, str]]
 async def record_quarantined(store: Store, changed: ChangedTools, *, seen: int) -> list[DriftedTool]:
     """Quarantine in the pins what was found at the revision `seen`; what is new.
 
-    A pin that was written since is left alone: whoever found it will look again.
+    A pin that was written since is left alone: its node looks again.
     """
     for _ in range(ATTEMPTS):
         pins = [(await store.get("pin", server_id), found) for server_id, found in changed.items()]

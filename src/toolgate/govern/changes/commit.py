@@ -93,13 +93,18 @@ async def commit_changes(
     """
     served = control.gateway.snapshot
     async with control.write_lock:
-        edits, batch = await _check_and_commit(control, actor, changes, plan_id=plan_id, prune=prune)
-    return CommittedChange(
-        revision=batch.revision,
-        edits=edits,
-        changes=batch.changes,
-        warnings=await collect_warnings(served, edits),
-    )
+        for _ in range(MAX_COMMIT_ATTEMPTS):
+            edits, listing = await check_commit(control, actor, changes, plan_id=plan_id, prune=prune)
+            try:
+                batch = await _commit(control, actor, edits, seen=listing.revision)
+                break
+            except Conflict as exc:
+                if "store_revision" not in exc.data:
+                    raise  # a record's own precondition failed
+        else:
+            raise Conflict("the registry changes too fast to check this change against the other records")
+    warnings = await collect_warnings(served, edits)
+    return CommittedChange(revision=batch.revision, edits=edits, changes=batch.changes, warnings=warnings)
 
 
 async def plan_changes(
@@ -158,7 +163,21 @@ async def select_valid_changes(
 ) -> tuple[list[PendingChange], dict[str, str]]:
     """Those of `changes` that could be stored alone; and what is wrong with the others, by id."""
     context = CheckContext(actor=actor, policy=control.operator_policy)
-    return await asyncio.to_thread(_select_valid, context, await control.store.list(), changes)
+    stored = {RecordKey(one.kind, one.id): one for one in (await control.store.list()).records}
+    valid: list[PendingChange] = []
+    errors: dict[str, str] = {}
+
+    def select() -> None:
+        for change in changes:
+            try:
+                _parse_checked(context, change, stored.get(change.key))
+            except InvalidRecord as exc:
+                errors[change.id] = f"{exc}; {exc.hint}" if exc.hint else str(exc)
+            else:
+                valid.append(change)
+
+    await asyncio.to_thread(select)
+    return valid, errors
 
 
 async def list_needed_modules(control: Control, edits: Sequence[RecordEdit]) -> set[str]:
@@ -213,21 +232,6 @@ def _check_all(
     return tuple(edits)
 
 
-def _select_valid(
-    context: CheckContext, listing: RecordList, changes: Sequence[PendingChange]
-) -> tuple[list[PendingChange], dict[str, str]]:
-    stored = {RecordKey(one.kind, one.id): one for one in listing.records}
-    valid, errors = [], {}
-    for change in changes:
-        try:
-            _parse_checked(context, change, stored.get(change.key))
-        except InvalidRecord as exc:
-            errors[change.id] = f"{exc}; {exc.hint}" if exc.hint else str(exc)
-        else:
-            valid.append(change)
-    return valid, errors
-
-
 def _parse_checked(
     context: CheckContext, change: PendingChange, before: StoredRecord | None
 ) -> RecordEdit | None:
@@ -265,37 +269,20 @@ def _prune_changes(listing: RecordList, changes: Sequence[PendingChange]) -> lis
     ]
 
 
-async def _check_and_commit(
-    control: Control, actor: Principal, changes: Sequence[PendingChange], *, plan_id: str | None, prune: bool
-) -> tuple[tuple[RecordEdit, ...], ChangeBatch]:
-    for _ in range(MAX_COMMIT_ATTEMPTS):
-        edits, listing = await check_commit(control, actor, changes, plan_id=plan_id, prune=prune)
-        try:
-            also = await _choices_of_revoked(control, edits)
-            return edits, await _commit(control, actor, edits, also, seen=listing.revision)
-        except Conflict as exc:
-            if "store_revision" not in exc.data:
-                raise  # a record's own precondition failed
-    raise Conflict("the registry changes too fast to check this change against the other records")
-
-
-async def _choices_of_revoked(control: Control, edits: Sequence[RecordEdit]) -> list[RecordWrite]:
-    """The integrations that go with the keys that `edits` revoke: another key of that id starts without."""
-    revoked = [edit.change.id for edit in edits if edit.change.kind == "key" and edit.record is None]
-    found = [await control.store.get("choice", make_choice_id(f"key:{key_id}")) for key_id in revoked]
-    return [RecordWrite(kind="choice", id=one.id, body=None) for one in found if one is not None]
-
-
 async def _commit(
-    control: Control, actor: Principal, edits: Sequence[RecordEdit], also: Sequence[RecordWrite], *, seen: int
+    control: Control, actor: Principal, edits: Sequence[RecordEdit], *, seen: int
 ) -> ChangeBatch:
     """Write and audit. Raises Conflict, also if others have committed since the revision `seen`."""
-    writes = [
-        RecordWrite(
-            kind=edit.change.kind, id=edit.change.id, body=edit.body, if_revision=edit.change.if_revision
+    writes, also = [], []
+    for edit in edits:
+        change = edit.change
+        writes.append(
+            RecordWrite(kind=change.kind, id=change.id, body=edit.body, if_revision=change.if_revision)
         )
-        for edit in edits
-    ]
+        if change.kind == "key" and edit.record is None:
+            # The integrations go with a revoked key: another key of that id starts without.
+            choice = await control.store.get("choice", make_choice_id(f"key:{change.id}"))
+            also += [RecordWrite(kind="choice", id=choice.id, body=None)] if choice is not None else []
 
     async def commit() -> ChangeBatch:
         batch = await control.store.commit([*writes, *also], actor=actor.id, if_store_revision=seen)

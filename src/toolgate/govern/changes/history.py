@@ -29,7 +29,7 @@ class HistoryEntry:
 async def read_history(
     control: Control, kind: Kind, record_id: str, *, limit: int = 50
 ) -> list[HistoryEntry]:
-    """The newest changes of a record, the newest first, as far as the change log reaches. Raises NotFound."""
+    """The changes of a record in the change log, the newest first. Raises NotFound."""
     changes = await control.store.history(kind, record_id, limit=min(limit, MAX_HISTORY))
     if not changes and await control.store.get(kind, record_id) is None:
         raise NotFound(f"there is no {describe_kind(kind)} `{record_id}`")

@@ -1,6 +1,6 @@
 """The impact of a change: warnings, and the plan that shows what each task gains and loses.
 
-Works on a predicted snapshot, and changes nothing that is served. A plan is not stored: its id stands for the
+Works on a predicted snapshot, and changes nothing that is served. A plan is not stored: its id identifies the
 change and its effect. A commit with the id makes the plan again, and is rejected if that comes out
 differently.
 """

@@ -145,22 +145,18 @@ class ClientSession:
     """One session as this node knows it."""
 
     __slots__ = (
-        "_binding",
-        "calls",
-        "capabilities",
-        "client_requests",
-        "ended_by",
-        "expires_s",
-        "has_ended",
-        "last_used",
-        "log_level",
-        "nonce",
-        "principal_id",
-        "revision",
-        "stream",
-        "totals",
-        "version",
-        "watch",
+        *("_binding", "calls", "capabilities", "client_requests", "ended_by", "expires_s", "has_ended"),
+        *(
+            "last_used",
+            "log_level",
+            "nonce",
+            "principal_id",
+            "revision",
+            "stream",
+            "totals",
+            "version",
+            "watch",
+        ),
     )
 
     def __init__(

@@ -161,7 +161,7 @@ def wants_stream(exchange: McpExchange) -> bool:
 
 
 def _check_stateful(message: McpMessage) -> None:
-    """Reject the stateless revision, so that a client that probes for it goes on with a session."""
+    """Reject the stateless revision, so that a client that probes for it opens a session."""
     if message.method == "server/discover":
         raise MethodNotFound("no method `server/discover` on this transport")
     if _VERSION_KEY_BYTES in bytes(message.params.get("_meta", b"")):
