@@ -16,6 +16,7 @@ KEY_VARIABLE: Final = "TOOLGATE_KEY"
 LONG_URL_CHARS: Final = 4_000
 """Some proxies reject longer URLs: by default IIS accepts 4,096 bytes, nginx a request line of 8 KiB. The
 console warns at the same length."""
+_ENV: Final = f"${{env:{KEY_VARIABLE}}}"
 _ON_THIS_MACHINE: Final = re.compile(r"http://(localhost|127\.0\.0\.1)(:[0-9]+)?/")
 
 ClientKind = Literal["claude-code", "claude-desktop", "cursor", "vscode", "windsurf", "generic"]
@@ -122,7 +123,7 @@ def _claude_desktop(endpoint: GatewayEndpoint) -> ClientEntry:
 
 
 def _cursor(endpoint: GatewayEndpoint) -> ClientEntry:
-    return {"url": endpoint.url, **_authorization(endpoint, f"${{env:{KEY_VARIABLE}}}")}
+    return {"url": endpoint.url, **_authorization(endpoint, _ENV)}
 
 
 def _vscode(endpoint: GatewayEndpoint) -> ClientEntry:
@@ -131,10 +132,6 @@ def _vscode(endpoint: GatewayEndpoint) -> ClientEntry:
 
 def _vscode_command(endpoint: GatewayEndpoint) -> str:
     return shlex.join(["code", "--add-mcp", encode_json({"name": endpoint.name, **_vscode(endpoint)})])
-
-
-def _windsurf(endpoint: GatewayEndpoint) -> ClientEntry:
-    return {"serverUrl": endpoint.url, **_authorization(endpoint, f"${{env:{KEY_VARIABLE}}}")}
 
 
 CLIENT_PROGRAMS: Final[Mapping[ClientKind, ClientProgram]] = {
@@ -180,7 +177,7 @@ CLIENT_PROGRAMS: Final[Mapping[ClientKind, ClientProgram]] = {
     "windsurf": ClientProgram(
         title="Windsurf",
         section="mcpServers",
-        entry=_windsurf,
+        entry=lambda endpoint: {"serverUrl": endpoint.url, **_authorization(endpoint, _ENV)},
         user_file={"linux": ".codeium/windsurf/mcp_config.json"},
         after="press Refresh in the MCP panel of Cascade",
     ),

@@ -21,7 +21,6 @@ from toolgate.catalog.checks import (
     InvalidDefinition,
     Members,
     QuarantinedDefinition,
-    Schema,
     check_depth,
     check_description,
     check_schema,
@@ -207,7 +206,9 @@ def _define(ref: ToolRef, raw: bytes, sent: Members, *, native: str) -> ToolDefi
         ref=ref,
         raw=reencode(raw, sent=sent, members=members),
         digest=hashlib.sha256(encode_canonical(pick_digested(members))).hexdigest(),
-        tokens=estimate_tokens(msgspec.json.encode(_pick(members, _SEEN_BY_MODELS))),
+        tokens=estimate_tokens(
+            msgspec.json.encode({key: members[key] for key in _SEEN_BY_MODELS if key in members})
+        ),
         native_name=native,
         description=members.get("description", ""),
         is_legacy_safe=all(to_stateful_schema(schema) is schema for schema in schemas),
@@ -238,7 +239,3 @@ def _check_bounds(members: Members, raws: Mapping[str, msgspec.Raw]) -> None:
         if key in raws and len(bytes(raws[key])) > MAX_SCHEMA_BYTES:
             raise InvalidDefinition(f"its `{key}` is larger than {MAX_SCHEMA_BYTES} bytes")
     check_depth({key: value for key, value in members.items() if key not in _SCHEMAS})
-
-
-def _pick(members: Mapping[str, Any], keys: Sequence[str]) -> Schema:
-    return {key: members[key] for key in keys if key in members}

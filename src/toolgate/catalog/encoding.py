@@ -26,6 +26,7 @@ MAX_MERGED: Final = 8_192
 """Of all servers of a scope together: about 2,000 tokens."""
 
 _VISIBLE_CONTROLS: Final = "\n\t"
+_INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 
 
 class ServerInstructions(NamedTuple):
@@ -39,13 +40,11 @@ class ServerInstructions(NamedTuple):
 def clean_instructions(text: str) -> str:
     """`text` within bounds, without control and format characters, which can hide words from people."""
     kept = (
-        char for char in text[: 2 * MAX_INSTRUCTIONS] if char in _VISIBLE_CONTROLS or not _is_invisible(char)
+        char
+        for char in text[: 2 * MAX_INSTRUCTIONS]
+        if char in _VISIBLE_CONTROLS or unicodedata.category(char) not in _INVISIBLE
     )
     return _truncate("".join(kept).strip(), MAX_INSTRUCTIONS)
-
-
-def _is_invisible(char: str) -> bool:
-    return unicodedata.category(char) in {"Cc", "Cf", "Cs", "Co", "Cn"}
 
 
 def compose_instructions(

@@ -276,17 +276,13 @@ def _repair_prompt(_name: str, sent: Members) -> Members:
     if (
         not isinstance(arguments, list)
         or len(arguments) > MAX_ARGUMENTS
-        or not all(map(_is_named, arguments))
+        or not all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in arguments)
     ):
         raise InvalidDefinition(f"its arguments are not a list of at most {MAX_ARGUMENTS} with names")
     kept = [keep_valid(argument, _ARGUMENT_ADORNMENTS) for argument in arguments]
     if kept != arguments:
         members["arguments"] = kept
     return members
-
-
-def _is_named(argument: object) -> bool:
-    return isinstance(argument, dict) and isinstance(argument.get("name"), str)
 
 
 def _repair_content(uri: str, sent: Members) -> Members:

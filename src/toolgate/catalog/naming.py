@@ -99,7 +99,11 @@ def make_chat_names(
     foreign = _INVALID_CHARS[profile]
     joined = {ref: _join_chat_name(ref, namespaces) for ref in sorted(set(refs))}
     uses = Counter(joined.values())
-    names = {ref: name for ref, name in joined.items() if uses[name] == 1 and _is_fit(name, foreign)}
+    names = {
+        ref: name
+        for ref, name in joined.items()
+        if uses[name] == 1 and 0 < len(name) <= MAX_CHAT_NAME and not foreign.search(name)
+    }
     taken = set(names.values())
     for ref, name in joined.items():
         if ref not in names:
@@ -111,10 +115,6 @@ def make_chat_names(
 def _join_chat_name(ref: ToolRef, namespaces: Mapping[str, str]) -> str:
     namespace = namespaces.get(ref.server_id) or f"{_MODEL_PREFIX}{ref.server_id}"
     return f"{namespace.replace('.', '__')}__{ref.name}"
-
-
-def _is_fit(name: str, foreign: re.Pattern[str]) -> bool:
-    return 0 < len(name) <= MAX_CHAT_NAME and foreign.search(name) is None
 
 
 def _make_chat_alias(ref: ToolRef, readable: str, taken: Collection[str]) -> str:

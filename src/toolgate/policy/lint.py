@@ -251,15 +251,19 @@ def _explain_missing_hints(text: str, patterns: Patterns, offers: Iterable[Serve
         for offer in offers
         if offer.tools and (patterns.has_bare or patterns.names_server(offer.record.server_id))
     ]
-    if effect is None or not concerned or any(_states_effect(offer, effect) for offer in concerned):
+    if (
+        effect is None
+        or not concerned
+        or any(
+            effect in tool.effects.stated | tool.effects.ruled_out
+            for offer in concerned
+            for tool in offer.tools.values()
+        )
+    ):
         return ""
     first, *others = sorted(f"`{offer.record.server_id}`" for offer in concerned)
     more = f" and {len(others)} more servers" if others else ""
     return f"no tool of {first}{more} states `{HINTS[effect]}`"
-
-
-def _states_effect(offer: ServerTools, effect: str) -> bool:
-    return any(effect in tool.effects.stated | tool.effects.ruled_out for tool in offer.tools.values())
 
 
 def _find_matching(

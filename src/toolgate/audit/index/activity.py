@@ -115,13 +115,16 @@ def read_activity(
     ]
     bucket_ms = -(-(until_ms - since_ms) // buckets)
     tools = _read_tools(connection, calls)
+    slowest = nsmallest(
+        MAX_NAMED, tools.items(), key=lambda one: (-percentile_ms(one[1].speeds, 0.95), one[0])
+    )
     return Activity(
         since_ms=since_ms,
         until_ms=until_ms,
         bucket_ms=bucket_ms,
         buckets=_read_buckets(connection, calls, range(since_ms, until_ms, bucket_ms)),
         servers=_sum_servers(tools),
-        tools=_find_slowest(tools),
+        tools=[ToolCalls(*name, tally.calls, tally.errors, *tally.percentiles) for name, tally in slowest],
         denials=_read_denials(connection, calls),
         callers=_read_callers(connection, calls),
     )
@@ -170,14 +173,11 @@ def _read_tools(
         func.aggregate_strings(one, ","),
     ).group_by(classes.c.server_id, classes.c.tool)
     return {
-        (server_id, tool or ""): _Tally(_parse_speeds(speeds), int(errors), last_ms)
+        (server_id, tool or ""): _Tally(dict(batched_pairs), int(errors), last_ms)
         for server_id, tool, errors, last_ms, speeds in connection.execute(query).all()
+        for numbers in [iter(_decode_numbers(f"[{speeds}]"))]
+        for batched_pairs in [zip(numbers, numbers, strict=True)]
     }
-
-
-def _parse_speeds(text: str) -> dict[int, int]:
-    numbers = _decode_numbers(f"[{text}]")
-    return dict(zip(numbers[::2], numbers[1::2], strict=True))
 
 
 def _sum_servers(tools: Mapping[tuple[str, str], _Tally]) -> Sequence[ServerCalls]:
@@ -194,11 +194,6 @@ def _sum_servers(tools: Mapping[tuple[str, str], _Tally]) -> Sequence[ServerCall
         for server_id in sorted(most)
         for tally in [servers[server_id]]
     ]
-
-
-def _find_slowest(tools: Mapping[tuple[str, str], _Tally]) -> Sequence[ToolCalls]:
-    slow = nsmallest(MAX_NAMED, tools.items(), key=lambda one: (-percentile_ms(one[1].speeds, 0.95), one[0]))
-    return [ToolCalls(*name, tally.calls, tally.errors, *tally.percentiles) for name, tally in slow]
 
 
 def _read_denials(connection: Connection, calls: Sequence[ColumnElement[bool]]) -> Sequence[Denials]:

@@ -188,12 +188,9 @@ def percentile_ms(counts: Mapping[int, int], share: float) -> float:
     for speed in sorted(counts):
         seen += counts[speed]
         if seen >= rank:
-            return _middle_ms(speed)
+            middle_us = math.exp((speed - 0.5) * _STEP) if speed else 1
+            return round(middle_us / 1000, 3)
     raise AssertionError("there are counts")
-
-
-def _middle_ms(speed: int) -> float:
-    return round(math.exp((speed - 0.5) * _STEP) / 1000, 3) if speed else 0.001
 
 
 MAX_AROUND: Final = 100

@@ -107,7 +107,8 @@ def stem(word: str) -> str:
     """`word` without English endings that seldom change its meaning: convert(s|ed|ing), creat(e|ion)."""
     if len(word) < 3 or not word.isascii() or not word.isalpha():
         return word
-    return _without_e(_without_suffix(_without_plural(word)))
+    word = _without_suffix(_without_plural(word))
+    return word[:-1] if len(word) > 3 and word.endswith("e") else word
 
 
 def _without_plural(word: str) -> str:
@@ -127,10 +128,6 @@ def _without_suffix(word: str) -> str:
             is_doubled = rest[-1] == rest[-2] and rest[-1] not in "lsz"
             return rest[:-1] if is_doubled else rest
     return word
-
-
-def _without_e(word: str) -> str:
-    return word[:-1] if len(word) > 3 and word.endswith("e") else word
 
 
 _SAME: Final = """
