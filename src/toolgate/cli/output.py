@@ -8,15 +8,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.text import Text
 
 from toolgate.cli.failure import CommandError, UsageError
-from toolgate.cli.render.layout import BAD, DIM, OK, encode_json, escape_line
-
-JsonObject = Mapping[str, Any]
+from toolgate.cli.render.layout import BAD, DIM, OK, JsonObject, encode_json, escape_line
 
 
 def open_console(*, to_stderr: bool = False) -> Console:

@@ -1,7 +1,7 @@
 """`toolgate approvals`: calls that wait for an approver, and the decision."""
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, Literal, get_args
+from collections.abc import Sequence
+from typing import Annotated, Final, Literal, get_args
 from urllib.parse import quote
 
 import typer
@@ -12,12 +12,12 @@ from typer import Argument, Option
 from toolgate.cli.option_groups import add_group, command
 from toolgate.cli.options import GatewayConnection
 from toolgate.cli.render import layout as ui
+from toolgate.cli.render.layout import JsonObject
 from toolgate.model.approvals import ApprovalState
 
 app = typer.Typer(add_completion=False)
 approvals = add_group(app, "approvals", "Calls that wait for a person: which there are, and the decision.")
 
-JsonObject = Mapping[str, Any]
 ApprovalArgument = Annotated[
     str, Argument(metavar="ID", help="The approval, as `toolgate approvals list` shows it.")
 ]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Final, Literal, get_args
 
 import typer
 from rich.console import RenderableType
@@ -20,11 +20,21 @@ from toolgate.cli.failure import CommandError, ExitCode, UsageError
 from toolgate.cli.option_groups import group_command
 from toolgate.cli.options import SINCE, GatewayConnection, parse_time
 from toolgate.cli.output import CommandOutput
-from toolgate.cli.render.layout import BAD, DIM, OK, WARN, cell, count_of, grid, render_newest, render_time
+from toolgate.cli.render.layout import (
+    BAD,
+    DIM,
+    OK,
+    WARN,
+    JsonObject,
+    cell,
+    count_of,
+    grid,
+    render_newest,
+    render_time,
+)
 from toolgate.lazy_modules import load_lazily
 from toolgate.model.json_text import encode_json
 
-JsonObject = Mapping[str, Any]
 MAX_ARGUMENTS: Final = 160
 """Characters of them in a line. Programs get all."""
 MAX_WHO: Final = 24

@@ -2,22 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 from urllib.parse import quote
 
 import typer
 from rich.console import Group, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
-from typer import Argument, Context, Option
+from typer import Argument, Option
 
 from toolgate.cli.failure import CommandError
-from toolgate.cli.option_groups import add_group, command, group_command
-from toolgate.cli.options import GatewayConnection
+from toolgate.cli.option_groups import add_group, command
+from toolgate.cli.options import GatewayConnection, add_list_commands
 from toolgate.cli.output import open_console
 from toolgate.cli.render import layout as ui
-
-JsonObject = Mapping[str, Any]
+from toolgate.cli.render.layout import JsonObject
 
 _UNKNOWN = "its tools are not known yet"
 _INDEXING = "the gateway started a moment ago and still indexes tools: search again to find more"
@@ -162,17 +161,13 @@ app = typer.Typer(add_completion=False)
 catalog_app = add_group(app, "catalog", "The catalog: what there is to choose from.", is_command=True)
 
 
-@group_command(catalog_app)
-def catalog_command(context: Context, connection: GatewayConnection) -> None:
-    """The catalog: what there is to choose from."""
-    if context.invoked_subcommand is None:
-        _list(connection)
-
-
-@command(catalog_app, "list")
-def list_command(connection: GatewayConnection) -> None:
-    """List the categories, with how many packages and tools each has for you."""
-    _list(connection)
+add_list_commands(
+    catalog_app,
+    "List the categories, with how many packages and tools each has for you.",
+    CATALOG,
+    "categories",
+    render_categories,
+)
 
 
 @command(catalog_app, "show")
@@ -208,9 +203,7 @@ def search_command(
 ) -> None:
     """Find tools by what they do, the best first."""
     query = {"q": " ".join(words), "limit": str(limit), **narrowed.query}
-    with connection.open() as client:
-        answer = client.get(f"{CATALOG}/search", query)
-    connection.output.show(answer["tools"], render_found(answer))
+    connection.print_answer(f"{CATALOG}/search", render_found, query, member="tools")
 
 
 @command(catalog_app, "quality")
@@ -261,9 +254,3 @@ def backfill_command(connection: GatewayConnection) -> None:
             f"{len(failed)} of {done['total']} could not be made",
             hint="the gateway tries again by itself; its log says more",
         )
-
-
-def _list(connection: GatewayConnection) -> None:
-    with connection.open() as client:
-        categories = client.pages(CATALOG, "categories")
-    connection.output.show(categories, render_categories(categories))

@@ -15,7 +15,7 @@ from toolgate.cli.failure import CommandError, ExitCode, UsageError
 from toolgate.cli.files.modules import hash_modules, send_modules
 from toolgate.cli.files.records import ID_FIELDS, FileRecord, load_records
 from toolgate.cli.option_groups import command
-from toolgate.cli.options import GatewayConnection
+from toolgate.cli.options import DryRunOption, GatewayConnection
 from toolgate.cli.output import CommandOutput, open_console, write_json
 from toolgate.cli.record_commands import PlanOption
 from toolgate.cli.render.changes import (
@@ -26,6 +26,7 @@ from toolgate.cli.render.changes import (
     render_reload,
     render_removals,
 )
+from toolgate.cli.render.layout import JsonObject
 from toolgate.model.revisions import describe_kind
 from toolgate.registry.files.directory import find_line
 
@@ -138,9 +139,6 @@ def _build_apply_command(files: Sequence[Path] | None, *, prune: bool) -> list[s
     return ["apply", *words, *(["--prune"] if prune else [])]
 
 
-JsonObject = Mapping[str, Any]
-
-
 @command(app, "apply")
 def apply_command(
     files: ChangeFilesOption,
@@ -148,7 +146,7 @@ def apply_command(
     *,
     prune: PruneOption = False,
     plan_id: PlanOption = None,
-    is_dry_run: Annotated[bool, Option("--dry-run", help="Show what would change; change nothing.")] = False,
+    is_dry_run: DryRunOption = False,
     is_sure: Annotated[bool, Option("--yes", "-y", help="Remove without asking.")] = False,
 ) -> None:
     """Make servers, tasks, profiles, pins and chat upstreams what files say: all, or on any error none.

@@ -10,15 +10,16 @@ from typing import Annotated, Any, BinaryIO, Final
 from urllib.parse import quote
 
 import typer
-from typer import Argument, Context, Option
+from typer import Argument, Option
 
 from toolgate.cli.client.rest import RestClient, WriteConditions, build_record_path
 from toolgate.cli.failure import CommandError
 from toolgate.cli.files.modules import ReportProgress, build_upload_path, send_parts
-from toolgate.cli.option_groups import add_group, command, group_command
-from toolgate.cli.options import GatewayConnection
+from toolgate.cli.option_groups import add_group, command
+from toolgate.cli.options import DryRunOption, GatewayConnection, add_list_commands
 from toolgate.cli.record_commands import ConditionOptions, IdArgument, PlanOption
 from toolgate.cli.render.changes import render_records
+from toolgate.cli.render.layout import JsonObject
 from toolgate.cli.render.packages import (
     render_package,
     render_packages,
@@ -28,10 +29,6 @@ from toolgate.cli.render.packages import (
 from toolgate.model.packages import MAX_PART_BYTES
 
 PACKAGES: Final = "/api/packages"
-
-JsonObject = Mapping[str, Any]
-
-DryRunOption = Annotated[bool, Option("--dry-run", help="Show what would change; change nothing.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,25 +134,19 @@ packages_app = add_group(
 VersionArgument = Annotated[str, Argument(help="Its version.", show_default=False)]
 
 
-@group_command(packages_app)
-def packages_command(context: Context, connection: GatewayConnection) -> None:
-    """Packages: what was published, and what is installed."""
-    if context.invoked_subcommand is None:
-        _list(connection)
-
-
-@command(packages_app, "list")
-def list_command(connection: GatewayConnection) -> None:
-    """List the packages: which version is installed, and how many were published."""
-    _list(connection)
+add_list_commands(
+    packages_app,
+    "List the packages: which version is installed, and how many were published.",
+    PACKAGES,
+    "packages",
+    render_packages,
+)
 
 
 @command(packages_app, "show")
 def show_command(package_id: IdArgument, connection: GatewayConnection) -> None:
     """Show one package in full: its tools, and every version."""
-    with connection.open() as client:
-        package = client.get(build_package_path(package_id))
-    connection.output.show(package, render_package(package))
+    connection.print_answer(build_package_path(package_id), render_package)
 
 
 @command(packages_app, "remove")
@@ -164,12 +155,6 @@ def remove_command(package_id: IdArgument, version: VersionArgument, connection:
     with connection.open() as client:
         answer = client.delete_path(build_package_path(package_id, version))
     connection.output.show(answer, render_removed_version(answer))
-
-
-def _list(connection: GatewayConnection) -> None:
-    with connection.open() as client:
-        packages = client.pages(PACKAGES, "packages")
-    connection.output.show(packages, render_packages(packages))
 
 
 @command(app, "uninstall")

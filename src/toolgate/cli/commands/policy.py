@@ -19,9 +19,7 @@ from toolgate.cli.output import write_json
 from toolgate.cli.record_commands import PlanOption
 from toolgate.cli.render import layout as ui
 from toolgate.cli.render.changes import render_change_set, render_lint, render_plan
-from toolgate.cli.render.layout import stack_parts
-
-JsonObject = Mapping[str, Any]
+from toolgate.cli.render.layout import JsonObject, stack_parts
 
 
 def render_lesson(answer: JsonObject, command: Sequence[str] | None) -> RenderableType:

@@ -12,7 +12,7 @@ from toolgate.cli.client.rest import RestClient, build_record_path
 from toolgate.cli.failure import UsageError
 from toolgate.cli.files.records import load_object
 from toolgate.cli.option_groups import command
-from toolgate.cli.options import GatewayConnection, SinceOption, parse_time
+from toolgate.cli.options import DryRunOption, GatewayConnection, SinceOption, parse_time
 from toolgate.cli.record_commands import ConditionOptions, IdArgument, RecordGroup
 from toolgate.cli.render.changes import render_applied, render_plan, render_rolled_back
 from toolgate.cli.render.records import render_profiles, render_versions
@@ -71,9 +71,6 @@ class CandidateOptions:
         if not given:
             return None
         return {name: stable[name] for name in _SELECTION if stable.get(name) is not None} | given
-
-
-DryRunOption = Annotated[bool, Option("--dry-run", help="Show what would change; change nothing.")]
 
 
 @command(profiles.app, "rollout")

@@ -15,9 +15,7 @@ from typer import Argument, Option
 
 from toolgate.cli.client.rest import RestClient
 from toolgate.cli.commands.packages import (
-    DryRunOption,
     InstallOptions,
-    JsonObject,
     check_version,
     hash_file,
     install_package,
@@ -29,9 +27,9 @@ from toolgate.cli.failure import CommandError, UsageError
 from toolgate.cli.files.modules import open_progress
 from toolgate.cli.files.packages import PackageDirectory, VersionBump
 from toolgate.cli.option_groups import command
-from toolgate.cli.options import GatewayConnection
+from toolgate.cli.options import DryRunOption, GatewayConnection
 from toolgate.cli.output import CommandOutput, StepProgress, open_console
-from toolgate.cli.render.layout import encode_json, escape_block
+from toolgate.cli.render.layout import JsonObject, encode_json, escape_block
 from toolgate.cli.render.packages import (
     render_install_plan,
     render_installed,

@@ -8,7 +8,7 @@ import base64
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -26,10 +26,8 @@ from toolgate.cli.option_groups import add_group, command
 from toolgate.cli.options import GatewayConnection
 from toolgate.cli.output import CommandOutput, open_console
 from toolgate.cli.render import layout as ui
-from toolgate.cli.render.layout import render_newest
+from toolgate.cli.render.layout import JsonObject, render_newest
 from toolgate.model.invocations import MAX_INPUT_BYTES
-
-JsonObject = Mapping[str, Any]
 
 _STATES: Final = {
     "queued": ui.DIM,
@@ -348,9 +346,7 @@ def show_command(
     task_id: TaskArgument, invocation_id: InvocationArgument, connection: GatewayConnection
 ) -> None:
     """Show one run: how it ended, what it took, the calls it made, its output."""
-    with connection.open() as client:
-        found = client.get(build_invocation_path(task_id, invocation_id))
-    connection.output.show(found, render_invocation(found))
+    connection.print_answer(build_invocation_path(task_id, invocation_id), render_invocation)
 
 
 @command(invocations_app, "logs")

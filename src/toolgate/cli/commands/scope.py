@@ -19,17 +19,13 @@ app = typer.Typer(add_completion=False)
 @command(app, "tools")
 def tools_command(scope: ScopeOptions, connection: GatewayConnection) -> None:
     """List the tools of a URL, with their tokens and the rule that allows each."""
-    with connection.open() as client:
-        answer = client.get("/api/v1/mcp/tools", scope.query)
-    connection.output.show(answer["tools"], render_tools(answer))
+    connection.print_answer("/api/v1/mcp/tools", render_tools, scope.query, member="tools")
 
 
 @command(app, "price")
 def price_command(scope: ScopeOptions, connection: GatewayConnection) -> None:
     """Show what each tool of a URL costs a model in tokens, their sum, and what the full set would cost."""
-    with connection.open() as client:
-        answer = client.get("/api/v1/mcp/scope", scope.query)
-    connection.output.show(answer, render_price(answer))
+    connection.print_answer("/api/v1/mcp/scope", render_price, scope.query)
 
 
 @command(app, "explain")

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 from rich.console import RenderableType
 from rich.text import Text
-from typer import Argument, Option
+from typer import Argument
 
 from toolgate.catalog.clients import CLIENT_PROGRAMS, GatewayEndpoint
 from toolgate.catalog.naming import join_tool_name
@@ -19,18 +19,17 @@ from toolgate.cli.commands.changes import APPLY, PLAN, build_change_set, post_ch
 from toolgate.cli.failure import CommandError, ExitCode
 from toolgate.cli.files.records import FileRecord, load_object
 from toolgate.cli.option_groups import add_group, command
-from toolgate.cli.options import GatewayConnection
+from toolgate.cli.options import DryRunOption, GatewayConnection
 from toolgate.cli.record_commands import PlanOption
 from toolgate.cli.render import layout as ui
 from toolgate.cli.render.changes import render_change_set, render_plan
+from toolgate.cli.render.layout import JsonObject
 from toolgate.cli.render.scope import describe_saving
 from toolgate.errors import InvalidRecord
 from toolgate.model.effects import read_effects
 from toolgate.model.names import ToolRef
 from toolgate.policy.patterns import Patterns
 from toolgate.surfaces.http.selection import format_scope_url
-
-JsonObject = Mapping[str, Any]
 
 
 def render_skill(answer: JsonObject) -> RenderableType:
@@ -135,7 +134,7 @@ def apply_command(
     connection: GatewayConnection,
     *,
     plan_id: PlanOption = None,
-    is_dry_run: Annotated[bool, Option("--dry-run", help="Show what would change; change nothing.")] = False,
+    is_dry_run: DryRunOption = False,
 ) -> None:
     """Make the task of a skill: of its id, with its servers and tools and no others.
 

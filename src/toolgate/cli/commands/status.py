@@ -22,9 +22,7 @@ app = typer.Typer(add_completion=False)
 @command(app, "nodes")
 def nodes_command(connection: GatewayConnection) -> None:
     """List the nodes with the revision each serves, and when it last reported."""
-    with connection.open() as client:
-        answer = client.get("/admin/api/nodes")
-    connection.output.show(answer["nodes"], render_nodes(answer))
+    connection.print_answer("/admin/api/nodes", render_nodes, member="nodes")
 
 
 @command(app, "budgets")

@@ -39,11 +39,9 @@ from toolgate.cli.failure import CommandError
 from toolgate.cli.files.records import FileRecord
 from toolgate.cli.output import CommandOutput, StepProgress, open_console
 from toolgate.cli.render import layout as ui
+from toolgate.cli.render.layout import JsonObject
 from toolgate.cli.render.up import DEFAULT_URL, render_console
 from toolgate.settings import parse_listen
-
-JsonObject = Mapping[str, Any]
-
 
 _PYTHON = """\
 from openai import OpenAI

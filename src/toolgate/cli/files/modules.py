@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 from urllib.parse import quote
 
 from rich.console import Console
@@ -18,7 +18,7 @@ from toolgate.cli.client.rest import RestClient
 from toolgate.cli.failure import CommandError, UsageError
 from toolgate.cli.files.records import FileRecord
 from toolgate.cli.output import StepProgress, open_console
-from toolgate.cli.render.layout import render_warnings
+from toolgate.cli.render.layout import JsonObject, render_warnings
 from toolgate.model.packages import MAX_PART_BYTES
 from toolgate.model.tasks import MAX_MODULE_BYTES
 
@@ -58,8 +58,6 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _MAGIC: Final = b"\0asm"
 _CORE: Final = b"\1\0\0\0"
 """The version of a module. A component has another."""
-
-JsonObject = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Changes of records, made or planned; their history; copies of the registry. Signs as in a diff."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, Final
 
@@ -10,9 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from toolgate.cli.render import layout as ui
+from toolgate.cli.render.layout import JsonObject
 from toolgate.model.revisions import Kind, describe_kind
-
-JsonObject = Mapping[str, Any]
 
 SIGNS: Final = {"added": ("+", ui.OK), "changed": ("~", ui.WARN), "removed": ("-", ui.BAD)}
 ABSENT: Final = "(default)"

@@ -1,14 +1,13 @@
 """Chat upstreams: the list, one in full, and what came of trying one."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from toolgate.cli.render import layout as ui
-
-JsonObject = Mapping[str, Any]
+from toolgate.cli.render.layout import JsonObject
 
 MAX_NAMED: Final = 50
 """Of the models that a trial found."""

@@ -1,17 +1,15 @@
 """Packages: what there is, what installing did or would do, and what to do next."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from shlex import quote
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from toolgate.cli.render import layout as ui
 from toolgate.cli.render.changes import render_records
+from toolgate.cli.render.layout import JsonObject
 from toolgate.cli.render.up import url_option
-
-JsonObject = Mapping[str, Any]
 
 
 def render_new_package(made: JsonObject) -> RenderableType:

@@ -1,14 +1,13 @@
 """Pins: what was approved, what differs from that, and what an approval changed."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from toolgate.cli.render import layout as ui
-
-JsonObject = Mapping[str, Any]
+from toolgate.cli.render.layout import JsonObject
 
 _STATES: Final = {
     "changed": ("~", ui.WARN, "changed after it was approved"),

@@ -8,11 +8,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from toolgate.cli.render import layout as ui
+from toolgate.cli.render.layout import JsonObject
 from toolgate.cli.render.pins import point_to_diff
 from toolgate.cli.render.records import name_budget
 from toolgate.model.names import PROMPT, RESOURCE, kind_of
-
-JsonObject = Mapping[str, Any]
 
 FIND_MODE_NOTE: Final = Text("mode find: clients see three tools, which find and call these")
 

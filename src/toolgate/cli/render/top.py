@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from toolgate.cli.render.layout import BAD, DIM, OK, WARN, bold, cell, count_of, grid
+from toolgate.cli.render.layout import BAD, DIM, OK, WARN, JsonObject, bold, cell, count_of, grid
 
-JsonObject = Mapping[str, Any]
 STATE_STYLES: Final = {
     "connected": OK,
     "starting": WARN,
