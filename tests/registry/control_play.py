@@ -80,7 +80,7 @@ class MemoryControl:
 
     def go(self, failure: ToolgateError | None = None) -> None:
         """Not there any more, until `come_back`."""
-        self.failure = failure or ControlUnavailable("nobody listens there")
+        self.failure = failure or ControlUnavailable("nothing listens there")
         self.cut()
 
     def come_back(self) -> None:

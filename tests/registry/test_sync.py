@@ -66,7 +66,7 @@ async def test_rep_3_without_control_a_node_starts_not_ready_and_keeps_trying_ev
     assert early == (
         SyncStatus(
             is_degraded=True,
-            last_error="nobody listens there",
+            last_error="nothing listens there",
             code="control_unavailable",
             revision=0,
             epoch="",
@@ -96,7 +96,7 @@ async def test_rep_3_while_control_is_away_the_last_state_stays_and_then_all_is_
         control.come_back()
         await pass_time(11)
 
-        assert away == (True, "nobody listens there", ["fs"])
+        assert away == (True, "nothing listens there", ["fs"])
         assert node.state == await listed(store)
         assert node.status.is_degraded is False
     assert len([one for one in caplog.records if "degraded" in one.getMessage()]) == 1
@@ -124,7 +124,7 @@ async def test_another_cause_is_logged_again(
 
         assert node.status.last_error == "the key is unknown, revoked or expired"
     assert [record.getMessage().split("; ")[0] for record in caplog.records] == [
-        "degraded, nothing is served yet: nobody listens there",
+        "degraded, nothing is served yet: nothing listens there",
         "degraded, nothing is served yet: the key is unknown, revoked or expired",
     ]
 

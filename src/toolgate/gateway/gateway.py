@@ -82,7 +82,7 @@ from toolgate.upstream.pool.health import describe_slow_start
 from toolgate.upstream.pool.pool import ServerResponse
 
 PAGE_SIZE: Final = 500
-"""Entries of a list in one page: the largest lists of one server have about so many."""
+"""Entries of a list in one page: about the largest lists of one server."""
 
 MakeResult = Callable[[], Coroutine[Any, Any, Members]]
 """Makes the result of a find tool."""

@@ -82,7 +82,7 @@ class Issuer:
         return {name: value for name, value in (good | claims).items() if value is not None}
 
     def authorize(self, query: Mapping[str, str]) -> str:
-        """Where a browser is sent back to that was sent here with `query`: whoever it is agrees at once."""
+        """Where a browser is sent back to that came with `query`: its user agrees at once."""
         code = f"code-{len(self.asks)}"
         self.asks[code] = dict(query)
         return f"{query['redirect_uri']}?{urlencode({'code': code, 'state': query['state']})}"

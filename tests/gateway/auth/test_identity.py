@@ -27,7 +27,7 @@ TOKEN = "Bearer head.claims.signature"
 
 
 class Clock:
-    """Time that moves only when told."""
+    """Time that moves only when lapses."""
 
     def __init__(self, now: float) -> None:
         self.now = now
@@ -37,7 +37,7 @@ class Clock:
 
 
 class Verifier:
-    """Takes any token, for as long as it is told."""
+    """Takes any token, for as long as it is lapses."""
 
     def __init__(self, expires_at_s: float = 100) -> None:
         self.expires_at_s = expires_at_s
@@ -105,7 +105,7 @@ async def test_a_revoked_key_proves_nothing() -> None:
         await found.authenticate(BEARER)
 
 
-async def test_nobody_takes_the_place_of_the_admin_key_by_storing_its_hash() -> None:
+async def test_a_stored_hash_of_the_admin_key_does_not_replace_it() -> None:
     found = identities(admin_key="a" * 32)
     found.apply({"eve": replace(ADA, key_id="eve", sha256=hash_key("a" * 32))})
 
@@ -157,68 +157,66 @@ async def test_what_cannot_be_a_token_is_not_shown_to_the_issuer() -> None:
         pytest.param({"ada": replace(ADA, expires_at_s=60)}, id="expires sooner"),
     ],
 )
-async def test_what_rests_on_a_key_is_told_once_when_it_changes(keys: dict[str, Key]) -> None:
-    found, told = identities(), []
-    with found.hold_credential(BEARER, lambda: told.append("ada")):
+async def test_a_held_key_lapses_once_when_it_changes(keys: dict[str, Key]) -> None:
+    found, lapses = identities(), []
+    with found.hold_credential(BEARER, lambda: lapses.append("ada")):
         found.apply({"ada": ADA, "bob": replace(ADA, key_id="bob", sha256=hash_key("b" * 40))})
-        assert told == []
+        assert lapses == []
         found.apply(keys)
         found.apply({})
 
-    assert told == ["ada"]
+    assert lapses == ["ada"]
 
 
-async def test_whoever_is_done_is_not_told_any_more() -> None:
-    found, told = identities(), []
-    with found.hold_credential(BEARER, lambda: told.append("ada")):
+async def test_a_released_key_does_not_lapse() -> None:
+    found, lapses = identities(), []
+    with found.hold_credential(BEARER, lambda: lapses.append("ada")):
         pass
     found.apply({})
 
-    assert told == []
+    assert lapses == []
 
 
 @pytest.mark.parametrize("header", [None, "Bearer " + "a" * 32])
 async def test_what_no_change_of_the_registry_can_end_goes_on(header: str | None) -> None:
-    found, told = identities(admin_key="a" * 32, trusts_local=True), []
-    with found.hold_credential(header, lambda: told.append(1)):
+    found, lapses = identities(admin_key="a" * 32, trusts_local=True), []
+    with found.hold_credential(header, lambda: lapses.append(1)):
         found.apply({})
 
-    assert told == []
+    assert lapses == []
 
 
 async def test_a_token_outlives_changes_of_the_registry_and_its_place_in_the_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(identity_module, "MAX_TOKENS", 1)
-    found, told = identities(verifier=Verifier()), []
+    found, lapses = identities(verifier=Verifier()), []
     await found.authenticate(TOKEN)
-    with found.hold_credential(TOKEN, lambda: told.append(1)):
+    with found.hold_credential(TOKEN, lambda: lapses.append(1)):
         await found.authenticate("Bearer a.b.c")
         found.apply({})
 
-    assert told == []
+    assert lapses == []
 
 
-async def test_when_an_issuer_withdraws_a_key_its_tokens_are_verified_anew_and_what_rests_on_them_ends() -> (
-    None
-):
-    verifier, told = Verifier(), []
+async def test_when_an_issuer_withdraws_a_key_its_tokens_are_verified_again_and_held_ones_lapse() -> None:
+    verifier, lapses = Verifier(), []
     found = identities(verifier=verifier)
     await found.authenticate(TOKEN)
     with (
-        found.hold_credential(TOKEN, lambda: told.append("token")),
-        found.hold_credential(BEARER, lambda: told.append("key")),
+        found.hold_credential(TOKEN, lambda: lapses.append("token")),
+        found.hold_credential(BEARER, lambda: lapses.append("key")),
     ):
         for forget in verifier.forgets:
             forget()
 
-    assert told == ["token"]
+    assert lapses == ["token"]
     assert found.known(TOKEN) is None
     await found.authenticate(TOKEN)
     assert len(verifier.verified) == 2
 
 
-async def test_what_rests_on_a_credential_that_expires_is_told() -> None:
+async def test_a_held_credential_lapses_when_it_expires() -> None:
     clock, lapsed = Clock(50), asyncio.Event()
     found = identities(clock=clock, verifier=Verifier(expires_at_s=50.01))
     await found.authenticate(TOKEN)
@@ -266,7 +264,7 @@ async def test_adm_10_after_twenty_wrong_credentials_a_peer_has_to_wait_and_a_ri
         await found.authenticate("Bearer wrong", peer="192.0.2.1")
 
 
-async def test_adm_7_one_wrong_credential_is_told_so_wherever_it_is_shown() -> None:
+async def test_adm_7_one_wrong_credential_is_refused_at_every_path() -> None:
     found = identities()
 
     for number in range(1_000):
@@ -282,7 +280,7 @@ async def test_adm_10_no_credential_at_all_is_not_a_wrong_one() -> None:
             await found.authenticate(None, peer="192.0.2.1")
 
 
-async def test_adm_10_a_host_does_not_start_anew_with_each_of_its_addresses() -> None:
+async def test_adm_10_all_addresses_of_a_host_count_together() -> None:
     attempts = FailedAttempts(clock_s=Clock(0))
     for number in range(MAX_ATTEMPTS):
         attempts.record_attempt(f"2001:db8::{number:x}", "Bearer wrong", path="/")
@@ -323,7 +321,7 @@ async def test_wrong_credentials_are_audited_without_filling_the_log(monkeypatch
     assert len(sink.events) == MAX_ATTEMPTS + 1
 
 
-def test_roles_reach_those_below_them_and_a_node_stands_apart() -> None:
+def test_roles_include_those_below_them_and_node_is_separate() -> None:
     roles = ("admin", "publisher", "viewer", "agent", "node")
 
     reached = {role: [needed for needed in roles if reaches(role, needed)] for role in roles}  # type: ignore[arg-type]

@@ -77,9 +77,9 @@ async def test_a_code_earns_a_token_that_is_good_here(issuer: Issuer) -> None:
         pytest.param(
             {"access_token": {}, "id_token": {"sub": "eve"}}, "oidc:ada", id="the access token first"
         ),
-        pytest.param({"access_token": "opaque", "id_token": {}}, "oidc:ada", id="one that nobody can read"),
+        pytest.param({"access_token": "opaque", "id_token": {}}, "oidc:ada", id="an opaque one"),
         pytest.param(
-            {"access_token": {"aud": "api"}, "id_token": {}}, "oidc:ada", id="one for somebody else"
+            {"access_token": {"aud": "api"}, "id_token": {}}, "oidc:ada", id="one for another audience"
         ),
         pytest.param({"access_token": {"roles": []}, "id_token": {}}, "oidc:ada", id="one without a role"),
         pytest.param({"id_token": {}}, "oidc:ada", id="an id token alone"),
@@ -101,9 +101,9 @@ async def test_of_several_tokens_the_first_is_given_that_is_good_here(
 @pytest.mark.parametrize(
     ("gives", "error", "message"),
     [
-        pytest.param({"aud": "other"}, Unauthenticated, "another audience", id="for somebody else"),
+        pytest.param({"aud": "other"}, Unauthenticated, "another audience", id="for another audience"),
         pytest.param({"exp": 1}, Unauthenticated, "expired", id="expired"),
-        pytest.param({"roles": ["nobody"]}, Forbidden, "gives no role here", id="without a role"),
+        pytest.param({"roles": ["guests"]}, Forbidden, "gives no role here", id="without a role"),
         pytest.param(None, Unauthenticated, "no token that is valid here", id="no token at all"),
     ],
 )
@@ -124,7 +124,7 @@ async def test_a_token_that_is_not_good_here_is_not_given_out(
         pytest.param({"client_id": "other"}, id="another client"),
     ],
 )
-async def test_a_code_of_somebody_else_earns_nothing(issuer: Issuer, changed: dict[str, str]) -> None:
+async def test_the_code_of_another_client_is_refused(issuer: Issuer, changed: dict[str, str]) -> None:
     async with logging_in(issuer) as login:
         with pytest.raises(Unauthenticated, match="does not take the code: `invalid_grant`"):
             await login.redeem(agreed(issuer, **changed), code_verifier=VERIFIER, redirect_uri=BACK)

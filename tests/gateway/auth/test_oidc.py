@@ -35,7 +35,7 @@ NOW = 2_000_000_000
 
 
 class Clock:
-    """Time that moves only when told."""
+    """Time that moves only when withdrawals."""
 
     def __init__(self) -> None:
         self.now = 1_000.0
@@ -131,7 +131,7 @@ async def test_a_token_need_not_name_the_only_key(issuer: Issuer) -> None:
         pytest.param({"exp": "2000000060"}, id="expiry as text"),
         pytest.param({"nbf": NOW + 31}, id="not yet"),
         pytest.param({"iat": NOW + 31}, id="issued tomorrow"),
-        pytest.param({"sub": None}, id="nobody"),
+        pytest.param({"sub": None}, id="no subject"),
         pytest.param({"sub": ""}, id="empty subject"),
         pytest.param({"sub": "a\nb"}, id="subject with a line break"),
         pytest.param({"sub": "a" * 256}, id="endless subject"),
@@ -338,19 +338,19 @@ async def test_a_new_key_is_found_and_strangers_do_not_have_the_issuer_asked_ove
 
 
 async def test_a_key_that_the_issuer_withdrew_is_forgotten(issuer: Issuer, clock: Clock) -> None:
-    found, told = verifier(issuer, clock), []
-    found.on_key_withdrawn(lambda: told.append(len(issuer.keys)))
+    found, withdrawals = verifier(issuer, clock), []
+    found.on_key_withdrawn(lambda: withdrawals.append(len(issuer.keys)))
     old = token(issuer)
     await found.verify(old)
     issuer.keys["second"] = rsa_key(number=1)
     clock.now += MIN_REFRESH_S
     await found.verify(token(issuer, kid="second"))
-    assert told == []
+    assert withdrawals == []
     issuer.keys = {"third": rsa_key(number=2), "second": rsa_key(number=1)}
     clock.now += MIN_REFRESH_S
     await found.verify(token(issuer, kid="third"))
 
-    assert told == [2]
+    assert withdrawals == [2]
     with pytest.raises(Unauthenticated):
         await found.verify(old)
 
@@ -411,7 +411,7 @@ async def test_the_keys_may_be_configured_instead_of_discovered(issuer: Issuer) 
     assert issuer.asked == ["/keys"]
 
 
-async def test_published_keys_that_nobody_should_trust_are_passed_over(issuer: Issuer) -> None:
+async def test_untrustworthy_published_keys_are_ignored(issuer: Issuer) -> None:
     weak = rsa_key(1_024)
     symmetric = {"kty": "oct", "k": "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0", "kid": "shared"}
     issuer.extra_keys = [

@@ -58,12 +58,12 @@ def a_call(params: Params, caller: Caller = ADA) -> CallContext:
 class Gate:
     """A gate over approvals in memory, and what it wrote down."""
 
-    def __init__(self, desk: ApprovalService | None = None, *, console_url: str = "") -> None:
+    def __init__(self, service: ApprovalService | None = None, *, console_url: str = "") -> None:
         self.sink = MemorySink()
         self._audit = AuditLog(self.sink)
         self.clock = Clock()
         self.approvals = MemoryApprovals(self.clock)
-        self._stage = ApprovalStage(self._audit, desk or self.approvals, console_url=console_url)
+        self._stage = ApprovalStage(self._audit, service or self.approvals, console_url=console_url)
 
     async def call(self, arguments: bytes = b'{"path":"/tmp/x"}', *, caller: Caller = ADA) -> None:
         admitted = await self._stage.admit(a_call({"arguments": msgspec.Raw(arguments)}, caller))
@@ -82,7 +82,7 @@ class Gate:
         return [(one.approval_id, one.state) for one in events if isinstance(one, ApprovalRecorded)]
 
 
-async def test_a_caller_is_told_what_waits_where_and_until_when() -> None:
+async def test_the_error_says_what_waits_where_and_until_when() -> None:
     gate = Gate(console_url="https://gate.example")
     refused = await gate.refused()
     (waiting,) = await gate.approvals.list()
@@ -146,7 +146,7 @@ async def test_a_question_that_waits_is_on_record_once() -> None:
     assert len(ids) == 1
 
 
-async def test_a_denial_is_told_with_its_reason() -> None:
+async def test_a_denial_has_its_reason() -> None:
     gate = Gate()
     approval_id = (await gate.refused()).data["approval_id"]
     await gate.approvals.decide(approval_id, is_approved=False, by="key:bob", reason="not on fridays")
@@ -168,7 +168,7 @@ async def test_too_many_requests_are_refused() -> None:
 
 
 @pytest.mark.parametrize("failure", [ControlUnavailable("x"), StorageFailed("x"), InvalidArguments("x")])
-async def test_where_nobody_can_be_asked_nothing_passes(failure: ToolgateError) -> None:
+async def test_without_a_verdict_nothing_passes(failure: ToolgateError) -> None:
     class Broken(MemoryApprovals):
         async def ask(self, question: ApprovalRequest, *, new_id: str) -> ApprovalVerdict:
             raise failure
@@ -178,12 +178,12 @@ async def test_where_nobody_can_be_asked_nothing_passes(failure: ToolgateError) 
     assert isinstance(refused, ServerUnavailable)
 
 
-async def test_a_process_without_a_desk_lets_nothing_pass() -> None:
+async def test_a_process_without_an_approval_service_lets_nothing_pass() -> None:
     with pytest.raises(ServerUnavailable):
         await ApprovalStage(AuditLog(MemorySink()), None).admit(a_call({}))
 
 
-async def test_nobody_is_asked_about_arguments_that_are_none() -> None:
+async def test_no_one_is_asked_about_invalid_arguments() -> None:
     gate = Gate()
 
     assert isinstance(await gate.refused(b'{"a":1,"a":2}'), InvalidArguments)

@@ -37,7 +37,7 @@ def client(principal_id: str = "ada", capabilities: bytes = CAN, *, size: int = 
 
 
 def ignore(method: str, params: bytes) -> None:
-    """Nobody listens."""
+    """No one listens."""
 
 
 async def ask_times(asked: ClientChannel, times: int = 1) -> ServerResponse:
@@ -144,9 +144,9 @@ async def test_a_client_that_leaves_takes_its_call_along() -> None:
     await asyncio.wait_for(cancelled.wait(), 60)
 
 
-async def test_what_a_server_says_is_heard_only_while_the_client_is_there() -> None:
+async def test_notifications_of_a_server_arrive_only_while_the_client_waits() -> None:
     parking, call = ParkedCalls(), client()
-    heard: list[str] = []
+    notifications: list[str] = []
 
     async def work() -> ServerResponse:
         call.notify("before", b"{}")
@@ -154,14 +154,14 @@ async def test_what_a_server_says_is_heard_only_while_the_client_is_there() -> N
         call.notify("after", b"{}")
         return ServerResponse(RpcResponse(result=b"{}"), "legacy")
 
-    waiting = await parking.run(call, work(), lambda method, _: heard.append(method))
+    waiting = await parking.run(call, work(), lambda method, _: notifications.append(method))
     assert isinstance(waiting, PendingInput)
-    call.notify("nobody there", b"{}")
+    call.notify("no one there", b"{}")
     await parking.resume(
-        waiting.handle, "ada", answers(waiting, 1), lambda method, _: heard.append(f"{method}!")
+        waiting.handle, "ada", answers(waiting, 1), lambda method, _: notifications.append(f"{method}!")
     )
 
-    assert heard == ["before", "after!"]
+    assert notifications == ["before", "after!"]
 
 
 async def test_a_call_that_ends_while_it_is_parked_still_has_its_answer() -> None:
@@ -217,7 +217,7 @@ async def test_what_waits_is_bounded_in_bytes_too() -> None:
     parking.close()
 
 
-async def test_a_call_nobody_comes_back_for_is_given_up() -> None:
+async def test_an_abandoned_call_is_cancelled() -> None:
     parking, call = ParkedCalls(), client()
     waiting = await run(parking, ask_times(call), call)
 

@@ -99,9 +99,7 @@ async def test_those_who_come_at_once_ask_once(bank: CountingBank, clock: Clock)
     assert len(bank.lease_requests) == 1
 
 
-async def test_what_is_used_up_is_told_with_when_it_opens_again_and_opens_then(
-    bank: CountingBank, clock: Clock
-) -> None:
+async def test_a_used_up_quota_says_when_it_resets_and_resets_then(bank: CountingBank, clock: Clock) -> None:
     node = a_node(bank, clock)
     clock.now_s = 20.5
     assert await admitted(node, PER_MINUTE, tries=31) == 30
@@ -234,9 +232,7 @@ async def test_a_window_that_ends_while_it_is_asked_for_is_asked_for_again(
         await node.reserve(PER_MINUTE)
 
 
-async def test_where_nobody_can_be_asked_only_what_was_granted_passes(
-    bank: CountingBank, clock: Clock
-) -> None:
+async def test_without_a_source_only_granted_calls_pass(bank: CountingBank, clock: Clock) -> None:
     node = a_node(bank, clock)
     await node.reserve(PER_MINUTE)
     bank.is_reached = False
@@ -284,9 +280,9 @@ async def test_tokens_are_stopped_at_everywhere_once_they_are_used_up(
     refused = await other.reserve(TOKENS)
     assert isinstance(refused, ExceededQuota)
     assert refused.quota == "tokens_per_day"
-    with pytest.raises(BudgetExceeded) as told:
+    with pytest.raises(BudgetExceeded) as raised:
         await other.check_tokens(TOKENS)
-    assert told.value.retry_after_s == 86_399
+    assert raised.value.retry_after_s == 86_399
     await other.check_tokens(PER_MINUTE)
     assert await bank.used() == {"key:tokens_per_day": 1_200}
 

@@ -137,7 +137,7 @@ async def test_a_caller_without_a_scope_has_no_tool() -> None:
     assert json.loads(content)["error"]["code"] == "not_ready"
 
 
-async def test_a_session_is_told_when_a_call_starts_and_ends() -> None:
+async def test_a_session_is_notified_when_a_call_starts_and_ends() -> None:
     async with open_house(MemoryNet()) as house:
         session = ScriptedSession(house)
         await house.gateway.wait_for_view(Caller(LOCAL_ADMIN))

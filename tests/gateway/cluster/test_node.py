@@ -82,7 +82,7 @@ def digest_of(*raws: bytes) -> str:
     return digest_lists(ServerLists(*check_tools("one", raws)))
 
 
-async def test_a_report_says_who_the_node_is_and_how_each_server_fares(control: MemoryControl) -> None:
+async def test_a_report_has_the_node_and_the_health_of_each_server(control: MemoryControl) -> None:
     net = MemoryNet(one=MemoryServer(tools=(definition("echo"), b'{"name": 7}')))
 
     async with reporting_node(control, net, record(), record("off", enabled=False)) as node:
@@ -135,16 +135,16 @@ async def test_reports_come_every_ten_seconds_and_a_second_after_a_change(contro
         quiet = len(control.reports)
         net["one"].announce_tools(definition("echo"), definition("shout"))
         await pass_time(1.1)
-        told = [report.servers[0] for report, _ in control.reports]
+        reports = [report.servers[0] for report, _ in control.reports]
 
     assert quiet == 3
-    assert [one.tools for one in told] == [1, 1, 1, 2]
-    assert {one.definitions for one in told[:3]} == {digest_of(definition("echo"))}
-    assert told[3].definitions == digest_of(definition("echo"), definition("shout"))
+    assert [one.tools for one in reports] == [1, 1, 1, 2]
+    assert {one.definitions for one in reports[:3]} == {digest_of(definition("echo"))}
+    assert reports[3].definitions == digest_of(definition("echo"), definition("shout"))
 
 
 async def test_definitions_are_sent_once_control_asks_for_them(control: MemoryControl) -> None:
-    control.wanted = ["one", "nobody"]
+    control.wanted = ["one", "unknown"]
     async with reporting_node(control, MemoryNet(), record()):
         await pass_time(60)
 
@@ -229,7 +229,7 @@ async def test_a_report_that_fails_is_logged_once_and_the_next_one_says_it_all(
 
     assert len(control.reports) == 1
     assert [one.getMessage().split(";")[0] for one in caplog.records] == [
-        "the control plane rejects the reports of this node: nobody listens there"
+        "the control plane rejects the reports of this node: nothing listens there"
     ]
 
 

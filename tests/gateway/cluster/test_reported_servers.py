@@ -114,15 +114,15 @@ def seen(server_id: str = "one", **fields: Any) -> ServerReport:
 @asynccontextmanager
 async def open_house(net: MemoryNet | None = None, reports: Reports | None = None) -> AsyncIterator[House]:
     """A control with the servers `one` and `two`."""
-    told = FlakyReports(reports or MemoryStore(now_ms).reports)
+    flaky = FlakyReports(reports or MemoryStore(now_ms).reports)
     changed: list[str] = []
     openers: dict[Transport, Connector] = {} if net is None else {"stdio": net.open}
-    async with ReportedServers(told, openers, on_change=changed.append, clock_ms=now_ms) as servers:
+    async with ReportedServers(flaky, openers, on_change=changed.append, clock_ms=now_ms) as servers:
         servers.apply({"one": record("one"), "two": record("two")})
-        yield House(servers, told, changed)
+        yield House(servers, flaky, changed)
 
 
-async def test_a_server_nobody_reported_is_pending() -> None:
+async def test_an_unreported_server_is_pending() -> None:
     async with open_house() as house:
         servers: Servers = house.servers
         one, two = record("one"), record("two")
@@ -148,7 +148,7 @@ async def test_tools_are_the_definitions_a_node_has_sent_each_checked_again() ->
         assert house.changed == ["one"]
 
 
-async def test_only_the_server_whose_tools_changed_is_told_of_and_the_others_stay_the_same_object() -> None:
+async def test_only_a_server_whose_tools_changed_is_announced_and_the_others_stay_the_same_object() -> None:
     async with open_house() as house:
         await house.report("n1", seen("one"), seen("two"))
         await house.define("one", "a")
@@ -224,7 +224,7 @@ async def test_definitions_that_were_announced_and_never_come_are_looked_for_eve
         assert house.offers["one"] == ["b"]
 
 
-async def test_a_report_nobody_was_prepared_for_does_not_end_the_following(
+async def test_an_unexpected_report_does_not_end_the_following(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with open_house() as house:
@@ -253,7 +253,7 @@ async def test_reports_that_pour_in_are_read_a_few_times_a_second() -> None:
         assert 1 <= house.reports.reads <= 3
 
 
-async def test_a_server_fares_as_the_worst_that_any_live_node_sees() -> None:
+async def test_health_is_the_worst_that_any_live_node_sees() -> None:
     async with open_house() as house:
         await house.define("one", "a", "b", quarantined={"odd": "bad"})
         await house.report("n1", seen(state="connected", calls=3, restarts=1, since_ms=5))
@@ -280,7 +280,7 @@ async def test_a_server_fares_as_the_worst_that_any_live_node_sees() -> None:
         pytest.param(["degraded", "idle"], "degraded", id="degraded is worse than idle"),
         pytest.param(["degraded", "down"], "down", id="down is worst"),
         pytest.param(["disabled", "connected"], "connected", id="who goes by an old record does not count"),
-        pytest.param(["disabled"], "idle", id="nobody has taken up the new record yet"),
+        pytest.param(["disabled"], "idle", id="no node has the new record yet"),
     ],
 )
 async def test_states_are_ordered(states: list[Any], expected: str) -> None:
@@ -319,7 +319,7 @@ async def test_a_list_is_stale_only_where_it_is_for_all_nodes() -> None:
         assert (together.is_stale, together.detail) == (False, "")
 
 
-async def test_why_there_is_no_list_is_said_as_the_node_says_it() -> None:
+async def test_the_reason_for_a_missing_list_is_that_of_the_node() -> None:
     async with open_house() as house:
         missing = seen(
             state="down", list_state="env_missing", definitions="", last_error="`TOKEN` is not set"
@@ -398,7 +398,7 @@ async def test_nothing_is_called_from_here_and_nothing_listed() -> None:
         with pytest.raises(InvalidRequest, match="runs on nodes"):
             await house.servers.refresh("one")
         with pytest.raises(NotFound):
-            await house.servers.refresh("nobody")
+            await house.servers.refresh("unknown")
 
         assert "/admin/api/nodes" in refused.value.hint
 
@@ -414,14 +414,14 @@ async def test_a_trial_connects_from_here() -> None:
 
 async def test_callers_are_sent_to_a_node_that_lives() -> None:
     async with open_house() as house:
-        nobody = house.servers.door_url()
+        before = house.servers.door_url()
         url = "https://tools.example"
         await house.reports.save_report(NodeReport(node_id="n1", url=url, at_ms=now_ms()))
         await pass_time(LOOKED_S)
-        somebody = house.servers.door_url()
+        during = house.servers.door_url()
         with pytest.raises(ServerUnavailable) as refused:
             await house.servers.call("one", "tools/call", params("a"))
         await pass_time(LOST_AFTER_MS / 1000 + 10)
 
-        assert (nobody, somebody, house.servers.door_url()) == (None, url, None)
+        assert (before, during, house.servers.door_url()) == (None, url, None)
         assert f"such as `{url}`" in refused.value.hint

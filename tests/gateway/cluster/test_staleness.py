@@ -1,4 +1,4 @@
-"""A gateway that follows control: who is told of a change, what is reconnected, and when it refuses."""
+"""A gateway that follows control: who is notified of a change, what is reconnected, and when it refuses."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -120,7 +120,7 @@ def key(key_id: str = "ada") -> RecordWrite:
     return RecordWrite(kind="key", id=key_id, body={"key_id": key_id, **fields})
 
 
-async def test_a_change_is_told_to_those_whose_list_it_changes_and_to_nobody_else(
+async def test_a_change_notifies_only_those_whose_list_it_changes(
     control: MemoryControl,
 ) -> None:
     async with following(control) as node:
@@ -139,9 +139,9 @@ async def test_a_change_is_told_to_those_whose_list_it_changes_and_to_nobody_els
             for one in listeners.values():
                 await one.wait(1)  # to what was just listed
             await node.write(server("fs", allowed_tools=["read"]))
-            told = [name for name, one in listeners.items() if (await one.wait(1)).lists]
+            notified = [name for name, one in listeners.items() if (await one.wait(1)).lists]
 
-    assert told == ["all", "fs alone"]
+    assert notified == ["all", "fs alone"]
 
 
 async def test_only_a_server_that_is_started_otherwise_is_reconnected(control: MemoryControl) -> None:
@@ -151,7 +151,7 @@ async def test_only_a_server_that_is_started_otherwise_is_reconnected(control: M
         before = node.pids()
         await node.write(server("fs", allowed_tools=["read"], tags=["x"]))
         narrowed = (node.pids() == before, await node.tools(servers=("fs",)))
-        await node.write(server("fs", command="serve-anew"))
+        await node.write(server("fs", command="serve-again"))
         await node.tools()
         after = node.pids()
 
@@ -161,12 +161,12 @@ async def test_only_a_server_that_is_started_otherwise_is_reconnected(control: M
     assert (len(node.net["fs"].starts_s), len(node.net["git"].starts_s)) == (2, 1)
 
 
-async def test_a_server_that_is_started_otherwise_is_listed_anew(control: MemoryControl) -> None:
+async def test_a_server_with_another_launch_is_listed_again(control: MemoryControl) -> None:
     async with following(control) as node:
         await node.write(server("fs"))
         before = await node.tools()
         node.net["fs"].tools = (definition("other"),)
-        await node.write(server("fs", command="serve-anew"))
+        await node.write(server("fs", command="serve-again"))
 
         assert (before, await node.tools()) == (["fs.read", "fs.write"], ["fs.other"])
 

@@ -177,7 +177,7 @@ def test_a_uri_leads_to_the_one_server_that_must_be_meant(uri: str, expected: st
 
 
 @pytest.mark.parametrize("uri", ["f:/other", "ui://widget"])
-def test_what_nobody_lists_is_left_to_the_only_server_with_resources(uri: str) -> None:
+def test_an_unlisted_uri_is_left_to_the_only_server_with_resources(uri: str) -> None:
     with_none = replace(server("calc", tools=["add"]), features=frozenset({"tools"}))
     denied = server("git", resources=["g:/1"], allowed=("*",))
 

@@ -19,15 +19,15 @@ def result(**members: object) -> RpcResponse:
     return RpcResponse(msgspec.json.encode(members))
 
 
-def text(said: str) -> dict[str, str]:
-    return {"type": "text", "text": said}
+def text(encoded: str) -> dict[str, str]:
+    return {"type": "text", "text": encoded}
 
 
-@pytest.mark.parametrize("said", [PROSE * 9, LISTING.decode()], ids=["prose", "json"])
-def test_an_estimate_is_near_what_the_definitions_are_counted_by(said: str) -> None:
-    counted = estimate_tokens(msgspec.json.encode(said))
+@pytest.mark.parametrize("encoded", [PROSE * 9, LISTING.decode()], ids=["prose", "json"])
+def test_an_estimate_is_near_what_the_definitions_are_counted_by(encoded: str) -> None:
+    counted = estimate_tokens(msgspec.json.encode(encoded))
 
-    assert estimate_result(result(content=[text(said)])) == pytest.approx(counted, rel=0.35)
+    assert estimate_result(result(content=[text(encoded)])) == pytest.approx(counted, rel=0.35)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_an_estimate_is_near_what_the_definitions_are_counted_by(said: str) -> N
         pytest.param(
             result(content=[{"type": "resource", "resource": {"text": "x" * 24}}]), 10, id="a resource"
         ),
-        pytest.param(result(content="x" * 33), 10, id="content that is none"),
+        pytest.param(result(content="x" * 33), 10, id="invalid content"),
         pytest.param(result(messages=["x" * 31]), 10, id="a prompt"),
         pytest.param(RpcResponse(error=b'{"code":-1}'), 0, id="an error"),
     ],

@@ -19,7 +19,7 @@ def asking_for(*tools: str) -> Caller:
 
 
 def no_decision(ref: ToolRef) -> Decision:
-    raise AssertionError(f"nobody asked about {ref}")
+    raise AssertionError(f"no decision on {ref} was expected")
 
 
 def add(views: ViewCache, caller: Caller) -> View:

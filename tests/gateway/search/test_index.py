@@ -198,7 +198,7 @@ async def test_a_group_that_changes_or_goes_is_not_found_by_what_it_meant(tmp_pa
         assert searching.groups() == {"a"}
 
 
-async def test_vectors_nobody_wants_any_more_are_not_made(tmp_path: Path) -> None:
+async def test_vectors_that_are_no_longer_wanted_are_not_made(tmp_path: Path) -> None:
     async with letters_meaning(tmp_path) as (letters, meaning):
         searching = HybridIndex(meaning)
         letters.may_go_on.clear()

@@ -1,4 +1,4 @@
-"""The index of a node's tools follows the snapshot when somebody searches, and works no more than it must."""
+"""The index of a node's tools follows the snapshot once a caller searches, and does no needless work."""
 
 import asyncio
 import threading
@@ -68,8 +68,8 @@ def result(members: Mapping[str, msgspec.Raw]) -> Any:
 
 
 async def found(by: ToolSearch, platform: Snapshot, query: str, **options: Any) -> list[str]:
-    told = await by.search(view(platform), platform, SearchArguments(query=query, **options))
-    return [tool["name"] for tool in result(told)["tools"]]
+    members = await by.search(view(platform), platform, SearchArguments(query=query, **options))
+    return [tool["name"] for tool in result(members)["tools"]]
 
 
 class Watched(HybridIndex):
@@ -174,9 +174,9 @@ async def test_a_catching_up_that_fails_is_tried_again(caplog: pytest.LogCapture
                 raise MemoryError
 
     by, platform = ToolSearch(Failing()), snapshot(ONE)
-    told = await by.search(view(platform), platform, SearchArguments(query="page"))
+    members = await by.search(view(platform), platform, SearchArguments(query="page"))
 
-    assert result(told)["note"].startswith("The tools of 1 of 1 servers are still being indexed")
+    assert result(members)["note"].startswith("The tools of 1 of 1 servers are still being indexed")
     assert "is incomplete" in caplog.text
     assert await found(by, platform, "page") == ["one.read"]
 
@@ -221,17 +221,17 @@ async def test_a_search_waits_for_the_servers_of_its_caller_and_not_for_all() ->
     searching = Slow()
     by, platform = ToolSearch(searching), snapshot(*many)
     by.prepare(platform)  # the first servers are on their way
-    told = await by.search(view(snapshot(many[99])), platform, SearchArguments(query="page"))
+    members = await by.search(view(snapshot(many[99])), platform, SearchArguments(query="page"))
     indexed = len(searching.puts)
     go_on.set()
     await by.settled()
 
-    assert [tool["name"] for tool in result(told)["tools"]] == ["s099.read"]
+    assert [tool["name"] for tool in result(members)["tools"]] == ["s099.read"]
     assert indexed <= 3 * tool_search.INDEX_BATCH
     assert sorted(searching.puts) == [one.record.server_id for one in many]
 
 
-async def test_too_many_searches_are_told_to_come_again() -> None:
+async def test_too_many_searches_are_busy() -> None:
     by, platform = ToolSearch(HybridIndex()), snapshot(ONE)
     people = [Principal(id=str(number), role="agent") for number in range(5)]
 
@@ -261,32 +261,32 @@ async def test_what_a_view_of_an_older_snapshot_shows_is_what_it_holds() -> None
         "one", definition("read", description="read a page, or all", annotations={"readOnlyHint": True})
     )
     await found(by, snapshot(newer, serial=2), "page")
-    told = await by.search(view(snapshot(ONE)), snapshot(newer, serial=2), SearchArguments(query="page"))
+    members = await by.search(view(snapshot(ONE)), snapshot(newer, serial=2), SearchArguments(query="page"))
     reading = await by.search(
         view(snapshot(ONE)), snapshot(newer, serial=2), SearchArguments(query="page", read_only=True)
     )
 
-    [tool] = result(told)["tools"]
+    [tool] = result(members)["tools"]
     assert (tool["description"], "readOnly" in tool) == ("read a page", False)
     assert result(reading)["tools"] == []
 
 
 async def test_a_server_that_left_meanwhile_passes_no_filter() -> None:
     by = ToolSearch(HybridIndex())
-    told = await by.search(view(snapshot(ONE)), snapshot(serial=2), SearchArguments(server="one"))
+    members = await by.search(view(snapshot(ONE)), snapshot(serial=2), SearchArguments(server="one"))
 
-    assert result(told)["total"] == 0
+    assert result(members)["total"] == 0
 
 
 async def test_a_server_that_is_described_otherwise_is_found_by_the_new_words() -> None:
     by, before = ToolSearch(HybridIndex()), offer("one", definition("a"))
     tagged = replace(before, record=replace(before.record, tags=("spreadsheet",)))
     await found(by, snapshot(before), "spreadsheet")
-    told = await by.search(
+    members = await by.search(
         view(snapshot(tagged, serial=2)), snapshot(tagged, serial=2), SearchArguments(query="spreadsheet")
     )
 
-    assert "note" not in result(told)
+    assert "note" not in result(members)
 
 
 async def test_a_server_without_a_category_is_uncategorized_as_in_the_catalog() -> None:
@@ -299,9 +299,9 @@ async def test_a_server_without_a_category_is_uncategorized_as_in_the_catalog() 
 async def test_a_tool_is_shown_with_its_title_and_the_beginning_of_a_long_description() -> None:
     long = offer("one", definition("read", title="Reader", description="page " * 100))
     platform = snapshot(long)
-    told = await ToolSearch(HybridIndex()).search(view(platform), platform, SearchArguments(query="page"))
+    members = await ToolSearch(HybridIndex()).search(view(platform), platform, SearchArguments(query="page"))
 
-    [tool] = result(told)["tools"]
+    [tool] = result(members)["tools"]
     assert tool["title"] == "Reader"
     assert len(tool["description"]) == MAX_DESCRIPTION_CHARS
     assert tool["description"].endswith("…")

@@ -56,7 +56,7 @@ def test_half_a_character_is_a_text_like_any(path: Path) -> None:
     cache.close()
 
 
-def test_a_damaged_file_is_begun_anew(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_file_is_replaced(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path.write_bytes(b"no database " * 1_000)
     cache = VectorCache(path, "m")
     first = cache.get(["text"])
@@ -67,7 +67,7 @@ def test_a_damaged_file_is_begun_anew(path: Path, caplog: pytest.LogCaptureFixtu
     cache.close()
 
 
-def test_a_file_that_is_damaged_inside_is_begun_anew(path: Path) -> None:
+def test_a_file_that_is_damaged_inside_is_replaced(path: Path) -> None:
     cache = VectorCache(path, "m")
     texts = [f"text {number}" for number in range(500)]
     cache.put(dict.fromkeys(texts, b"v" * 200))

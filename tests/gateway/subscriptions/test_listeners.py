@@ -1,4 +1,4 @@
-"""Listeners are told when their list changes, and the loop does not stand still for it."""
+"""Listeners are updates when their list changes, and the loop does not stand still for it."""
 
 import asyncio
 import time
@@ -62,7 +62,7 @@ async def test_lod_1_the_loop_has_its_turn_while_thousands_of_views_are_compiled
     assert most_at_once < LISTENERS / 2
 
 
-async def test_nobody_takes_all_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_principal_takes_all_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscriptions_module, "MAX_OPEN", 20)
     subscriptions = Subscriptions(empty_view)
     other = Caller(Principal(id="key:bob", role="agent"))
@@ -89,27 +89,27 @@ async def test_who_comes_after_the_end_ends_at_once() -> None:
             assert (before.is_over, after.is_over) == (True, True)
 
 
-async def test_where_nobody_listens_nobody_is_told() -> None:
+async def test_without_listeners_nothing_is_compiled() -> None:
     before = asyncio.all_tasks()
     Subscriptions(empty_view).announce()
 
     assert asyncio.all_tasks() == before
 
 
-async def test_a_listener_that_saw_another_picture_is_told_what_differs() -> None:
+async def test_a_listener_that_saw_other_lists_is_notified_of_the_difference() -> None:
     subscriptions = Subscriptions(empty_view)
     with subscriptions.open(Caller(LOCAL_ADMIN)) as listener:
         seen = listener.seen
         listener.catch_up({**seen, "prompts": b"other"})
-        told = await listener.wait(5)
+        updates = await listener.wait(5)
         listener.change({**seen, "tools": b"now"})
-        listener.change(seen)  # and back again before anybody was told
+        listener.change(seen)  # and back again before the listener waited
 
-        assert told == ListenerUpdate(("prompts",))
+        assert updates == ListenerUpdate(("prompts",))
         assert await listener.wait(0) == ListenerUpdate()
 
 
-async def test_who_sees_nothing_any_more_is_told_that_all_lists_changed() -> None:
+async def test_a_listener_without_a_scope_is_notified_of_all_lists() -> None:
     subscriptions = Subscriptions(empty_view)
     with subscriptions.open(Caller(LOCAL_ADMIN)) as listener:
         listener.change({})

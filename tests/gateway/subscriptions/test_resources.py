@@ -1,4 +1,4 @@
-"""Resources that clients want to hear of: servers are told of all together, clients of their own alone."""
+"""Resources that clients want to hear of: servers are synced of all together, clients of their own alone."""
 
 import asyncio
 
@@ -13,21 +13,21 @@ pytestmark = pytest.mark.anyio
 
 
 class Servers:
-    """What servers were told last, and how often."""
+    """What servers were synced last, and how often."""
 
     def __init__(self) -> None:
-        self.told: dict[str, frozenset[str]] = {}
+        self.synced: dict[str, frozenset[str]] = {}
         self.times = 0
         self.known: dict[str, Acknowledgement] = {}
         """When a server knows of it, where that is not at once."""
 
     def watch(self, server_id: str, uris: frozenset[str]) -> Acknowledgement:
-        self.told[server_id] = uris
+        self.synced[server_id] = uris
         self.times += 1
         return self.known.get(server_id)
 
 
-async def test_servers_are_told_of_what_all_want_together_and_once_for_many() -> None:
+async def test_servers_get_one_subscription_for_all_clients() -> None:
     servers = Servers()
     watches = ResourceWatches(servers.watch)
     ada, bob = ResourceWatch("ada"), ResourceWatch("bob")
@@ -36,14 +36,14 @@ async def test_servers_are_told_of_what_all_want_together_and_once_for_many() ->
     watches.add(bob, "x:0", server_id="one", uri="x:0")
     watches.add(bob, "alias", server_id="two", uri="y:0")
     await asyncio.sleep(0)
-    before = dict(servers.told)
+    before = dict(servers.synced)
     watches.drop(ada)
     watches.remove(bob, "alias")
     watches.remove(bob, "never watched")
     await asyncio.sleep(0)
 
     assert before == {"one": frozenset(f"x:{number}" for number in range(100)), "two": frozenset({"y:0"})}
-    assert servers.told == {"one": frozenset({"x:0"}), "two": frozenset()}
+    assert servers.synced == {"one": frozenset({"x:0"}), "two": frozenset()}
     assert servers.times == 4
     assert len(watches) == 1
 
@@ -72,7 +72,7 @@ async def test_a_server_that_does_not_answer_is_not_waited_for_long(monkeypatch:
     watches.add(ResourceWatch("ada"), "x:0", server_id="mute", uri="x:0")
     await watches.settle(["mute"])
 
-    assert servers.told == {"mute": frozenset({"x:0"})}
+    assert servers.synced == {"mute": frozenset({"x:0"})}
 
 
 async def test_updates_reach_those_who_watch_under_the_names_they_know() -> None:
@@ -97,7 +97,7 @@ async def test_updates_reach_those_who_watch_under_the_names_they_know() -> None
 
 
 @pytest.mark.parametrize(
-    ("updated", "is_told"),
+    ("updated", "is_confirmed"),
     [
         ("file:///dir/sub/file", True),
         ("file:///dir/", True),
@@ -106,16 +106,16 @@ async def test_updates_reach_those_who_watch_under_the_names_they_know() -> None
         ("file:///dir" + "/x" * 1_000, False),
     ],
 )
-async def test_a_part_of_what_is_watched_counts_as_it(updated: str, is_told: bool) -> None:
+async def test_a_part_of_what_is_watched_counts_as_it(updated: str, is_confirmed: bool) -> None:
     watches = ResourceWatches(Servers().watch)
     watch = ResourceWatch("ada")
     watches.add(watch, "file:///dir", server_id="one", uri="file:///dir")
     watches.on_updated("one", updated)
 
-    assert watch.has_updates == is_told
+    assert watch.has_updates == is_confirmed
 
 
-async def test_what_is_not_watched_any_more_is_not_told() -> None:
+async def test_unwatched_resources_are_not_notified() -> None:
     watches = ResourceWatches(Servers().watch)
     watch = ResourceWatch("ada")
     watches.add(watch, "x:1", server_id="one", uri="x:1")

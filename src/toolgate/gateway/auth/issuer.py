@@ -1,8 +1,8 @@
 """The OpenID Connect issuer of a gateway: its metadata, our resource metadata, and logins with a browser.
 
 We are a public client (RFC 6749, section 2.1): there is no secret, and a code is useless without the verifier
-of whoever began the login (PKCE, RFC 7636). Nothing of a login is kept. Whether its token is valid here, only
-the token verifier decides.
+of the browser that began the login (PKCE, RFC 7636). Nothing of a login is kept. Whether its token is valid
+here, only the token verifier decides.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ MAX_CONCURRENT_LOGINS: Final = 8
 """Codes being redeemed: anyone may send one, and each holds a connection."""
 _ERROR = re.compile(r"[a-z_]{1,40}")
 _TOKENS: Final = ("access_token", "id_token")
-"""The issuer's tokens, in the order they are tried. The access token is meant for us but may be opaque;
+"""The issuer's tokens, in the order they are tried. The access token is for us but may be opaque;
 the ID token is for us if our audience is the client id."""
 # A request's text goes into a header: nothing in it may end a quoted string.
 _PLAIN = re.compile(r"[A-Za-z0-9/_.:\[\]-]*")
@@ -72,7 +72,7 @@ class ResourceMetadata:
 
 
 class NoResourceMetadata:
-    """Stands for `ResourceMetadata` in a gateway that accepts its own keys only."""
+    """Takes the place of `ResourceMetadata` in a gateway that accepts its own keys only."""
 
     public_url: Final = None
 
@@ -89,7 +89,7 @@ KEYS_ONLY: Final = NoResourceMetadata()
 async def read_metadata(issuer: str, fetcher: Fetcher) -> Mapping[str, Any]:
     """The issuer's metadata as it is now. Raises FetchFailed."""
     document = await fetcher.get_json(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
-    # Otherwise whoever answers at this address could speak for another issuer (OIDC Discovery 4.3).
+    # Otherwise any server at this address could speak for another issuer (OIDC Discovery 4.3).
     if not isinstance(document, dict) or document.get("issuer") != issuer:
         raise FetchFailed("the issuer calls itself by another name than the configuration does")
     return document
@@ -107,7 +107,7 @@ class IssuerMetadata:
         self._refresh_at_s: float | None = None
 
     async def read(self) -> Mapping[str, Any]:
-        """The newest known metadata. Raises IssuerUnavailable if there is none."""
+        """The newest known metadata. Raises IssuerUnavailable without any."""
         async with self._lock:
             if self._refresh_at_s is None or self._clock_s() >= self._refresh_at_s:
                 ttl_s = METADATA_TTL_S
@@ -228,7 +228,7 @@ class OidcLogin:
 
 
 class NoOidcLogin:
-    """Stands for `OidcLogin` in a gateway whose console takes keys only."""
+    """Takes the place of `OidcLogin` in a gateway whose console takes keys only."""
 
     async def describe(self) -> None:
         return None

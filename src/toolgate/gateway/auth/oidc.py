@@ -46,7 +46,7 @@ MAX_SUBJECT_CHARS: Final = 255
 """OIDC Core, section 2: the longest `sub`."""
 MAX_LEEWAY_S: Final = 300
 _BY_RANK: Final[tuple[Role, ...]] = ("admin", "publisher", "viewer", "agent", "node")
-# Only asymmetric algorithms: whoever can verify must not be able to sign.
+# Only asymmetric algorithms: a verifier must not be able to sign.
 _RSA: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 _CURVES: Final = {"secp256r1": ("ES256",), "secp384r1": ("ES384",), "secp521r1": ("ES512",)}
 _EDWARDS: Final = ("EdDSA",)
@@ -184,7 +184,7 @@ class OidcConfig:
     integrations: IntegrationState = "on"
     """What a token's subject has of each server before it chooses; see the field of keys."""
     leeway_s: float = 30.0
-    """How far the issuer's clock may be ahead of ours. A token is never valid longer than it says."""
+    """How far the issuer's clock may be ahead of our clock. A token is never valid longer than it says."""
 
     def __post_init__(self) -> None:
         for name, url in (("issuer", self.issuer), ("jwks_url", self.jwks_url)):
@@ -193,7 +193,7 @@ class OidcConfig:
             except EgressRefused as exc:
                 raise StartRefused(f"setting `oidc.{name}`: {exc}") from exc
         if not self.audience:
-            raise StartRefused("setting `oidc.audience` is empty: tokens for anybody would be taken")
+            raise StartRefused("setting `oidc.audience` is empty: tokens for any audience would be accepted")
         if not 0 <= self.leeway_s <= MAX_LEEWAY_S:
             raise StartRefused(f"setting `oidc.leeway_s` is not between 0 and {MAX_LEEWAY_S}")
         if not self.roles and self.default_role is None:

@@ -41,7 +41,7 @@ class Signer:
         return hmac.digest(self.key, b"%b\0%b" % (purpose, payload), hashlib.sha256)
 
 
-class _Sealed(msgspec.Struct, array_like=True, frozen=True):
+class _SealedData(msgspec.Struct, array_like=True, frozen=True):
     principal: str
     expires_s: int
     data: bytes
@@ -57,7 +57,7 @@ class SealedIds:
 
     def seal(self, prefix: str, data: bytes, *, principal_id: str) -> str:
         """An id that begins with `prefix` and holds `data`, for this principal: see `fingerprint_of`."""
-        sealed = _Sealed(principal_id, int(self._wall_s()) + SEAL_LIFETIME_S, data)
+        sealed = _SealedData(principal_id, int(self._wall_s()) + SEAL_LIFETIME_S, data)
         token = self._signer.sign(self._purpose + prefix.encode(), msgspec.msgpack.encode(sealed))
         return prefix + token.decode("ascii")
 
@@ -69,6 +69,6 @@ class SealedIds:
         payload = self._signer.open(self._purpose + prefix.encode(), token)
         if payload is None:
             return None
-        sealed = msgspec.msgpack.decode(payload, type=_Sealed)
+        sealed = msgspec.msgpack.decode(payload, type=_SealedData)
         is_good = sealed.principal == principal_id and sealed.expires_s >= self._wall_s()
         return sealed.data if is_good else None

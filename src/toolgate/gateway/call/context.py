@@ -27,7 +27,7 @@ class CallContext(msgspec.Struct, frozen=True):
 
     @property
     def needs_admission(self) -> bool:
-        """Whether a quota or an approval stands between this call and its server."""
+        """Whether this call needs a quota or an approval."""
         return self.route.approval is not None or bool(self.view.quotas)
 
 

@@ -74,7 +74,7 @@ def can_answer(capabilities: bytes, method: str, params: bytes) -> bool:
         mode = _decode_elicitation(params).mode
     except UNREADABLE:
         return False
-    # Without modes, forms are meant: they were there first.
+    # Without modes, a client can do forms: they came first.
     return mode in (can[name].keys() or {"form"})
 
 

@@ -111,7 +111,7 @@ class QuotaLease:
         return self.left > 0 and now_s < self.open_until_s and limit >= self.limit
 
     def is_closed(self, limit: int, now_s: float) -> bool:
-        """Whether the source said a moment ago that this limit is used up."""
+        """Whether the source has just reported this limit as used up."""
         return now_s < self.closed_until_s and limit == self.limit
 
 

@@ -196,7 +196,7 @@ def recheck_route(view: View, route: Route) -> None:
 
 
 def find_current_route(view: View, route: Route) -> Route:
-    """The same route in `view`. Raises what the request is refused with if there is none."""
+    """The same route in `view`. Raises what the request is refused with if it is gone."""
     kind = kind_of(route.name)
     unknown: ToolgateError
     if kind == RESOURCE:

@@ -337,7 +337,7 @@ def _parse_definitions(
 def _build_offer(
     record: ServerRecord, summary: _ServerSummary | None, parsed: _ParsedDefinitions | None
 ) -> ServerTools:
-    """The last good list that any node has sent, or why there is none."""
+    """The last good list that any node has sent, or why it is missing."""
     if parsed is None:
         if summary is None or summary.worst.list_state == "ready":  # its definitions are on their way
             return ServerTools(record=record)

@@ -150,7 +150,7 @@ class ResourceRoutes:
         return None if uri in self._shared else self._find_unlisted(self._find_candidates(uri), uri)
 
     def _find_candidates(self, uri: str) -> Iterable[str]:
-        """The servers with a matching template; if there is none, all that have resources."""
+        """The servers with a matching template; otherwise all that have resources."""
         if not self._matchers or len(uri) > MAX_URI_BYTES:
             return self._offering
         subject = Uri(uri)
