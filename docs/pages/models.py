@@ -8,7 +8,8 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from pages.markdown import bullet, code, page, sentence, wrap
-from toolgate.registry.records import chat_bodies, policy_bodies, server_bodies
+from toolgate.registry.records import policy_bodies, server_bodies
+from toolgate.registry.records import policy_bodies as chat_bodies
 from toolgate.registry.records import policy_bodies as profile_bodies
 from toolgate.registry.records import policy_bodies as task_bodies
 from toolgate.registry.records import policy_bodies as workload_bodies

@@ -15,7 +15,8 @@ from tests.contract.stores import STORES, Clock, open_postgres
 from toolgate.packages.objects import ObjectStore
 from toolgate.registry.invocations.contract import QueueLimits
 from toolgate.registry.invocations.sql import Invocations
-from toolgate.registry.store.contract import DEFAULT_STORE_LIMITS, Store, StoreLimits
+from toolgate.registry.store.contract import DEFAULT_STORE_LIMITS, StoreLimits
+from toolgate.registry.store.sql_store import Store
 from toolgate.upstream.connection.contract import ServerConnection
 
 MINUTE_MS = 60_000

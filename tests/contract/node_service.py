@@ -12,7 +12,7 @@ import msgspec
 from toolgate.errors import Compacted, WatchLagged
 from toolgate.model.revisions import ChangeBatch
 from toolgate.proto import node_pb2
-from toolgate.registry.store.contract import Store
+from toolgate.registry.store.sql_store import Store
 
 KEY: Final = "tg_node_0123456789abcdefghijklmnopqrstuvwxyz"
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -24,7 +24,8 @@ from toolgate.registry.approvals.contract import (
     ElicitedDecision,
 )
 from toolgate.registry.approvals.sql import Approvals
-from toolgate.registry.store.contract import Store, StoreLimits
+from toolgate.registry.store.contract import StoreLimits
+from toolgate.registry.store.sql_store import Store
 
 pytestmark = pytest.mark.anyio
 

@@ -42,9 +42,10 @@ from toolgate.registry.replication.connection import (
 )
 from toolgate.registry.replication.state import RegistryState, parse_listing, watch_registry
 from toolgate.registry.replication.sync import HistoryPosition, NodeSync, SyncLimits
-from toolgate.registry.store.contract import Store, StoreLimits
+from toolgate.registry.store.contract import StoreLimits
 from toolgate.registry.store.engines import open_sqlite_store
 from toolgate.registry.store.postgresql import open_postgres_store
+from toolgate.registry.store.sql_store import Store
 from toolgate.surfaces.grpc.server import open_grpc_server
 from toolgate.telemetry import Metrics
 

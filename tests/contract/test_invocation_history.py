@@ -11,7 +11,8 @@ from tests.contract.stores import DEADLINE_S, DURABLE_STORES, Clock, OpenStore
 from toolgate.model.principals import Principal
 from toolgate.registry.invocations.contract import KEEP_ENDED_MS, InvocationProgress, QueueLimits
 from toolgate.registry.invocations.sql import Invocations
-from toolgate.registry.store.contract import Store, StoreLimits
+from toolgate.registry.store.contract import StoreLimits
+from toolgate.registry.store.sql_store import Store
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ from tests.contract.stores import DEADLINE_S, Clock
 from tests.scenarios.soak import rounds
 from toolgate.errors import Conflict
 from toolgate.registry.invocations.contract import LEASE_MS
-from toolgate.registry.store.contract import Store
+from toolgate.registry.store.sql_store import Store
 
 pytestmark = pytest.mark.anyio
 

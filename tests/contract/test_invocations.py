@@ -23,7 +23,8 @@ from toolgate.model.invocations import MAX_LINE_BYTES, MAX_LOG_BYTES, MAX_LOG_LI
 from toolgate.model.principals import Principal
 from toolgate.registry.invocations.contract import LEASE_MS, InvocationCreation, QueueLimits
 from toolgate.registry.invocations.sql import Invocations
-from toolgate.registry.store.contract import Store, StoreLimits
+from toolgate.registry.store.contract import StoreLimits
+from toolgate.registry.store.sql_store import Store
 
 pytestmark = pytest.mark.anyio
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.contract.stores import DURABLE_STORES, STORES, Clock, OpenStore
-from toolgate.registry.store.contract import Store
 from toolgate.registry.store.side_tables import MAX_KEPT_BYTES
+from toolgate.registry.store.sql_store import Store
 
 pytestmark = pytest.mark.anyio
 

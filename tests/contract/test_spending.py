@@ -9,7 +9,7 @@ from tests.contract.stores import DEADLINE_S, DURABLE_STORES, Clock, open_postgr
 from toolgate.model.quotas import HolderUsage, LeaseGrant, LeaseRequest, QuotaHolder
 from toolgate.registry.quotas.contract import KEEP_MS, QuotaSource
 from toolgate.registry.quotas.sql import QuotaLedger
-from toolgate.registry.store.contract import Store
+from toolgate.registry.store.sql_store import Store
 
 pytestmark = pytest.mark.anyio
 

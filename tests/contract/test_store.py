@@ -13,7 +13,7 @@ from toolgate.errors import Compacted, Conflict, InvalidRecord, NotFound, Storag
 from toolgate.model.principals import IntegrationChoice, make_choice_id
 from toolgate.model.revisions import RecordChange, RecordList, RecordWrite, StoredRecord
 from toolgate.registry.replication.state import watch_registry
-from toolgate.registry.store.contract import Store
+from toolgate.registry.store.sql_store import Store
 
 pytestmark = pytest.mark.anyio
 

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 from tests.contract.stores import DURABLE_STORES, STORES, Clock, OpenStore, read_watch
 from toolgate.errors import Compacted, Conflict, NotFound, ToolgateError
 from toolgate.model.revisions import Body, Kind, RecordWrite
-from toolgate.registry.store.contract import Store
+from toolgate.registry.store.sql_store import Store
 
 Key = tuple[str, str]
 

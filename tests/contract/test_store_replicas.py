@@ -10,7 +10,7 @@ from tests.contract.watch_guarantees import events
 from tests.scenarios.soak import rounds
 from toolgate.errors import Compacted, Conflict
 from toolgate.model.revisions import ChangeBatch
-from toolgate.registry.store.contract import Store
+from toolgate.registry.store.sql_store import Store
 
 pytestmark = pytest.mark.anyio
 

@@ -19,8 +19,9 @@ from tests.postgres import PostgresServer, own_server
 from tests.scenarios.soak import rounds
 from toolgate.errors import Compacted, StorageFailed, StorageUnavailable, WatchLagged
 from toolgate.model.revisions import ChangeBatch, RecordList, RecordWrite
-from toolgate.registry.store.contract import WATCH_BUFFER, Store
+from toolgate.registry.store.contract import WATCH_BUFFER
 from toolgate.registry.store.postgresql import open_postgres_store
+from toolgate.registry.store.sql_store import Store
 
 pytestmark = pytest.mark.anyio
 

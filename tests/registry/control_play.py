@@ -9,7 +9,7 @@ from toolgate.errors import Compacted, ControlUnavailable, ToolgateError
 from toolgate.model.reports import Definitions, NodeReport
 from toolgate.model.revisions import ChangeBatch, RecordList
 from toolgate.registry.replication.sync import HistoryPosition
-from toolgate.registry.store.contract import Store
+from toolgate.registry.store.sql_store import Store
 
 BOOKMARK_EVERY_S: Final = 5.0
 

@@ -18,7 +18,7 @@ from toolgate.registry.invocations.sql import Invocations
 from toolgate.registry.quotas.sql import QuotaLedger
 from toolgate.registry.store.contract import DEFAULT_STORE_LIMITS, StoreLimits
 from toolgate.registry.store.side_tables import SqlEndedSessions
-from toolgate.registry.store.sql_store import SqlStore
+from toolgate.registry.store.sql_store import Store
 
 
 class InlineTransactions(Transactions):
@@ -63,7 +63,7 @@ def _open_memory(epoch: str | None = None) -> tuple[InlineTransactions, StoreHea
         return InlineTransactions(engine), read_head(connection)
 
 
-class MemoryStore(SqlStore):
+class MemoryStore(Store):
     """An empty registry that ends with the test."""
 
     def __init__(

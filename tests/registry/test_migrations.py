@@ -20,8 +20,8 @@ from toolgate.model.revisions import RecordChange, RecordList, StoredRecord
 from toolgate.registry.database.rows import create_tables
 from toolgate.registry.database.tables import SCHEMA_VERSION
 from toolgate.registry.migrations import upgrade
-from toolgate.registry.store.contract import Store
 from toolgate.registry.store.engines import open_store
+from toolgate.registry.store.sql_store import Store
 
 pytestmark = pytest.mark.anyio
 

@@ -16,9 +16,9 @@ from tests.postgres import shared_server
 from toolgate.errors import Compacted, ImportRefused, StartRefused, StorageFailed
 from toolgate.model.reports import NodeReport
 from toolgate.model.revisions import ChangeBatch, RecordList
-from toolgate.registry.store.contract import Store
 from toolgate.registry.store.engines import export_store, import_store, open_store
 from toolgate.registry.store.export import check_export
+from toolgate.registry.store.sql_store import Store
 
 pytestmark = pytest.mark.anyio
 

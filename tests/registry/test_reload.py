@@ -15,7 +15,7 @@ from toolgate.model.revisions import RecordWrite
 from toolgate.registry.files.directory import FileProblem
 from toolgate.registry.files.reload import DirectoryLoader, ReloadReport
 from toolgate.registry.records.codec import FieldDiff, RecordDiff
-from toolgate.registry.store.contract import Store
+from toolgate.registry.store.sql_store import Store
 
 pytestmark = pytest.mark.anyio
 

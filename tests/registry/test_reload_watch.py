@@ -13,7 +13,7 @@ from tests.registry.memory_store import MemoryStore
 from tests.registry.server_files import body, save
 from toolgate.model.revisions import ChangeBatch
 from toolgate.registry.files.reload import DirectoryLoader
-from toolgate.registry.store.contract import Store
+from toolgate.registry.store.sql_store import Store
 
 pytestmark = pytest.mark.anyio
 

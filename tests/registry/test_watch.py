@@ -8,7 +8,13 @@ import pytest
 
 from toolgate.errors import Compacted
 from toolgate.model.revisions import ChangeBatch
-from toolgate.registry.store.watch import REPLAYS, LogStart, WatchHub
+from toolgate.registry.database.rows import StoreHead
+from toolgate.registry.store.watch import REPLAYS, WatchHub
+
+
+def head(revision: int) -> StoreHead:
+    return StoreHead(schema_version=0, epoch="", revision=revision, compacted=0)
+
 
 pytestmark = pytest.mark.anyio
 
@@ -33,11 +39,11 @@ class Log:
 
 async def test_a_page_of_a_history_that_was_replaced_meanwhile_is_not_delivered() -> None:
     log = Log()
-    hub = WatchHub(log.read, log.read_digest, start=LogStart(revision=5))
+    hub = WatchHub(log.read, log.read_digest, start=head(5))
     async with asyncio.timeout(60), hub.watch(0) as batches:
         reading = asyncio.ensure_future(anext(batches))
         await log.asked.wait()
-        hub.restart(LogStart(revision=7))
+        hub.restart(head(7))
         log.answer.set()
 
         with pytest.raises(Compacted):
@@ -45,12 +51,12 @@ async def test_a_page_of_a_history_that_was_replaced_meanwhile_is_not_delivered(
 
 
 async def test_a_watcher_that_waits_is_woken_by_another_history() -> None:
-    hub = WatchHub(Log().read, Log().read_digest, start=LogStart(revision=5))
+    hub = WatchHub(Log().read, Log().read_digest, start=head(5))
     async with asyncio.timeout(60), hub.watch(5) as live:
         assert await anext(live) == ChangeBatch(revision=5)
         waiting = asyncio.ensure_future(anext(live))
         await asyncio.sleep(0)
-        hub.restart(LogStart(revision=20))
+        hub.restart(head(20))
 
         with pytest.raises(Compacted):
             await waiting
@@ -60,7 +66,7 @@ async def test_a_watcher_that_waits_is_woken_by_another_history() -> None:
 
 async def test_however_many_watchers_come_back_together_few_read_the_log_at_once() -> None:
     log = Log()
-    hub = WatchHub(log.read, log.read_digest, start=LogStart(revision=5))
+    hub = WatchHub(log.read, log.read_digest, start=head(5))
     async with asyncio.timeout(60), AsyncExitStack() as stack:
         watches = [await stack.enter_async_context(hub.watch(0)) for _ in range(20)]
         reading = [asyncio.ensure_future(anext(batches)) for batches in watches]
@@ -74,7 +80,7 @@ async def test_however_many_watchers_come_back_together_few_read_the_log_at_once
 
 
 async def test_compaction_never_goes_back() -> None:
-    hub = WatchHub(Log().read, Log().read_digest, start=LogStart(revision=9))
+    hub = WatchHub(Log().read, Log().read_digest, start=head(9))
     hub.on_compacted(5)
     hub.on_compacted(3)
 

@@ -13,5 +13,5 @@ def read_clock_ms(_store: object, _connection: object) -> int:
 
 
 if __name__ == "__main__":
-    import_module("toolgate.registry.store.sql_store").SqlStore._read_clock_ms = read_clock_ms
+    import_module("toolgate.registry.store.sql_store").Store._read_clock_ms = read_clock_ms
     sys.exit(import_module("toolgate.cli.root").main())

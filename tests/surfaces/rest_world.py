@@ -43,7 +43,7 @@ from toolgate.policy.scope import ScopeLimits
 from toolgate.registry.files.reload import DirectoryLoader
 from toolgate.registry.records.codec import ID_FIELDS
 from toolgate.registry.replication.state import watch_registry
-from toolgate.registry.store.contract import Store
+from toolgate.registry.store.sql_store import Store
 from toolgate.surfaces.http.server import HttpServer
 from toolgate.surfaces.rest.app import ENDPOINTS
 from toolgate.surfaces.rest.framework.openapi import describe_api

@@ -27,7 +27,6 @@ from toolgate.model.servers import RedactionRules
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.scope import ScopeLimits
 from toolgate.registry.replication.state import SESSION_SECRET_ID
-from toolgate.registry.store.contract import Store
 from toolgate.settings import Settings
 from toolgate.surfaces.http.guard import LOOPBACK_NAMES
 from toolgate.telemetry import Metrics
@@ -49,6 +48,7 @@ async def run_in_background(*work: Coroutine[Any, Any, None]) -> AsyncIterator[N
 
 if TYPE_CHECKING:
     from toolgate.gateway.search.semantic import SemanticSearch
+    from toolgate.registry.store.sql_store import Store
 
 VECTORS_FILE: Final = "vectors.sqlite3"
 COMPACT_EVERY_S: Final = 600
@@ -145,7 +145,7 @@ def read_key_file(path: Path | None, setting: str) -> str | None:
     return key
 
 
-async def load_session_key(store: Store) -> bytes:
+async def load_session_key(store: "Store") -> bytes:
     """The key that signs session ids on every node: created at the first start, kept with the records."""
     stored = await store.get("secret", SESSION_SECRET_ID)
     if stored is not None:

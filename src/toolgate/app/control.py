@@ -36,8 +36,8 @@ from toolgate.gateway.cluster.reported_servers import ReportedServers
 from toolgate.gateway.gateway import Gateway, GatewayServices
 from toolgate.govern.process import Readiness, ReadinessCondition
 from toolgate.model.http import is_loopback, parse_address
-from toolgate.registry.store.contract import Store
 from toolgate.registry.store.engines import open_store
+from toolgate.registry.store.sql_store import Store
 from toolgate.settings import GrpcSettings, Settings
 from toolgate.surfaces.grpc.server import Tls, open_grpc_server
 from toolgate.surfaces.http.guard import OriginGuard

@@ -47,7 +47,7 @@ from toolgate.packages.objects import open_object_store
 from toolgate.packages.uploads import UploadStore
 from toolgate.registry.files.reload import DirectoryLoader, ReloadReport
 from toolgate.registry.replication.state import RegistryState, watch_registry
-from toolgate.registry.store.contract import Store
+from toolgate.registry.store.sql_store import Store
 from toolgate.settings import Settings
 from toolgate.surfaces.console.endpoint import ConsoleEndpoint
 from toolgate.surfaces.console.files import find_console, load_console

@@ -26,8 +26,8 @@ from toolgate.model.tools import ServerTools
 from toolgate.packages.artifacts import ArtifactStore
 from toolgate.packages.manifest import parse_manifest
 from toolgate.registry.records.codec import parse_record
-from toolgate.registry.store.contract import Store
 from toolgate.registry.store.side_tables import keep_times
+from toolgate.registry.store.sql_store import Store
 
 SERVED_S: Final = 10.0
 """How long a change may take to be served, before its rows are made of what was served before."""

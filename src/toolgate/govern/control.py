@@ -21,7 +21,7 @@ from toolgate.packages.artifacts import ArtifactStore
 from toolgate.packages.modules import ModuleStore
 from toolgate.packages.uploads import UploadStore
 from toolgate.policy.plan import Planner
-from toolgate.registry.store.contract import Store
+from toolgate.registry.store.sql_store import Store
 from toolgate.upstream.models.client import TryModels
 from toolgate.upstream.oauth.grants import LoginKey
 from toolgate.upstream.oauth.logins import Logins

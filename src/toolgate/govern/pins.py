@@ -22,7 +22,7 @@ from toolgate.model.snapshot import Pin, Snapshot
 from toolgate.model.tools import ServerTools, ToolDefinition
 from toolgate.policy.rules import is_unlisted
 from toolgate.registry.records.codec import parse_record
-from toolgate.registry.store.contract import Store
+from toolgate.registry.store.sql_store import Store
 
 ACTOR: Final = "toolgate"
 ATTEMPTS: Final = 8

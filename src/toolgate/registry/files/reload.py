@@ -28,7 +28,7 @@ from toolgate.registry.files.directory import (
     scan_directory,
 )
 from toolgate.registry.records.codec import RecordDiff, diff_server, encode_record, namespace_of
-from toolgate.registry.store.contract import Store
+from toolgate.registry.store.sql_store import Store
 
 ACTOR: Final = "directory"
 _ACTOR_PREFIX: Final = f"{ACTOR}:"

@@ -24,8 +24,13 @@ from toolgate.model.tasks import Profile, Task
 from toolgate.policy.layers import parse_task_policy
 from toolgate.redaction.records import redact_record
 from toolgate.registry.records.body import StrictBody, field_path, find_problems, invalid_record
-from toolgate.registry.records.chat_bodies import ChatUpstreamBody
-from toolgate.registry.records.policy_bodies import ChoiceBody, KeyBody, ProfileBody, TaskBody
+from toolgate.registry.records.policy_bodies import (
+    ChatUpstreamBody,
+    ChoiceBody,
+    KeyBody,
+    ProfileBody,
+    TaskBody,
+)
 from toolgate.registry.records.server_bodies import (
     PackageBody,
     PinBody,
@@ -50,28 +55,6 @@ RecordBody: TypeAlias = (
 )
 AnyBody = TypeVar("AnyBody", bound=StrictBody)
 
-ID_FIELDS: Final[Mapping[Kind, str]] = {
-    "server": "server_id",
-    "task": "task_id",
-    "profile": "profile_id",
-    "key": "key_id",
-    "pin": "server_id",
-    "package": "package_id",
-    "chat_upstream": "upstream_id",
-    "secret": "secret_id",
-    "choice": "choice_id",
-}
-ID_PARSERS: Final[Mapping[str, Callable[[str], str]]] = {
-    "server_id": parse_server_id,
-    "package_id": parse_server_id,
-    "upstream_id": parse_upstream_id,
-    "task_id": parse_task_id,
-    "profile_id": parse_task_id,
-    "key_id": parse_task_id,
-    "secret_id": parse_task_id,
-    "choice_id": parse_sha256,
-}
-"""What an id must be, by the name it has in bodies and paths."""
 BODIES: Final[Mapping[Kind, type[RecordBody]]] = {
     "server": ServerBody,
     "task": TaskBody,
@@ -83,6 +66,19 @@ BODIES: Final[Mapping[Kind, type[RecordBody]]] = {
     "secret": SecretBody,
     "choice": ChoiceBody,
 }
+_OTHER_IDS: Final[Mapping[Kind, str]] = {"pin": "server_id", "chat_upstream": "upstream_id"}
+ID_FIELDS: Final[Mapping[Kind, str]] = {kind: _OTHER_IDS.get(kind, f"{kind}_id") for kind in BODIES}
+ID_PARSERS: Final[Mapping[str, Callable[[str], str]]] = {
+    "server_id": parse_server_id,
+    "package_id": parse_server_id,
+    "upstream_id": parse_upstream_id,
+    "task_id": parse_task_id,
+    "profile_id": parse_task_id,
+    "key_id": parse_task_id,
+    "secret_id": parse_task_id,
+    "choice_id": parse_sha256,
+}
+"""Parsers of ids by the name they have in bodies and paths."""
 
 
 def parse_server(body: Mapping[str, Any], *, strict: bool = True) -> ServerRecord:

@@ -5,6 +5,8 @@ The shape of a task as it is written and stored.
 The shape of a profile: a selection of servers and tools, and its next version during a rollout.
 
 The shape of a key as it is written and stored: whom it proves, how far it reaches, what it may use.
+
+The shape of a chat upstream as it is written and stored.
 """
 
 import json
@@ -16,6 +18,7 @@ from typing import Annotated, Final
 
 from pydantic import Field, field_validator, model_validator
 
+from toolgate.model.chat import ChatBudgets, ChatMode, ChatUpstream, NameProfile, OtherTools
 from toolgate.model.principals import Ceiling, IntegrationChoice, IntegrationState, Key, Role, make_choice_id
 from toolgate.model.quotas import MAX_CALLS, MAX_TOKENS, Quotas
 from toolgate.model.tasks import (
@@ -34,14 +37,20 @@ from toolgate.registry.records.fields import (
     ConfigKey,
     GuestArgument,
     GuestValue,
+    HeaderName,
+    HeaderValue,
     JsonText,
+    ModelPattern,
     Name,
     Patterns,
+    SecretName,
     ServerId,
     Sha256,
     Tag,
     Title,
     UnixTime,
+    UpstreamId,
+    Url,
     VariableName,
     field_error,
 )
@@ -54,22 +63,16 @@ class WorkloadLimitsBody(StrictBody):
 
     fuel: int = Field(default=_LIMITS.fuel, ge=1_000_000, le=10_000_000_000_000)
     """Instructions, about: a thousand million are a second of a processor."""
-
     wall_clock_ms: int = Field(default=_LIMITS.wall_clock_ms, ge=100, le=3_600_000)
     """From its start to its end, whatever it waits for."""
-
     memory_bytes: int = Field(default=_LIMITS.memory_bytes, ge=65_536, le=1_073_741_824)
     """The most memory it may have."""
-
     table_elements: int = Field(default=_LIMITS.table_elements, ge=0, le=1_000_000)
     """The most entries its tables of functions may have."""
-
     max_output_bytes: int = Field(default=_LIMITS.max_output_bytes, ge=0, le=MAX_OUTPUT_BYTES)
     """Kept of its standard output, and as many of standard error. More is dropped, and the run says so."""
-
     max_fds: int = Field(default=_LIMITS.max_fds, ge=1, le=1_024)
     """Conversations, servers and the like that it has open at once."""
-
     max_calls: int = Field(default=_LIMITS.max_calls, ge=0, le=100_000)
     """Calls of tools, by itself and by the models it asks."""
 
@@ -83,16 +86,12 @@ class WorkloadBody(StrictBody):
     module: Sha256
     """The SHA-256 of the module, which was uploaded before. In files for `toolgate apply`: the module's path,
     from the file's directory."""
-
     args: list[GuestArgument] = Field(default=[], max_length=64)
     """Its arguments, after its name, which is the task's."""
-
     env: dict[VariableName, GuestValue] = Field(default={}, max_length=64)
     """Its variables. They hold no references: a guest gets no secret of the node."""
-
     limits: WorkloadLimitsBody = WorkloadLimitsBody()
     """How far one run may go."""
-
     retries: int = Field(default=0, ge=0, le=10)
     """How often a run whose node was lost is begun again. 0: what it did before may not be done twice."""
 
@@ -110,17 +109,14 @@ class TaskBody(StrictBody):
 
     task_id: Name
     """Its name."""
-
     display_name: Title = ""
     """For people."""
-
     config: dict[ConfigKey, JsonText] = Field(default={}, max_length=256)
     """Keys to JSON text: `mcp.enabled`, `mcp.default_server_ids`, `mcp.allowed_server_ids`,
     `mcp.tool_allowlist`, `mcp.tool_denylist`, `mcp.profile`, `mcp.profile_overrides`, `mcp.tags`,
     `mcp.approval_policy`, `mcp.approval_in_place`, `mcp.enforce`, `mcp.budgets`,
     `mcp.require_servers`, `chat.mode`, `chat.budgets`. `mcp.profile` and `mcp.approval_policy` may also
     be a bare name, without quotes."""
-
     workload: WorkloadBody | None = None
     """What is run when the task is invoked. Unset: it holds policy and nothing else."""
 
@@ -150,13 +146,10 @@ class SelectionBody(StrictBody):
 
     servers: Annotated[list[ServerId], Field(max_length=2_000)] | None = None
     """Server ids."""
-
     tags: Annotated[list[Tag], Field(max_length=2_000)] | None = None
     """Servers that carry any of these tags."""
-
     allow: Patterns | None = None
     """Patterns of which a tool must match one."""
-
     deny: Patterns = Field(default=[])
     """Patterns of which a tool may match none."""
 
@@ -181,10 +174,8 @@ class RolloutBody(_ProfileVersionBody):
     version: Annotated[int, Field(ge=1, le=MAX_VERSION)] | None = None
     """Must be higher than the profile's own; one higher by default. Each version draws its share of callers
     independently."""
-
     share: Annotated[int, Field(ge=1, le=100)]
     """Percent of callers or tasks that have this version. A higher share adds some and takes it from none."""
-
     by: RolloutBy = "caller"
     """What is divided: each `caller` (key, or subject of an issuer), or each `task` with all its callers."""
 
@@ -194,10 +185,8 @@ class ProfileBody(_ProfileVersionBody):
 
     profile_id: Name
     """Its name."""
-
     version: Annotated[int, Field(ge=1, le=MAX_VERSION)] = 1
     """The number of this selection, for audit and comparison."""
-
     rollout: RolloutBody | None = None
     """The next version, while only a share of callers has it."""
 
@@ -241,13 +230,10 @@ class CeilingBody(StrictBody):
 
     tasks: Annotated[list[Name], Field(max_length=2_000)] | None = None
     """Tasks the key may act for."""
-
     servers: Annotated[list[ServerId], Field(max_length=2_000)] | None = None
     """Servers it may reach."""
-
     allow: Patterns | None = None
     """Patterns of which a tool must match one."""
-
     deny: Patterns = Field(default=[])
     """Patterns of which a tool may match none."""
 
@@ -260,10 +246,8 @@ class QuotasBody(StrictBody):
 
     calls_per_minute: int | None = Field(default=None, ge=1, le=MAX_CALLS)
     """Calls within one minute of the clock."""
-
     calls_per_day: int | None = Field(default=None, ge=1, le=MAX_CALLS)
     """Calls within one day, by UTC."""
-
     tokens_per_day: int | None = Field(default=None, ge=1, le=MAX_TOKENS)
     """Tokens within one day, by UTC: of the results of tools, by estimate, and of chats as models report
     them. What is under way when they are used up still ends."""
@@ -278,26 +262,19 @@ class KeyBody(StrictBody):
 
     key_id: Name
     """The principal's name in audit and logs."""
-
     sha256: Sha256
     """The SHA-256 of the key. The key itself is never stored."""
-
     role: Role
     """`admin` governs, `publisher` writes tasks and profiles, `viewer` reads, `agent` calls tools, `node` is
     for a node of this gateway."""
-
     ceiling: CeilingBody = CeilingBody()
     """The most it may ever reach."""
-
     default_task: Name | None = None
     """The task of a request that names none."""
-
     expires_at_s: UnixTime | None = None
     """Unix time after which it proves nothing."""
-
     budgets: QuotasBody | None = None
     """What all who use it may use over time, together."""
-
     integrations: IntegrationState = "on"
     """What its callers have of each server before they choose for themselves: `on` all its tools, `read_only`
     those marked as read-only, `off` nothing. Callers switch servers on and off within the ceiling."""
@@ -311,10 +288,8 @@ class ChoiceBody(StrictBody):
 
     choice_id: Sha256
     """The SHA-256 of `principal`."""
-
     principal: Annotated[str, Field(min_length=1, max_length=MAX_PRINCIPAL_CHARS)]
     """Whose choice it is, as the audit names it."""
-
     servers: Annotated[dict[ServerId, IntegrationState], Field(max_length=MAX_CHOICES)] = Field(default={})
     """Server id to what the caller has of it."""
 
@@ -330,3 +305,71 @@ class ChoiceBody(StrictBody):
         return IntegrationChoice(
             choice_id=self.choice_id, principal=self.principal, servers=MappingProxyType(servers)
         )
+
+
+_BUDGETS = ChatBudgets()
+
+
+class ChatBudgetsBody(StrictBody):
+    """How far one request may go. A field left out has its own default; tasks and requests only narrow."""
+
+    max_iterations: int = Field(default=_BUDGETS.max_iterations, ge=0, le=100)
+    """Rounds in which tools are run."""
+    max_total_tool_calls: int = Field(default=_BUDGETS.max_total_tool_calls, ge=0, le=1_000)
+    """Calls of tools, all rounds together."""
+    max_tool_output_bytes: int = Field(default=_BUDGETS.max_tool_output_bytes, ge=256, le=4_194_304)
+    """The longest result a model gets; more is cut, and marked as cut."""
+    tool_timeout_ms: int = Field(default=_BUDGETS.tool_timeout_ms, ge=100, le=300_000)
+    """How long one call of a tool may take; that of its server holds as well."""
+    wall_clock_ms: int = Field(default=_BUDGETS.wall_clock_ms, ge=1_000, le=3_600_000)
+    """How long the whole may take, models and tools together."""
+
+    def value(self) -> ChatBudgets:
+        return make_value(self, ChatBudgets)
+
+
+class ChatUpstreamBody(StrictBody):
+    """An OpenAI-compatible endpoint that serves models."""
+
+    upstream_id: UpstreamId
+    """Its name. `<upstream_id>/<model>` asks for a model of this very upstream."""
+    base_url: Url
+    """What `/chat/completions`, `/responses` and `/models` are appended to, like `https://api.openai.com/v1`.
+    A query stays at the end."""
+    models: list[ModelPattern] = Field(min_length=1, max_length=256)
+    """The models it is asked for, by name; `*` and `?` stand for others."""
+    display_name: Title = ""
+    """For people."""
+    auth_ref: SecretName | None = None
+    """The name of a secret the node resolves and sends as a bearer token; never the secret itself."""
+    headers: dict[HeaderName, HeaderValue] = Field(default={}, max_length=64)
+    """Headers sent with every request. Values may hold references."""
+    mode: ChatMode = "inject"
+    """`inject`: tools are offered and run here. `passthrough`: nothing is run, whatever a request says."""
+    name_profile: NameProfile = "default"
+    """How tools are named to its models: `identifier` for those whose parsers take no hyphen."""
+    other_tools: OtherTools = "pass"
+    """Whether tools that are no functions pass as they are, or the request is refused."""
+    filter_undeclared_calls: bool = False
+    """Whether calls of tools that a request does not declare are taken out of the answer, also for requests
+    without a task. In `passthrough` they always are."""
+    budgets: ChatBudgetsBody = ChatBudgetsBody()
+    """How far one request may go."""
+    answer_timeout_ms: int = Field(default=60_000, ge=100, le=3_600_000)
+    """How long a model may take to begin its answer, and between two parts of it."""
+    max_concurrency: int = Field(default=64, ge=1, le=10_000)
+    """Requests to it at once; more are turned away."""
+    enabled: bool = True
+    """Whether it is asked at all."""
+
+    @model_validator(mode="after")
+    def _one_credential(self) -> "ChatUpstreamBody":
+        names = [name.lower() for name in self.headers]
+        if len(set(names)) < len(names):
+            raise field_error("`headers` names a header twice, in different case")
+        if self.auth_ref is not None and "authorization" in names:
+            raise field_error("`auth_ref` and a header `Authorization` are one too many")
+        return self
+
+    def value(self) -> ChatUpstream:
+        return make_value(self, ChatUpstream)

@@ -71,16 +71,12 @@ class StdioBody(StrictBody):
 
     command: Path
     """The program, found on the node's PATH. No shell is involved."""
-
     args: Annotated[list[Argument], Field(max_length=256)] = Field(default=[])
     """Its arguments, passed literally. May hold `${ENV:NAME}` and `${ENV:NAME:-default}`."""
-
     env: Annotated[dict[VariableName, Argument], Field(max_length=256)] = Field(default={})
     """Variables the child gets. Values may hold references, resolved on the node at connect time."""
-
     env_from: Annotated[list[VariableName], Field(max_length=256)] = Field(default=[])
     """Variables of the node passed on under their own names; `X` is short for `X = "${ENV:X}"`."""
-
     cwd: Annotated[Path | None, ABSENT_IF_EMPTY] = None
     """The child's working directory."""
 
@@ -94,21 +90,16 @@ class OAuthBody(StrictBody):
     grant: Grant
     """`client_credentials`: the gateway is itself the client. `authorization_code`: somebody agrees once, by
     `toolgate servers login`; only where control and node are one process."""
-
     client_id: Annotated[ClientId | None, ABSENT_IF_EMPTY] = None
     """The name the authorization server knows the gateway by; or the `https` URL of a client's metadata.
     Unset, for logins: the gateway's own such URL, or else it registers itself there (RFC 7591)."""
-
     client_secret_ref: Annotated[SecretName | None, ABSENT_IF_EMPTY] = None
     """The name of a secret the node resolves; never the secret itself."""
-
     issuer: Annotated[Url | None, ABSENT_IF_EMPTY] = None
     """The authorization server, exactly as its metadata says. Unset: the one that the server names, which is
     never given a secret."""
-
     scopes: Annotated[list[OAuthScope], Field(max_length=64)] = Field(default=[])
     """What to ask for. Empty: what the authorization server gives by itself."""
-
     per_principal: bool = False
     """Each principal logs in for itself, and its calls show its own token and no other. The login of an
     administrator, by `toolgate servers login --shared`, then lists the server and does nothing else."""
@@ -134,13 +125,10 @@ class HttpBody(StrictBody):
 
     url: Url
     """The server's MCP endpoint. The part after `http://` or `https://` may hold references."""
-
     headers: Annotated[dict[HeaderName, HeaderValue], Field(max_length=64)] = Field(default={})
     """Headers sent with every request. Values may hold references."""
-
     auth_ref: Annotated[SecretName | None, ABSENT_IF_EMPTY] = None
     """The name of a secret the node resolves and sends as a bearer token; never the secret itself."""
-
     oauth: OAuthBody | None = None
     """How to get tokens for this server by OAuth, instead of `auth_ref`."""
 
@@ -166,10 +154,8 @@ class BudgetsBody(StrictBody):
 
     tool_timeout_ms: int = Field(default=_BUDGETS.tool_timeout_ms, ge=100, le=MAX_TIMEOUT_MS)
     """How long a call may take, in milliseconds."""
-
     max_concurrency: int = Field(default=_BUDGETS.max_concurrency, ge=1, le=MAX_CONCURRENCY)
     """Calls in flight at once; more wait in a bounded queue."""
-
     max_tool_output_bytes: int = Field(default=_BUDGETS.max_tool_output_bytes, ge=1_024, le=MAX_OUTPUT_BYTES)
     """The largest result passed on; more is cut, and marked as cut."""
 
@@ -182,13 +168,11 @@ class ApprovalBody(StrictBody):
 
     default: Approval = Field(default="never", validation_alias=AliasChoices("default", "default_policy"))
     """For every tool that `per_tool` does not name. `policy`: for those that are not marked as read-only."""
-
     per_tool: Annotated[dict[Annotated[str, Field(max_length=128)], Approval], Field(max_length=2_000)] = (
         Field(default={})
     )
     """Tool name, pattern with `*` and `?`, or effect like `@destructive`, to `never`, `always` or `policy`.
     A name wins over patterns; of patterns, the strictest that matches does."""
-
     in_place: bool = True
     """Whether the person at the client that calls may be the one who agrees, where the client can ask it.
     `false`: only those who may decide on approvals do."""
@@ -224,11 +208,9 @@ class RedactionBody(StrictBody):
 
     hide: MemberPatterns = Field(default=[])
     """Hidden in the audit, and from whoever approves a call: what goes by these names, and all within it."""
-
     show: MemberPatterns = Field(default=[])
     """Names that look like those of secrets and are none, such as the `key` of a key-value store. What looks
     like a token stays hidden, and so does what `hide` or the setting `redact_arguments` names."""
-
     arguments: AuditedArguments = "redacted"
     """`none`: the audit has none of its arguments. Whoever approves a call sees them even so, redacted."""
 
@@ -241,7 +223,6 @@ class PackageRefBody(StrictBody):
 
     version: Version
     """Which version of it."""
-
     sha256: Sha256
     """Of its archive: a node runs exactly this."""
 
@@ -254,71 +235,51 @@ class ServerBody(StrictBody):
 
     version: Literal[1] = 1
     """The version of this format. There is one so far."""
-
     server_id: ServerId
     """Its name in every URL, policy and tool name: lower case, up to 40 characters."""
-
     transport: Transport
     """`stdio` starts a child process; the others connect to a URL."""
-
     stdio: StdioBody | None = None
     """Needed by transport `stdio`, refused with the others."""
-
     http: HttpBody | None = None
     """Needed by transports `streamable_http` and `http_sse_legacy`, refused with `stdio`."""
-
     display_name: Title = ""
     """For people."""
-
     tool_namespace: Annotated[Namespace | None, ABSENT_IF_EMPTY] = None
     """What stands before a tool's name towards models; `mcp.<server_id>` unless given. Unique."""
-
     allowed_tools: Patterns = Field(default=[])
     """Patterns of the tools this server may offer at all. Empty: none."""
-
     approval_policy: ApprovalBody = ApprovalBody()
     """Which of its calls a person must agree to."""
-
     budgets: BudgetsBody = BudgetsBody()
     """Limits of its calls."""
-
     redaction: RedactionBody = RedactionBody()
     """What of the arguments of its calls is hidden."""
-
     tags: Annotated[list[Tag], Field(max_length=64)] = Field(default=[])
     """Words by which profiles and tasks select servers."""
-
     category: Label = ""
     """One heading to list it under."""
-
     enabled: bool = True
     """False: registered, and nothing of it is offered."""
-
     sharing: Sharing = "shared"
     """`shared`: one connection serves all callers. `per_session`: each session has its own, for servers that
     keep state or ask their client for roots."""
-
     idle_timeout_s: int = Field(default=0, ge=0, le=MAX_IDLE_S)
     """After this long without a call the connection is closed until the next. 0: never, but 300 s for the
     connections of sessions."""
-
     start_timeout_s: int = Field(default=0, ge=0, le=MAX_START_S)
     """How long a start may take, downloads included. 0: 300 s where the command is a package runner (`npx`,
     `uvx`, `bunx`, `pipx`, `docker` and the like), else 10 s."""
-
     list_ttl_s: ListTtl = 0
     """How often the server's lists are read again, whether or not it announces changes: 30 to 300. 0: as
     often as the server says (`ttlMs`, within the same bounds), else every 120 s."""
-
     prewarm: bool = False
     """Connect at start, not by the first call, and stay connected: a connection that ends is opened again at
     once, not by the next call or list."""
-
     protocol: Protocol = "auto"
     """The protocol revision to use. `auto`: 2026-07-28 if the server supports it, and a session-based
     connection as well for clients and tools that need one. `stateless`: 2026-07-28 only. `session`: up to
     2025-11-25 only."""
-
     package: PackageRefBody | None = None
     """The package it runs from; written by installing one. Its files are where `${PACKAGE_DIR}` stands in
     arguments and variables, and a command runs in their directory."""
@@ -354,12 +315,10 @@ class PinBody(StrictBody):
 
     server_id: ServerId
     """The server."""
-
     tools: Annotated[dict[Annotated[str, Field(max_length=128)], Sha256], Field(max_length=2_000)] = Field(
         default={}
     )
     """Tool name to the SHA-256 of its definition."""
-
     changed: Annotated[dict[Annotated[str, Field(max_length=128)], Sha256], Field(max_length=2_000)] = Field(
         default={}
     )
@@ -381,7 +340,6 @@ class SecretBody(StrictBody):
 
     secret_id: Name
     """What it is for."""
-
     hex: Sha256
     """32 random bytes in hexadecimal."""
 
@@ -394,34 +352,24 @@ class PackageBody(StrictBody):
 
     package_id: ServerId
     """Its name, and that of its server."""
-
     version: Version
     """Which version is installed."""
-
     sha256: Sha256
     """Of its archive."""
-
     name: Title = ""
     """For people."""
-
     description: LongText = ""
     """What it is for."""
-
     category: Label = ""
     """One heading to list it under."""
-
     tags: list[Tag] = Field(default=[], max_length=64)
     """Words to find it by."""
-
     schema_version: SchemaVersion = "legacy"
     """Of its manifest."""
-
     source: Source = "legacy"
     """How far its manifest describes its tools: `manifest` in full, `summary` by name, `legacy` not."""
-
     declared: list[Annotated[str, Field(max_length=128)]] = Field(default=[], max_length=2_000)
     """The tools its manifest names."""
-
     attached: bool = False
     """Whether it only describes its server, which is registered by itself."""
 

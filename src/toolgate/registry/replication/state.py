@@ -9,7 +9,7 @@ import logging
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from toolgate.errors import Compacted, InvalidRecord, StorageUnavailable, WatchLagged
 from toolgate.model.chat import ChatUpstream
@@ -20,7 +20,9 @@ from toolgate.model.servers import ServerRecord
 from toolgate.model.snapshot import Pin
 from toolgate.model.tasks import Profile, Task
 from toolgate.registry.records.codec import Record, parse_record
-from toolgate.registry.store.contract import Store
+
+if TYPE_CHECKING:  # a node loads no SQL
+    from toolgate.registry.store.sql_store import Store
 
 SESSION_SECRET_ID: Final = "session"  # noqa: S105 - the name of the record, not a secret
 """The id of the secret that signs session ids."""
@@ -60,7 +62,7 @@ class RegistryState:
         return None if secret is None else bytes.fromhex(secret.hex)
 
 
-async def watch_registry(store: Store) -> AsyncGenerator[RegistryState, None]:
+async def watch_registry(store: "Store") -> AsyncGenerator[RegistryState, None]:
     """Yield the current state, then a new one after each commit. Ends when the store is closed.
 
     A watch that ends early (the reader was slow, the log was compacted) resumes by listing. The first listing
@@ -84,7 +86,7 @@ async def watch_registry(store: Store) -> AsyncGenerator[RegistryState, None]:
         listing = await _list_again(store)
 
 
-async def _list_again(store: Store) -> RecordList:
+async def _list_again(store: "Store") -> RecordList:
     while True:
         try:
             return await store.list()

@@ -1,29 +1,16 @@
-"""The contract of the store. One suite in `tests/contract/` runs against each engine.
+"""The limits of a store, and what parts of the program without SQL use of it: reports and ended sessions.
 
-Everything governed is `(kind, id) -> body` at a revision. There is one global revision, one higher with each
-transaction. An acknowledged write is durable. The batches of a watch are ordered, unique, atomic, reliable,
-resumable and bookmarked; a watch that cannot keep that promise ends with an error. What is stored next to the
-records has no revisions and is no part of an export, and all control plane replicas on one database see the
+Both are stored next to the records, without revisions. All control plane replicas on one database see the
 same.
 """
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from toolgate.model.reports import MAX_ENDED, Definitions, EndedSession, NodeReport
-from toolgate.model.revisions import ChangeBatch, Kind, RecordChange, RecordList, RecordWrite, StoredRecord
 from toolgate.registry.approvals.contract import DEFAULT_APPROVAL_LIMITS, ApprovalLimits
 from toolgate.registry.invocations.contract import DEFAULT_QUEUE_LIMITS, QueueLimits
-from toolgate.registry.store.export import ExportSummary
-
-if TYPE_CHECKING:  # a node knows the contract and loads no SQL
-    from toolgate.registry.approvals.sql import Approvals
-    from toolgate.registry.invocations.sql import Invocations
-    from toolgate.registry.quotas.sql import QuotaLedger
-    from toolgate.registry.store.side_tables import Catalog, PinnedDefinitions
 
 
 class Reports(Protocol):
@@ -95,98 +82,3 @@ class StoreLimits:
 
 
 DEFAULT_STORE_LIMITS: Final = StoreLimits()
-
-
-class Store(Protocol):
-    """A revisioned store."""
-
-    @property
-    def epoch(self) -> str:
-        """The identity of the history: another epoch is another history, whatever its revisions."""
-
-    @property
-    def revision(self) -> int:
-        """The newest committed revision."""
-
-    @property
-    def digest(self) -> str:
-        """The digest of the log up to `revision`. Histories that diverge have different ones from then on."""
-
-    @property
-    def is_current(self) -> bool:
-        """Whether `revision` is the newest. False while other processes may write unnoticed."""
-
-    @property
-    def reports(self) -> Reports:
-        """What nodes report."""
-
-    @property
-    def catalog(self) -> "Catalog":
-        """The rows of the catalog."""
-
-    @property
-    def pinned(self) -> "PinnedDefinitions":
-        """The definitions that pins name."""
-
-    @property
-    def invocations(self) -> "Invocations":
-        """The queue of invocations and its history."""
-
-    @property
-    def approvals(self) -> "Approvals":
-        """Approvals of calls."""
-
-    @property
-    def spending(self) -> "QuotaLedger":
-        """What keys and tasks use of their quotas."""
-
-    @property
-    def ended_sessions(self) -> EndedSessions:
-        """Sessions that were ended."""
-
-    async def write(
-        self, writes: Sequence[RecordWrite], *, actor: str, if_store_revision: int | None = None
-    ) -> int:
-        """As `commit`. Returns the revision alone."""
-
-    async def commit(
-        self, writes: Sequence[RecordWrite], *, actor: str, if_store_revision: int | None = None
-    ) -> ChangeBatch:
-        """Commit all of `writes` as one revision, or none. Returns the batch.
-
-        A response to the writer is made from the batch: a second read may see a later write.
-
-        Raises Conflict if an `if_revision` is stale, NotFound if a delete finds nothing, StorageFailed if the
-        write could not be made durable, and StorageUnavailable if the database does not answer: its message
-        says whether the write may have been stored. Equal bodies change nothing: the batch is empty, at the
-        current revision. `if_store_revision` is for decisions that depend on other records: Conflict if
-        anything was committed since.
-        """
-
-    async def get(self, kind: Kind, record_id: str) -> StoredRecord | None:
-        """Return the record, or None."""
-
-    async def list(self, kind: Kind | None = None) -> RecordList:
-        """Return all records (of a kind) at one revision, sorted by kind and id."""
-
-    async def history(self, kind: Kind, record_id: str, *, limit: int = 50) -> Sequence[RecordChange]:
-        """Return the changes of a record that the log still has, newest first."""
-
-    def watch(self, since: int, digest: str = "") -> AbstractAsyncContextManager[AsyncIterator[ChangeBatch]]:
-        """Iterate over the batches after `since`: replayed from the log, then live.
-
-        Entering raises Compacted if the log does not reach back to `since`, does not reach `since` yet, or
-        has another digest there: the watcher followed another history and must list again. The iterator
-        raises WatchLagged if its reader falls too far behind, and Compacted if the log was cut or the
-        database replaced. After the replay comes one bookmark, a batch without changes, at the newest
-        revision delivered.
-        """
-
-    async def compact(self, *, keep_revisions: int = KEEP_LOG_REVISIONS, keep_ms: int = KEEP_LOG_MS) -> int:
-        """Delete old changes from the log. Returns the oldest revision that a watch can still begin at."""
-
-    async def export(self, path: Path) -> ExportSummary:
-        """Write a snapshot of everything into the file `path`; see `export`."""
-
-    async def aclose(self) -> None:
-        """Release everything. Idempotent."""

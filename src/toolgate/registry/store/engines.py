@@ -27,7 +27,7 @@ from toolgate.registry.database.statements import ROWS_AT_ONCE, read_listing
 from toolgate.registry.database.tables import CHANGES, DIGESTS, RECORDS
 from toolgate.registry.database.transactions import TransactionRunner, Transactions
 from toolgate.registry.records.transaction import chain_digest, start_digest
-from toolgate.registry.store.contract import DEFAULT_STORE_LIMITS, Store, StoreLimits
+from toolgate.registry.store.contract import DEFAULT_STORE_LIMITS, StoreLimits
 from toolgate.registry.store.export import (
     ExportHeader,
     ExportProgress,
@@ -35,7 +35,7 @@ from toolgate.registry.store.export import (
     check_export,
     read_export,
 )
-from toolgate.registry.store.sql_store import SqlStore, export_tables
+from toolgate.registry.store.sql_store import Store, export_tables
 
 
 @asynccontextmanager
@@ -74,7 +74,7 @@ def _close_opened(opening: Future[RegistryFile | StartRefused]) -> None:
         file.close()
 
 
-class SqliteStore(SqlStore):
+class SqliteStore(Store):
     """The store over an open file. `open_sqlite_store` makes it."""
 
     def __init__(

@@ -66,15 +66,6 @@ _decode_header: Final = msgspec.json.Decoder(dict[str, dict[str, object]]).decod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExportContents:
-    """A snapshot of a store."""
-
-    listing: RecordList
-    compacted: int
-    changes: Iterable[RecordChange]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ExportSummary:
     """What a file contains."""
 
@@ -85,15 +76,19 @@ class ExportSummary:
 
 
 def write_export(
-    path: Path, contents: ExportContents, progress: ExportProgress | None = None
+    path: Path,
+    listing: RecordList,
+    compacted: int,
+    changes: Iterable[RecordChange],
+    progress: ExportProgress | None = None,
 ) -> ExportSummary:
-    """Write `contents` into the file `path`, replacing it. Raises StorageFailed."""
+    """Write the records and the log after `compacted` into `path`, replacing it. Raises StorageFailed."""
     draft: Path | None = None
     try:
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         draft = Path(name)
         with os.fdopen(descriptor, "wb") as file:
-            exported = _write_lines(file, contents, progress or _no_progress)
+            exported = _write_lines(file, listing, compacted, changes, progress or _no_progress)
             file.flush()
             os.fsync(descriptor)
         draft.replace(path)
@@ -124,7 +119,13 @@ def read_export(path: Path) -> Iterator[StoredRecord | RecordChange]:
         yield from _ExportReader(path).lines(file)
 
 
-def _write_lines(file: BinaryIO, contents: ExportContents, progress: ExportProgress) -> ExportSummary:
+def _write_lines(
+    file: BinaryIO,
+    listing: RecordList,
+    compacted: int,
+    log: Iterable[RecordChange],
+    progress: ExportProgress,
+) -> ExportSummary:
     digest, changes = hashlib.sha256(), 0
 
     def put(line: ExportLine) -> None:
@@ -132,7 +133,6 @@ def _write_lines(file: BinaryIO, contents: ExportContents, progress: ExportProgr
         digest.update(text)
         file.write(text)
 
-    listing = contents.listing
     put(
         ExportLine(
             header=ExportHeader(
@@ -140,13 +140,13 @@ def _write_lines(file: BinaryIO, contents: ExportContents, progress: ExportProgr
                 version=VERSION,
                 epoch=listing.epoch,
                 revision=listing.revision,
-                compacted=contents.compacted,
+                compacted=compacted,
             )
         )
     )
     for stored in listing.records:
         put(ExportLine(record=stored))
-    for changes, change in enumerate(contents.changes, 1):
+    for changes, change in enumerate(log, 1):
         put(ExportLine(change=change))
         _report_progress(progress, len(listing.records) + changes)
     records = len(listing.records)

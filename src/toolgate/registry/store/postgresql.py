@@ -28,7 +28,7 @@ from toolgate.registry.database.transactions import Transactions
 from toolgate.registry.records.transaction import chain_digest
 from toolgate.registry.store.contract import DEFAULT_STORE_LIMITS, StoreLimits
 from toolgate.registry.store.side_tables import read_catalog_mark, read_reports_mark
-from toolgate.registry.store.sql_store import SqlStore, log_start_at
+from toolgate.registry.store.sql_store import Store
 from toolgate.registry.store.watch import PAGE
 
 _CURRENT_POLLS: Final = 3
@@ -104,7 +104,7 @@ def _close_within(close_s: float, database: PostgresDatabase, *executors: Thread
     database.close()
 
 
-class PostgresStore(SqlStore):
+class PostgresStore(Store):
     """The store over a prepared database. `open_postgres_store` makes it."""
 
     def __init__(
@@ -221,7 +221,7 @@ class PostgresStore(SqlStore):
 
     def _restart(self, head: StoreHead) -> None:
         self._epoch = head.epoch
-        self._hub.restart(log_start_at(head))
+        self._hub.restart(head)
 
     async def _poll_marks(self) -> None:
         """Check the tables next to the log for changes."""

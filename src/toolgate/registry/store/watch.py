@@ -9,10 +9,11 @@ is no gap and no duplicate.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Final, NamedTuple
+from typing import Final
 
 from toolgate.errors import Compacted, WatchLagged
 from toolgate.model.revisions import ChangeBatch
+from toolgate.registry.database.rows import StoreHead
 from toolgate.registry.store.contract import WATCH_BUFFER
 
 ReadLog = Callable[[int, int], Awaitable[Sequence[ChangeBatch]]]
@@ -25,17 +26,6 @@ REPLAYS: Final = 2
 """Pages read at once. However many watchers return together, others reach the database in between."""
 
 
-class LogStart(NamedTuple):
-    """The position of a store's log."""
-
-    revision: int = 0
-    compacted: int = 0
-    digest: str = ""
-
-
-_EMPTY: Final = LogStart()
-
-
 class WatchHub:
     """Hands committed batches to watchers. Used from the event loop only."""
 
@@ -44,7 +34,7 @@ class WatchHub:
         read_log: ReadLog,
         read_digest: ReadDigest,
         *,
-        start: LogStart = _EMPTY,
+        start: StoreHead,
         buffer: int = WATCH_BUFFER,
     ) -> None:
         self.revision = start.revision
@@ -73,7 +63,7 @@ class WatchHub:
         """Note that the log was cut: no watch can begin before `compacted`."""
         self.compacted = max(self.compacted, compacted)
 
-    def restart(self, start: LogStart) -> None:
+    def restart(self, start: StoreHead) -> None:
         """Move to another position of an unknown history: every watcher must list again."""
         self.revision = start.revision
         self.compacted = start.compacted

@@ -22,7 +22,7 @@ from toolgate.model.principals import Role
 from toolgate.model.revisions import ChangeBatch, Kind, RecordList, StoredRecord
 from toolgate.registry.records.codec import parse_id
 from toolgate.registry.replication.sync import HistoryPosition
-from toolgate.registry.store.contract import Store
+from toolgate.registry.store.sql_store import Store
 from toolgate.surfaces.grpc.messages import encode_message, list_kept_members, parse_message
 from toolgate.surfaces.grpc.rpc import Rpc, RpcCall, response_type, rpc
 

@@ -18,7 +18,7 @@ from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
 from toolgate.govern.pins import follow_pins, read_pin
 from toolgate.model.revisions import StoredRecord
 from toolgate.model.snapshot import Pin
-from toolgate.registry.store.contract import Store
+from toolgate.registry.store.sql_store import Store
 
 pytestmark = pytest.mark.anyio
 

@@ -14,8 +14,8 @@ from toolgate.govern.control import Control
 from toolgate.model.chat import ChatUpstream
 from toolgate.model.names import matches_glob
 from toolgate.redaction.text import redact_text
-from toolgate.registry.records.chat_bodies import ChatUpstreamBody
 from toolgate.registry.records.fields import UpstreamId
+from toolgate.registry.records.policy_bodies import ChatUpstreamBody
 from toolgate.surfaces.rest.framework.request import PLAN_HEADER, RestCall, accept_as
 from toolgate.surfaces.rest.framework.response import ResponseShape
 from toolgate.surfaces.rest.framework.routing import RestEndpoint, post
