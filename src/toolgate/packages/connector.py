@@ -33,12 +33,12 @@ from toolgate.packages.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, parse_
 from toolgate.upstream.connection.contract import (
     SHARED_CAPABILITIES,
     START_TIMEOUT_S,
+    BackgroundTasks,
     ConnectionListener,
     Connector,
     ServerConnection,
     StartFailed,
 )
-from toolgate.upstream.connection.tasks import BackgroundTasks
 
 FetchArchive = Callable[[str, PackageRef], AsyncGenerator[bytes, None]]
 """Reads the archive of a package. Raises only ToolgateError."""

@@ -20,7 +20,7 @@ LIMITS = HttpLimits()
 
 
 class Line:
-    """Counts the attempts to connect, each of which fares as `fate` says."""
+    """Counts the attempts to connect, each of which ends as `fate` says."""
 
     def __init__(self, fate: Callable[[], Awaitable[list[str]]]) -> None:
         self.fate = fate

@@ -189,7 +189,7 @@ async def test_ssr_1_a_host_on_the_list_is_connected_to_however_it_is_spelled(ho
 )
 async def test_ssr_1_with_a_list_no_other_host_is_connected_to_nor_even_looked_up(host: str) -> None:
     async def resolver(host: str, port: int) -> list[str]:
-        raise AssertionError("nobody may ask for it")
+        raise AssertionError("no test may ask for it")
 
     egress = Egress(allow_private=True, allowed_hosts=["*.example.com", "mcp.internal"], resolver=resolver)
     with pytest.raises(EgressRefused, match="allowed_upstream_hosts"):
@@ -228,7 +228,7 @@ async def test_the_system_resolver_is_the_default() -> None:
 
 
 async def _never(request: Request, peer: Peer) -> None:
-    raise AssertionError("nobody may connect here")
+    raise AssertionError("no test may connect here")
 
 
 @pytest.mark.requirement("002-045")

@@ -94,7 +94,7 @@ FINE = tool("fine")
         ),
         pytest.param(deep, True, 1, 1, id="a thousand levels: the last good list stays"),
         pytest.param(
-            listing([FINE, tool("slow", inputSchema=REDOS)]), False, 2, 1, id="a pattern nobody should match"
+            listing([FINE, tool("slow", inputSchema=REDOS)]), False, 2, 1, id="a pattern that is too slow"
         ),
         pytest.param(listing([FINE] * 50), False, 1, 1, id="the same name again and again"),
     ],

@@ -221,7 +221,7 @@ async def test_a_server_that_has_changed_its_era_is_probed_again(known: Revision
         pytest.param(
             resulting({"protocolVersion": "1999-01-01"}),
             "it speaks `1999-01-01`",
-            id="a version nobody knows",
+            id="an unknown version",
         ),
         pytest.param(
             resulting({"protocolVersion": 5}),
@@ -269,7 +269,7 @@ async def test_ups_16_odd_times_in_a_discovery_do_no_harm(ttl: object, date: str
         pytest.param("http://me:pass@x/", {}, "user information", id="SSR-4 credentials"),
         pytest.param("http://169.254.169.254/mcp", {}, "link-local", id="SSR-1 cloud metadata"),
         pytest.param("http://${ENV:NOWHERE}/", {}, "`NOWHERE` is not set", id="a missing variable"),
-        pytest.param("http://x/", {"Host": "y"}, "`Host` is set by the gateway", id="a header of ours"),
+        pytest.param("http://x/", {"Host": "y"}, "`Host` is set by the gateway", id="a reserved header"),
         pytest.param("http://x/", {"Mcp-Name": "y"}, "`Mcp-Name` is set by the gateway", id="an MCP header"),
         pytest.param("http://x/", {"A b": "y"}, "`A b` cannot be sent", id="no header name"),
         pytest.param("http://x/", {"X": "pass\r\nY: 1"}, "`X` cannot be sent", id="a line end in a value"),

@@ -71,7 +71,7 @@ def anyone(_principal_id: str) -> bool:
         ),
         pytest.param({"url": "http://127.0.0.1:9/mcp"}, False, id="another server"),
         pytest.param({"issuer": "https://other.example"}, False, id="another issuer"),
-        pytest.param({"client_id": "somebody"}, False, id="another client"),
+        pytest.param({"client_id": "someone"}, False, id="another client"),
         pytest.param({"grant": "client_credentials"}, False, id="another grant"),
     ],
 )

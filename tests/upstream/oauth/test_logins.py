@@ -95,7 +95,7 @@ async def test_without_a_place_to_keep_them_no_one_can_log_in() -> None:
     [
         pytest.param({"url": "http://127.0.0.1:9/mcp"}, id="another server"),
         pytest.param({"issuer": "https://other.example"}, id="another issuer"),
-        pytest.param({"client_id": "somebody"}, id="another client"),
+        pytest.param({"client_id": "someone"}, id="another client"),
     ],
 )
 async def test_cve_2026_104850_a_login_is_for_the_record_it_was_made_with(

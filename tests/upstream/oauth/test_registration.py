@@ -96,7 +96,7 @@ async def test_an_authorization_server_that_reads_it_is_given_the_url_of_our_own
 @pytest.mark.parametrize(
     ("metadata", "registered", "content"),
     [
-        pytest.param({"registration_endpoint": None}, {}, "register one there", id="it registers nobody"),
+        pytest.param({"registration_endpoint": None}, {}, "register one there", id="it registers no client"),
         pytest.param({}, {"client_id": None}, "names no client", id="it names none"),
         pytest.param({}, {"client_id": "a\r\nb"}, "cannot be sent back", id="it names one that breaks lines"),
         pytest.param(
@@ -137,7 +137,7 @@ async def test_a_client_that_an_operator_named_is_not_used_where_the_record_name
 @pytest.mark.parametrize(
     ("challenge", "metadata", "scopes", "expected"),
     [
-        pytest.param("", ([], []), (), None, id="nobody says anything"),
+        pytest.param("", ([], []), (), None, id="no scopes anywhere"),
         pytest.param('Bearer scope="a b"', (["c"], []), (), "a b", id="the server's 401"),
         pytest.param("", (["c", "d"], []), (), "c d", id="the server's metadata"),
         pytest.param('Bearer scope="a"', ([], []), ("mine",), "mine", id="the record before all"),

@@ -43,7 +43,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):
-    """Everybody agrees at once; tokens are for the resource they were asked for, and refreshed once each."""
+    """Everyone agrees at once; tokens are for the resource they were asked for, and refreshed once each."""
 
     def __init__(self) -> None:
         self.codes: dict[str, AuthorizationCode] = {}
@@ -96,7 +96,7 @@ class Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
         raise AssertionError("clients are registered by their operator")
 
     async def revoke_token(self, token: AccessToken | RefreshToken) -> None:
-        raise AssertionError("nobody revokes")
+        raise AssertionError("no test revokes")
 
     async def load_access_token(self, token: str) -> AccessToken | None:
         return self.access.get(token)

@@ -115,7 +115,7 @@ async def test_a_server_that_announces_no_tools_has_none_and_is_not_asked() -> N
             [page(definition("a"), nextCursor=7)],
             1,
             "the list ends at a `nextCursor` that is not text",
-            id="a cursor that is none",
+            id="an invalid cursor",
         ),
     ],
 )

@@ -85,7 +85,7 @@ def test_bud_4_a_cut_never_divides_an_escaped_character(max_bytes: int) -> None:
         pytest.param(
             {"type": "text", "text": 5, "pad": "A" * 12_000},
             "text",
-            id="text that is none",
+            id="invalid text",
         ),
     ],
 )

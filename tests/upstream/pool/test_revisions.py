@@ -8,7 +8,7 @@ import pytest
 
 from tests.contract.link_clients import SilentClient
 from tests.upstream.memory_link import Json, MemoryNet, MemoryServer, params, pool_of, record
-from tests.upstream.virtual_time import VIRTUAL
+from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.errors import ServerUnavailable
 from toolgate.model.servers import HttpEndpoint
 from toolgate.upstream.connection.contract import RpcResponse, StartFailed
@@ -163,3 +163,23 @@ async def test_a_server_that_cannot_do_what_its_record_forces_is_down(net: Memor
             await era_of(pool, SESSION)
 
     assert (health.state, 'its record says `protocol = "session"`' in health.last_error) == ("down", True)
+
+
+async def refuse() -> None:
+    raise StartFailed("it exited with 1")
+
+
+async def test_the_revision_is_remembered_and_probed_again_after_a_failed_start() -> None:
+    net = MemoryNet(one=MemoryServer(era="legacy"))
+    async with pool_of(net) as pool:
+        pool.apply({"one": record(prewarm=True)})
+        await pass_time(1)
+        net["one"].crash()
+        await pass_time(1)
+        net["one"].on_start = refuse
+        net["one"].crash()
+        await pass_time(0.3)
+        net["one"].on_start = None
+        await pass_time(1)
+
+    assert net["one"].known_revisions == [None, "legacy", "legacy", None]

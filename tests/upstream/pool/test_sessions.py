@@ -90,7 +90,7 @@ async def test_a_session_that_ends_closes_its_links_to_all_servers_and_no_other(
                 await pool.call(server_id, CALL, params("echo"), origin=CallOrigin(session))
         before = [pool.health()[server_id].session_links for server_id in ("one", "two", "three")]
         pool.end_session("a")
-        pool.end_session("nobody")
+        pool.end_session("no-one")
         await pass_time(1)
         after = [pool.health()[server_id].session_links for server_id in ("one", "two", "three")]
 

@@ -334,22 +334,6 @@ async def test_a_link_that_is_lost_while_it_is_being_opened_is_lost() -> None:
         assert (pool.health()["one"].state, pool.health()["one"].last_error) == ("degraded", "gone")
 
 
-async def test_the_era_is_remembered_and_probed_again_after_a_failed_start() -> None:
-    net = MemoryNet(one=MemoryServer(era="legacy"))
-    async with pool_of(net) as pool:
-        pool.apply({"one": record(prewarm=True)})
-        await pass_time(1)
-        net["one"].crash()
-        await pass_time(1)
-        net["one"].on_start = refuse()
-        net["one"].crash()
-        await pass_time(0.3)
-        net["one"].on_start = None
-        await pass_time(1)
-
-    assert net["one"].known_revisions == [None, "legacy", "legacy", None]
-
-
 @pytest.mark.requirement("002-090")
 async def test_an_idle_server_is_closed_keeps_its_tools_and_wakes_by_a_call() -> None:
     net = MemoryNet()

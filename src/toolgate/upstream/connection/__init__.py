@@ -3,14 +3,13 @@
 A `Connector` opens a `ServerConnection` to the server of a record; its owner listens as a
 `ConnectionListener`.
 
-- `contract.py`       the contract, its values, and the pool's limits
+- `contract.py`       the contract, its values, background tasks, and the pool's limits
 - `messages.py`       JSON-RPC, the `_meta` envelope and the `Mcp-*` headers of each protocol revision
 - `negotiation.py`    which revision a server speaks
 - `relay.py`          what a server may send to the clients behind its requests
 - `subscriptions.py`  what a server is asked to notify the gateway of
 - `stream.py`         connections on which all messages come on one stream
 - `secrets.py`        references in records, resolved at connect time
-- `tasks.py`          background tasks and pending requests
 
 Never retries, and never sends a request twice.
 """

@@ -1,20 +1,23 @@
-"""The contract between the pool and its transports: one live connection to one server, and the pool's limits.
+"""The contract between the pool and its transports: one live connection to one server. And the pool's limits.
 
 A connector opens a connection and negotiates the protocol revision before it hands it over. A connection ends
 once, for good; the pool then opens another. A connection never retries and never sends a request twice.
 """
 
 import asyncio
-from collections.abc import Mapping
+import logging
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
 from toolgate.model.json_text import Members, decode_members
 from toolgate.model.servers import EMPTY, ServerRecord
 from toolgate.model.tools import ListState, Revision
+
+_log: Final = logging.getLogger(__name__)
 
 Params = Members
 """The members of a request's `params`."""
@@ -247,6 +250,44 @@ class Connector(Protocol):
 
         `capabilities` are the client capabilities in the handshake: a JSON object.
         """
+
+
+class BackgroundTasks:
+    """The tasks of one connection. They handle their own failures; an exception is a bug and is logged."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    @property
+    def size(self) -> int:
+        return len(self._tasks)
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
+        """Run `work` in the background; None once the connection has ended."""
+        if self._is_closed:
+            work.close()
+            return None
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finish)
+        return task
+
+    def cancel(self) -> None:
+        """Cancel all tasks and accept no more."""
+        self._is_closed = True
+        for task in self._tasks:
+            task.cancel()
+
+    async def aclose(self) -> None:
+        """Cancel all tasks and wait until they have ended."""
+        self.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _finish(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (exc := task.exception()) is not None:
+            _log.error("a background task of a connection failed", exc_info=exc)
 
 
 DEFAULT_MAX_CALLS: Final = 512

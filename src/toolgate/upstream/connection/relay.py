@@ -22,13 +22,13 @@ from toolgate.model.tools import Revision
 from toolgate.upstream.connection import messages
 from toolgate.upstream.connection.contract import (
     CALL_CEILING_S,
+    BackgroundTasks,
     ClientChannel,
     ConnectionListener,
     Params,
     RpcResponse,
 )
 from toolgate.upstream.connection.messages import Redactor
-from toolgate.upstream.connection.tasks import BackgroundTasks
 
 MAX_CLIENT_REQUESTS: Final = 32
 MAX_CLIENT_REQUESTS_PER_PRINCIPAL: Final = 24

@@ -7,7 +7,7 @@ that are not MCP are bounded, and no message is taken for the response to a requ
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from toolgate.errors import CallTimedOut, ServerUnavailable
@@ -15,7 +15,9 @@ from toolgate.model.json_text import UNREADABLE
 from toolgate.model.servers import EMPTY
 from toolgate.upstream.connection import messages
 from toolgate.upstream.connection.contract import (
+    DEADLINE_CHECK_S,
     Acknowledgement,
+    BackgroundTasks,
     ClientChannel,
     ConnectionListener,
     Params,
@@ -25,10 +27,68 @@ from toolgate.upstream.connection.contract import (
 from toolgate.upstream.connection.messages import Redactor
 from toolgate.upstream.connection.relay import Relay
 from toolgate.upstream.connection.subscriptions import ServerSubscriptions, subscribe_on_one_stream
-from toolgate.upstream.connection.tasks import BackgroundTasks, PendingRequests
 
 MAX_NOISE_BYTES: Final = 1024 * 1024
 """A server that sends more non-MCP bytes between two messages is not an MCP server, and costs our time."""
+
+
+class PendingRequests:
+    """The requests of one connection that wait for a response, by number. A response is delivered once."""
+
+    def __init__(self, deadline_of: Callable[[bytes, float], float]) -> None:
+        """`deadline_of` returns the current deadline of a request, given its original one."""
+        self._deadline_of = deadline_of
+        self._loop = asyncio.get_running_loop()
+        self._responses: dict[bytes, asyncio.Future[RpcResponse]] = {}
+        self._timers: dict[bytes, asyncio.TimerHandle] = {}
+
+    def __len__(self) -> int:
+        return len(self._responses)
+
+    def add(
+        self, key: bytes, deadline: float, build_timeout: Callable[[], Exception]
+    ) -> asyncio.Future[RpcResponse]:
+        """The future response to request `key`. It fails with `build_timeout()` at the deadline.
+
+        Every `add` needs its `remove`.
+        """
+        response: asyncio.Future[RpcResponse] = self._loop.create_future()
+        self._responses[key] = response
+        self._timers[key] = self._loop.call_at(deadline, self._check_deadline, key, deadline, build_timeout)
+        return response
+
+    def remove(self, key: bytes) -> None:
+        self._responses.pop(key, None)
+        self._timers.pop(key).cancel()
+
+    def resolve(self, key: bytes, response: RpcResponse) -> bool:
+        """Deliver a response. False if no request waits for it."""
+        future = self._responses.pop(key, None)
+        if future is None or future.done():
+            return False
+        future.set_result(response)
+        return True
+
+    def fail(self, key: bytes, error: Exception) -> None:
+        """Fail a request; no effect if it does not wait any more."""
+        future = self._responses.pop(key, None)
+        if future is not None and not future.done():
+            future.set_exception(error)
+
+    def fail_all(self, build_error: Callable[[], Exception]) -> None:
+        for key in tuple(self._responses):
+            self.fail(key, build_error())
+
+    def _check_deadline(self, key: bytes, deadline: float, build_timeout: Callable[[], Exception]) -> None:
+        now, deadline = self._loop.time(), self._deadline_of(key, deadline)
+        if deadline <= now:
+            self.fail(key, build_timeout())
+        elif key in self._responses:
+            # Not at the deadline itself: it may move back.
+            check_at = min(deadline, now + DEADLINE_CHECK_S)
+            self._timers[key] = self._loop.call_at(
+                check_at, self._check_deadline, key, deadline, build_timeout
+            )
 
 
 class StreamConnection(ABC):

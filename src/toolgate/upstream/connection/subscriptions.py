@@ -13,10 +13,15 @@ import msgspec
 
 from toolgate.errors import ToolgateError
 from toolgate.model.protocol import LIST_CHANGED, LOG_LEVELS, UPDATED
-from toolgate.upstream.connection.contract import Acknowledgement, ConnectionListener, Params, ServerInfo
+from toolgate.upstream.connection.contract import (
+    Acknowledgement,
+    BackgroundTasks,
+    ConnectionListener,
+    Params,
+    ServerInfo,
+)
 from toolgate.upstream.connection.messages import LISTEN
 from toolgate.upstream.connection.negotiation import RequestSender
-from toolgate.upstream.connection.tasks import BackgroundTasks
 
 OpenSubscription = Callable[[Params, Callable[[], None]], Coroutine[Any, Any, None]]
 """Follows a subscription with these params to its end; calls back whenever it has opened."""

@@ -24,17 +24,6 @@ class SseEvent:
 class SseParser:
     """Feed it the bytes of a stream; it keeps the position from which a later stream can resume."""
 
-    __slots__ = (
-        "_data",
-        "_has_started",
-        "_line",
-        "_max_event_bytes",
-        "_skips_newline",
-        "_type",
-        "last_event_id",
-        "retry_ms",
-    )
-
     def __init__(self, max_event_bytes: int) -> None:
         self._max_event_bytes = max_event_bytes
         # Byte arrays, not lists of parts: tiny parts would cost forty times their size.

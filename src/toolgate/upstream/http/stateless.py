@@ -15,6 +15,7 @@ from toolgate.model.protocol import MODERN_VERSION
 from toolgate.model.servers import EMPTY
 from toolgate.upstream.connection.contract import (
     Acknowledgement,
+    BackgroundTasks,
     ClientChannel,
     ConnectionListener,
     Params,
@@ -33,7 +34,6 @@ from toolgate.upstream.connection.subscriptions import (
     StatelessSubscriptions,
     notify_missed,
 )
-from toolgate.upstream.connection.tasks import BackgroundTasks
 from toolgate.upstream.http.client_connection import ExchangeFailed, ExchangeTimedOut
 from toolgate.upstream.http.connection_pool import ConnectFailed
 from toolgate.upstream.http.endpoint import (

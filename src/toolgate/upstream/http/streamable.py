@@ -231,7 +231,10 @@ class StatefulConnection(StreamableConnection):
             stream = NotificationStream(
                 self._endpoint.pool,
                 self._relay,
-                build_request=self._build_stream_request,
+                build_request=lambda position: (
+                    b"",
+                    without_body(self._endpoint.heads.listen(self._session, after=position)),
+                ),
                 on_missed=self._notify_missed,
             )
             self._listening = self._background.start(stream.run())
@@ -247,9 +250,6 @@ class StatefulConnection(StreamableConnection):
         if self._session.id is not None:
             request = without_body(self._endpoint.heads.end_session(self._session))
             await self._send_bytes(request, _END_SESSION_TIMEOUT_S)
-
-    def _build_stream_request(self, position: bytes) -> tuple[bytes, bytes]:
-        return b"", without_body(self._endpoint.heads.listen(self._session, after=position))
 
     def _notify_missed(self) -> None:
         notify_missed(self.server_info, self._subscriptions.uris, self._listener)

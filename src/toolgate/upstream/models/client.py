@@ -110,13 +110,6 @@ class _ModelRequest:
     deadline_s: float
     pauses_s: tuple[float, ...] = ()
 
-    def encode(self, endpoint: ModelEndpoint) -> bytes:
-        return (
-            endpoint.encode_get(self.path)
-            if self.body is None
-            else endpoint.encode_post(self.path, self.body)
-        )
-
 
 class PromptableModels(Protocol):
     """What a chat needs of `Models`."""
@@ -317,7 +310,7 @@ async def _send_once(
     intake = EventIntake(silence_s=silence_s, deadline_s=request.deadline_s)
     try:
         until_s = intake.deadline(request.deadline_s)
-        encoded = request.encode(endpoint)
+        encoded = endpoint.encode_request(request.path, request.body)
         intake.attach(*await endpoint.pool.start(encoded, deadline=until_s, sink=intake, is_retry=is_retry))
         response = await intake.wait_for_begin()
     except ConnectionStale:

@@ -60,18 +60,14 @@ class ModelEndpoint:
         """Whether it sends these, and not what they were before a change."""
         return self._resolved.url == url and self._resolved.headers == headers
 
-    def encode_post(self, path: str, body: bytes) -> bytes:
-        return with_body(self._select_heads(path).initialize(), body)
-
-    def encode_get(self, path: str) -> bytes:
-        return without_body(self._select_heads(path).get())
-
-    def _select_heads(self, path: str) -> RequestHeads:
-        if path not in self._heads:
+    def encode_request(self, path: str, body: bytes | None) -> bytes:
+        """A POST of `body`, or a GET without one."""
+        heads = self._heads.get(path)
+        if heads is None:
             base, mark, query = self._resolved.target.path.partition("?")
             target = replace(self._resolved.target, path=base.rstrip("/") + path + mark + query)
-            self._heads[path] = RequestHeads(target, self._resolved.headers)
-        return self._heads[path]
+            heads = self._heads[path] = RequestHeads(target, self._resolved.headers)
+        return without_body(heads.get()) if body is None else with_body(heads.initialize(), body)
 
     def redact_event(self, event: ModelEvent) -> ModelEvent:
         """`event` unchanged, unless it shows the upstream's key."""

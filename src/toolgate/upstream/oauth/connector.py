@@ -18,6 +18,7 @@ from toolgate.model.tools import Revision
 from toolgate.upstream.connection.contract import (
     SHARED_CAPABILITIES,
     Acknowledgement,
+    BackgroundTasks,
     ClientChannel,
     ConnectionListener,
     Connector,
@@ -26,7 +27,6 @@ from toolgate.upstream.connection.contract import (
     ServerConnection,
     StartFailed,
 )
-from toolgate.upstream.connection.tasks import BackgroundTasks
 from toolgate.upstream.http.stateless import StreamableConnection
 from toolgate.upstream.http.streamable import StreamableConnector
 from toolgate.upstream.oauth.authorizer import Authorizer

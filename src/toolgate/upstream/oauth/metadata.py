@@ -78,7 +78,9 @@ async def find_parties(
     except FetchFailed as exc:
         raise OAuthFailed(f"what it says about its authorization cannot be read: {exc}") from exc
     if issuer is None:
-        issuer = _named_issuer(found)
+        if found is None or not found.authorization_servers:
+            raise OAuthFailed("it does not say who gives tokens for it: set `oauth.issuer`", is_final=True)
+        issuer = found.authorization_servers[0]
         _check_address(issuer, by=url, who="it")
         fetcher = await fetcher.restrict_for(url)
     elif found is not None and found.authorization_servers and issuer not in found.authorization_servers:
@@ -122,12 +124,6 @@ async def _find_resource(fetcher: Fetcher, url: str, named: str | None) -> Prote
             raise OAuthFailed("its metadata is about another server than the one of its record")
         return found
     return None
-
-
-def _named_issuer(found: ProtectedResource | None) -> str:
-    if found is None or not found.authorization_servers:
-        raise OAuthFailed("it does not say who gives tokens for it: set `oauth.issuer`", is_final=True)
-    return found.authorization_servers[0]
 
 
 def _parse_authority(document: Any, issuer: str) -> AuthorizationServer:

@@ -24,17 +24,6 @@ _MAX_DOUBLINGS: Final = 32
 class RestartBackoff:
     """Backoff and start limit of one server."""
 
-    __slots__ = (
-        "_failures",
-        "_jitter",
-        "_limits",
-        "_max_wait_s",
-        "_recent",
-        "count",
-        "is_fatal",
-        "not_before_s",
-    )
-
     def __init__(self, limits: PoolLimits, jitter: Callable[[], float], *, max_wait_s: float) -> None:
         self._limits = limits
         self._max_wait_s = max_wait_s

@@ -26,7 +26,7 @@ from toolgate.catalog.listings import check_lists, read_lists
 from toolgate.model.json_text import UNREADABLE
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import FEATURES, Revision, ServerTools
-from toolgate.upstream.connection.tasks import BackgroundTasks
+from toolgate.upstream.connection.contract import BackgroundTasks
 from toolgate.upstream.pool.health import wall_ms
 
 MAX_SERVERS: Final = 10_000
