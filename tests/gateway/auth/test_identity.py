@@ -11,7 +11,6 @@ from tests.memory_audit import MemorySink
 from toolgate.audit.events import CredentialRefused
 from toolgate.audit.log.writer import AuditLog
 from toolgate.errors import TooManyAttempts, Unauthenticated
-from toolgate.gateway.auth import failed_attempts as refusals_module
 from toolgate.gateway.auth import identity as identity_module
 from toolgate.gateway.auth.failed_attempts import MAX_ATTEMPTS, WINDOW_S, FailedAttempts
 from toolgate.gateway.auth.identity import KEYED_ADMIN, LOCAL_ADMIN, Identities, Proof, hash_key, reaches
@@ -290,9 +289,8 @@ async def test_adm_10_all_addresses_of_a_host_count_together() -> None:
     attempts.record_attempt("2001:db8:0:1::1", "Bearer wrong", path="/")
 
 
-def test_adm_10_peers_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals_module, "MAX_PEERS", 10)
-    attempts = FailedAttempts(clock_s=Clock(0))
+def test_adm_10_peers_remembered_are_bounded() -> None:
+    attempts = FailedAttempts(clock_s=Clock(0), max_peers=10)
 
     for number in range(1_000):
         attempts.record_attempt(f"peer {number}", "Bearer wrong", path="/")
@@ -300,10 +298,10 @@ def test_adm_10_peers_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
     assert len(attempts) == 10
 
 
-async def test_wrong_credentials_are_audited_without_filling_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_wrong_credentials_are_audited_without_filling_the_log() -> None:
     sink, clock = MemorySink(), Clock(0)
     audit = AuditLog(sink)
-    found = identities(failed_attempts=FailedAttempts(audit, clock_s=clock))
+    found = identities(failed_attempts=FailedAttempts(audit, clock_s=clock, max_audited=MAX_ATTEMPTS))
     for place in ("/a", "/a", "/b", *("/c",) * MAX_ATTEMPTS * 3):
         with pytest.raises((Unauthenticated, TooManyAttempts)):
             await found.authenticate("Bearer secret-canary", peer="192.0.2.1", path=place)
@@ -312,13 +310,12 @@ async def test_wrong_credentials_are_audited_without_filling_the_log(monkeypatch
     events = [event for _, event in sink.events if isinstance(event, CredentialRefused)]
     assert [(event.peer, event.code) for event in events] == [("192.0.2.1", "unauthenticated")] * MAX_ATTEMPTS
     assert "canary" not in repr(events)
-    monkeypatch.setattr(refusals_module, "MAX_AUDITED", 1)
     clock.now = WINDOW_S
-    for number in range(10):
+    for number in range(2 * MAX_ATTEMPTS):
         with pytest.raises(Unauthenticated):
             await found.authenticate("Bearer wrong", peer=f"192.0.3.{number}")
     audit.flush()
-    assert len(sink.events) == MAX_ATTEMPTS + 1
+    assert len(sink.events) == 2 * MAX_ATTEMPTS
 
 
 def test_roles_include_those_below_them_and_node_is_separate() -> None:

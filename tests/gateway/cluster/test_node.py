@@ -17,7 +17,7 @@ from toolgate.catalog.listings import ServerLists, digest_lists
 from toolgate.errors import ServerUnavailable
 from toolgate.gateway.cluster import node as reporting
 from toolgate.gateway.cluster.drift import DriftedTool
-from toolgate.gateway.cluster.node import NodeReporter
+from toolgate.gateway.cluster.node import MAX_DEFINITION_BYTES, NodeReporter
 from toolgate.model.reports import Definitions, NodeReport, ServerReport
 from toolgate.model.servers import ServerRecord
 from toolgate.registry.replication.sync import SyncStatus
@@ -50,11 +50,16 @@ def control() -> MemoryControl:
 class Node:
     """A node that reports, with the servers of `records`."""
 
-    def __init__(self, control: MemoryControl, pool: Pool) -> None:
+    def __init__(self, control: MemoryControl, pool: Pool, max_bytes: int) -> None:
         self.pool = pool
         self.drifted: list[DriftedTool] = []
         self.reporter = NodeReporter(
-            control, pool, itself=ITSELF, status=lambda: CURRENT, drifted=lambda: self.drifted
+            control,
+            pool,
+            itself=ITSELF,
+            status=lambda: CURRENT,
+            drifted=lambda: self.drifted,
+            max_definition_bytes=max_bytes,
         )
 
     def apply(self, *records: ServerRecord) -> None:
@@ -63,13 +68,16 @@ class Node:
 
 @asynccontextmanager
 async def reporting_node(
-    control: MemoryControl, net: MemoryNet, *records: ServerRecord
+    control: MemoryControl,
+    net: MemoryNet,
+    *records: ServerRecord,
+    max_bytes: int = MAX_DEFINITION_BYTES,
 ) -> AsyncIterator[Node]:
     def changed(_server_id: str) -> None:
         node.reporter.on_change()
 
     async with pool_of(net, on_change=changed) as pool, asyncio.TaskGroup() as tasks:
-        node = Node(control, pool)
+        node = Node(control, pool, max_bytes)
         node.apply(*records)
         await pool.settled(pool.tools())
         task = tasks.create_task(node.reporter.run())
@@ -172,10 +180,9 @@ async def test_control_that_never_has_enough_does_not_get_it_all_the_time() -> N
 
 
 async def test_no_report_holds_more_than_control_takes(
-    control: MemoryControl, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    control: MemoryControl, caplog: pytest.LogCaptureFixture
 ) -> None:
     large, small = definition("echo", description="x" * 400), definition("echo", description="x" * 100)
-    monkeypatch.setattr(reporting, "MAX_DEFINITION_BYTES", 2 * len(small))
     net = MemoryNet(
         a=MemoryServer(tools=[large] * 2),
         b=MemoryServer(tools=[small]),
@@ -183,7 +190,7 @@ async def test_no_report_holds_more_than_control_takes(
         d=MemoryServer(tools=[small]),
     )
     control.wanted = ["a", "b", "c", "d"]
-    async with reporting_node(control, net, *map(record, "abcd")):
+    async with reporting_node(control, net, *map(record, "abcd"), max_bytes=2 * len(small)):
         await pass_time(30)
 
     assert [[one.server_id for one in definitions] for _, definitions in control.reports[:3]] == [

@@ -170,11 +170,10 @@ async def test_what_has_no_vector_yet_is_found_by_words(tmp_path: Path) -> None:
 
 
 async def test_a_search_does_not_wait_for_a_slow_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("toolgate.gateway.search.index.SEMANTIC_TIMEOUT_S", 0.01)
     async with letters_meaning(tmp_path) as (letters, meaning):
-        searching = HybridIndex(meaning)
+        searching = HybridIndex(meaning, timeout_s=0.01)
         put_all(searching)
         letters.may_go_on.clear()
 

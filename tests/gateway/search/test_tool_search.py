@@ -31,10 +31,12 @@ pytestmark = pytest.mark.anyio
 ADMIN = Principal(id="admin", role="admin")
 
 
-@pytest.fixture(autouse=True)
-def patient_searches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine a few tools may take seconds to be indexed."""
-    monkeypatch.setattr(tool_search, "INDEX_WAIT_S", 60.0)
+# On a busy machine, indexing a few tools may take seconds.
+PATIENT_S = 60.0
+
+
+def patient() -> ToolSearch:
+    return ToolSearch(HybridIndex(), index_wait_s=PATIENT_S)
 
 
 def offer(server_id: str, *tools: bytes, of: ServerRecord | None = None) -> ServerTools:
@@ -92,7 +94,7 @@ TWO = offer("two", definition("write", description="write a page"))
 
 async def test_only_what_changed_is_indexed_again_and_never_in_the_loops_thread() -> None:
     searching = Watched()
-    by = ToolSearch(searching)
+    by = ToolSearch(searching, index_wait_s=PATIENT_S)
     await found(by, snapshot(ONE, TWO), "page")
     await found(by, snapshot(ONE, TWO), "page")
     other = offer("two", definition("scribble", description="scribble on a page"))
@@ -105,7 +107,7 @@ async def test_only_what_changed_is_indexed_again_and_never_in_the_loops_thread(
 
 async def test_a_server_whose_health_alone_changed_is_not_indexed_again() -> None:
     searching = Watched()
-    by = ToolSearch(searching)
+    by = ToolSearch(searching, index_wait_s=PATIENT_S)
     await found(by, snapshot(ONE), "page")
     stale = ServerTools(record=ONE.record, state="list_failed", tools=ONE.tools, is_stale=True)
 
@@ -115,7 +117,7 @@ async def test_a_server_whose_health_alone_changed_is_not_indexed_again() -> Non
 
 async def test_a_server_that_left_is_not_found() -> None:
     searching = Watched()
-    by = ToolSearch(searching)
+    by = ToolSearch(searching, index_wait_s=PATIENT_S)
     await found(by, snapshot(ONE, TWO), "page")
 
     assert await found(by, snapshot(ONE, serial=2), "page") == ["one.read"]
@@ -133,7 +135,7 @@ async def test_searches_at_once_share_one_catching_up_and_one_that_gives_up_does
             super().put(group, entries)
 
     searching = Slow()
-    by = ToolSearch(searching)
+    by = ToolSearch(searching, index_wait_s=PATIENT_S)
     first, *others = (asyncio.create_task(found(by, snapshot(ONE), "page")) for _ in range(3))
     assert await asyncio.to_thread(begun.wait, 5)
     first.cancel()
@@ -146,9 +148,7 @@ async def test_searches_at_once_share_one_catching_up_and_one_that_gives_up_does
     assert searching.puts == ["one"]
 
 
-async def test_a_search_waits_for_so_long_and_what_it_waited_for_goes_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_search_waits_for_so_long_and_what_it_waited_for_goes_on() -> None:
     go_on = threading.Event()
 
     class Slow(Watched):
@@ -156,12 +156,11 @@ async def test_a_search_waits_for_so_long_and_what_it_waited_for_goes_on(
             assert go_on.wait(60)
             super().put(group, entries)
 
-    by = ToolSearch(Slow())
-    with monkeypatch.context() as patch:
-        patch.setattr(tool_search, "SEARCH_TIMEOUT_S", 0.01)
-        with pytest.raises(CallTimedOut):
-            await found(by, snapshot(ONE), "page")
+    by = ToolSearch(Slow(), timeout_s=1.0, index_wait_s=PATIENT_S)
+    with pytest.raises(CallTimedOut):
+        await found(by, snapshot(ONE), "page")
     go_on.set()
+    await by.settled()
 
     assert await found(by, snapshot(ONE), "page") == ["one.read"]
 
@@ -173,7 +172,7 @@ async def test_a_catching_up_that_fails_is_tried_again(caplog: pytest.LogCapture
             if len(self.puts) == 1:
                 raise MemoryError
 
-    by, platform = ToolSearch(Failing()), snapshot(ONE)
+    by, platform = ToolSearch(Failing(), index_wait_s=PATIENT_S), snapshot(ONE)
     members = await by.search(view(platform), platform, SearchArguments(query="page"))
 
     assert result(members)["note"].startswith("The tools of 1 of 1 servers are still being indexed")
@@ -181,24 +180,21 @@ async def test_a_catching_up_that_fails_is_tried_again(caplog: pytest.LogCapture
     assert await found(by, platform, "page") == ["one.read"]
 
 
-async def test_a_search_answers_with_what_is_indexed_and_says_how_much_is_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    go_on = threading.Event()
+async def test_a_search_answers_with_what_is_indexed_and_says_how_much_is_not() -> None:
+    go_on, has_one = threading.Event(), threading.Event()
 
     class Slow(Watched):
         def put(self, group: str, entries: Sequence[SearchEntry]) -> None:
             assert group == "one" or go_on.wait(60)
             super().put(group, entries)
+            has_one.set()
 
-    monkeypatch.setattr(tool_search, "INDEX_BATCH", 1)
-    by, platform = ToolSearch(Slow()), snapshot(ONE, TWO)
-    only = view(snapshot(ONE))
-    await by.search(only, platform, SearchArguments(query="page"))
-    with monkeypatch.context() as patch:
-        patch.setattr(tool_search, "INDEX_WAIT_S", 0.01)
-        early = result(await by.search(view(platform), platform, SearchArguments(query="page")))
+    by, platform = ToolSearch(Slow(), index_wait_s=0.5, index_batch=1), snapshot(ONE, TWO)
+    by.prepare(platform)
+    assert await asyncio.to_thread(has_one.wait, 60)
+    early = result(await by.search(view(platform), platform, SearchArguments(query="page")))
     go_on.set()
+    await by.settled()
     late = result(await by.search(view(platform), platform, SearchArguments(query="page")))
 
     assert [tool["name"] for tool in early["tools"]] == ["one.read"]
@@ -219,7 +215,7 @@ async def test_a_search_waits_for_the_servers_of_its_caller_and_not_for_all() ->
             assert len(self.puts) < 3 * tool_search.INDEX_BATCH or go_on.wait(60)
 
     searching = Slow()
-    by, platform = ToolSearch(searching), snapshot(*many)
+    by, platform = ToolSearch(searching, index_wait_s=PATIENT_S), snapshot(*many)
     by.prepare(platform)  # the first servers are on their way
     members = await by.search(view(snapshot(many[99])), platform, SearchArguments(query="page"))
     indexed = len(searching.puts)
@@ -232,7 +228,7 @@ async def test_a_search_waits_for_the_servers_of_its_caller_and_not_for_all() ->
 
 
 async def test_too_many_searches_are_busy() -> None:
-    by, platform = ToolSearch(HybridIndex()), snapshot(ONE)
+    by, platform = patient(), snapshot(ONE)
     people = [Principal(id=str(number), role="agent") for number in range(5)]
 
     assert await turned_away(by, platform, people * MAX_WAITING_EACH) == 5 * MAX_WAITING_EACH - MAX_WAITING
@@ -240,7 +236,7 @@ async def test_too_many_searches_are_busy() -> None:
 
 
 async def test_too_many_searches_of_one_principal_leave_room_for_others() -> None:
-    by, platform = ToolSearch(HybridIndex()), snapshot(ONE)
+    by, platform = patient(), snapshot(ONE)
     other = Principal(id="other", role="agent")
 
     assert await turned_away(by, platform, [*[ADMIN] * (MAX_WAITING_EACH + 3), other]) == 3
@@ -256,7 +252,7 @@ async def turned_away(by: ToolSearch, platform: Snapshot, callers: Sequence[Prin
 
 async def test_what_a_view_of_an_older_snapshot_shows_is_what_it_holds() -> None:
     """The index may be ahead: what is said of a tool is what the caller's own view has of it."""
-    by = ToolSearch(HybridIndex())
+    by = patient()
     newer = offer(
         "one", definition("read", description="read a page, or all", annotations={"readOnlyHint": True})
     )
@@ -272,14 +268,14 @@ async def test_what_a_view_of_an_older_snapshot_shows_is_what_it_holds() -> None
 
 
 async def test_a_server_that_left_meanwhile_passes_no_filter() -> None:
-    by = ToolSearch(HybridIndex())
+    by = patient()
     members = await by.search(view(snapshot(ONE)), snapshot(serial=2), SearchArguments(server="one"))
 
     assert result(members)["total"] == 0
 
 
 async def test_a_server_that_is_described_otherwise_is_found_by_the_new_words() -> None:
-    by, before = ToolSearch(HybridIndex()), offer("one", definition("a"))
+    by, before = patient(), offer("one", definition("a"))
     tagged = replace(before, record=replace(before.record, tags=("spreadsheet",)))
     await found(by, snapshot(before), "spreadsheet")
     members = await by.search(
@@ -291,7 +287,10 @@ async def test_a_server_that_is_described_otherwise_is_found_by_the_new_words() 
 
 async def test_a_server_without_a_category_is_uncategorized_as_in_the_catalog() -> None:
     named = offer("two", definition("b"), of=record("two", allowed_tools=("*",), category="x"))
-    by, platform = ToolSearch(HybridIndex()), snapshot(offer("one", definition("a")), named)
+    by, platform = (
+        patient(),
+        snapshot(offer("one", definition("a")), named),
+    )
 
     assert await found(by, platform, "", category="uncategorized") == ["one.a"]
 
@@ -299,7 +298,7 @@ async def test_a_server_without_a_category_is_uncategorized_as_in_the_catalog() 
 async def test_a_tool_is_shown_with_its_title_and_the_beginning_of_a_long_description() -> None:
     long = offer("one", definition("read", title="Reader", description="page " * 100))
     platform = snapshot(long)
-    members = await ToolSearch(HybridIndex()).search(view(platform), platform, SearchArguments(query="page"))
+    members = await patient().search(view(platform), platform, SearchArguments(query="page"))
 
     [tool] = result(members)["tools"]
     assert tool["title"] == "Reader"
@@ -316,7 +315,7 @@ async def test_a_tool_is_found_by_its_title_its_arguments_and_what_its_server_is
         definition("c"),
         of=record("three", allowed_tools=("*",), tags=("spreadsheet",), category="x"),
     )
-    by, platform = ToolSearch(HybridIndex()), snapshot(by_title, by_argument, by_tag)
+    by, platform = patient(), snapshot(by_title, by_argument, by_tag)
 
     queries = ("weather", "postal code", "spreadsheet")
     assert [await found(by, platform, query) for query in queries] == [["one.a"], ["two.b"], ["three.c"]]
@@ -330,7 +329,7 @@ async def test_lod_1_a_view_that_is_searched_weighs_more() -> None:
     large = View(caller, scope, platform, settings)
     before = large.size
     for _ in range(2):
-        await ToolSearch(HybridIndex()).search(large, platform, SearchArguments(query="page"))
+        await patient().search(large, platform, SearchArguments(query="page"))
 
     assert large.size - before == sum(grown) > 0
     assert len(grown) == 1

@@ -10,7 +10,6 @@ from toolgate.errors import NotFound, SessionLimit
 from toolgate.gateway.auth.identity import LOCAL_ADMIN
 from toolgate.gateway.scope.caller import Caller
 from toolgate.gateway.scope.view import View, ViewCache, ViewSettings
-from toolgate.gateway.subscriptions import listeners as subscriptions_module
 from toolgate.gateway.subscriptions.listeners import ListenerUpdate, Subscriptions
 from toolgate.gateway.subscriptions.resources import MAX_NOTIFIED, ResourceWatch
 from toolgate.model.names import ToolRef
@@ -62,9 +61,8 @@ async def test_lod_1_the_loop_has_its_turn_while_thousands_of_views_are_compiled
     assert most_at_once < LISTENERS / 2
 
 
-async def test_no_principal_takes_all_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscriptions_module, "MAX_OPEN", 20)
-    subscriptions = Subscriptions(empty_view)
+async def test_no_principal_takes_all_streams() -> None:
+    subscriptions = Subscriptions(empty_view, max_open=20)
     other = Caller(Principal(id="key:bob", role="agent"))
     with ExitStack() as stack:
         for _ in range(16):

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from toolgate.errors import SessionLimit
-from toolgate.gateway.subscriptions import resources as watches_module
 from toolgate.gateway.subscriptions.resources import MAX_NOTIFIED, ResourceWatch, ResourceWatches
 from toolgate.upstream.connection.contract import Acknowledgement
 
@@ -64,11 +63,10 @@ async def test_who_watches_can_wait_until_the_server_knows() -> None:
     await waiting
 
 
-async def test_a_server_that_does_not_answer_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watches_module, "SUBSCRIBE_WAIT_S", 0.0)
+async def test_a_server_that_does_not_answer_is_not_waited_for_long() -> None:
     servers = Servers()
     servers.known["mute"] = asyncio.get_running_loop().create_future()
-    watches = ResourceWatches(servers.watch)
+    watches = ResourceWatches(servers.watch, wait_s=0.0)
     watches.add(ResourceWatch("ada"), "x:0", server_id="mute", uri="x:0")
     await watches.settle(["mute"])
 
@@ -138,10 +136,8 @@ async def test_many_updates_are_taken_in_turns() -> None:
     assert watch.take() == [f"x:{MAX_NOTIFIED}"]
 
 
-async def test_one_client_and_all_together_have_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watches_module, "MAX_WATCHED_EACH", 9)
-    monkeypatch.setattr(watches_module, "MAX_WATCHED", 10)
-    watches = ResourceWatches(Servers().watch)
+async def test_one_client_and_all_together_have_limits() -> None:
+    watches = ResourceWatches(Servers().watch, max_each=8, max_watched=10)
     ada, again, bob = ResourceWatch("ada"), ResourceWatch("ada"), ResourceWatch("bob")
     for number in range(8):
         watches.add(ada, f"x:{number}", server_id="one", uri=f"x:{number}")
@@ -151,7 +147,6 @@ async def test_one_client_and_all_together_have_limits(monkeypatch: pytest.Monke
     ):
         watches.add(again, "x:9", server_id="one", uri="x:9")
     watches.add(bob, "x:9", server_id="one", uri="x:9")
-    monkeypatch.setattr(watches_module, "MAX_WATCHED_EACH", 1)
-    with pytest.raises(SessionLimit, match="you watch 1 resources here already"):
-        watches.add(bob, "x:10", server_id="one", uri="x:10")
+    with pytest.raises(SessionLimit, match="you watch 8 resources here already"):
+        watches.add(ada, "x:10", server_id="one", uri="x:10")
     assert len(watches) == 9

@@ -51,9 +51,16 @@ class FailedAttempts:
     """Counts wrong credentials. `clock_s` is monotonic."""
 
     def __init__(
-        self, audit: AuditLog | None = None, *, clock_s: Callable[[], float] = time.monotonic
+        self,
+        audit: AuditLog | None = None,
+        *,
+        clock_s: Callable[[], float] = time.monotonic,
+        max_peers: int = MAX_PEERS,
+        max_audited: int = MAX_AUDITED,
     ) -> None:
         self._audit = audit
+        self._max_peers = max_peers
+        self._max_audited = max_audited
         self._clock_s = clock_s
         self._peers: OrderedDict[str, _AttemptWindow] = OrderedDict()  # oldest window first
         self._audited_since_s = clock_s()
@@ -82,7 +89,7 @@ class FailedAttempts:
         if window is not None and now - window.began_s < WINDOW_S:
             return window
         self._peers.pop(peer, None)
-        if len(self._peers) >= MAX_PEERS:
+        if len(self._peers) >= self._max_peers:
             self._peers.popitem(last=False)
         window = self._peers[peer] = _AttemptWindow(now)
         return window
@@ -92,7 +99,7 @@ class FailedAttempts:
         if now - self._audited_since_s >= WINDOW_S:
             self._audited_since_s, self._audited = now, 0
         self._audited += 1
-        if self._audit is not None and self._audited <= MAX_AUDITED:
+        if self._audit is not None and self._audited <= self._max_audited:
             self._audit.record(CredentialRefused(at_ms=int(time.time() * 1e3), peer=peer, code=code))
 
 

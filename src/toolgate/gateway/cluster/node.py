@@ -53,6 +53,7 @@ class NodeReporter:
         itself: NodeReport,
         status: Callable[[], SyncStatus],
         drifted: Callable[[], Iterable[DriftedTool]] = tuple,
+        max_definition_bytes: int = MAX_DEFINITION_BYTES,
     ) -> None:
         """`itself` has what never changes. `drifted`: see `DriftDetector.unrecorded`."""
         self._control = control
@@ -60,6 +61,7 @@ class NodeReporter:
         self._itself = itself
         self._status = status
         self._drifted = drifted
+        self._max_bytes = max_definition_bytes
         self._changed = asyncio.Event()
         self._reported: dict[str, _ReportedLists] = {}
         self._requested: Sequence[str] = ()
@@ -151,14 +153,14 @@ class NodeReporter:
     def _take_definitions(self, requested: Sequence[str]) -> Sequence[Definitions]:
         """The requested definitions that fit into one report; the others follow."""
         taken = []
-        room = MAX_DEFINITION_BYTES
+        room = self._max_bytes
         for server_id in requested:
             reported = self._reported.get(server_id)
             if reported is None or not reported.digest:
                 continue
             lists = reported.lists
             size = sum(map(len, lists.raws))
-            if MAX_DEFINITION_BYTES >= size > room:
+            if self._max_bytes >= size > room:
                 continue
             if size <= room:
                 room -= size

@@ -40,7 +40,10 @@ async def open_semantic_search(
 class HybridIndex:
     """An index of tools in groups. `put` and `drop` are thread-safe, and too slow for the event loop."""
 
-    def __init__(self, meaning: "SemanticSearch | None" = None) -> None:
+    def __init__(
+        self, meaning: "SemanticSearch | None" = None, *, timeout_s: float = SEMANTIC_TIMEOUT_S
+    ) -> None:
+        self._timeout_s = timeout_s
         self._index = SearchIndex()
         self._near = None if meaning is None else meaning.open_index()
         self._writing = threading.Lock()
@@ -75,7 +78,7 @@ class HybridIndex:
         depth = max(limit, DEPTH)
         worded = [hit.key for hit in self._index.search(query, limit=depth, within=within)]
         try:
-            async with asyncio.timeout(SEMANTIC_TIMEOUT_S):
+            async with asyncio.timeout(self._timeout_s):
                 near = await self._near.rank(query, limit=depth, within=within)
         except TimeoutError:
             near = []

@@ -64,8 +64,18 @@ class _IndexedServer(NamedTuple):
 class ToolSearch:
     """Searches tools for callers."""
 
-    def __init__(self, index: HybridIndex) -> None:
+    def __init__(
+        self,
+        index: HybridIndex,
+        *,
+        timeout_s: float = SEARCH_TIMEOUT_S,
+        index_wait_s: float = INDEX_WAIT_S,
+        index_batch: int = INDEX_BATCH,
+    ) -> None:
         self._index = index
+        self._timeout_s = timeout_s
+        self._index_wait_s = index_wait_s
+        self._index_batch = index_batch
         self._indexed: dict[str, _IndexedServer] = {}
         self._serial = -1
         self._newest: Snapshot | None = None
@@ -85,11 +95,11 @@ class ToolSearch:
             raise ServerBusy("too many searches wait already")
         self._waiting[principal_id] += 1
         try:
-            async with asyncio.timeout(SEARCH_TIMEOUT_S), self._slots:
+            async with asyncio.timeout(self._timeout_s), self._slots:
                 await asyncio.sleep(0)  # searches that come together would otherwise block the loop together
                 return await self._search(view, snapshot, arguments)
         except TimeoutError as exc:
-            raise CallTimedOut(f"nothing was found within {SEARCH_TIMEOUT_S:g} s") from exc
+            raise CallTimedOut(f"nothing was found within {self._timeout_s:g} s") from exc
         finally:
             self._waiting[principal_id] -= 1
             self._waiting += Counter()  # drops principals without a search
@@ -113,7 +123,7 @@ class ToolSearch:
         self.prepare(snapshot)
         self._urgent |= dict.fromkeys(server_ids)
         with suppress(TimeoutError):
-            async with asyncio.timeout(INDEX_WAIT_S):
+            async with asyncio.timeout(self._index_wait_s):
                 while self._count_missing(snapshot, server_ids) and self._is_indexing:
                     await self._progress.wait()
         return self._count_missing(snapshot, server_ids)
@@ -150,8 +160,8 @@ class ToolSearch:
         pending = {one: None for one, offer in snapshot.servers.items() if not self._has(one, offer)}
         while pending and self._newest is snapshot:
             urgent = [one for one in self._urgent if one in pending]
-            self._urgent = dict.fromkeys(urgent[INDEX_BATCH:])
-            batch = [*urgent, *(one for one in pending if one not in self._urgent)][:INDEX_BATCH]
+            self._urgent = dict.fromkeys(urgent[self._index_batch :])
+            batch = [*urgent, *(one for one in pending if one not in self._urgent)][: self._index_batch]
             for server_id in batch:
                 pending.pop(server_id, None)
             await asyncio.to_thread(self._put, {one: snapshot.servers[one] for one in batch})

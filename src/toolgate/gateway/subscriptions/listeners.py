@@ -125,10 +125,12 @@ class Subscriptions:
         find_view: Callable[[Caller], View],
         *,
         watch: Callable[[str, frozenset[str]], Acknowledgement] = lambda _server_id, _uris: None,
+        max_open: int = MAX_OPEN,
     ) -> None:
         """`watch(server_id, uris)` makes a server report changes of these resources, and of no other."""
         self.watches = ResourceWatches(watch)
         self._find_view = find_view
+        self._max_open = max_open
         self._open: set[Subscription] = set()
         self._slots = FairSlots("event streams")
         self._is_closed = False
@@ -141,7 +143,7 @@ class Subscriptions:
     @contextmanager
     def open(self, caller: Caller, *, watch: ResourceWatch | None = None) -> Iterator[Subscription]:
         """Listen while the block runs; with `watch`, for updates of its resources too."""
-        self._slots.take(caller.principal.id, of=MAX_OPEN)
+        self._slots.take(caller.principal.id, of=self._max_open)
         try:
             subscription = Subscription(caller, self._find_view, watch)
             subscription.is_over = self._is_closed

@@ -134,9 +134,19 @@ class ResourceWatch:
 class ResourceWatches:
     """All resources that the clients of a node subscribe to."""
 
-    def __init__(self, subscribe: Callable[[str, frozenset[str]], Acknowledgement]) -> None:
+    def __init__(
+        self,
+        subscribe: Callable[[str, frozenset[str]], Acknowledgement],
+        *,
+        max_each: int = MAX_WATCHED_EACH,
+        max_watched: int = MAX_WATCHED,
+        wait_s: float = SUBSCRIBE_WAIT_S,
+    ) -> None:
         """`subscribe(server_id, uris)` makes a server report changes of these resources, and of no other."""
         self._subscribe = subscribe
+        self._max_each = max_each
+        self._max_watched = max_watched
+        self._wait_s = wait_s
         self._by_server: dict[str, dict[str, set[tuple[ResourceWatch, str]]]] = {}
         self._slots = FairSlots("watched resources")
         self._due: set[str] = set()
@@ -150,11 +160,11 @@ class ResourceWatches:
         if watch.targets.get(known_as) == (server_id, uri):
             return
         self.remove(watch, known_as)
-        if len(watch.targets) >= MAX_WATCHED_EACH:
+        if len(watch.targets) >= self._max_each:
             raise SessionLimit(
-                f"you watch {MAX_WATCHED_EACH} resources here already", hint="unsubscribe from some of them"
+                f"you watch {self._max_each} resources here already", hint="unsubscribe from some of them"
             )
-        self._slots.take(watch.principal_id, of=MAX_WATCHED)
+        self._slots.take(watch.principal_id, of=self._max_watched)
         watch.targets[known_as] = (server_id, uri)
         self._by_server.setdefault(server_id, {}).setdefault(uri, set()).add((watch, known_as))
         self._sync_soon(server_id)
@@ -193,7 +203,7 @@ class ResourceWatches:
         await asyncio.sleep(0)  # lets `_sync_due` run
         pending = [one for server_id in server_ids if (one := self._pending.get(server_id)) is not None]
         if pending:
-            await asyncio.wait(pending, timeout=SUBSCRIBE_WAIT_S)
+            await asyncio.wait(pending, timeout=self._wait_s)
 
     def _sync_soon(self, server_id: str) -> None:
         """Many changes at once are sent together."""
