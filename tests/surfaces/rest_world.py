@@ -323,12 +323,13 @@ def build_control(
         artifacts=parts["artifacts"],
         quality=quality,
     )
+    with_catalog: Json = {"catalog": catalog, **parts}
     return Control(
         gateway=gateway,
         store=store,
         identities=identities,
         clock_ms=lambda: NOW_MS,
-        **({"catalog": catalog} | parts),
+        **with_catalog,
     )
 
 
