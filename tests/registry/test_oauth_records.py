@@ -65,10 +65,10 @@ def test_another_client_is_another_connection() -> None:
         pytest.param(server(LOGIN | {"scopes": ["a b"]}), "`http.oauth.scopes[0]`", id="scopes in one text"),
         pytest.param(server(LOGIN | {"issuer": "file:///x"}), "`http.oauth.issuer`", id="a file as issuer"),
         pytest.param(server(LOGIN | {"client_id": "a\r\nb"}), "`http.oauth.client_id`", id="a line break"),
-        pytest.param(server(LOGIN, auth_ref="x"), "has no use for `auth_ref`", id="two credentials"),
+        pytest.param(server(LOGIN, auth_ref="x"), "cannot be combined with `auth_ref`", id="two credentials"),
         pytest.param(
             server(LOGIN, headers={"authorization": "x"}),
-            "has no use for `auth_ref`",
+            "cannot be combined with `auth_ref`",
             id="a token and a header",
         ),
         pytest.param(

@@ -1,1 +1,9 @@
-"""The directory of server files and how it is applied to the store"""
+"""A directory of server files, applied to the store.
+
+- `documents.py`  TOML and JSON, parsed within bounds
+- `directory.py`  reads the directory: servers, problems, warnings
+- `reload.py`     plans and applies the difference, and watches for changes
+
+The control plane runs it if `mcp_registry_dir` is set. Never follows a link, and never fails because of one
+file.
+"""

@@ -1,8 +1,7 @@
-"""The edge where bodies become model values and go back. What passed `parse_…` is never checked again.
+"""Parses bodies into model values and encodes them back, and compares two bodies.
 
-Nothing else turns a body into a value: files, REST and the store's own content all come through here.
-
-How a change to a record looks to people: field by field, and without its secrets.
+Nothing else turns a body into a value: files, REST and the store's own content all come through here. What
+was parsed is never checked again. A difference never shows a secret.
 """
 
 from collections.abc import Callable, Mapping
@@ -82,21 +81,21 @@ ID_PARSERS: Final[Mapping[str, Callable[[str], str]]] = {
 
 
 def parse_server(body: Mapping[str, Any], *, strict: bool = True) -> ServerRecord:
-    """`body` as a server, or InvalidRecord naming each wrong field.
+    """Parse a server. Raises InvalidRecord, which names each wrong field.
 
-    An unknown field is wrong where `strict`; otherwise it is passed over, and `unknown_fields` names it.
+    If `strict`, an unknown field is wrong. Otherwise it is ignored, and `unknown_fields` returns it.
     """
     return _validate(ServerBody, body, strict=strict).value()
 
 
 def parse_record(kind: Kind, record_id: str, body: Mapping[str, Any], *, strict: bool = True) -> Record:
-    """`body` as the record `record_id`, or InvalidRecord. The `config` of a task must be sound.
+    """Parse the record `record_id`, and the `config` of a task. Raises InvalidRecord.
 
-    The id may be left out of the body, but not differ from it.
+    The body may omit the id, but must not have another one.
     """
     id_field = ID_FIELDS[kind]
     if body.get(id_field, record_id) != record_id:
-        raise InvalidRecord(f"`{id_field}`: differs from `{record_id[:80]}`, the name it is written under")
+        raise InvalidRecord(f"`{id_field}`: differs from `{record_id[:80]}`, the id it is written under")
     record = _validate(BODIES[kind], {id_field: record_id, **body}, strict=strict).value()
     if isinstance(record, Task):
         parse_task_policy(record)
@@ -105,12 +104,12 @@ def parse_record(kind: Kind, record_id: str, body: Mapping[str, Any], *, strict:
 
 
 def parse_id(kind: Kind, text: str) -> str:
-    """`text` as the id of a record of this kind, or InvalidRecord."""
+    """Parse the id of a record of this kind. Raises InvalidRecord."""
     return ID_PARSERS[ID_FIELDS[kind]](text)
 
 
 def unknown_fields(kind: Kind, body: Mapping[str, Any]) -> tuple[str, ...]:
-    """The fields of `body` that a lenient parse passes over."""
+    """Return the fields of `body` that a lenient parse ignores."""
     try:
         BODIES[kind].model_validate(dict(body))
     except ValidationError as exc:
@@ -119,19 +118,20 @@ def unknown_fields(kind: Kind, body: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def namespace_of(stored: StoredRecord) -> str:
-    """What stands before the tools of a stored server, whether or not its body can be parsed."""
+    """Return the tool namespace of a stored server, even if its body cannot be parsed."""
     return str(stored.body.get("tool_namespace") or default_namespace(stored.id))
 
 
 def encode_record(record: Record) -> dict[str, Any]:
-    """The shortest body that parses to `record`: its id, what it needs, and what is not the default."""
+    """Return the shortest body that parses to `record`: its id, required fields, and what differs from
+    defaults."""
     body = _encode(record)
     if isinstance(record, ServerRecord) and record.tool_namespace == default_namespace(record.server_id):
         del body["tool_namespace"]
     if isinstance(record, Profile):
         if record.rollout is not None:
             body["rollout"] |= body["rollout"].pop("selection", {})
-        # The common selection stands at the top.
+        # The common selection is at the top level.
         return {"profile_id": body.pop("profile_id"), **body.pop("selection", {}), **body}
     return body
 
@@ -144,7 +144,7 @@ def _validate(model: type[AnyBody], body: Mapping[str, Any], *, strict: bool) ->
 
 
 def _encode(value: object) -> dict[str, Any]:
-    """A dataclass as a body: fields in their declared order, those at their default left out."""
+    """Encode a dataclass: its fields in declared order, without those at their default."""
     assert is_dataclass(value)
     pairs = ((field, getattr(value, field.name)) for field in fields(value))
     return {field.name: _encode_value(content) for field, content in pairs if content != _default_of(field)}
@@ -173,7 +173,7 @@ ABSENT: Final = "(default)"
 
 @dataclass(frozen=True, slots=True)
 class FieldDiff:
-    """One field. A secret is masked on both sides, so a change of one shows as `***` becoming `***`."""
+    """A changed field. Secrets are masked on both sides, so a changed one shows as `***` → `***`."""
 
     field: str
     before: Any
@@ -185,17 +185,17 @@ class FieldDiff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordDiff:
-    """One server added, changed or removed."""
+    """A server that was added, changed or removed."""
 
     operation: DiffOperation
     server_id: str
     file: str
-    """The file that says so, or that said so last."""
+    """The file that defines it, or defined it last."""
     fields: tuple[FieldDiff, ...] = ()
 
     @property
     def details(self) -> str:
-        """What follows the operation: the server, its file and, where it changed, every field that did."""
+        """The server, its file and, if it changed, its changed fields."""
         fields = f": {'; '.join(map(str, self.fields))}" if self.operation == "changed" else ""
         return f"{self.server_id} ({self.file}){fields}"
 
@@ -204,7 +204,7 @@ class RecordDiff:
 
 
 def diff_server(server_id: str, file: str, *, before: Body | None, after: Body | None) -> RecordDiff:
-    """What turns `before` into `after`; None is a server that is not there."""
+    """Return the difference between two bodies of a server. None: it does not exist."""
     operation: DiffOperation = "added" if before is None else "removed" if after is None else "changed"
     return RecordDiff(
         operation=operation, server_id=server_id, file=file, fields=diff_fields("server", before, after)
@@ -212,7 +212,7 @@ def diff_server(server_id: str, file: str, *, before: Body | None, after: Body |
 
 
 def diff_fields(kind: Kind, before: Body | None, after: Body | None) -> tuple[FieldDiff, ...]:
-    """The fields in which two bodies of this kind differ; None is a record that is not there."""
+    """Return the fields in which two bodies of this kind differ. None: the record does not exist."""
     old, new = _flatten(before or {}), _flatten(after or {})
     shown_old, shown_new = (_flatten(redact_record(kind, body or {})) for body in (before, after))
     return tuple(
@@ -223,7 +223,7 @@ def diff_fields(kind: Kind, before: Body | None, after: Body | None) -> tuple[Fi
 
 
 def _flatten(body: Body, prefix: str = "") -> dict[str, Any]:
-    """`{"a": {"b": 1}}` as `{"a.b": 1}`."""
+    """Flatten `{"a": {"b": 1}}` to `{"a.b": 1}`."""
     flat: dict[str, Any] = {}
     for name, value in body.items():
         flat |= (

@@ -1,5 +1,6 @@
-"""The kinds of text a record may hold, each with its rule. A rule's message never repeats the text itself
-where that may be a secret, and says how it should look.
+"""The types of text that records contain, each with its rule.
+
+A rule's message describes what is allowed. It never repeats the text, which may be a secret.
 """
 
 import ipaddress
@@ -31,24 +32,24 @@ _NAMESPACE = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?|")
 _URL = re.compile(r"[\x21\x23-\x3b\x3d\x3f-\x5b\x5d\x5f\x61-\x7a\x7e]+")
-# A host that ends so is an address to every resolver, however oddly it is spelled.
+# Resolvers read a host with such a last label as an address, in any notation.
 _NUMERIC_LABEL = re.compile(r"[0-9]+|0[xX][0-9a-fA-F]*")
 # RFC 6749: a client id is printable ASCII, a scope the same without spaces, quotes and backslashes.
 _CLIENT_ID = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 MIN_LIST_TTL_S: Final = 30
 MAX_LIST_TTL_S: Final = 300
-"""As for a server's own `ttlMs`: more often costs the server, more rarely hides what it changed."""
+"""The bounds of a server's own `ttlMs`, too: below, listing costs the server; above, changes stay hidden."""
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 
 
 def field_error(problem: str) -> PydanticCustomError:
-    """The error a validator raises: `problem` is the whole message."""
-    # The problem goes in as context: it may hold braces, which a template would interpret.
+    """Return the error that a validator raises. `problem` is the whole message."""
+    # Passed as context: it may contain braces, which a template would interpret.
     return PydanticCustomError("refused", "{problem}", {"problem": problem})
 
 
 def _parsed_by(parse: Callable[[str], str]) -> AfterValidator:
-    """A parser of the model or policy as a validator."""
+    """Return a validator that uses a parser of the model or policy."""
 
     def check(text: str) -> str:
         try:
@@ -60,7 +61,7 @@ def _parsed_by(parse: Callable[[str], str]) -> AfterValidator:
 
 
 def _matching(rule: re.Pattern[str], problem: str) -> AfterValidator:
-    """A validator for text that must match `rule` as a whole."""
+    """Return a validator for text that must match `rule` entirely."""
 
     def check(text: str) -> str:
         if not rule.fullmatch(text):
@@ -81,7 +82,7 @@ def _without_controls(allowed: str) -> AfterValidator:
 
 def _check_label(text: str) -> str:
     if not text.isprintable() or text != text.strip():
-        raise field_error("use letters and signs that can be seen, without spaces at the ends")
+        raise field_error("use printable characters, without spaces at the ends")
     return text
 
 
@@ -116,7 +117,7 @@ def _check_header_name(name: str) -> str:
 
 
 def _check_url(url: str) -> str:
-    """Absolute http(s) without userinfo or fragment. The scheme is literal, the rest may hold references."""
+    """Check an absolute http(s) URL without userinfo or fragment. References may follow the scheme."""
     filled = REFERENCE.sub("env", url)
     if not _URL.fullmatch(filled):
         raise field_error("a URL holds printable ASCII without spaces, quotes, backslashes or braces")
@@ -124,7 +125,7 @@ def _check_url(url: str) -> str:
         parts = urlsplit(filled)
         host, _ = parts.hostname, parts.port
     except ValueError as exc:
-        raise field_error("this is not a URL") from exc
+        raise field_error("not a URL") from exc
     if parts.scheme not in {"http", "https"} or not host:
         raise field_error("a URL begins with `http://` or `https://` and a host")
     if "@" in parts.netloc:
@@ -157,9 +158,9 @@ def _check_patterns(patterns: list[str]) -> list[str]:
 
 
 ABSENT_IF_EMPTY: Final = BeforeValidator(_none_if_empty)
-"""For optional texts: `""` means the same as leaving the field out, as SPEAR's registry files use it."""
+"""For optional texts: `""` means that the field is absent, as in SPEAR's registry files."""
 
-# Field limits stand before the rules: after them, pydantic words its message for lists.
+# Field limits come before the rules: after them, Pydantic words its message for lists.
 Title = Annotated[str, Field(max_length=200), _without_controls("")]
 LongText = Annotated[str, Field(max_length=4_096), _without_controls("\t\r\n")]
 Path = Annotated[str, Field(min_length=1, max_length=4_096), _without_controls("")]
@@ -219,5 +220,5 @@ Name = Annotated[str, _parsed_by(parse_task_id)]
 Sha256 = Annotated[str, _parsed_by(parse_sha256)]
 Version = Annotated[str, _parsed_by(parse_version)]
 UnixTime = Annotated[int, Field(ge=0, le=253_402_300_799)]
-"""In seconds, up to the end of the year 9999: what every calendar can still show."""
+"""In seconds, up to the end of the year 9999, the last that calendars can show."""
 ListTtl = Annotated[int, Field(ge=0, le=MAX_LIST_TTL_S), AfterValidator(_check_list_ttl)]

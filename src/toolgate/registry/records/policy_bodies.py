@@ -1,12 +1,7 @@
-"""The shape of a task's workload as it is written and stored.
+"""The bodies of tasks, workloads, profiles, keys, integration choices and chat upstreams.
 
-The shape of a task as it is written and stored.
-
-The shape of a profile: a selection of servers and tools, and its next version during a rollout.
-
-The shape of a key as it is written and stored: whom it proves, how far it reaches, what it may use.
-
-The shape of a chat upstream as it is written and stored.
+See `server_bodies`: a body is validated, turned into a model value and never kept. The docstrings of fields
+become the reference.
 """
 
 import json
@@ -70,7 +65,8 @@ class WorkloadLimitsBody(StrictBody):
     table_elements: int = Field(default=_LIMITS.table_elements, ge=0, le=1_000_000)
     """The most entries its tables of functions may have."""
     max_output_bytes: int = Field(default=_LIMITS.max_output_bytes, ge=0, le=MAX_OUTPUT_BYTES)
-    """Kept of its standard output, and as many of standard error. More is dropped, and the run says so."""
+    """Kept of its standard output, and as many of standard error. More is dropped, and the result is marked
+    so."""
     max_fds: int = Field(default=_LIMITS.max_fds, ge=1, le=1_024)
     """Conversations, servers and the like that it has open at once."""
     max_calls: int = Field(default=_LIMITS.max_calls, ge=0, le=100_000)
@@ -337,7 +333,7 @@ class ChatUpstreamBody(StrictBody):
     """What `/chat/completions`, `/responses` and `/models` are appended to, like `https://api.openai.com/v1`.
     A query stays at the end."""
     models: list[ModelPattern] = Field(min_length=1, max_length=256)
-    """The models it is asked for, by name; `*` and `?` stand for others."""
+    """The models it serves, by name, with wildcards `*` and `?`."""
     display_name: Title = ""
     """For people."""
     auth_ref: SecretName | None = None
@@ -345,7 +341,8 @@ class ChatUpstreamBody(StrictBody):
     headers: dict[HeaderName, HeaderValue] = Field(default={}, max_length=64)
     """Headers sent with every request. Values may hold references."""
     mode: ChatMode = "inject"
-    """`inject`: tools are offered and run here. `passthrough`: nothing is run, whatever a request says."""
+    """`inject`: tools are offered and run here. `passthrough`: nothing is run, whatever a request contains.
+    """
     name_profile: NameProfile = "default"
     """How tools are named to its models: `identifier` for those whose parsers take no hyphen."""
     other_tools: OtherTools = "pass"
@@ -360,7 +357,7 @@ class ChatUpstreamBody(StrictBody):
     max_concurrency: int = Field(default=64, ge=1, le=10_000)
     """Requests to it at once; more are turned away."""
     enabled: bool = True
-    """Whether it is asked at all."""
+    """Whether it is used at all."""
 
     @model_validator(mode="after")
     def _one_credential(self) -> "ChatUpstreamBody":

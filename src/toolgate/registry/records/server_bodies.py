@@ -1,9 +1,7 @@
-"""The shape of every record as people and programs write it.
+"""The bodies of servers, packages, pins and secrets, as people and programs write them.
 
-A body is made by validation and turned at once into a model value (`value()`) or back into plain data;
-nobody keeps one. The field docstrings become the reference.
-
-The shape of a package as it is installed.
+A body is made by validation and turned at once into a model value (`value()`); nothing keeps one. The
+docstrings of fields become the reference.
 """
 
 from typing import Annotated, Final, Literal
@@ -88,7 +86,7 @@ class OAuthBody(StrictBody):
     """As whom the gateway asks an authorization server for tokens."""
 
     grant: Grant
-    """`client_credentials`: the gateway is itself the client. `authorization_code`: somebody agrees once, by
+    """`client_credentials`: the gateway is itself the client. `authorization_code`: an admin logs in once, by
     `toolgate servers login`; only where control and node are one process."""
     client_id: Annotated[ClientId | None, ABSENT_IF_EMPTY] = None
     """The name the authorization server knows the gateway by; or the `https` URL of a client's metadata.
@@ -96,8 +94,8 @@ class OAuthBody(StrictBody):
     client_secret_ref: Annotated[SecretName | None, ABSENT_IF_EMPTY] = None
     """The name of a secret the node resolves; never the secret itself."""
     issuer: Annotated[Url | None, ABSENT_IF_EMPTY] = None
-    """The authorization server, exactly as its metadata says. Unset: the one that the server names, which is
-    never given a secret."""
+    """The authorization server, exactly as its metadata says. Unset: the one that the server names, which
+    never gets a secret."""
     scopes: Annotated[list[OAuthScope], Field(max_length=64)] = Field(default=[])
     """What to ask for. Empty: what the authorization server gives by itself."""
     per_principal: bool = False
@@ -142,7 +140,7 @@ class HttpBody(StrictBody):
     def _one_credential(self) -> "HttpBody":
         is_given = self.auth_ref is not None or "authorization" in map(str.lower, self.headers)
         if self.oauth is not None and is_given:
-            raise field_error("`oauth` has no use for `auth_ref` or a header `Authorization` beside it")
+            raise field_error("`oauth` cannot be combined with `auth_ref` or a header `Authorization`")
         return self
 
     def value(self) -> HttpEndpoint:
@@ -201,18 +199,18 @@ class ApprovalBody(StrictBody):
 
 
 class RedactionBody(StrictBody):
-    """What of the arguments of a server's calls is hidden, beside what looks like a secret.
+    """What of the arguments of a server's calls is hidden, in addition to what looks like a secret.
 
     Patterns with `*` and `?`, held against the names of members at any depth, whatever their case.
     """
 
     hide: MemberPatterns = Field(default=[])
-    """Hidden in the audit, and from whoever approves a call: what goes by these names, and all within it."""
+    """Names of members to hide, with all within them, from the audit and from approvers."""
     show: MemberPatterns = Field(default=[])
-    """Names that look like those of secrets and are none, such as the `key` of a key-value store. What looks
+    """Names that look like those of secrets but are not, such as the `key` of a key-value store. What looks
     like a token stays hidden, and so does what `hide` or the setting `redact_arguments` names."""
     arguments: AuditedArguments = "redacted"
-    """`none`: the audit has none of its arguments. Whoever approves a call sees them even so, redacted."""
+    """`none`: the audit records no arguments. Approvers still see them, redacted."""
 
     def value(self) -> RedactionRules:
         return make_value(self, RedactionRules)
@@ -246,7 +244,7 @@ class ServerBody(StrictBody):
     display_name: Title = ""
     """For people."""
     tool_namespace: Annotated[Namespace | None, ABSENT_IF_EMPTY] = None
-    """What stands before a tool's name towards models; `mcp.<server_id>` unless given. Unique."""
+    """The prefix of tool names for models; `mcp.<server_id>` unless given. Unique."""
     allowed_tools: Patterns = Field(default=[])
     """Patterns of the tools this server may offer at all. Empty: none."""
     approval_policy: ApprovalBody = ApprovalBody()
@@ -281,7 +279,7 @@ class ServerBody(StrictBody):
     connection as well for clients and tools that need one. `stateless`: 2026-07-28 only. `session`: up to
     2025-11-25 only."""
     package: PackageRefBody | None = None
-    """The package it runs from; written by installing one. Its files are where `${PACKAGE_DIR}` stands in
+    """The package it runs from; written by installing one. `${PACKAGE_DIR}` is the directory of its files in
     arguments and variables, and a command runs in their directory."""
 
     @model_validator(mode="after")

@@ -1,7 +1,7 @@
-"""What a transaction does, decided without a store: writes and the records they touch in, changes out.
+"""Plans a transaction without a store: writes and the records they touch in, changes out.
 
-Every store commits exactly what `plan_transaction` says, so they cannot differ in meaning. Bodies go
-through JSON on their way in: a caller who later changes the dict it wrote changes nothing here.
+The store commits exactly what `plan_transaction` returns, on every engine. Bodies pass through JSON: a caller
+that later changes the dict it wrote does not change the record.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ _encode_sorted: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 class RecordKey(NamedTuple):
-    """What a record is found by."""
+    """The identity of a record."""
 
     kind: Kind
     id: str
@@ -29,7 +29,7 @@ class RecordKey(NamedTuple):
 
 
 def encode_body(body: Body) -> str:
-    """`body` as JSON text, or InvalidRecord. What this accepts, `decode_body` reads back."""
+    """Encode `body` as JSON text that `decode_body` reads back. Raises InvalidRecord."""
     try:
         text = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_as_dict)
         decode_body(text.encode("utf-8"))
@@ -46,13 +46,13 @@ def plan_transaction(
     actor: str,
     at_ms: int,
 ) -> tuple[RecordChange, ...]:
-    """The changes of `writes`, to be committed as `revision`; empty when everything is already so.
+    """Return the changes of `writes`, to be committed as `revision`. Empty if nothing differs.
 
-    `current` holds the records the writes touch, as far as they exist. Raises Conflict and NotFound.
+    `current` has the existing records that the writes touch. Raises Conflict and NotFound.
     """
     keys = [RecordKey(write.kind, write.id) for write in writes]
     if len(set(keys)) < len(keys):
-        raise InvalidRecord("one transaction writes a record twice")
+        raise InvalidRecord("a transaction has duplicate records")
     changes = []
     for key, write in zip(keys, writes, strict=True):
         stored = current.get(key)
@@ -76,7 +76,7 @@ def plan_transaction(
 
 
 def record_after(change: RecordChange) -> StoredRecord | None:
-    """The record that a change leaves behind; None: it deletes."""
+    """Return the record after a change. None: it was deleted."""
     if change.after is None:
         return None
     return StoredRecord(
@@ -90,18 +90,18 @@ def record_after(change: RecordChange) -> StoredRecord | None:
 
 
 def start_digest(seed: str) -> str:
-    """The digest before the first transaction that is chained; `seed` is as unique as the history."""
+    """Return the digest before the first chained transaction. `seed` is as unique as the history."""
     return hashlib.sha256(seed.encode()).hexdigest()
 
 
 def chain_digest(previous: str, revision: int, changes: Sequence[RecordChange]) -> str:
-    """The digest of a log after one more transaction. Equal digests mean equal logs, from the start."""
+    """Return the digest of a log after one more transaction. Equal digests mean equal logs."""
     lines = [(one.kind, one.id, one.actor, one.at_ms, one.after) for one in changes]
     return hashlib.sha256(_encode_sorted((previous, revision, lines))).hexdigest()
 
 
 def check_store_revision(revision: int, if_store_revision: int | None) -> None:
-    """Raises Conflict when the store has moved on from the revision a decision was made at."""
+    """Raises Conflict if the store is past the revision at which a decision was made."""
     if if_store_revision is not None and if_store_revision != revision:
         raise Conflict(
             f"the registry is at revision {revision}, not {if_store_revision}",
@@ -122,7 +122,7 @@ def _check_precondition(key: RecordKey, write: RecordWrite, stored: StoredRecord
 
 
 def _is_same_body(before: Body | None, after: Body | None) -> bool:
-    """Equal as JSON: the order of members does not count, but `1`, `1.0` and `true` are three things."""
+    """Compare as JSON: the order of members does not matter, but `1`, `1.0` and `true` differ."""
     if before is None or after is None:
         return before is after
     return msgspec.json.encode(before, order="sorted") == msgspec.json.encode(after, order="sorted")
