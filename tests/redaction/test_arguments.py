@@ -376,3 +376,23 @@ def test_the_short_way_passes_only_what_the_long_way_would_not_change(text: str,
         assert {long_way(name): long_way(value) for name, value in members.items()} == members
     for value in members.values():
         assert DEFAULT_REDACTION.redact_text(value) == redact_text(value, is_prose=True)
+
+
+def test_a_name_is_cut_after_its_secrets_are_masked() -> None:
+    assert DEFAULT_REDACTION.redact_name("docs://plain", 4) == "docs"
+    assert DEFAULT_REDACTION.redact_name(f"https://ada:{CANARY}@h/x", 20) == "https://***@h/x"
+
+
+@pytest.mark.parametrize("raw", [b"[1]", b'{"a": NaN, "b": "sk-"}'])
+def test_arguments_that_are_not_a_finite_object_show_their_size(raw: bytes) -> None:
+    assert json.loads(line(raw + b" " * 1_025)) == {"…": f"{len(raw) + 1_025} bytes, which cannot be read"}
+
+
+def test_texts_that_grow_by_their_escapes_are_cut_shorter() -> None:
+    shown = audited({"text": "\x01" * 1_000})
+
+    assert shown["text"] == "\x01" * 256 + "… (1000 characters)"
+
+
+def test_a_name_that_is_too_long_to_compare_is_hidden() -> None:
+    assert DEFAULT_REDACTION.hides("é" * 2_000)

@@ -3,7 +3,11 @@
 import pytest
 
 from toolgate.model.servers import HttpEndpoint, StdioLaunch
-from toolgate.redaction.credentials import collect_child_credentials, collect_endpoint_credentials
+from toolgate.redaction.credentials import (
+    CredentialMask,
+    collect_child_credentials,
+    collect_endpoint_credentials,
+)
 from toolgate.upstream.connection.contract import ServerInfo
 from toolgate.upstream.connection.messages import Redactor
 
@@ -40,3 +44,33 @@ def test_instructions_that_quote_a_credential_are_shown_without_it() -> None:
     )
 
     assert Redactor(["s3cr3t-value"]).mask_info(hello).instructions == "Log in with [redacted] first."
+
+
+def test_a_mask_learns_the_newest_token_and_keeps_the_credentials_of_the_start() -> None:
+    mask = CredentialMask(["of-the-start", "short"])
+    mask.learn("first-token")
+    mask.learn("second-token")
+
+    assert (
+        mask.text("of-the-start first-token second-token short") == "[redacted] first-token [redacted] short"
+    )
+    assert not mask.is_empty
+    assert CredentialMask(["short"]).is_empty
+
+
+def test_a_proxy_gives_its_password_encoded_and_decoded() -> None:
+    env = {"HTTPS_PROXY": "http://ada:p%40ss-word@proxy:8080"}
+
+    found = collect_child_credentials(
+        StdioLaunch(command="x"), env, url_variables=("HTTPS_PROXY", "NO_PROXY")
+    )
+
+    assert found == ["ada:p%40ss-word@proxy", "ada:p%40ss-word", "p%40ss-word", "p@ss-word"]
+
+
+def test_every_part_of_a_resolved_url_may_be_a_credential() -> None:
+    endpoint = HttpEndpoint(url="https://h/${ENV:PATH}?q=${ENV:Q}")
+
+    found = collect_endpoint_credentials(endpoint, "https://h/a-path?q=a+b%20c&empty=#x", {})
+
+    assert {"a-path", "a b c"} <= set(found)

@@ -184,3 +184,15 @@ def test_what_words_of_a_command_cost_does_not_grow_with_their_program() -> None
             hides_word(program, ("-a", program), 1)
 
     assert grows_with_length(look, 64)
+
+
+def test_a_reference_stays_and_a_random_default_of_it_does_not() -> None:
+    body = {"http": {"url": "https://h/${ENV:PATH}/${ENV:KEY:-kJ8sQ2pLx0VbN7mZ}"}}
+
+    assert redact_server(body)["http"]["url"] == "https://h/${ENV:PATH}/${ENV:KEY:-***}"
+
+
+def test_of_a_text_with_encoded_words_only_those_with_a_secret_are_decoded() -> None:
+    text = "plain a%20b https%3A%2F%2Fh%2F%3Ftoken%3Dx"
+
+    assert redact_text(text) == "plain a%20b https://h/?token=***"
