@@ -300,12 +300,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * How the servers fare that you can reach
+         * Show the health of the servers you can reach
          * @description The state of the servers the caller can reach, and whether what is served here is current.
          *
          *     For the role `agent` and those above it.
          */
-        get: operations["how-the-servers-fare-that-you-can-reach"];
+        get: operations["show-the-health-of-the-servers-you-can-reach"];
         put?: never;
         post?: never;
         delete?: never;
@@ -413,10 +413,10 @@ export interface paths {
         put?: never;
         /**
          * Call a tool
-         * @description Call one tool, as the MCP door would for the same selection.
+         * @description Call one tool, as the MCP endpoint does for the same selection.
          *
-         *     Policy, pins and budgets are those of every door, and whoever goes away cancels the call. Nobody can be
-         *     asked anything meanwhile. What answers to no name of the selection is unknown, whatever the reason.
+         *     Policy, pins and quotas apply as on every endpoint. A caller that disconnects cancels the call. Servers
+         *     cannot elicit anything meanwhile. A name outside the selection is unknown, whatever the reason.
          *
          *     For the role `agent` and those above it.
          */
@@ -460,7 +460,7 @@ export interface paths {
         };
         /**
          * How to log in with a browser
-         * @description How a person can log in with a browser, beside showing a key.
+         * @description How a person can log in with a browser instead of a key.
          *
          *     For anyone.
          */
@@ -627,7 +627,7 @@ export interface paths {
         post?: never;
         /**
          * Delete a server
-         * @description Remove the record. Whatever still names it is told in the warnings.
+         * @description Remove the record. The warnings name what still refers to it.
          *
          *     For the role `admin` and those above it.
          */
@@ -692,7 +692,7 @@ export interface paths {
         put?: never;
         /**
          * Take a server back to what it was
-         * @description Make the record what it was at a revision of the registry, or remove it if it was not there.
+         * @description Make the record what it was at a revision of the registry, or remove it if there was none.
          *
          *     For the role `admin` and those above it.
          */
@@ -714,7 +714,7 @@ export interface paths {
         put?: never;
         /**
          * Try a server
-         * @description Connect to a server once, beside the connection in use, and list its tools.
+         * @description Connect to a server once, next to the connection in use, and list its tools.
          *
          *     It is the saved one; or, where a record is sent, that one, which must be fit to be saved and is not.
          *
@@ -738,7 +738,7 @@ export interface paths {
         put?: never;
         /**
          * List the tools of a server again
-         * @description List the tools of the server again now. What came of it stands in its health.
+         * @description List the tools of the server again now. Its health shows the outcome.
          *
          *     For the role `admin` and those above it.
          */
@@ -885,7 +885,7 @@ export interface paths {
          * List the categories of the catalog
          * @description Every category with something in it that the caller can reach, and how much.
          *
-         *     The `id` is what stands in a path. It is the name, but `~` is written `~0` there and `/` `~1`, and the
+         *     The `id` is for paths. It is the name, but `~` is written `~0` there and `/` `~1`, and the
          *     category `search` is `~search`.
          *
          *     For the role `agent` and those above it.
@@ -1155,7 +1155,7 @@ export interface paths {
         post?: never;
         /**
          * Delete a task
-         * @description Remove the record. Whatever still names it is told in the warnings.
+         * @description Remove the record. The warnings name what still refers to it.
          *
          *     For the role `publisher` and those above it.
          */
@@ -1220,7 +1220,7 @@ export interface paths {
         put?: never;
         /**
          * Take a task back to what it was
-         * @description Make the record what it was at a revision of the registry, or remove it if it was not there.
+         * @description Make the record what it was at a revision of the registry, or remove it if there was none.
          *
          *     For the role `publisher` and those above it.
          */
@@ -1283,7 +1283,7 @@ export interface paths {
         post?: never;
         /**
          * Delete a profile
-         * @description Remove the record. Whatever still names it is told in the warnings.
+         * @description Remove the record. The warnings name what still refers to it.
          *
          *     For the role `publisher` and those above it.
          */
@@ -1348,7 +1348,7 @@ export interface paths {
         put?: never;
         /**
          * Take a profile back to what it was
-         * @description Make the record what it was at a revision of the registry, or remove it if it was not there.
+         * @description Make the record what it was at a revision of the registry, or remove it if there was none.
          *
          *     For the role `publisher` and those above it.
          */
@@ -1430,6 +1430,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/admin/api/match": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * See what patterns match
+         * @description What each pattern matches of all that is registered. Nothing is stored.
+         *
+         *     For the role `viewer` and those above it.
+         */
+        post: operations["see-what-patterns-match"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/admin/api/tasks/{task_id}/learn": {
         parameters: {
             query?: never;
@@ -1464,38 +1486,16 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Show grants nobody uses
-         * @description What each task grants, and each key lets through at most, that nobody used since.
+         * Show unused grants
+         * @description What each task grants, and each key lets through at most, that no one used since.
          *
-         *     Sorted by kind and id, page by page. Servers that nobody used at all stand on the first page.
+         *     Sorted by kind and id, page by page. The first page has the servers that no one used at all.
          *
          *     For the role `viewer` and those above it.
          */
-        get: operations["show-grants-nobody-uses"];
+        get: operations["show-unused-grants"];
         put?: never;
         post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/admin/api/match": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * See what patterns match
-         * @description What each pattern matches of all that is registered. Nothing is stored.
-         *
-         *     For the role `viewer` and those above it.
-         */
-        post: operations["see-what-patterns-match"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1511,7 +1511,7 @@ export interface paths {
         };
         /**
          * List the runs of a task
-         * @description The caller's invocations of the task, the newest first; to the role `viewer`, everybody's.
+         * @description The caller's invocations of the task, the newest first; to the role `viewer`, those of all callers.
          *
          *     For the role `agent` and those above it.
          */
@@ -1521,8 +1521,8 @@ export interface paths {
          * Run a task
          * @description Run the task's workload as the caller, under the task's policy.
          *
-         *     200: it has ended, well or not. 202: it is queued or runs, and `Location` says where it is found. Whoever
-         *     goes away while it waits for a `sync` answer ends the run, unless it sent an `Idempotency-Key`.
+         *     200: it has ended, well or not. 202: it is queued or runs, and `Location` is where to find it. If a
+         *     `sync` caller disconnects, the run is cancelled, unless the request has an `Idempotency-Key`.
          *
          *     For the role `agent` and those above it.
          */
@@ -1542,7 +1542,7 @@ export interface paths {
         };
         /**
          * Read a run of a task
-         * @description How it stands, and once it has ended, what came out of it.
+         * @description Its state and, once it has ended, its result.
          *
          *     For the role `agent` and those above it.
          */
@@ -1588,7 +1588,7 @@ export interface paths {
          * Follow a run
          * @description What the guest writes and logs, as it comes, until the run has ended.
          *
-         *     `state` says how it stands, from the first event on; `line`, whose id is its `seq`, is one line; `end` is
+         *     `state` is its state, from the first event on; `line`, whose id is its `seq`, is one line; `end` is
          *     the last event, with the whole invocation. `error` is the last event of a stream that cannot go on.
          *
          *     For the role `agent` and those above it.
@@ -1676,7 +1676,7 @@ export interface paths {
         post?: never;
         /**
          * Delete a pin
-         * @description Remove the record. Whatever still names it is told in the warnings.
+         * @description Remove the record. The warnings name what still refers to it.
          *
          *     For the role `admin` and those above it.
          */
@@ -1743,7 +1743,7 @@ export interface paths {
         put?: never;
         /**
          * Take a pin back to what it was
-         * @description Make the record what it was at a revision of the registry, or remove it if it was not there.
+         * @description Make the record what it was at a revision of the registry, or remove it if there was none.
          *
          *     For the role `admin` and those above it.
          */
@@ -1785,7 +1785,7 @@ export interface paths {
         };
         /**
          * Read an approval
-         * @description What is asked, and how it stands.
+         * @description The call to approve, and the state of the approval.
          *
          *     For the role `viewer` and those above it.
          */
@@ -1809,9 +1809,9 @@ export interface paths {
         put?: never;
         /**
          * Approve a call
-         * @description Let the call be made, once, by whoever asked. Nobody approves a call of its own.
+         * @description Let the caller make the call, once. A caller cannot approve its own calls.
          *
-         *     The local administrator may: whoever is on this machine could change the policy as well.
+         *     The local administrator can: anyone on this machine could change the policy as well.
          *
          *     For the role `publisher` and those above it.
          */
@@ -1833,7 +1833,7 @@ export interface paths {
         put?: never;
         /**
          * Deny a call
-         * @description Refuse the call. Whoever asked is told the reason when it calls again, and may ask anew after that.
+         * @description Deny the call. The caller gets the reason when it calls again, and may request approval after that.
          *
          *     For the role `publisher` and those above it.
          */
@@ -1855,7 +1855,7 @@ export interface paths {
         put?: never;
         /**
          * Decide on a call, as the receiver of the webhook
-         * @description What the receiver of the webhook says later on: for whoever can sign it, without a key.
+         * @description Decide as the receiver of the webhook: with its signature, without a key.
          *
          *     `Toolgate-Signature` is made as in the request that told of the question, over this body, within the last
          *     five minutes. `approval_id` is the one in the path.
@@ -1921,7 +1921,7 @@ export interface paths {
         post?: never;
         /**
          * Delete a chat upstream
-         * @description Remove the record. Whatever still names it is told in the warnings.
+         * @description Remove the record. The warnings name what still refers to it.
          *
          *     For the role `admin` and those above it.
          */
@@ -1986,7 +1986,7 @@ export interface paths {
         put?: never;
         /**
          * Take a chat upstream back to what it was
-         * @description Make the record what it was at a revision of the registry, or remove it if it was not there.
+         * @description Make the record what it was at a revision of the registry, or remove it if there was none.
          *
          *     For the role `admin` and those above it.
          */
@@ -2008,7 +2008,7 @@ export interface paths {
         put?: never;
         /**
          * Try a chat upstream
-         * @description Ask a chat upstream once for its models, beside the connections in use; no model is asked anything.
+         * @description Ask a chat upstream once for its models, next to the connections in use; no model is asked anything.
          *
          *     It is the saved one; or, where a record is sent, that one, which must be fit to be saved and is not. The
          *     process that answers asks, which may see another network and other secrets than the nodes do.
@@ -2180,13 +2180,81 @@ export interface paths {
          * @description Changes as they are committed, one event a transaction.
          *
          *     First comes `start`, with the `epoch` of the registry. Then `change`, whose id is its revision, with the
-         *     `upserts` and `deletes` it made; and `bookmark`: everything up to its revision has been told. Both have
+         *     `upserts` and `deletes` it made; and `bookmark`: everything up to its revision has been event. Both have
          *     the `digest` of the log up to there. `error` is the last event of a watch that cannot go on: list again,
          *     and watch from the revision listed.
          *
          *     For the role `viewer` and those above it.
          */
         get: operations["watch-the-registry"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/api/registry/reload": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Read the server files again
+         * @description Make the registry agree with the directory of server files, or, in a dry run, only say how.
+         *
+         *     For the role `admin` and those above it.
+         */
+        post: operations["read-the-server-files-again"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/api/backup": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Write a backup
+         * @description Write everything the registry holds into a new file in the gateway's data directory.
+         *
+         *     The file can be read by its owner only: it holds the hashes of keys and what records hold of secrets.
+         *
+         *     For the role `admin` and those above it.
+         */
+        post: operations["write-a-backup"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/api/data-directory": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show the data directory
+         * @description The directory that holds the audit log, packages and, without a database, the registry.
+         *
+         *     For the role `admin` and those above it.
+         */
+        get: operations["show-the-data-directory"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2217,7 +2285,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/admin/api/activity": {
+    "/admin/api/budgets": {
         parameters: {
             query?: never;
             header?: never;
@@ -2225,14 +2293,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Count the calls
-         * @description How many calls there were, how they went, what was slow and what was denied.
-         *
-         *     Without `since`, of the last day. Counts are of the events that are kept.
+         * Show budgets over time, and what is used of them
+         * @description Every budget over time that a key or a task has, and what is used of it at all nodes together.
          *
          *     For the role `viewer` and those above it.
          */
-        get: operations["count-the-calls"];
+        get: operations["show-budgets-over-time-and-what-is-used-of-them"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2265,7 +2331,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/admin/api/budgets": {
+    "/admin/api/activity": {
         parameters: {
             query?: never;
             header?: never;
@@ -2273,12 +2339,14 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Show budgets over time, and what is used of them
-         * @description Every budget over time that a key or a task has, and what is used of it at all nodes together.
+         * Count the calls
+         * @description How many calls there were, how they went, what was slow and what was denied.
+         *
+         *     Without `since`, of the last day. Counts are of the events that are kept.
          *
          *     For the role `viewer` and those above it.
          */
-        get: operations["show-budgets-over-time-and-what-is-used-of-them"];
+        get: operations["count-the-calls"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2538,7 +2606,7 @@ export interface paths {
          * Send a part of an archive or module
          * @description Send one part of an archive or module, of at most 4 MiB. Parts may come in any order, and again.
          *
-         *     What lies there for an hour without another part is forgotten. Nobody else sees it.
+         *     What lies there for an hour without another part is forgotten. No other caller sees it.
          *
          *     For the role `publisher` and those above it.
          */
@@ -2651,74 +2719,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/admin/api/registry/reload": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Read the server files again
-         * @description Make the registry agree with the directory of server files, or, in a dry run, only say how.
-         *
-         *     For the role `admin` and those above it.
-         */
-        post: operations["read-the-server-files-again"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/admin/api/backup": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Write a backup
-         * @description Write everything the registry holds into a new file in the gateway's data directory.
-         *
-         *     The file can be read by its owner only: it holds the hashes of keys and what records hold of secrets.
-         *
-         *     For the role `admin` and those above it.
-         */
-        post: operations["write-a-backup"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/admin/api/data-directory": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Show the data directory
-         * @description The directory that holds the audit log, packages and, without a database, the registry.
-         *
-         *     For the role `admin` and those above it.
-         */
-        get: operations["show-the-data-directory"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -2807,12 +2807,12 @@ export interface components {
         };
         /**
          * ApprovalShown
-         * @description A call that somebody was asked to agree to.
+         * @description A call that needs an approval.
          */
         ApprovalShown: {
             approval_id: string;
             /**
-             * @description `expired`: nobody decided in time, or the call was not made in time. `used`: the call was made.
+             * @description `expired`: no one decided in time, or the call was not made in time. `used`: the call was made.
              * @enum {string}
              */
             state: "pending" | "approved" | "denied" | "expired" | "used";
@@ -2834,7 +2834,7 @@ export interface components {
             /** @description The rule that asks for it. */
             why: string;
             created_ms: number;
-            /** @description Until then somebody may decide, or, once it is approved, the call may be made. */
+            /** @description Until then an approver may decide or, once approved, the caller may make the call. */
             expires_ms: number;
             decided_by: string | null;
             decided_ms: number | null;
@@ -2858,7 +2858,7 @@ export interface components {
          * @description An approval.
          */
         ApproveSent: {
-            /** @description For whoever reads the audit. */
+            /** @description For readers of the audit log. */
             reason?: string;
         };
         /**
@@ -2907,7 +2907,7 @@ export interface components {
             at_ms: number;
             door: string | null;
             principal: string | null;
-            /** @description Its own name, beside its server's; of what is unknown, what the caller wrote: never to be trusted. */
+            /** @description Its name without its server's. For an unknown tool, what the caller wrote: never trust it. */
             tool: string | null;
             outcome: ("ok" | "tool_error" | "error" | "denied" | "cancelled" | "unknown") | null;
             server_id: string | null;
@@ -3014,7 +3014,7 @@ export interface components {
             /** @description Packages gone through, those of earlier batches included. */
             done: number;
             total: number;
-            /** @description Packages whose rows were made or made anew in this batch. */
+            /** @description Packages whose rows were made or replaced in this batch. */
             changed: number;
             /** @description Package to why its rows could not be made. The gateway tries again by itself. */
             failed: {
@@ -3234,7 +3234,7 @@ export interface components {
             /** @description About what the definition costs a model. */
             tokens: number;
             /**
-             * @description Left out where there is none, as are the next two.
+             * @description Left out if empty, as are the next two.
              * @default
              */
             title: string;
@@ -3269,7 +3269,7 @@ export interface components {
          * @description One heading, with what you can see under it.
          */
         CategoryShown: {
-            /** @description As it stands in a path: its name, but for the few that could be misread there. */
+            /** @description For paths: its name, except for the few that could be misread there. */
             id: string;
             /** @description For people. Packages without a category are `uncategorized`. */
             name: string;
@@ -3366,7 +3366,7 @@ export interface components {
         };
         /**
          * ChatTrialAnswer
-         * @description What came of asking a chat upstream for its models once, beside the connections in use.
+         * @description What came of asking a chat upstream for its models once, next to the connections in use.
          */
         ChatTrialAnswer: {
             ok: boolean;
@@ -3394,7 +3394,7 @@ export interface components {
              */
             digest: string;
             chat_upstreams: components["schemas"]["ChatUpstreamShown"][];
-            /** @description Where the next page begins; null: there is none. */
+            /** @description Where the next page begins; null: this is the last. */
             next_cursor: string | null;
         };
         /**
@@ -3537,7 +3537,7 @@ export interface components {
         ChatUpstreamWritten: {
             revision: number;
             chat_upstream: components["schemas"]["ChatUpstreamShown"];
-            /** @description What is amiss with it. */
+            /** @description What is amiss with it, and with what names it. */
             warnings: string[];
         };
         /**
@@ -3560,7 +3560,7 @@ export interface components {
          */
         ChoicesAnswer: {
             choices: components["schemas"]["ChoiceShown"][];
-            /** @description Where the next page begins; null: there is none. */
+            /** @description Where the next page begins; null: this is the last. */
             next_cursor: string | null;
         };
         /**
@@ -3663,12 +3663,12 @@ export interface components {
                 [key: string]: boolean;
             } | null;
             /**
-             * @description The rule by which a person must agree to each call of the tool. Null: nobody need.
+             * @description The rule by which a person must agree to each call of the tool. Null: no approval is required.
              * @default null
              */
             approval: string | null;
             /**
-             * @description Allowed only because the task's policy is not enforced: who would deny it. Null: nobody would.
+             * @description Allowed only because the task's policy is not enforced: who would deny it. Null: no layer would.
              * @default null
              */
             shadow: components["schemas"]["ShadowShown"] | null;
@@ -3698,7 +3698,7 @@ export interface components {
          * @description A denial.
          */
         DenySent: {
-            /** @description Told to whoever asked. */
+            /** @description Sent to the caller. */
             reason: string;
         };
         /**
@@ -3920,7 +3920,7 @@ export interface components {
         };
         /**
          * IdleServerShown
-         * @description A server that nobody used since.
+         * @description A server that no one used since.
          */
         IdleServerShown: {
             server_id: string;
@@ -4074,7 +4074,7 @@ export interface components {
              */
             default: "off" | "read_only" | "on";
             integrations: components["schemas"]["IntegrationShown"][];
-            /** @description Where the next page begins; null: there is none. */
+            /** @description Where the next page begins; null: this is the last. */
             next_cursor: string | null;
         };
         /**
@@ -4178,12 +4178,12 @@ export interface components {
              */
             digest: string;
             keys: components["schemas"]["KeyShown"][];
-            /** @description Where the next page begins; null: there is none. */
+            /** @description Where the next page begins; null: this is the last. */
             next_cursor: string | null;
         };
         /**
          * KeyMade
-         * @description A new key. This answer is the only place its secret ever stands in.
+         * @description A new key. Only this response ever holds its secret.
          */
         KeyMade: {
             /** @description The principal's name in audit and logs. */
@@ -4208,7 +4208,7 @@ export interface components {
             /** @description Unix time after which it proves nothing. */
             expires_at_s?: number | null;
             /** @description What all who use it may use over time, together. */
-            budgets?: components["schemas"]["TimeBudgetsBody"] | null;
+            budgets?: components["schemas"]["QuotasBody"] | null;
             /**
              * @description What its callers have of each server before they choose for themselves: `on` all its tools, `read_only`
              *     those marked as read-only, `off` nothing.
@@ -4239,7 +4239,7 @@ export interface components {
             /** @description Unix time after which it proves nothing. */
             expires_at_s?: number | null;
             /** @description What all who use it may use over time, together. */
-            budgets?: components["schemas"]["TimeBudgetsBody"] | null;
+            budgets?: components["schemas"]["QuotasBody"] | null;
             /**
              * @description What its callers have of each server before they choose for themselves: `on` all its tools, `read_only`
              *     those marked as read-only, `off` nothing.
@@ -4249,7 +4249,7 @@ export interface components {
         };
         /**
          * KeyShown
-         * @description A key without its secret, which nobody can show again.
+         * @description A key without its secret, which cannot be shown again.
          */
         KeyShown: {
             /** @description The principal's name in audit and logs. */
@@ -4274,7 +4274,7 @@ export interface components {
             /** @description Unix time after which it proves nothing. */
             expires_at_s?: number | null;
             /** @description What all who use it may use over time, together. */
-            budgets?: components["schemas"]["TimeBudgetsBody"] | null;
+            budgets?: components["schemas"]["QuotasBody"] | null;
             /**
              * @description What its callers have of each server before they choose for themselves: `on` all its tools, `read_only`
              *     those marked as read-only, `off` nothing.
@@ -4343,18 +4343,18 @@ export interface components {
         };
         /**
          * Login
-         * @description Who is logged in to a server, as far as may be shown.
+         * @description A login to a server, as far as it may be shown.
          */
         Login: {
             issuer: string;
-            /** @description Unix time at which the token expires. None: it was not said. */
+            /** @description Unix time at which the token expires. None: unknown. */
             expires_at_s: number | null;
-            /** @description Whether the gateway can get another one by itself. */
+            /** @description Whether the gateway can renew the token by itself. */
             renews: boolean;
         };
         /**
          * LoginBegun
-         * @description A login that waits for somebody to agree.
+         * @description A login that waits for consent.
          */
         LoginBegun: {
             /** @description To be opened in a browser. */
@@ -4401,15 +4401,15 @@ export interface components {
             redirect_uri: string;
             /** @description For the gateway as a whole, which needs the role `admin`, though each principal logs in for itself. */
             shared?: boolean;
-            /** @description To ask for, beside those of the login before. */
+            /** @description To request in addition to those of the login before. */
             scopes?: string[];
         };
         /**
          * LoginShown
-         * @description The ways to log in beside a key.
+         * @description The ways to log in without a key.
          */
         LoginShown: {
-            /** @description Null: there is none. */
+            /** @description Null: only keys. */
             oidc: components["schemas"]["OidcShown"] | null;
         };
         /**
@@ -4435,11 +4435,11 @@ export interface components {
          */
         MatchShown: {
             pattern: string;
-            /** @description Of all that are registered, whoever may see them. */
+            /** @description Of all that are registered, visible or not. */
             count: number;
             /** @description The first 200, as `server.tool`; prompts and resources as rules name them. */
             tools: string[];
-            /** @description What is wrong with a pattern that is none. */
+            /** @description What is wrong with an invalid pattern. */
             error: string | null;
         };
         /**
@@ -4651,7 +4651,7 @@ export interface components {
          */
         OfficialPage: {
             /**
-             * @description Where the next page begins; absent: there is none.
+             * @description Where the next page begins; absent: this is the last.
              * @default null
              */
             nextCursor: string | null;
@@ -4806,12 +4806,12 @@ export interface components {
              */
             digest: string;
             pins: components["schemas"]["PinShown"][];
-            /** @description Where the next page begins; null: there is none. */
+            /** @description Where the next page begins; null: this is the last. */
             next_cursor: string | null;
         };
         /**
          * PinSent
-         * @description The definitions of a server to be approved.
+         * @description A pin to be stored.
          */
         PinSent: {
             /** @description Its name. May be left out where the path has it. */
@@ -4831,7 +4831,7 @@ export interface components {
         };
         /**
          * PinShown
-         * @description The approved definitions of a server, and its tools that wait for approval: changed and new ones.
+         * @description A pin, with secrets masked.
          */
         PinShown: {
             /** @description The server. */
@@ -4852,6 +4852,7 @@ export interface components {
                 [key: string]: string;
             };
             revision: number;
+            /** @description Tools that wait for approval: changed and new ones. */
             waiting: string[];
         };
         /**
@@ -4878,7 +4879,7 @@ export interface components {
             tasks: components["schemas"]["TaskPlan"][];
             /** @description How many tasks would not. */
             unchanged: number;
-            /** @description Servers among the changes whose tools nobody knows yet: what they add cannot be shown. */
+            /** @description Servers among the changes whose tools are not known yet: what they add cannot be shown. */
             unlisted: string[];
             warnings: string[];
         };
@@ -4933,7 +4934,7 @@ export interface components {
              */
             digest: string;
             profiles: components["schemas"]["ProfileShown"][];
-            /** @description Where the next page begins; null: there is none. */
+            /** @description Where the next page begins; null: this is the last. */
             next_cursor: string | null;
         };
         /**
@@ -4978,7 +4979,7 @@ export interface components {
         };
         /**
          * ProfileShown
-         * @description A profile.
+         * @description A profile, with secrets masked.
          */
         ProfileShown: {
             /** @description Server ids. */
@@ -5036,6 +5037,21 @@ export interface components {
             legacy: number;
             with_schema: number;
             with_description: number;
+        };
+        /**
+         * QuotasBody
+         * @description What may be used over time, at all nodes together. A field left out does not restrict; none is zero.
+         */
+        QuotasBody: {
+            /** @description Calls within one minute of the clock. */
+            calls_per_minute?: number | null;
+            /** @description Calls within one day, by UTC. */
+            calls_per_day?: number | null;
+            /**
+             * @description Tokens within one day, by UTC: of the results of tools, by estimate, and of chats as models report
+             *     them. What is under way when they are used up still ends.
+             */
+            tokens_per_day?: number | null;
         };
         /**
          * ReachSeen
@@ -5267,21 +5283,21 @@ export interface components {
          * ServerHealth
          * @description One server as this node sees it now.
          *
-         *     connected: the link is up and the newest list was good, or is under way. starting: a link is being opened;
-         *     after a failure, one that takes its time. degraded: the newest list failed,
-         *     or the link was lost and will be opened again. down: it could not be started; calls fail at once until
-         *     the backoff has passed. idle: no link, and nothing wrong. disabled: by its record.
+         *     connected: the connection is up and the newest list was good, or is being read. starting: a connection is
+         *     being opened; after a failure, only if that takes long. degraded: the newest list failed, or the
+         *     connection was lost and will be reopened. down: it could not be started; calls fail at once until the
+         *     backoff has passed. idle: no connection, and no failure. disabled: by its record.
          */
         ServerHealth: {
             /** @enum {string} */
             state: "connected" | "starting" | "degraded" | "down" | "idle" | "disabled";
             /**
-             * @description The newest failure, whether or not the server has recovered since.
+             * @description The newest failure, even if the server has recovered since.
              * @default
              */
             last_error: string;
             /**
-             * @description What a start is waiting for, or what to do about the newest failure.
+             * @description What a start waits for, or what to do about the newest failure.
              * @default
              */
             hint: string;
@@ -5309,7 +5325,7 @@ export interface components {
             /** @default 0 */
             quarantined: number;
             /**
-             * @description Calls that found room, since the record was first applied or last reconnected.
+             * @description Admitted calls, since the record was first applied or last reconnected.
              * @default 0
              */
             calls: number;
@@ -5319,7 +5335,7 @@ export interface components {
              */
             last_list_ms: number | null;
             /**
-             * @description Links of sessions that are open, where each session has its own.
+             * @description Open dedicated connections.
              * @default 0
              */
             session_links: number;
@@ -5341,7 +5357,7 @@ export interface components {
              */
             digest: string;
             servers: components["schemas"]["ServerShown"][];
-            /** @description Where the next page begins; null: there is none. */
+            /** @description Where the next page begins; null: this is the last. */
             next_cursor: string | null;
         };
         /**
@@ -5465,8 +5481,7 @@ export interface components {
         };
         /**
          * ServerShown
-         * @description A server: its record with secrets masked and when it was last changed, how it fares here (null: not
-         *     known yet), and on nodes; and the login by which the gateway uses it (null: none).
+         * @description A server, with secrets masked.
          */
         ServerShown: {
             /**
@@ -5586,8 +5601,10 @@ export interface components {
             package?: components["schemas"]["PackageRefBody"] | null;
             revision: number;
             updated_at_ms: number;
+            /** @description Its health at this process. Null: not known yet. */
             health: components["schemas"]["ServerHealth"] | null;
             nodes: components["schemas"]["ServerOnNode"][];
+            /** @description The login by which the gateway uses it. Null: none. */
             login: components["schemas"]["Login"] | null;
         };
         /**
@@ -5607,7 +5624,7 @@ export interface components {
         ServersSeen: {
             revision: number;
             servers: components["schemas"]["ServerSeen"][];
-            /** @description Where the next page begins; null: there is none. */
+            /** @description Where the next page begins; null: this is the last. */
             next_cursor: string | null;
         };
         /**
@@ -5668,7 +5685,7 @@ export interface components {
              */
             digest: string;
             tasks: components["schemas"]["TaskShown"][];
-            /** @description Where the next page begins; null: there is none. */
+            /** @description Where the next page begins; null: this is the last. */
             next_cursor: string | null;
         };
         /**
@@ -5727,7 +5744,7 @@ export interface components {
         };
         /**
          * TaskShown
-         * @description A task.
+         * @description A task, with secrets masked.
          */
         TaskShown: {
             /** @description Its name. */
@@ -5761,21 +5778,6 @@ export interface components {
             task: components["schemas"]["TaskShown"];
             /** @description What is amiss with it, and with what names it. */
             warnings: string[];
-        };
-        /**
-         * TimeBudgetsBody
-         * @description What may be used over time, at all nodes together. A field left out does not restrict; none is zero.
-         */
-        TimeBudgetsBody: {
-            /** @description Calls within one minute of the clock. */
-            calls_per_minute?: number | null;
-            /** @description Calls within one day, by UTC. */
-            calls_per_day?: number | null;
-            /**
-             * @description Tokens within one day, by UTC: of the results of tools, by estimate, and of chats as models report
-             *     them. What is under way when they are used up still ends.
-             */
-            tokens_per_day?: number | null;
         };
         /**
          * TokenShown
@@ -5990,7 +5992,7 @@ export interface components {
         };
         /**
          * TrialAnswer
-         * @description What came of connecting to a server once, beside the connection in use.
+         * @description What came of connecting to a server once, next to the connection in use.
          */
         TrialAnswer: {
             ok: boolean;
@@ -6024,7 +6026,7 @@ export interface components {
         };
         /**
          * UnusedAnswer
-         * @description Grants nobody uses, by task and key.
+         * @description Unused grants, by task and key.
          */
         UnusedAnswer: {
             /** @description Of the registry that is served. */
@@ -6033,10 +6035,10 @@ export interface components {
             /** @description Of what was before, nothing is known. Null: the audit is empty. */
             audit_begins_ms: number | null;
             holders: components["schemas"]["HolderShown"][];
-            /** @description Those nobody used; on the first page alone, and where no task or key is asked about. */
+            /** @description Unused ones; on the first page alone, and where no task or key is asked about. */
             servers: components["schemas"]["IdleServerShown"][];
             warnings: string[];
-            /** @description Where the next page begins; null: there is none. */
+            /** @description Where the next page begins; null: this is the last. */
             next_cursor: string | null;
         };
         /**
@@ -6059,7 +6061,7 @@ export interface components {
         UploadAnswer: {
             package_id: string;
             version: string;
-            /** @description Of the archive as it is kept; for one in another format, it was packed anew. */
+            /** @description Of the archive as it is kept; for one in another format, it was repacked. */
             sha256: string;
             size: number;
             files: number;
@@ -6558,7 +6560,7 @@ export interface operations {
             };
         };
     };
-    "how-the-servers-fare-that-you-can-reach": {
+    "show-the-health-of-the-servers-you-can-reach": {
         parameters: {
             query?: never;
             header?: {
@@ -7683,9 +7685,9 @@ export interface operations {
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
-                /** @description What stands before the slash in the server's name. */
+                /** @description The part before the slash in the server's name. */
                 namespace: string;
-                /** @description What stands behind it. */
+                /** @description The part after it. */
                 server_name: string;
             };
             cookie?: never;
@@ -7711,9 +7713,9 @@ export interface operations {
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
-                /** @description What stands before the slash in the server's name. */
+                /** @description The part before the slash in the server's name. */
                 namespace: string;
-                /** @description What stands behind it. */
+                /** @description The part after it. */
                 server_name: string;
                 /** @description Of the server, or `latest`. */
                 server_version: string;
@@ -8374,6 +8376,30 @@ export interface operations {
             };
         };
     };
+    "see-what-patterns-match": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["MatchSent"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MatchAnswer"];
+                };
+            };
+        };
+    };
     "work-out-the-least-policy-of-a-task": {
         parameters: {
             query?: {
@@ -8405,7 +8431,7 @@ export interface operations {
             };
         };
     };
-    "show-grants-nobody-uses": {
+    "show-unused-grants": {
         parameters: {
             query?: {
                 /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
@@ -8437,30 +8463,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["UnusedAnswer"];
-                };
-            };
-        };
-    };
-    "see-what-patterns-match": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["MatchSent"];
-            };
-        };
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["MatchAnswer"];
                 };
             };
         };
@@ -9491,7 +9493,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["TimeBudgetsBody"];
+                "application/json": components["schemas"]["QuotasBody"];
             };
         };
         responses: {
@@ -9593,7 +9595,7 @@ export interface operations {
                 since?: number;
                 /** @description The epoch `since` is of: another one is refused as `compacted`. */
                 epoch?: string;
-                /** @description The digest that was told with `since`: another one is refused likewise. */
+                /** @description The digest that was event with `since`: another one is refused likewise. */
                 digest?: string;
                 /** @description Only changes of these kinds: `server,task,profile,pin,chat_upstream,key`. */
                 kinds?: string;
@@ -9620,6 +9622,80 @@ export interface operations {
             };
         };
     };
+    "read-the-server-files-again": {
+        parameters: {
+            query?: {
+                /** @description `true`: say what would change, and change nothing. */
+                dry_run?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["NoBody"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ReloadAnswer"];
+                };
+            };
+        };
+    };
+    "write-a-backup": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["NoBody"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BackupAnswer"];
+                };
+            };
+        };
+    };
+    "show-the-data-directory": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                "Toolgate-Min-Revision"?: number;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DataDirectoryAnswer"];
+                };
+            };
+        };
+    };
     "list-the-nodes": {
         parameters: {
             query?: never;
@@ -9639,6 +9715,62 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["NodesAnswer"];
+                };
+            };
+        };
+    };
+    "show-budgets-over-time-and-what-is-used-of-them": {
+        parameters: {
+            query?: {
+                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
+                limit?: number;
+                /** @description The `next_cursor` of the page before. */
+                cursor?: string;
+            };
+            header?: {
+                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                "Toolgate-Min-Revision"?: number;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BudgetsAnswer"];
+                };
+            };
+        };
+    };
+    "add-up-tokens": {
+        parameters: {
+            query?: {
+                /** @description How many days, today included: 1 to 366, 7 by default. */
+                days?: number;
+                /** @description Only this task. Empty: only callers without one. */
+                task?: string;
+            };
+            header?: {
+                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                "Toolgate-Min-Revision"?: number;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TokensAnswer"];
                 };
             };
         };
@@ -9673,62 +9805,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ActivityAnswer"];
-                };
-            };
-        };
-    };
-    "add-up-tokens": {
-        parameters: {
-            query?: {
-                /** @description How many days, today included: 1 to 366, 7 by default. */
-                days?: number;
-                /** @description Only this task. Empty: only callers without one. */
-                task?: string;
-            };
-            header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
-                "Toolgate-Min-Revision"?: number;
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["TokensAnswer"];
-                };
-            };
-        };
-    };
-    "show-budgets-over-time-and-what-is-used-of-them": {
-        parameters: {
-            query?: {
-                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
-                limit?: number;
-                /** @description The `next_cursor` of the page before. */
-                cursor?: string;
-            };
-            header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
-                "Toolgate-Min-Revision"?: number;
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["BudgetsAnswer"];
                 };
             };
         };
@@ -10374,80 +10450,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ModuleRemoved"];
-                };
-            };
-        };
-    };
-    "read-the-server-files-again": {
-        parameters: {
-            query?: {
-                /** @description `true`: say what would change, and change nothing. */
-                dry_run?: boolean;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["NoBody"];
-            };
-        };
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ReloadAnswer"];
-                };
-            };
-        };
-    };
-    "write-a-backup": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["NoBody"];
-            };
-        };
-        responses: {
-            /** @description Created */
-            201: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["BackupAnswer"];
-                };
-            };
-        };
-    };
-    "show-the-data-directory": {
-        parameters: {
-            query?: never;
-            header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
-                "Toolgate-Min-Revision"?: number;
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["DataDirectoryAnswer"];
                 };
             };
         };

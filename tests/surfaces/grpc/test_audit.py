@@ -77,7 +77,7 @@ async def test_lines_that_are_no_events_of_the_piece_are_passed_over(
 
         assert taken == 5
         assert [number for _, number in await seen(world)] == [4, 3, 1]
-    assert "node `node/east` sent 5 audit events that are none" in caplog.messages
+    assert "node `node/east` sent 5 invalid audit events" in caplog.messages
 
 
 @pytest.mark.parametrize(

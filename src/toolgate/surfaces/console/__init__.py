@@ -1,5 +1,5 @@
-"""The web console, as files: built from the repository's `console` directory, and the same for everybody.
+"""The web console, as files: built from the repository's `console` directory, and the same for every caller.
 
-What it shows it asks the REST API for, with the credential of whoever looks. Here is nothing to protect, and
-nothing is read but the path: no credential, no query, no body.
+The console requests what it shows from the REST API, with the credential of its user. There is nothing to
+protect here, and nothing is read but the path: no credential, no query, no body.
 """

@@ -25,7 +25,7 @@ _METHODS: Final = ("GET", "HEAD")
 _NOT_BUILT: Final = "run `make console` in the repository; every wheel of Toolgate has it built in"
 
 # Scripts from our files alone. Styles also from elements that the page makes, and marks with its nonce.
-# Nothing is loaded from anybody but this gateway, and nobody else is called.
+# The page loads from this gateway only, and calls no other host.
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'{nonce}; img-src 'self' data:; font-src 'self'; "
     "connect-src 'self'; manifest-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
@@ -50,7 +50,7 @@ class _ConsoleReply(NamedTuple):
     status: int
     body: bytes = b""
     headers: Mapping[str, str] = EMPTY
-    """Beside those of every reply, or in their place."""
+    """In addition to those of every reply, or in their place."""
 
 
 class ConsoleEndpoint:
@@ -87,7 +87,9 @@ class ConsoleEndpoint:
         if file is not None:
             return _file_reply(file, request)
         if name.startswith(ASSETS):
-            raise NotFound("the console has no such file", hint="load the page again: it was built anew")
+            raise NotFound(
+                "the console has no such file", hint="load the page again: the console was rebuilt"
+            )
         return _page_reply(self._console.page)
 
 

@@ -14,7 +14,7 @@ ASSETS: Final = "assets/"
 MAX_BYTES: Final = 16 * 1024 * 1024
 """Of all files together."""
 ENCODINGS: Final[Mapping[str, str]] = {"br": ".br", "gzip": ".gz"}
-"""What a file may lie there in beside itself, the smallest first."""
+"""The encodings that a file may also lie there in, the smallest first."""
 _TYPES: Final = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
@@ -42,7 +42,7 @@ class ConsoleFile:
 
 @dataclass(frozen=True, slots=True)
 class Console:
-    """A built console: its page, and the files beside it by their paths."""
+    """A built console: its page, and all other files by their paths."""
 
     page: bytes
     files: Mapping[str, ConsoleFile]
@@ -66,7 +66,7 @@ def load_console(directory: Path) -> Console:
         raise StartRefused(f"cannot read the console in `{directory}`: {exc}") from exc
     page = read.pop(PAGE, None)
     if page is None:
-        raise StartRefused(f"there is no `{PAGE}` in `{directory}`", hint="build the console anew")
+        raise StartRefused(f"there is no `{PAGE}` in `{directory}`", hint="build the console again")
     twins = tuple(ENCODINGS.values())
     return Console(page, {name: _file(name, read) for name in read if not name.endswith(twins)})
 

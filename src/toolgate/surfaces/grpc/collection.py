@@ -36,8 +36,8 @@ async def watch_batches(
     """Batches after `since` that concern `kind` (None: all); see `Store.watch`.
 
     After the replay comes a bookmark, and then one whenever nothing was sent for `idle_s`. Raises Compacted
-    when the epoch is not the store's; empty, it is not looked at. Raises StorageUnavailable where a bookmark
-    would say that the watcher is up to date, and nobody here can know: another replica may.
+    when the epoch is not the store's, unless it is empty. Raises StorageUnavailable if a bookmark would say
+    that the watcher is up to date but this process cannot know, because another replica may have committed.
     """
     if since.epoch and since.epoch != store.epoch:
         raise Compacted("the registry has another history than the one of this epoch")
@@ -62,7 +62,7 @@ async def watch_batches(
 async def _next_batch(
     batches: AsyncIterator[ChangeBatch], due_s: float | None, *, idle: ChangeBatch
 ) -> ChangeBatch | None:
-    """The next batch, or `idle` when there is none by `due_s`. None: the store was closed.
+    """The next batch, or `idle` if nothing came by `due_s`. None: the store was closed.
 
     A watch loses nothing when it is cancelled while it waits: its cursor moves with what it returns.
     """

@@ -150,11 +150,11 @@ async def decide_approval(
 ) -> node_pb2.AskApprovalResponse:
     """Take the decision of the user at the calling client, and use the approval if it agrees."""
     sent = call.request
-    said = ElicitedDecision(sent.approval_id, sent.is_approved)
-    if not _HEX.fullmatch(said.approval_id):
+    decision = ElicitedDecision(sent.approval_id, sent.is_approved)
+    if not _HEX.fullmatch(decision.approval_id):
         raise InvalidRequest("`approval_id` is not 16 to 64 hexadecimal digits")
     question = parse_question(sent.question)
-    verdict = await control.store.approvals.settle(question, said, new_id=sent.question.new_id)
+    verdict = await control.store.approvals.settle(question, decision, new_id=sent.question.new_id)
     return _encode_verdict(control, verdict)
 
 
@@ -226,7 +226,7 @@ async def record_events(
         raise InvalidRequest("`after` and `upto` are no piece of a log")
     lines = await asyncio.to_thread(parse_events, sent.events, after=sent.after, upto=sent.upto)
     if len(lines) < len(sent.events):
-        _log.warning("node `%s` sent %d audit events that are none", node, len(sent.events) - len(lines))
+        _log.warning("node `%s` sent %d invalid audit events", node, len(sent.events) - len(lines))
     batch = LineBatch(sent.after, sent.upto, lines)
     return node_pb2.RecordEventsResponse(taken=await control.audit_index.add(batch, node=node, log=sent.log))
 

@@ -1,12 +1,8 @@
-"""The one translation of errors to what gRPC says.
-
-Status and details are for every client; the code of the error stands in the trailing metadata, alone and,
-with message, hint and data, as JSON.
-
-The one way every call takes to its handler, whatever the service.
+"""The one way every RPC takes to its handler, and the one translation of errors to gRPC statuses.
 
 Credential, role, size and form are checked here and nowhere else, so a new row of the table cannot forget
-them. Who has no valid credential cannot tell an RPC from one that does not exist.
+them. A caller without a valid credential cannot tell an RPC from one that does not exist. Status and details
+of an error are for every client; the trailing metadata has its code, and all of it as JSON.
 """
 
 import asyncio
@@ -196,7 +192,7 @@ class OpenStream:
 
 def _authorization(context: Context) -> str | None:
     found = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
-    # Two of them are one wrong credential: nobody picks the one that passes.
+    # Two of them are one wrong credential: no one picks the one that passes.
     return ", ".join(map(str, found)) if found else None
 
 
@@ -230,7 +226,7 @@ async def _parse_requests(rpc: Rpc, raws: AsyncIterator[bytes]) -> AsyncIterator
 
 
 async def _abort(context: Context, exc: Exception, name: str) -> NoReturn:
-    """Where a call ends that failed. What nobody foresaw stands in the log alone, once."""
+    """End a failed call. An unexpected cause goes to the log only, once."""
     if not isinstance(exc, ToolgateError):
         _log.error("`%s` failed", name, exc_info=exc)
         exc = ToolgateError("the request failed inside the gateway")

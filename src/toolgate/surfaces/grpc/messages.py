@@ -42,7 +42,7 @@ def encode_message(kind: Kind, body: Body) -> Message:
 
 
 def parse_message(message: Message) -> dict[str, Any]:
-    """The body that `message` stands for."""
+    """The body of a record, from its message."""
     return _PARSERS[type(message)](message)
 
 

@@ -1,6 +1,6 @@
-"""How nodes follow the registry: all records as they are stored, secrets included, for that role alone.
+"""How nodes follow the registry: all records as they are stored, secrets included, for the role `node` only.
 
-And how they get the files of packages and the modules of workloads.
+Also how they get archives of packages and modules of workloads.
 """
 
 import asyncio

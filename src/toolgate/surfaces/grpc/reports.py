@@ -1,7 +1,7 @@
-"""What nodes report, taken in: cut to size, and under no other name than their key allows.
+"""Reports of nodes: cut to size, and stored under no other name than the node's key allows.
 
-A node is trusted to serve, not to be right: its words are bounded and made printable, its definitions are
-checked like those of a server, and what it says of servers that are not registered is passed over.
+A node is trusted to serve, not to be right: its texts are bounded and made printable, its definitions are
+checked like those of a server, and servers that are not registered are ignored.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ class ReportReceiver:
         node_id = parse_node_id(call.caller, sent.node_id)
         self._count(call.caller.id, node_id, now_ms)
         servers = control.gateway.snapshot.servers
-        # Definitions first: whoever hears of the report finds them.
+        # Definitions first: who reads the report finds them.
         if known := [one for one in sent.definitions if one.server_id in servers]:
             kept = await asyncio.to_thread(lambda: [parse_definitions(one, now_ms) for one in known])
             await control.store.reports.save_definitions(*kept)

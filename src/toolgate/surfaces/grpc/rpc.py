@@ -1,4 +1,4 @@
-"""What an RPC is: a row of a table. The definitions in `proto/` say the rest of it."""
+"""What an RPC is: a row of a table. The definitions in `proto/` have the rest of it."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass

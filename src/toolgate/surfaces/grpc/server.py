@@ -31,7 +31,7 @@ _IDENTITY_ONLY: Final = 1
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", MAX_REPORT_BYTES),
     ("grpc.max_concurrent_streams", MAX_CALLS_PER_CONNECTION),
-    # A message is as large as it looks: nobody can send a small one that unpacks to a huge one.
+    # A message is as large as it looks: no client can send a small one that unpacks to a huge one.
     ("grpc.compression_enabled_algorithms_bitset", _IDENTITY_ONLY),
     # Two processes on one port would share its callers between them.
     ("grpc.so_reuseport", 0),

@@ -75,7 +75,7 @@ async def list_tasks(control: Control, call: RpcCall[sms.ListTasksRequest]) -> s
 
 @rpc(SERVICE, "GetTask", "viewer")
 async def get_task(control: Control, call: RpcCall[sms.GetTaskRequest]) -> sms.GetTaskResponse:
-    """One task. `found` is false if there is none with this id."""
+    """One task. `found` is false if the id is unknown."""
     try:
         stored = await control.store.get("task", parse_id("task", call.request.task_id))
     except InvalidRecord:
@@ -89,7 +89,7 @@ async def get_task(control: Control, call: RpcCall[sms.GetTaskRequest]) -> sms.G
 async def unregister_task(
     control: Control, call: RpcCall[sms.UnregisterTaskRequest]
 ) -> sms.UnregisterTaskResponse:
-    """Remove the task. NOT_FOUND if there is none with this id."""
+    """Remove the task. NOT_FOUND if the id is unknown."""
     task_id = parse_id("task", call.request.task_id)
     done = await commit_changes(control, call.caller, [PendingChange(kind="task", id=task_id, sent=None)])
     message = "; ".join(["unregistered", *done.warnings])

@@ -1,5 +1,8 @@
-"""The HTTP/1.1 listener all doors stand behind: our own, because it is the hot path.
+"""The HTTP/1.1 listener behind which all HTTP endpoints are: our own, because it is the hot path (ADR 10).
 
-ASGI on a general server costs more than everything the gateway does with a call. A door is a coroutine
-function of a `HttpRequest` and a `Responder`; an ASGI application is put behind `AsgiDoor`.
+`HttpServer` accepts, `HttpServerConnection` parses, `OriginGuard` rejects foreign pages, and an
+`HttpHandler`, a coroutine function of an `HttpRequest` and a `Responder`, serves. Endpoints share `parsing`,
+`selection` and `endpoint`.
+
+Never knows a route, a credential or a policy: those are the endpoints'.
 """

@@ -1,7 +1,7 @@
 """One HTTP/1.1 connection from a client, on asyncio and httptools.
 
-Everything a client sends is bounded before it is kept; what is not clean HTTP/1.1 ends the connection. A
-request is handed on whole, the next one when it is answered. An answer goes out in one write.
+Everything a client sends is bounded before it is kept; what is not clean HTTP/1.1 ends the connection. Hands
+on one whole request at a time. A response goes out in one write.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from toolgate.surfaces.http.responder import HttpResponder, encode_http_response
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 MAX_HEAD_BYTES: Final = 64 * 1024
 HEADER_COST: Final = 32
-"""What a header counts beside its own bytes, as in HTTP/2: thousands of empty ones are not for free."""
+"""What a header counts in addition to its bytes, as in HTTP/2: thousands of empty ones are not free."""
 MAX_BODY_PARTS: Final = 65_536
 """Pieces a body may come in: one of single bytes keeps the loop busier than its size says."""
 MAX_DISCARDED_BYTES: Final = 8 * MAX_BODY_BYTES
@@ -100,7 +100,7 @@ class HttpServerConnection(asyncio.Protocol):
         """How many bytes of a refused body may still come. 0: none was refused."""
         self._peer = ""
         self._first = b""
-        """The newest bytes, where a request of ours begins with them and nothing else was under way."""
+        """The newest bytes, if a request starts with them and no other was under way."""
         self._known: list[KnownHead] = []
         """Newest first."""
         self.running: HttpResponder | None = None
@@ -168,7 +168,7 @@ class HttpServerConnection(asyncio.Protocol):
         self._waiting.clear()
         self.resume_writing()
         if self.running is not None:
-            # Whoever is still at it talks to nobody; uvloop raises for a word on a closed connection.
+            # Its handler has no client any more; uvloop raises for a write on a closed connection.
             self.running.has_started = self.running.is_over = True
             self.running.task.cancel()
 
@@ -205,7 +205,7 @@ class HttpServerConnection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         self._count(len(name) + len(value) + HEADER_COST)
         if not self._is_in_head:
-            return  # behind the body: whoever looked at the head on the way here has not seen it
+            return  # a trailer: a proxy that checked the head has not seen it
         name = name.lower()
         if name in self._headers:
             self._repeated.add(name)
@@ -326,7 +326,7 @@ class HttpServerConnection(asyncio.Protocol):
         self._transport.close()
 
     def _refuse(self, error: ToolgateError) -> None:
-        """What cannot be read further is answered, if nobody else is being answered, and cut off."""
+        """End a connection that cannot be read further; with a response, if no other is under way."""
         if self.running is None:
             self._transport.write(
                 encode_http_response(error.wire.http, _encode_error_body(error), close=True)
@@ -361,7 +361,7 @@ class HttpServerConnection(asyncio.Protocol):
 
 
 def _peer_of(transport: asyncio.BaseTransport) -> str:
-    """The address at the other end; empty where there is none, as on a Unix socket."""
+    """The address at the other end; empty on a Unix socket."""
     name = transport.get_extra_info("peername")
     return str(name[0]) if isinstance(name, tuple) and name else ""
 

@@ -1,7 +1,4 @@
-"""What a refusal says about credentials, on every HTTP door: challenges (RFC 6750), when to come back.
-
-Requests over plain HTTP as spans, where requests are traced.
-"""
+"""What every HTTP endpoint does around its handler: challenges and retry hints on errors, request spans."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -1,13 +1,9 @@
-"""Cross-origin requests of browser clients (CORS): which pages may call, and what they get to read.
+"""In front of every endpoint: Host, Origin and CORS, so that no web page can reach a local gateway.
 
-A page is allowed by its origin alone, and proves itself by a bearer token like any other client. No cookie is
-ever allowed, and a page that is not on loopback never profits from the trust in local callers. One on
-loopback does where tools and models are called; the REST API, by which the gateway is administered, needs a
-key.
-
-In front of every door: Host and Origin, so that no web page can reach a local gateway.
-
-It runs before any route is looked at, so a new route cannot forget it (DNS rebinding).
+Runs before any route is matched, so a new route cannot forget it (DNS rebinding). A page is allowed by its
+origin only, and authenticates by a bearer token like any other client. Never allows cookies. A page that is
+not on loopback never profits from the trust in local callers; a page on loopback does where it calls tools
+and models, and needs a key for the REST API.
 """
 
 import re
@@ -137,7 +133,7 @@ class OriginGuard:
     def _is_foreign(self, url: str, schemes: tuple[str, ...] = ("",)) -> bool:
         try:
             parts = urlsplit(url)
-            _ = parts.port  # raises on a port that is none
+            _ = parts.port  # raises on an invalid port
         except ValueError:
             return True
         is_bare = (

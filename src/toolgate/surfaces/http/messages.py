@@ -1,4 +1,4 @@
-"""What a door gets and how it answers."""
+"""What an HTTP handler gets, and how it responds."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -10,9 +10,9 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 
 class HttpRequest(msgspec.Struct):
-    """One whole request. Header names are in lower case; those that stood twice are joined by commas.
+    """One whole request. Header names are in lower case; repeated headers are joined by commas.
 
-    Requests with equal heads share their `headers`: nobody may change them. `Content-Length` is not among
+    Requests with equal heads share their `headers`: do not change them. `Content-Length` is not among
     them, as heads that differ in nothing else count as equal.
     """
 
@@ -24,7 +24,7 @@ class HttpRequest(msgspec.Struct):
     peer: str = ""
     """The address the connection comes from, whatever the headers say."""
     repeated: frozenset[bytes] = frozenset()
-    """Names of the headers that stood more than once."""
+    """Names of the headers that came more than once."""
     is_from_elsewhere: bool = False
     """Sent by a page that is not of this machine: the trust in local callers is not for it."""
     is_from_other_origin: bool = False
@@ -39,7 +39,7 @@ class HttpRequest(msgspec.Struct):
 class Responder(Protocol):
     """How one request is answered: by `send`, or by `start`, any number of `write` and `end`.
 
-    When the client goes away the task that answers is cancelled, so nobody has to watch for that.
+    When the client disconnects, the task of the request is cancelled, so no handler has to watch for that.
     """
 
     task: "asyncio.Task[None]"

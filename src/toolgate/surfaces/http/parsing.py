@@ -1,4 +1,6 @@
-"""Headers, queries and JSON bodies, checked once for all doors: what could be read in two ways is refused."""
+"""Headers, queries and JSON bodies, checked alike on every endpoint: what could be read in two ways is
+rejected.
+"""
 
 import asyncio
 import re
@@ -31,7 +33,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def read_trace_headers(request: HttpRequest) -> Mapping[str, str]:
-    """The trace that a request's headers name: what does not stand once is none."""
+    """The trace that a request's headers name. Repeated headers are ignored."""
     return {
         name: value.decode("latin-1")
         for name in TRACE_HEADERS
@@ -40,9 +42,9 @@ def read_trace_headers(request: HttpRequest) -> Mapping[str, str]:
 
 
 def reject_repeated_headers(request: HttpRequest, names: Collection[bytes]) -> None:
-    """None of these headers stands twice: those who read the first copy and the last would disagree."""
+    """Reject a request that repeats one of these headers: readers could disagree on which copy counts."""
     for name in request.repeated.intersection(names):
-        raise HeaderMismatch(f"the header `{name.decode()}` stands more than once")
+        raise HeaderMismatch(f"the header `{name.decode()}` is repeated")
 
 
 def check_json_media(request: HttpRequest) -> None:
@@ -57,8 +59,8 @@ def check_json_media(request: HttpRequest) -> None:
 def parse_query(query: bytes, known: Collection[str]) -> dict[str, str]:
     """The parameters of a query: each once, each known. Or InvalidRequest.
 
-    A parameter in another case, or one that stands twice, might be meant to narrow: passing it over
-    would show more than its author meant.
+    A parameter in another case, or a duplicate, might be intended to narrow: ignoring it would show more than
+    its author intended.
     """
     if len(query) > MAX_QUERY_BYTES:
         raise InvalidRequest(f"the query is longer than {MAX_QUERY_BYTES} bytes")
@@ -76,7 +78,7 @@ def parse_query(query: bytes, known: Collection[str]) -> dict[str, str]:
                 f"unknown parameter `{ascii(name[:40])[1:-1]}`", hint=f"this route takes {allowed}"
             )
         if name in values:
-            raise InvalidRequest(f"`{name}` stands twice", hint="separate several values by commas")
+            raise InvalidRequest(f"duplicate parameter `{name}`", hint="separate several values by commas")
         if not value.isprintable():
             raise InvalidRequest(f"`{name}` holds characters that cannot be seen")
         values[name] = value
@@ -89,7 +91,7 @@ async def parse_off_loop(parse: Callable[[bytes], T], body: bytes) -> T:
 
 
 def parse_json(body: bytes) -> Any:
-    """The body as JSON that anybody can read again, or ParseFailed.
+    """The body as JSON that every reader reads alike. Raises ParseFailed.
 
     No NaN, no number out of range, no lone surrogate, no depth, digits or sheer number to exhaust a reader.
     """
@@ -139,7 +141,7 @@ def _count_brackets(text: bytes) -> int:
 
 
 def _strip_strings(body: bytes) -> bytes:
-    """What of `body` stands in no JSON string."""
+    """`body` without its JSON strings."""
     return b"".join(body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
 
 

@@ -1,7 +1,4 @@
-"""Server-sent events, as every door writes them.
-
-The answer to one request on a connection.
-"""
+"""The response to one request on a connection: whole, as a stream, or as server-sent events."""
 
 import asyncio
 from http import HTTPStatus

@@ -1,6 +1,5 @@
-"""URLs of the MCP door, as one pastes them into a client.
-
-`?task=`, `?servers=`, `?tools=`, `?profile=` and `?mode=`: one reading on every door.
+"""The selection in a URL (`?task=`, `?servers=`, `?tools=`, `?profile=`, `?mode=`): parsed and formatted
+alike everywhere.
 """
 
 from collections.abc import Mapping

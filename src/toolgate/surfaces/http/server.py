@@ -1,4 +1,4 @@
-"""The listener: accepts, keeps an eye on slow and idle clients, and drains when told to stop."""
+"""The listener: accepts connections, ends slow and idle ones, and drains when it is stopped."""
 
 import asyncio
 import socket

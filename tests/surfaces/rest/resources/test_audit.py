@@ -202,8 +202,8 @@ REFUSED: Final = {
     "since=soon": "`since` must be a whole number",
     "limit=0": "`limit` must be from 1 to 1000",
     "limit=1001": "`limit` must be from 1 to 1000",
-    "cursor=AAAA": "the cursor is not one of",
-    "cursor=ZXZpbA": "the cursor is not one of",
+    "cursor=AAAA": "invalid cursor",
+    "cursor=ZXZpbA": "invalid cursor",
     "who=me": "unknown parameter `who`",
 }
 

@@ -410,7 +410,7 @@ async def test_an_agent_sees_its_scope_and_the_state_of_what_it_reaches_and_noth
             "shadowed": [],
         }
         assert hidden.status_code == missing.status_code == 404
-        assert hidden.text.replace("hidden", "…") == missing.text.replace("no one", "…")
+        assert hidden.text.replace("hidden", "…") == missing.text.replace("nobody-here", "…")
 
 
 async def test_a_scope_that_is_refused_says_why() -> None:

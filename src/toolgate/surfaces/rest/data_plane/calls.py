@@ -119,10 +119,10 @@ def _parse_call_body(body: bytes) -> ToolCallBody:
     is_traced=True,
 )
 async def call_tool(serving: GatewayProcess, call: RestCall[ToolCallBody]) -> Mapping[str, Any]:
-    """Call one tool, as the MCP door would for the same selection.
+    """Call one tool, as the MCP endpoint does for the same selection.
 
-    Policy, pins and budgets are those of every door, and whoever goes away cancels the call. Nobody can be
-    asked anything meanwhile. What answers to no name of the selection is unknown, whatever the reason.
+    Policy, pins and quotas apply as on every endpoint. A caller that disconnects cancels the call. Servers
+    cannot elicit anything meanwhile. A name outside the selection is unknown, whatever the reason.
     """
     clock = asyncio.get_running_loop().time
     view = await _resolve_view(serving.gateway, call)
@@ -149,7 +149,7 @@ def _trace(gateway: Gateway, call: RestCall[ToolCallBody]) -> Trace:
 async def _call_gateway(gateway: Gateway, view: View, call: RestCall[ToolCallBody]) -> Answered:
     name, arguments = call.body
     if view.found is not None and name in view.found:
-        # Listed to whoever asks here, and called by what finds it.
+        # Listed here, and called through the tool that finds it.
         arguments = encode_raw({"name": name, "arguments": arguments})
         name = CALL_TOOL
     tracing = gateway.tracer
@@ -167,7 +167,7 @@ def _show(answered: Answered, took_ms: int, request_id: str) -> Mapping[str, Any
     try:
         result = adapt_result(members, upstream=answered.era, client="legacy")
     except InputRequired as exc:
-        raise InputNotGiven("the tool wants to ask its user something, and nobody here can answer") from exc
+        raise InputNotGiven("the tool wants to elicit input from its user, and REST has no way to") from exc
     return {
         "result": msgspec.Raw(result),
         "is_error": is_tool_error(members),

@@ -56,9 +56,9 @@ class DecisionShown(ResponseShape, frozen=True, kw_only=True):
     hints: dict[str, bool] | None = None
     """What the annotations of the definition say about effects, such as `readOnlyHint`. Null: not known."""
     approval: str | None = None
-    """The rule by which a person must agree to each call of the tool. Null: nobody need."""
+    """The rule by which a person must agree to each call of the tool. Null: no approval is required."""
     shadow: ShadowShown | None = None
-    """Allowed only because the task's policy is not enforced: who would deny it. Null: nobody would."""
+    """Allowed only because the task's policy is not enforced: who would deny it. Null: no layer would."""
 
 
 def show_decision(

@@ -83,7 +83,7 @@ class ServersSeen(ResponseShape, frozen=True, kw_only=True):
     revision: Revision
     servers: list[ServerSeen]
     next_cursor: str | None
-    """Where the next page begins; null: there is none."""
+    """Where the next page begins; null: this is the last."""
 
 
 class ReachSeen(ResponseShape, frozen=True, kw_only=True):
@@ -178,7 +178,7 @@ async def read_server(serving: GatewayProcess, call: RestCall[None]) -> ServerSe
     raise NotFound(f"no server `{server_id}`", hint="list those you can reach")
 
 
-@get("/api/v1/mcp/health", "agent", "How the servers fare that you can reach")
+@get("/api/v1/mcp/health", "agent", "Show the health of the servers you can reach")
 async def show_reach(serving: GatewayProcess, call: RestCall[None]) -> ReachSeen:
     """The state of the servers the caller can reach, and whether what is served here is current."""
     return ReachSeen(
@@ -230,7 +230,7 @@ def _admitted_refs(gateway: Gateway, principal: Principal) -> tuple[set[ToolRef]
         try:
             scope = gateway.scope(Caller(principal, task_id))
         except NotFound:
-            continue  # a task the key is bound to, and nobody has written yet
+            continue  # a task that the key is bound to, and that does not exist
         seen |= scope.admitted
         servers |= set(scope.servers)
     return seen, servers
@@ -315,7 +315,7 @@ def _warn_of_unlisted(gateway: Gateway, principal: Principal, scope: Scope) -> l
     """Why the list may not be whole: servers of the scope that have not told what they have."""
     snapshot = gateway.snapshot
     return [
-        f"`{server_id}` has not told its tools yet: `toolgate servers list` says how it fares"
+        f"`{server_id}` has not listed its tools yet: `toolgate servers list` shows its status"
         for server_id in sorted(snapshot.servers.keys() & set(scope.servers))
         if is_unlisted(snapshot.servers[server_id]) and can_show_server(snapshot, principal, server_id)
     ]

@@ -1,4 +1,10 @@
 """What every REST endpoint shares.
 
-The route table, request checks, responses, pages, streams, the OpenAPI document.
+- `routing`   the route table, and the one way of a request to its handler
+- `request`   parameters, bodies, and `RestCall`: a request that passed every check
+- `response`  `ResponseShape`, the base of response bodies, and how they are sent
+- `openapi`   the document of a table
+- `paging`, `streams`, `forms`
+
+Never imports a resource.
 """

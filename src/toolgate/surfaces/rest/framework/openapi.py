@@ -55,11 +55,11 @@ _PATH_WORDS: Final = {
     "sha256": "Of the whole archive, in lower-case hexadecimal.",
     "part": "Its number, from 1.",
     "category": "The `id` of the category, percent-encoded.",
-    "namespace": "What stands before the slash in the server's name.",
-    "server_name": "What stands behind it.",
+    "namespace": "The part before the slash in the server's name.",
+    "server_name": "The part after it.",
     "server_version": "Of the server, or `latest`.",
 }
-"""What stands in a path and is no id."""
+"""Path parameters that are not ids."""
 _MIN_REVISION: Final = Parameter(
     MIN_REVISION,
     "Of the registry, as another answer gave it: wait until it is served here, or be told that it is not.",

@@ -21,7 +21,7 @@ PAGING: Final = (
     Parameter("cursor", "The `next_cursor` of the page before."),
 )
 
-NextCursor = Annotated[str | None, Field(description="Where the next page begins; null: there is none.")]
+NextCursor = Annotated[str | None, Field(description="Where the next page begins; null: this is the last.")]
 T = TypeVar("T")
 
 
@@ -62,12 +62,12 @@ def parse_page(call: RestCall[Any], *, default: int = PAGE) -> Page:
 
 
 def encode_cursor(record_id: str) -> str:
-    """What stands for the id where a page ends."""
+    """The cursor for the id where a page ends."""
     return base64.urlsafe_b64encode(record_id.encode()).decode().rstrip("=")
 
 
 def parse_cursor(cursor: str) -> str:
-    """What a cursor stands for, or InvalidRequest."""
+    """The id of a cursor. Raises InvalidRequest."""
     try:
         record_id = base64.b64decode(
             cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True
@@ -75,5 +75,5 @@ def parse_cursor(cursor: str) -> str:
     except (binascii.Error, ValueError):
         record_id = ""
     if not record_id or encode_cursor(record_id) != cursor:
-        raise InvalidRequest("the cursor is not one of this gateway's", hint="begin without one")
+        raise InvalidRequest("invalid cursor", hint="begin without one")
     return record_id

@@ -70,8 +70,8 @@ async def _stream_events(
                     while not watch.is_over:
                         piece = await watch.next(pieces, within_s=HEARTBEAT_S)
                         if piece is not None:
-                            if told := tell(piece):
-                                yield told
+                            if encoded := tell(piece):
+                                yield encoded
                         elif not watch.is_over:
                             yield _KEEP_ALIVE
                 except ToolgateError as exc:

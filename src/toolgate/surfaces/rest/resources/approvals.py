@@ -1,7 +1,4 @@
-"""Approvals of calls as this surface takes and shows them.
-
-The calls that wait for a person: who asks for what, and the decision.
-"""
+"""Calls that wait for an approval: what was requested, by whom, and the decision."""
 
 from typing import Annotated, Any, Final, get_args
 
@@ -39,22 +36,22 @@ class ApproveSent(StrictBody):
     """An approval."""
 
     reason: Annotated[str, Field(max_length=MAX_REASON)] = ""
-    """For whoever reads the audit."""
+    """For readers of the audit log."""
 
 
 class DenySent(StrictBody):
     """A denial."""
 
     reason: Annotated[str, Field(max_length=MAX_REASON)]
-    """Told to whoever asked."""
+    """Sent to the caller."""
 
 
 class ApprovalShown(ResponseShape, frozen=True, kw_only=True):
-    """A call that somebody was asked to agree to."""
+    """A call that needs an approval."""
 
     approval_id: str
     state: ApprovalState
-    """`expired`: nobody decided in time, or the call was not made in time. `used`: the call was made."""
+    """`expired`: no one decided in time, or the call was not made in time. `used`: the call was made."""
     principal: str
     """Who calls."""
     task_id: str | None
@@ -72,7 +69,7 @@ class ApprovalShown(ResponseShape, frozen=True, kw_only=True):
     """The rule that asks for it."""
     created_ms: int
     expires_ms: int
-    """Until then somebody may decide, or, once it is approved, the call may be made."""
+    """Until then an approver may decide or, once approved, the caller may make the call."""
     decided_by: str | None
     decided_ms: int | None
     reason: str | None
@@ -124,7 +121,7 @@ async def show_approvals(control: Control, call: RestCall[None]) -> ApprovalsAns
 
 @get(_ONE, "viewer", "Read an approval", errors=(NotFound,))
 async def read_approval(control: Control, call: RestCall[None]) -> ApprovalShown:
-    """What is asked, and how it stands."""
+    """The call to approve, and the state of the approval."""
     return show_approval(await find_approval(control, call.caller, call.ids["approval_id"]))
 
 
@@ -136,9 +133,9 @@ async def read_approval(control: Control, call: RestCall[None]) -> ApprovalShown
     errors=(NotFound, Conflict),
 )
 async def approve(control: Control, call: RestCall[ApproveSent]) -> ApprovalShown:
-    """Let the call be made, once, by whoever asked. Nobody approves a call of its own.
+    """Let the caller make the call, once. A caller cannot approve its own calls.
 
-    The local administrator may: whoever is on this machine could change the policy as well.
+    The local administrator can: anyone on this machine could change the policy as well.
     """
     decided = ApprovalDecision(is_approved=True, reason=call.body.reason)
     return show_approval(await decide_approval(control, call.caller, call.ids["approval_id"], decided))
@@ -146,7 +143,7 @@ async def approve(control: Control, call: RestCall[ApproveSent]) -> ApprovalShow
 
 @post(f"{_ONE}/deny", "publisher", "Deny a call", errors=(NotFound, Conflict))
 async def deny(control: Control, call: RestCall[DenySent]) -> ApprovalShown:
-    """Refuse the call. Whoever asked is told the reason when it calls again, and may ask anew after that."""
+    """Deny the call. The caller gets the reason when it calls again, and may request approval after that."""
     decided = ApprovalDecision(is_approved=False, reason=call.body.reason)
     return show_approval(await decide_approval(control, call.caller, call.ids["approval_id"], decided))
 
@@ -161,7 +158,7 @@ async def deny(control: Control, call: RestCall[DenySent]) -> ApprovalShown:
     errors=(Unauthenticated, NotFound, Conflict),
 )
 async def decide_from_webhook(webhook: ApprovalWebhook, call: RestCall[bytes]) -> ApprovalShown:
-    """What the receiver of the webhook says later on: for whoever can sign it, without a key.
+    """Decide as the receiver of the webhook: with its signature, without a key.
 
     `Toolgate-Signature` is made as in the request that told of the question, over this body, within the last
     five minutes. `approval_id` is the one in the path.

@@ -1,6 +1,6 @@
-"""What happened, as this surface shows it: one flat shape for events of every type, and counts of calls.
+"""Audit events: pages, one event with the events around it, the live tail, and calls over time.
 
-What happened: pages of events, one event's story, and the live tail. For those who may see everything.
+Events of every type have one flat shape. Only callers who may see everything get here.
 """
 
 import re
@@ -62,7 +62,7 @@ class AuditShown(ResponseShape, frozen=True, kw_only=True):
     door: str | None
     principal: str | None
     tool: str | None
-    """Its own name, beside its server's; of what is unknown, what the caller wrote: never to be trusted."""
+    """Its name without its server's. For an unknown tool, what the caller wrote: never trust it."""
     outcome: Outcome | None
     server_id: str | None
     task_id: str | None
@@ -355,7 +355,7 @@ def _format_place(event: IndexedEvent) -> str:
 def _parse_place(name: str) -> EventPosition:
     found = _PLACE.fullmatch(name)
     if found is None:
-        raise InvalidRequest("the cursor is not one of this gateway's", hint="begin without one")
+        raise InvalidRequest("invalid cursor", hint="begin without one")
     return EventPosition(int(found[1]), int(found[2]))
 
 

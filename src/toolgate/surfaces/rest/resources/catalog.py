@@ -1,9 +1,8 @@
-"""The shapes of the catalog. Their members have the names that those who browse it have always used.
+"""The catalog: browsing by category and package, search, quality, backfill.
 
-The catalog over REST: browsing by category and package, search, and going through it as a whole.
-
-What follows `/api/catalog/` is `search` or the id of a category, and nothing else; a package always has
-`/tools` behind it. So a category and a package may have the same name.
+After `/api/catalog/` comes `search` or the id of a category; a package always has `/tools` after it. So a
+category and a package may have the same name. Member names are those that clients of the catalog have always
+used.
 """
 
 from collections.abc import Mapping
@@ -41,7 +40,7 @@ class CategoryShown(ResponseShape, frozen=True, kw_only=True):
     """One heading, with what you can see under it."""
 
     id: str
-    """As it stands in a path: its name, but for the few that could be misread there."""
+    """For paths: its name, except for the few that could be misread there."""
     name: str
     """For people. Packages without a category are `uncategorized`."""
     packageCount: int  # noqa: N815, as callers know it
@@ -105,7 +104,7 @@ class CatalogToolShown(ResponseShape, frozen=True, kw_only=True):
     tokens: int
     """About what the definition costs a model."""
     title: str = ""
-    """Left out where there is none, as are the next two."""
+    """Left out if empty, as are the next two."""
     outputSchema: dict[str, Any] | None = None  # noqa: N815
     annotations: dict[str, Any] | None = None
 
@@ -183,7 +182,7 @@ class BackfillAnswer(ResponseShape, frozen=True, kw_only=True):
     """Packages gone through, those of earlier batches included."""
     total: int
     changed: int
-    """Packages whose rows were made or made anew in this batch."""
+    """Packages whose rows were made or replaced in this batch."""
     failed: dict[str, str]
     """Package to why its rows could not be made. The gateway tries again by itself."""
     next_cursor: str | None
@@ -210,7 +209,7 @@ _SEARCH: Final = (
 async def show_categories(control: Control, call: RestCall[None]) -> CategoriesAnswer:
     """Every category with something in it that the caller can reach, and how much.
 
-    The `id` is what stands in a path. It is the name, but `~` is written `~0` there and `/` `~1`, and the
+    The `id` is for paths. It is the name, but `~` is written `~0` there and `/` `~1`, and the
     category `search` is `~search`.
     """
     found = list_categories(await find_visible(control, call.caller))

@@ -177,7 +177,7 @@ class PlanAnswer(ResponseShape, frozen=True, kw_only=True):
     unchanged: int
     """How many tasks would not."""
     unlisted: list[str]
-    """Servers among the changes whose tools nobody knows yet: what they add cannot be shown."""
+    """Servers among the changes whose tools are not known yet: what they add cannot be shown."""
     warnings: list[str]
 
 

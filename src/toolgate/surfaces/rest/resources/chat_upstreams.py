@@ -1,7 +1,4 @@
-"""The shapes around chat upstreams. What one is, the registry alone decides; here stands what REST adds.
-
-Chat upstreams: their records, and a look at whether one answers.
-"""
+"""Chat upstreams: their records, and trying whether one responds."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
@@ -27,7 +24,7 @@ MAX_MODELS: Final = 1_000
 
 
 class ChatTrialAnswer(ResponseShape, frozen=True, kw_only=True):
-    """What came of asking a chat upstream for its models once, beside the connections in use."""
+    """What came of asking a chat upstream for its models once, next to the connections in use."""
 
     ok: bool
     took_ms: Annotated[int, Field(ge=0)]
@@ -59,7 +56,7 @@ CHAT_UPSTREAMS: Final = RecordCollection(
     errors=(NotFound, InvalidRecord, PlanRequired, PlanOutdated),
 )
 async def try_upstream(control: Control, call: RestCall[Mapping[str, Any]]) -> ChatTrialAnswer:
-    """Ask a chat upstream once for its models, beside the connections in use; no model is asked anything.
+    """Ask a chat upstream once for its models, next to the connections in use; no model is asked anything.
 
     It is the saved one; or, where a record is sent, that one, which must be fit to be saved and is not. The
     process that answers asks, which may see another network and other secrets than the nodes do.

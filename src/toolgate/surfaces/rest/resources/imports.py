@@ -79,7 +79,7 @@ class ImportAnswer(ResponseShape, frozen=True, kw_only=True):
 
 
 def _read_form(parts: Sequence[FormField]) -> dict[str, Any]:
-    """The members of ImportSent that a form stands for, or InvalidRequest."""
+    """The members of ImportSent, from a form. Raises InvalidRequest."""
     sent: dict[str, Any] = {}
     for name, text in parts:
         member = "content" if name == "file" else name

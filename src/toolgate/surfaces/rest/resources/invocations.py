@@ -1,9 +1,7 @@
-"""Invocations as this surface takes and shows them.
+"""Runs of tasks: start one, wait for it or not, read it, follow it, cancel it.
 
-Running tasks: begin a run, wait for it or not, look at it, follow it, end it.
-
-Whoever waits for a run and goes away ends it, for nobody would read what comes out of it; unless it gave a
-key by which it can ask again.
+If a synchronous caller disconnects, its run is cancelled, because no one would read the result; unless it
+sent an idempotency key to request it again.
 """
 
 import asyncio
@@ -252,8 +250,8 @@ _ONE: Final = f"{_ALL}/{{invocation_id}}"
 async def start_invocation(control: Control, call: RestCall[InvocationSent]) -> RestResponse:
     """Run the task's workload as the caller, under the task's policy.
 
-    200: it has ended, well or not. 202: it is queued or runs, and `Location` says where it is found. Whoever
-    goes away while it waits for a `sync` answer ends the run, unless it sent an `Idempotency-Key`.
+    200: it has ended, well or not. 202: it is queued or runs, and `Location` is where to find it. If a
+    `sync` caller disconnects, the run is cancelled, unless the request has an `Idempotency-Key`.
     """
     key, sent = call.headers.get(IDEMPOTENCY_KEY.name), call.body
     task_id = call.ids["task_id"]
@@ -281,7 +279,7 @@ async def _await_or_cancel(control: Control, made: Invocation, wait_s: int, *, i
 
 @get(_ALL, "agent", "List the runs of a task", query=PAGING, errors=(NotFound,))
 async def show_invocations(control: Control, call: RestCall[None]) -> InvocationsAnswer:
-    """The caller's invocations of the task, the newest first; to the role `viewer`, everybody's."""
+    """The caller's invocations of the task, the newest first; to the role `viewer`, those of all callers."""
     page = parse_page(call)
     found = await list_invocations(
         control, call.caller, call.ids["task_id"], before=page.after or None, limit=page.limit + 1
@@ -292,7 +290,7 @@ async def show_invocations(control: Control, call: RestCall[None]) -> Invocation
 
 @get(_ONE, "agent", "Read a run of a task", errors=(NotFound,))
 async def read_invocation(control: Control, call: RestCall[None]) -> InvocationShown:
-    """How it stands, and once it has ended, what came out of it."""
+    """Its state and, once it has ended, its result."""
     return show_invocation(await _find(control, call))
 
 
@@ -331,7 +329,7 @@ async def cancel_run(control: Control, call: RestCall[NoBody]) -> InvocationShow
 async def follow_invocation(control: Control, call: RestCall[None]) -> RestResponse:
     """What the guest writes and logs, as it comes, until the run has ended.
 
-    `state` says how it stands, from the first event on; `line`, whose id is its `seq`, is one line; `end` is
+    `state` is its state, from the first event on; `line`, whose id is its `seq`, is one line; `end` is
     the last event, with the whole invocation. `error` is the last event of a stream that cannot go on.
     """
     last = parse_last_event_id(call)
@@ -392,14 +390,14 @@ class _InvocationFeed:
 
 
 def _encode_update(new: _InvocationUpdate) -> bytes:
-    told = []
+    events = []
     found = new.invocation
     if new.is_changed and found.state not in ENDED:
-        told.append(_encode_state(found))
-    told += [encode_named_event("line", LineShown.of(line), line.seq) for line in new.lines]
+        events.append(_encode_state(found))
+    events += [encode_named_event("line", LineShown.of(line), line.seq) for line in new.lines]
     if new.is_last:
-        told.append(encode_named_event("end", show_invocation(found)))
-    return b"".join(told)
+        events.append(encode_named_event("end", show_invocation(found)))
+    return b"".join(events)
 
 
 def _encode_state(found: Invocation) -> bytes:

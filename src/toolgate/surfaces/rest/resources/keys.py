@@ -50,13 +50,13 @@ class KeySent(StrictBody):
 
 
 class KeyShown(KeySent):
-    """A key without its secret, which nobody can show again."""
+    """A key without its secret, which cannot be shown again."""
 
     revision: Revision
 
 
 class KeyMade(KeyShown):
-    """A new key. This answer is the only place its secret ever stands in."""
+    """A new key. Only this response ever holds its secret."""
 
     secret: str
     warnings: list[str]

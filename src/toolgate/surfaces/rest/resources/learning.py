@@ -1,6 +1,6 @@
-"""The shapes of what was used and what was not: lessons for tasks, and grants nobody uses.
+"""The least policy that covers what a task used, and grants that no one uses.
 
-What tasks and keys use, held against what they may: the least policy of a task, and grants nobody uses.
+Never changes anything: a lesson is a record and a plan to apply.
 """
 
 from collections.abc import Iterable, Sequence
@@ -126,7 +126,7 @@ class HolderShown(ResponseShape, frozen=True, kw_only=True):
 
 
 class IdleServerShown(ResponseShape, frozen=True, kw_only=True):
-    """A server that nobody used since."""
+    """A server that no one used since."""
 
     server_id: str
     last_used_ms: int | None
@@ -134,7 +134,7 @@ class IdleServerShown(ResponseShape, frozen=True, kw_only=True):
 
 
 class UnusedAnswer(ResponseShape, frozen=True, kw_only=True):
-    """Grants nobody uses, by task and key."""
+    """Unused grants, by task and key."""
 
     revision: Revision
     """Of the registry that is served."""
@@ -143,10 +143,10 @@ class UnusedAnswer(ResponseShape, frozen=True, kw_only=True):
     """Of what was before, nothing is known. Null: the audit is empty."""
     holders: list[HolderShown]
     servers: list[IdleServerShown]
-    """Those nobody used; on the first page alone, and where no task or key is asked about."""
+    """Unused ones; on the first page alone, and where no task or key is asked about."""
     warnings: list[str]
     next_cursor: str | None
-    """Where the next page begins; null: there is none."""
+    """Where the next page begins; null: this is the last."""
 
 
 def show_holder(found: HolderGrant, *, most: int | None) -> HolderShown:
@@ -204,7 +204,7 @@ async def learn_policy(control: Control, call: RestCall[None]) -> LearnAnswer:
 @get(
     "/admin/api/unused",
     "viewer",
-    "Show grants nobody uses",
+    "Show unused grants",
     query=(
         *PAGING,
         Parameter(
@@ -219,9 +219,9 @@ async def learn_policy(control: Control, call: RestCall[None]) -> LearnAnswer:
     errors=(NotFound,),
 )
 async def list_unused(control: Control, call: RestCall[None]) -> UnusedAnswer:
-    """What each task grants, and each key lets through at most, that nobody used since.
+    """What each task grants, and each key lets through at most, that no one used since.
 
-    Sorted by kind and id, page by page. Servers that nobody used at all stand on the first page.
+    Sorted by kind and id, page by page. The first page has the servers that no one used at all.
     """
     page, snapshot = parse_page(call), control.gateway.snapshot
     task_id, key_id = call.query.get("task"), call.query.get("key")

@@ -40,7 +40,7 @@ class LoginSent(StrictBody):
     shared: bool = False
     """For the gateway as a whole, which needs the role `admin`, though each principal logs in for itself."""
     scopes: list[OAuthScope] = Field(default_factory=list, max_length=64)
-    """To ask for, beside those of the login before."""
+    """To request in addition to those of the login before."""
 
 
 class LoginFinishSent(StrictBody):
@@ -68,7 +68,7 @@ class ClientShown(ResponseShape, frozen=True, kw_only=True):
 
 
 class LoginBegun(ResponseShape, frozen=True, kw_only=True):
-    """A login that waits for somebody to agree."""
+    """A login that waits for consent."""
 
     authorization_url: str
     """To be opened in a browser."""
@@ -117,13 +117,13 @@ async def finish_login(control: Control, call: RestCall[LoginFinishSent]) -> Log
     """Hand in what the browser came back with. The server is connected to with the token that it earns."""
     sent = call.body
     record = await _find_server(control, call, is_shared=sent.shared)
-    whose = _login_owner(record)
+    login_key = _login_owner(record)
     came_back = logins.LoginCallback(state=sent.state, code=sent.code, issuer=sent.iss)
-    login = await control.logins.finish(whose, principal=call.caller.id, answer=came_back)
-    _audit_login(control, call.caller, "login", whose)
-    if not whose.owner:
-        await control.gateway.servers.refresh(whose.server_id)
-    return LoginFinished(server_id=whose.server_id, login=login)
+    login = await control.logins.finish(login_key, principal=call.caller.id, answer=came_back)
+    _audit_login(control, call.caller, "login", login_key)
+    if not login_key.owner:
+        await control.gateway.servers.refresh(login_key.server_id)
+    return LoginFinished(server_id=login_key.server_id, login=login)
 
 
 @delete(
@@ -136,13 +136,13 @@ async def finish_login(control: Control, call: RestCall[LoginFinishSent]) -> Log
 async def end_login(control: Control, call: RestCall[None]) -> LoginEnded:
     """Forget the token, have its authorization server take it back, and close connections that show it."""
     record = await _find_server(control, call, is_shared=call.flag("shared"))
-    whose = _login_owner(record)
+    login_key = _login_owner(record)
     revoke = await control.logins.end(record)
     if revoke is None:
-        who = "you are not" if whose.owner else "nobody is"
-        raise NotFound(f"{who} logged in to server `{whose.server_id}`")
-    _audit_login(control, call.caller, "logout", whose)
-    return LoginEnded(server_id=whose.server_id, revoked=await revoke())
+        who = "you are not" if login_key.owner else "no one is"
+        raise NotFound(f"{who} logged in to server `{login_key.server_id}`")
+    _audit_login(control, call.caller, "logout", login_key)
+    return LoginEnded(server_id=login_key.server_id, revoked=await revoke())
 
 
 @get(CLIENT_DOCUMENT, ANYONE, "This gateway as an OAuth client", ClientShown, errors=(NotFound,))
@@ -175,10 +175,10 @@ def _login_owner(record: ServerRecord) -> LoginKey:
     return LoginKey(record.server_id, "" if oauth is None else oauth.owner)
 
 
-def _audit_login(control: Control, caller: Principal, operation: str, whose: LoginKey) -> None:
+def _audit_login(control: Control, caller: Principal, operation: str, login_key: LoginKey) -> None:
     """For the audit, and for the links that show what was good before."""
-    audit_change(control, caller, operation=operation, kind="server", record_id=whose.server_id)
-    control.gateway.servers.reconnect(*whose)
+    audit_change(control, caller, operation=operation, kind="server", record_id=login_key.server_id)
+    control.gateway.servers.reconnect(*login_key)
 
 
 ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (show_client, begin_login, finish_login, end_login)

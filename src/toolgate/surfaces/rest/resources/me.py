@@ -1,8 +1,6 @@
-"""What is shown of the caller itself, and how a person logs in to the console.
+"""The caller as the gateway knows it, and how a person logs in with a browser.
 
-Who calls, as the gateway knows it, and how a person with a browser becomes somebody.
-
-Logging in stores nothing and sets no cookie: the token that it earns is in the answer, and nowhere else.
+Logging in stores nothing and sets no cookie: only the response holds the token.
 """
 
 from typing import Annotated, Any, Final, Literal
@@ -69,10 +67,10 @@ class OidcShown(ResponseShape, frozen=True, kw_only=True):
 
 
 class LoginShown(ResponseShape, frozen=True, kw_only=True):
-    """The ways to log in beside a key."""
+    """The ways to log in without a key."""
 
     oidc: OidcShown | None
-    """Null: there is none."""
+    """Null: only keys."""
 
 
 class CodeSent(StrictBody):
@@ -125,7 +123,7 @@ async def show_me(control: Control, call: RestCall[None]) -> MeShown:
 
 @get(LOGIN, ANYONE, "How to log in with a browser")
 async def show_login(control: Control, _call: RestCall[None]) -> LoginShown:
-    """How a person can log in with a browser, beside showing a key."""
+    """How a person can log in with a browser instead of a key."""
     page = await control.oidc_login.describe()
     return LoginShown(oidc=None if page is None else OidcShown(**page._asdict()))
 

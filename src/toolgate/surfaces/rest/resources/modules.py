@@ -65,7 +65,7 @@ class UploadAnswer(ResponseShape, frozen=True, kw_only=True):
     package_id: str
     version: str
     sha256: str
-    """Of the archive as it is kept; for one in another format, it was packed anew."""
+    """Of the archive as it is kept; for one in another format, it was repacked."""
     size: int
     files: int
     unpacked_bytes: int
@@ -87,7 +87,7 @@ class UploadAnswer(ResponseShape, frozen=True, kw_only=True):
 async def put_part(control: Control, call: RestCall[bytes]) -> PartAnswer:
     """Send one part of an archive or module, of at most 4 MiB. Parts may come in any order, and again.
 
-    What lies there for an hour without another part is forgotten. Nobody else sees it.
+    What lies there for an hour without another part is forgotten. No other caller sees it.
     """
     number = int(call.ids["part"])
     await control.uploads.put_part(call.caller.id, call.ids["sha256"], number, call.body)

@@ -1,9 +1,7 @@
-"""The shapes of the official MCP registry's read API. Models, for names that no value of Python can have.
+"""The read API of the official MCP registry, over what the caller sees of the catalog.
 
-The read API of the official MCP registry, over what the caller sees of the catalog.
-
-What a client reads here is how to reach a server through this gateway. How the gateway itself starts or
-reaches it (commands, variables, URLs) is never said, and what the caller cannot reach is not there.
+A client reads here how to reach a server through this gateway. Never says how the gateway itself starts or
+reaches a server (commands, variables, URLs), nor that a server exists that the caller cannot reach.
 """
 
 import asyncio
@@ -85,7 +83,7 @@ class OfficialPage(_Official):
     """Which part of the list this is."""
 
     next_cursor: str | None = Field(default=None, alias="nextCursor")
-    """Where the next page begins; absent: there is none."""
+    """Where the next page begins; absent: this is the last."""
     count: int
     """How many are in this page."""
 

@@ -242,11 +242,11 @@ class MatchShown(ResponseShape, frozen=True, kw_only=True):
 
     pattern: str
     count: int
-    """Of all that are registered, whoever may see them."""
+    """Of all that are registered, visible or not."""
     tools: list[str]
     """The first 200, as `server.tool`; prompts and resources as rules name them."""
     error: str | None
-    """What is wrong with a pattern that is none."""
+    """What is wrong with an invalid pattern."""
 
 
 class MatchAnswer(ResponseShape, frozen=True, kw_only=True):

@@ -46,7 +46,7 @@ from toolgate.surfaces.rest.framework.streams import (
             form="number",
         ),
         Parameter("epoch", "The epoch `since` is of: another one is refused as `compacted`."),
-        Parameter("digest", "The digest that was told with `since`: another one is refused likewise."),
+        Parameter("digest", "The digest that was event with `since`: another one is refused likewise."),
         Parameter("kinds", "Only changes of these kinds: `server,task,profile,pin,chat_upstream,key`."),
     ),
     headers=(LAST_EVENT_ID,),
@@ -56,7 +56,7 @@ async def watch_changes(control: Control, call: RestCall[None]) -> RestResponse:
     """Changes as they are committed, one event a transaction.
 
     First comes `start`, with the `epoch` of the registry. Then `change`, whose id is its revision, with the
-    `upserts` and `deletes` it made; and `bookmark`: everything up to its revision has been told. Both have
+    `upserts` and `deletes` it made; and `bookmark`: everything up to its revision has been event. Both have
     the `digest` of the log up to there. `error` is the last event of a watch that cannot go on: list again,
     and watch from the revision listed.
     """
@@ -95,12 +95,12 @@ def _parse_kinds(call: RestCall[None]) -> frozenset[Kind]:
 
 
 def _encode_batch(batch: ChangeBatch) -> bytes:
-    told: dict[str, Any] = {"revision": batch.revision, "digest": batch.digest}
+    event: dict[str, Any] = {"revision": batch.revision, "digest": batch.digest}
     if not batch.changes:
-        return encode_named_event("bookmark", told, batch.revision)
-    told["upserts"] = [_show_key(change) for change in batch.changes if change.operation == "put"]
-    told["deletes"] = [_show_key(change) for change in batch.changes if change.operation == "delete"]
-    return encode_named_event("change", told, batch.revision)
+        return encode_named_event("bookmark", event, batch.revision)
+    event["upserts"] = [_show_key(change) for change in batch.changes if change.operation == "put"]
+    event["deletes"] = [_show_key(change) for change in batch.changes if change.operation == "delete"]
+    return encode_named_event("change", event, batch.revision)
 
 
 def _show_key(change: RecordChange) -> dict[str, str]:

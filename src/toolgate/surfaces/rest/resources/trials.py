@@ -1,9 +1,7 @@
-"""The shapes of tools as an administrator looks at them, in and out.
+"""Trying a server, listing its tools again, and previewing what policy makes of them.
 
-Trying a server, listing it again, and a look at what it offers.
-
-What may not be saved is never started: a record that is only sent along passes every check of saving it
-first, the role and the plan included.
+Never starts a record that could not be saved: a record in the request passes every check of saving it first,
+role and plan included.
 """
 
 from collections.abc import Mapping
@@ -38,7 +36,7 @@ from toolgate.upstream.pool.health import ServerHealth
 
 
 class TrialAnswer(ResponseShape, frozen=True, kw_only=True):
-    """What came of connecting to a server once, beside the connection in use."""
+    """What came of connecting to a server once, next to the connection in use."""
 
     ok: bool
     connect_ms: int | None
@@ -116,7 +114,7 @@ _ONE: Final = SERVERS.one_path
     errors=(NotFound, InvalidRecord, PlanRequired, PlanOutdated),
 )
 async def try_server(control: Control, call: RestCall[Mapping[str, Any]]) -> TrialAnswer:
-    """Connect to a server once, beside the connection in use, and list its tools.
+    """Connect to a server once, next to the connection in use, and list its tools.
 
     It is the saved one; or, where a record is sent, that one, which must be fit to be saved and is not.
     """
@@ -148,7 +146,7 @@ async def resolve_trial_record(
 
 @post(f"{_ONE}/refresh", "admin", "List the tools of a server again", errors=(NotFound,))
 async def refresh_server(control: Control, call: RestCall[NoBody]) -> RefreshAnswer:
-    """List the tools of the server again now. What came of it stands in its health."""
+    """List the tools of the server again now. Its health shows the outcome."""
     server_id = call.ids["server_id"]
     check_removal(call.caller, "server", server_id)
     servers = control.gateway.servers
