@@ -75,12 +75,12 @@ def _call_deltas(index: int, call: dict[str, Any], quirk: Quirk, places: list[in
     name = {"name": call["function"]["name"]}
     pieces: list[dict[str, Any]] = [call | {"function": name | {"arguments": first}}]
     for n, piece in enumerate(later):
-        said: dict[str, Any] = {"function": (name if quirk == "names" else {}) | {"arguments": piece}}
+        sent_text: dict[str, Any] = {"function": (name if quirk == "names" else {}) | {"arguments": piece}}
         if quirk in ("ids", "zero_ids"):
-            said["id"] = call["id"]
+            sent_text["id"] = call["id"]
         elif quirk == "fresh_ids":
-            said["id"] = f"{call['id']}.{n}"
-        pieces.append(said)
+            sent_text["id"] = f"{call['id']}.{n}"
+        pieces.append(sent_text)
     where = {} if quirk == "no_index" else {"index": 0 if quirk.startswith("zero") else index}
     return [{"tool_calls": [where | piece]} for piece in pieces]
 

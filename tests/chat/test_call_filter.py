@@ -66,7 +66,7 @@ def test_only_the_undeclared_calls_are_taken_out_of_a_completion() -> None:
 
 
 @pytest.mark.parametrize(("finish", "becomes"), [("tool_calls", "stop"), ("length", "length")])
-def test_text_beside_undeclared_calls_is_the_answer(finish: str, becomes: str) -> None:
+def test_text_next_to_undeclared_calls_is_the_answer(finish: str, becomes: str) -> None:
     body = completion({"content": "words", "tool_calls": [call("theirs")]}, finish=finish)
 
     filtered = filter_completion(body, DECLARED)
@@ -103,7 +103,7 @@ def test_a_model_that_twice_says_nothing_is_spoken_for(second: bytes) -> None:
     assert json.loads(first.complete(second)) == json.loads(completion({"content": CLOSING}, finish="stop"))
 
 
-def test_of_several_choices_only_those_of_which_nothing_remains_are_answered_anew() -> None:
+def test_of_several_choices_only_those_of_which_nothing_remains_are_answered_again() -> None:
     words, bare = (
         {"content": "words"},
         {"content": None, "function_call": {"name": "theirs", "arguments": ""}},
@@ -134,10 +134,10 @@ def bare_stream(*, with_role: bool = True) -> StreamFilter:
     return first
 
 
-def test_a_second_stream_goes_on_with_the_first() -> None:
+def test_a_second_stream_continues_with_the_first() -> None:
     rest = StreamContinuation(bare_stream())
 
-    said = [
+    sent_text = [
         rest.feed(chunk({"role": "assistant", "content": ""}, id="c2", created=9)),
         rest.feed(chunk({"content": "words"}, id="c2")),
         rest.feed(chunk({"tool_calls": [{"index": 0, **call("mine")}]}, id="c2")),
@@ -146,7 +146,7 @@ def test_a_second_stream_goes_on_with_the_first() -> None:
         rest.end(),
     ]
 
-    assert [one and json.loads(one) for one in said] == [
+    assert [one and json.loads(one) for one in sent_text] == [
         json.loads(chunk({"content": ""})),
         json.loads(chunk({"content": "words"})),
         None,
@@ -157,29 +157,29 @@ def test_a_second_stream_goes_on_with_the_first() -> None:
 
 
 def test_the_role_comes_with_the_second_stream_where_the_first_had_none() -> None:
-    said = StreamContinuation(bare_stream(with_role=False)).feed(chunk({"role": "assistant"}))
+    sent_text = StreamContinuation(bare_stream(with_role=False)).feed(chunk({"role": "assistant"}))
 
-    assert said is not None
-    assert json.loads(said) == json.loads(chunk({"role": "assistant"}))
+    assert sent_text is not None
+    assert json.loads(sent_text) == json.loads(chunk({"role": "assistant"}))
 
 
 def test_a_stream_that_twice_says_nothing_is_spoken_for_where_it_ends() -> None:
     rest = StreamContinuation(bare_stream())
 
-    said = rest.feed(chunk({}, "length"))
+    sent_text = rest.feed(chunk({}, "length"))
 
-    assert said is not None
-    assert json.loads(said) == json.loads(chunk({"content": CLOSING}, "stop"))
+    assert sent_text is not None
+    assert json.loads(sent_text) == json.loads(chunk({"content": CLOSING}, "stop"))
     assert rest.end() is None
 
 
 def test_a_second_stream_that_never_ends_its_choice_is_ended() -> None:
     rest = StreamContinuation(bare_stream())
 
-    said = rest.end()
+    sent_text = rest.end()
 
-    assert said is not None
-    assert json.loads(said) == json.loads(chunk({"content": CLOSING}, "stop"))
+    assert sent_text is not None
+    assert json.loads(sent_text) == json.loads(chunk({"content": CLOSING}, "stop"))
 
 
 def test_of_a_second_stream_only_the_choices_pass_that_the_first_lacks() -> None:
@@ -190,9 +190,9 @@ def test_of_a_second_stream_only_the_choices_pass_that_the_first_lacks() -> None
 
     assert set(first.unanswered) == {1}
     assert rest.feed(chunk({"content": "other words"})) is None
-    said = rest.feed(chunk({"content": "these"}, index=1))
-    assert said is not None
-    assert json.loads(said) == json.loads(chunk({"content": "these"}, index=1))
+    sent_text = rest.feed(chunk({"content": "these"}, index=1))
+    assert sent_text is not None
+    assert json.loads(sent_text) == json.loads(chunk({"content": "these"}, index=1))
 
 
 def test_usage_that_comes_before_the_end_is_shown_and_still_added() -> None:
@@ -201,11 +201,11 @@ def test_usage_that_comes_before_the_end_is_shown_and_still_added() -> None:
     ended = first.feed(chunk({}, "tool_calls", usage={"total_tokens": 3}))
     rest = StreamContinuation(first)
 
-    said = rest.feed(usage(4))
+    sent_text = rest.feed(usage(4))
 
     assert ended is None
-    assert said is not None
-    assert json.loads(said)["usage"] == {"total_tokens": 7}
+    assert sent_text is not None
+    assert json.loads(sent_text)["usage"] == {"total_tokens": 7}
 
 
 def test_choices_without_end_are_not_remembered_without_end() -> None:
@@ -217,7 +217,7 @@ def test_choices_without_end_are_not_remembered_without_end() -> None:
         kept.feed(chunk({"content": "x"}, index=MAX_CHOICES))
 
 
-def test_an_empty_reason_to_end_is_none() -> None:
+def test_an_empty_reason_to_end_is_invalid() -> None:
     kept = StreamFilter(DECLARED)
     stream = [
         chunk({"tool_calls": [{"index": 0, **call("theirs")}]}, ""),
@@ -229,7 +229,7 @@ def test_an_empty_reason_to_end_is_none() -> None:
     assert [kept.feed(one) for one in stream] == [None, *stream[1:]]
 
 
-def test_a_stream_that_told_of_an_error_does_not_go_on() -> None:
+def test_a_stream_that_reported_of_an_error_does_not_continue() -> None:
     first = bare_stream()
     error = b'{"error": {"message": "broken"}}'
 

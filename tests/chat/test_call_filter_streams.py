@@ -197,7 +197,7 @@ def test_a_call_after_one_that_was_taken_out_has_its_index() -> None:
     assert calls == [piece(0, "mine", id="b"), piece(0, arguments="{}")]
 
 
-def test_calls_that_all_have_index_zero_are_told_apart_by_their_ids() -> None:
+def test_calls_that_all_have_index_zero_are_reported_apart_by_their_ids() -> None:
     stream = [
         chunk({"tool_calls": [piece(0, "theirs", "{", id="a")]}),
         chunk({"tool_calls": [piece(0, "mine", "{", id="b")]}),
@@ -306,7 +306,7 @@ def test_of_a_call_without_a_name_only_its_beginning_is_kept() -> None:
     assert accumulate(passed) == [{"id": "a", "name": "mine", "arguments": "01234567!"}]
 
 
-def test_usage_beside_a_call_that_is_taken_out_passes() -> None:
+def test_usage_next_to_a_call_that_is_taken_out_passes() -> None:
     data = chunk({"tool_calls": [piece(0, "theirs")]}, usage={"total_tokens": 3})
 
     (passed,) = sift([data])

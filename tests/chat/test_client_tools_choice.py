@@ -128,7 +128,7 @@ def test_an_absent_choice_stays_absent() -> None:
         ),
     ],
 )
-def test_tools_are_said_by_the_names_the_model_knows(sent: Any, expected: Any) -> None:
+def test_tools_are_sent_by_the_names_the_model_knows(sent: Any, expected: Any) -> None:
     renamed = choose(sent).rename({"mcp.fs.read": "mcp__fs__read"})
 
     assert json.loads(renamed.raw or b"") == expected

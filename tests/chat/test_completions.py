@@ -24,7 +24,7 @@ def asked(transcript: Transcript, ask: AskModel = SENT) -> dict[str, Any]:
     return body
 
 
-def test_the_first_request_is_the_callers_with_tools_beside_its_own() -> None:
+def test_the_first_request_is_the_callers_with_tools_next_to_its_own() -> None:
     request = request_of(tools=[function("mine")], temperature=0, parallel_tool_calls=False, vendor={"x": 1})
     body = asked(Transcript(request, offered("read")))
 
@@ -115,7 +115,7 @@ def test_choices(sent: Any, ask: AskModel, expected: Any) -> None:
         ),
     ],
 )
-def test_where_there_is_nothing_to_choose_nothing_is_said_of_choosing(
+def test_where_there_is_nothing_to_choose_nothing_is_reported_of_choosing(
     sent: dict[str, Any], ask: AskModel, expected: dict[str, Any]
 ) -> None:
     body = asked(Transcript(request_of(**sent), InjectedTools()), ask)
@@ -200,7 +200,7 @@ def test_a_call_of_a_tool_that_is_no_function_stays_as_it_came() -> None:
 
 
 CLOSED = "Stopped."
-SAID = {"role": "assistant", "content": CLOSED}
+SENT_ = {"role": "assistant", "content": CLOSED}
 RUN = {"role": "assistant", "content": None, "tool_calls": [call("a")]}
 RESULT = {"role": "tool", "tool_call_id": "a", "content": "done"}
 
@@ -209,24 +209,26 @@ RESULT = {"role": "tool", "tool_call_id": "a", "content": "done"}
     ("replies", "closing", "expected"),
     [
         pytest.param([], "", [], id="nobody answered"),
-        pytest.param([], CLOSED, [SAID], id="nobody answered in time"),
-        pytest.param([reply_of(content="yes", x=1)], "", [{**SAID, "content": "yes", "x": 1}], id="answered"),
-        pytest.param([reply_of(content="", x=1)], CLOSED, [{**SAID, "x": 1}], id="with nothing"),
+        pytest.param([], CLOSED, [SENT_], id="nobody answered in time"),
         pytest.param(
-            [reply_of(content="yes", tool_calls=[])], "", [{**SAID, "content": "yes"}], id="with no calls"
+            [reply_of(content="yes", x=1)], "", [{**SENT_, "content": "yes", "x": 1}], id="answered"
+        ),
+        pytest.param([reply_of(content="", x=1)], CLOSED, [{**SENT_, "x": 1}], id="with nothing"),
+        pytest.param(
+            [reply_of(content="yes", tool_calls=[])], "", [{**SENT_, "content": "yes"}], id="with no calls"
         ),
         pytest.param([reply_of(call("a"))], "", [RUN, RESULT], id="broken off after results"),
-        pytest.param([reply_of(call("a"))], CLOSED, [RUN, RESULT, SAID], id="no time after results"),
+        pytest.param([reply_of(call("a"))], CLOSED, [RUN, RESULT, SENT_], id="no time after results"),
         pytest.param(
             [reply_of(call("a")), reply_of(call("b"), x=1)],
             CLOSED,
-            [RUN, RESULT, {**SAID, "x": 1}],
+            [RUN, RESULT, {**SENT_, "x": 1}],
             id="calls that are not run any more",
         ),
         pytest.param(
             [reply_of(call("a")), reply_of(call("b"), content="so far")],
             "",
-            [RUN, RESULT, {**SAID, "content": "so far"}],
+            [RUN, RESULT, {**SENT_, "content": "so far"}],
             id="such calls beside words",
         ),
     ],
@@ -270,9 +272,9 @@ def test_strict_servers_take_every_history(
     body = asked(transcript, ask)
     if stops:
         transcript.take(reply_of(call("z")))
-    told = plain(transcript.history("Stopped."))
+    received = plain(transcript.history("Stopped."))
 
     assert fault_of(body) is None
-    assert fault_of({**body, "messages": told}) is None
-    assert told[-1]["content"] == "Stopped."
+    assert fault_of({**body, "messages": received}) is None
+    assert received[-1]["content"] == "Stopped."
     assert sum(message["role"] == "tool" for message in body["messages"]) == sum(map(len, rounds))

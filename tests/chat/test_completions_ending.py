@@ -23,8 +23,8 @@ def call(call_id: str, name: str) -> dict[str, Any]:
 
 
 def reply(*calls: Any, finish_reason: str = "stop", **message: Any) -> ModelCompletion:
-    said = {"role": "assistant", **message} | ({"tool_calls": list(calls)} if calls else {})
-    choice = {"index": 0, "message": said, "finish_reason": finish_reason}
+    sent_text = {"role": "assistant", **message} | ({"tool_calls": list(calls)} if calls else {})
+    choice = {"index": 0, "message": sent_text, "finish_reason": finish_reason}
     return parse_completion(
         json.dumps({"id": "c1", "created": 1, "model": "m", "choices": [choice]}).encode()
     )
@@ -63,14 +63,16 @@ def test_calls_that_were_run_here_are_not_in_the_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "shown"), [("length", "length"), ("content_filter", "content_filter"), ("eos", "stop")]
+    ("sent_text", "shown"), [("length", "length"), ("content_filter", "content_filter"), ("eos", "stop")]
 )
-def test_only_reasons_that_clients_know_are_passed_on(said: str, shown: str) -> None:
-    assert ClientCompletion(head=HEAD, reply=reply(content="a", finish_reason=said)).finish_reason == shown
+def test_only_reasons_that_clients_know_are_passed_on(sent_text: str, shown: str) -> None:
+    assert (
+        ClientCompletion(head=HEAD, reply=reply(content="a", finish_reason=sent_text)).finish_reason == shown
+    )
 
 
 @pytest.mark.parametrize("last", [None, reply(call("a", "f"))])
-def test_a_closing_stands_where_the_model_has_said_nothing(last: ModelCompletion | None) -> None:
+def test_a_closing_is_where_the_model_has_sent_nothing(last: ModelCompletion | None) -> None:
     ending = ClientCompletion(head=HEAD, reply=last, closing="Stopped.", extension={"stopped": "time_limit"})
 
     shown = completion(ending)

@@ -124,7 +124,7 @@ def test_what_was_hidden_is_put_back_exactly(tell: Callable[[Handing], dict[str,
 
 
 @pytest.mark.parametrize("tell", CALLERS)
-def test_a_caller_that_goes_on_many_turns_later_still_has_it(
+def test_a_caller_that_continues_many_turns_later_still_has_it(
     tell: Callable[[Handing], dict[str, Any]],
 ) -> None:
     handing = Handing(reply_of(*MIXED))
@@ -177,7 +177,7 @@ def test_calls_in_another_order_are_put_back_in_the_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("received", "expected"),
     [
         pytest.param("Now both.", "Now both.", id="as it was"),
         pytest.param("First I look.\n\nNow both.", "Now both.", id="all that was shown"),
@@ -187,13 +187,13 @@ def test_calls_in_another_order_are_put_back_in_the_first() -> None:
         pytest.param([{"type": "text", "text": "Now"}], [{"type": "text", "text": "Now"}], id="parts"),
     ],
 )
-def test_the_caller_may_edit_the_text(told: Any, expected: Any) -> None:
+def test_the_caller_may_edit_the_text(received: Any, expected: Any) -> None:
     handing = Handing(
         reply_of(call("e1"), content="First I look."),
         reply_of(*MIXED, content="Now both."),
     )
 
-    assert handing.spliced({**handing.message, "content": told})[2]["content"] == expected
+    assert handing.spliced({**handing.message, "content": received})[2]["content"] == expected
 
 
 def test_the_caller_may_edit_its_own_calls() -> None:
@@ -242,7 +242,7 @@ def test_an_id_that_does_not_open_becomes_a_short_one_and_nothing_else_changes()
     assert not short.startswith(ID_PREFIX)
 
 
-def test_a_second_id_of_ours_in_one_message_is_somebodys_invention() -> None:
+def test_a_second_id_of_the_gateway_in_one_message_is_somebodys_invention() -> None:
     handing = Handing(reply_of(*MIXED))
     forged = f"{ID_PREFIX}forged"
     message = {**handing.message, "tool_calls": [*handing.calls, call(forged, "mine")]}
@@ -258,7 +258,7 @@ def test_a_second_id_of_ours_in_one_message_is_somebodys_invention() -> None:
     assert [one["id"] for one in spliced[0]["tool_calls"]] == ["h1", "o1", "h2", "o2", shorten_id(forged)]
 
 
-def test_messages_without_an_id_of_ours_are_not_touched() -> None:
+def test_messages_without_an_id_of_the_gateway_are_not_touched() -> None:
     sent = [
         msgspec.Raw(b'{"role": "user",  "content": "tgc_"}'),
         raw(result("a")),

@@ -85,7 +85,7 @@ def test_how_a_function_is_described(members: dict[str, Any], expected: str) -> 
     assert function.get("description", "") == expected
 
 
-def test_a_function_that_nobody_describes_has_no_description() -> None:
+def test_a_function_that_no_one_describes_has_no_description() -> None:
     offered = inject_tools({"f": ("fs.read", defined(description=""))}, ())
 
     assert list(json.loads(offered.tools[0])["function"]) == ["name", "parameters", "strict"]

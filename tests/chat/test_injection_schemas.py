@@ -78,7 +78,7 @@ def asks(*names: str, **properties: Any) -> dict[str, Any]:
         pytest.param({**asks(a=TEXT), "const": {"a": "x"}}, {"a": TEXT}, [], id="const"),
     ],
 )
-def test_what_is_said_of_single_arguments_is_lifted(
+def test_what_is_reported_of_single_arguments_is_lifted(
     schema: dict[str, Any], properties: Any, required: list[str]
 ) -> None:
     root = lifted({"type": "object", **schema})
@@ -88,14 +88,14 @@ def test_what_is_said_of_single_arguments_is_lifted(
     assert root.get("$defs") == schema.get("$defs")
 
 
-def test_what_is_left_unsaid_stands_in_the_description_word_for_word() -> None:
+def test_what_is_left_unsent_is_in_the_description_word_for_word() -> None:
     either = [asks("a"), asks("b")]
     root = lifted(
         {"type": "object", "description": "Either.", "oneOf": either, "unevaluatedProperties": False}
     )
 
-    said, note = root["description"].split("\n\n")
-    assert said == "Either."
+    sent_text, note = root["description"].split("\n\n")
+    assert sent_text == "Either."
     assert note.startswith("The arguments as a whole must also fit this JSON Schema: ")
     assert json.loads(note.partition("Schema: ")[2]) == {"oneOf": either, "unevaluatedProperties": False}
 

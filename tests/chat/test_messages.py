@@ -69,7 +69,7 @@ def test_messages_that_add_up_pass(messages: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("messages", "param", "said"),
+    ("messages", "param", "sent_text"),
     [
         pytest.param(
             [USER, result("a")],
@@ -240,15 +240,15 @@ def test_messages_that_add_up_pass(messages: list[Any]) -> None:
         ),
     ],
 )
-def test_a_fault_is_named_as_openai_names_it(messages: list[Any], param: str, said: str) -> None:
+def test_a_fault_is_named_as_openai_names_it(messages: list[Any], param: str, sent_text: str) -> None:
     with pytest.raises(InvalidChat) as raised:
         check_messages(raws(*messages))
 
-    assert (str(raised.value), raised.value.data) == (said, {"param": param})
+    assert (str(raised.value), raised.value.data) == (sent_text, {"param": param})
 
 
 @pytest.mark.parametrize(
-    ("raw", "said"),
+    ("raw", "sent_text"),
     [
         pytest.param(None, "Missing required parameter: 'messages'.", id="missing"),
         pytest.param(b"null", "Missing required parameter: 'messages'.", id="null"),
@@ -273,11 +273,11 @@ def test_a_fault_is_named_as_openai_names_it(messages: list[Any], param: str, sa
         ),
     ],
 )
-def test_messages_that_are_none(raw: bytes | None, said: str) -> None:
+def test_messages_that_are_none(raw: bytes | None, sent_text: str) -> None:
     with pytest.raises(InvalidChat) as raised:
         parse_messages(None if raw is None else msgspec.Raw(raw))
 
-    assert (str(raised.value), raised.value.data) == (said, {"param": "messages"})
+    assert (str(raised.value), raised.value.data) == (sent_text, {"param": "messages"})
 
 
 def test_messages_stay_the_bytes_they_came_as() -> None:
@@ -289,7 +289,7 @@ def test_messages_stay_the_bytes_they_came_as() -> None:
     ]
 
 
-def test_what_is_said_back_is_short() -> None:
+def test_what_is_reported_back_is_short() -> None:
     ids = [f"call_{number}" + "x" * 1_000 for number in range(500)]
 
     with pytest.raises(InvalidChat) as raised:

@@ -30,7 +30,7 @@ def function(call_id: Any = "c1", **rest: Any) -> dict[str, Any]:
     return {"id": call_id, "type": "function", "function": {"name": "f", "arguments": "{}"}, **rest}
 
 
-def test_a_text_is_read_with_all_that_came_beside_it() -> None:
+def test_a_text_is_read_with_all_that_came_next_to_it() -> None:
     body = json.dumps(
         {
             "id": "chatcmpl-1",
@@ -162,7 +162,7 @@ def test_ids_are_made_up_alike_for_the_same_reply_and_differently_for_another() 
     assert not set(made_up(1)).intersection(made_up(2))
 
 
-def test_an_id_that_is_made_up_is_none_that_was_given() -> None:
+def test_an_id_that_is_made_up_is_invalid_that_was_given() -> None:
     [first] = reply_with(function(None)).calls
 
     ids = [call.call_id for call in reply_with(function(None), function(first.call_id)).calls]
@@ -188,7 +188,7 @@ def test_a_call_of_old_is_a_call() -> None:
     }
 
 
-def test_a_call_said_in_both_forms_is_one_call() -> None:
+def test_a_call_sent_in_both_forms_is_one_call() -> None:
     reply = reply_with(function(), function_call={"name": "f", "arguments": "{}"})
 
     assert [call.call_id for call in reply.calls] == ["c1"]
@@ -196,7 +196,7 @@ def test_a_call_said_in_both_forms_is_one_call() -> None:
 
 
 @pytest.mark.parametrize("sent", [None, [], {}, [None, 1, "f", []]])
-def test_what_is_no_call_is_none(sent: Any) -> None:
+def test_what_is_no_call_is_invalid(sent: Any) -> None:
     reply = parse_completion(completion({"content": "x", "tool_calls": sent, "function_call": None}))
 
     assert reply.calls == ()
@@ -218,7 +218,7 @@ def test_what_is_no_call_is_none(sent: Any) -> None:
         pytest.param({"content": None, "audio": {"id": "a"}}, None, True, id="spoken words"),
     ],
 )
-def test_what_can_stand_as_an_answer(message: dict[str, Any], text: str | None, has_text: bool) -> None:
+def test_what_can_are_as_an_answer(message: dict[str, Any], text: str | None, has_text: bool) -> None:
     reply = parse_completion(completion(message))
 
     assert (reply.text, reply.has_text) == (text, has_text)
@@ -256,7 +256,7 @@ def test_what_is_no_completion_is_no_reply(body: bytes) -> None:
         parse_completion(body)
 
 
-def test_a_reply_with_more_calls_than_anybody_means_is_none() -> None:
+def test_a_reply_with_more_calls_than_anybody_means_is_invalid() -> None:
     """CHT-4"""
     most = reply_with(*[function()] * MAX_CALLS)
     with pytest.raises(ModelUnavailable):

@@ -44,7 +44,7 @@ def test_a_text_is_whole_however_it_is_cut(text: str, places: list[int]) -> None
         pytest.param([rb'{"t":"\uD83D\uDE00"}'], "😀", id="a whole one"),
     ],
 )
-def test_halves_that_stand_alone(pieces: list[bytes], expected: str) -> None:
+def test_halves_that_are_alone(pieces: list[bytes], expected: str) -> None:
     assert joined(pieces) == expected
 
 

@@ -87,7 +87,7 @@ def test_every_number_is_the_sum_of_the_rounds(usages: list[dict[str, Any]]) -> 
         pytest.param(["total_tokens"], 0, id="no object"),
     ],
 )
-def test_what_an_answer_is_said_to_have_taken(data: Any, expected: int) -> None:
+def test_what_an_answer_is_reported_to_have_taken(data: Any, expected: int) -> None:
     assert reported_tokens(json.dumps(data).encode()) == expected
 
 
@@ -99,7 +99,7 @@ def test_what_an_answer_is_said_to_have_taken(data: Any, expected: int) -> None:
         ({"include_usage": None}, {"include_usage": True}),
     ],
 )
-def test_what_a_streamed_chat_takes_is_asked_for(options: Any, expected: Any) -> None:
+def test_what_a_streamed_chat_takes_is_requested(options: Any, expected: Any) -> None:
     body = {"messages": [], "stream": True, "n": 1.50, "stream_options": options}
 
     asking = request_usage(json.dumps(body).encode())
@@ -119,7 +119,7 @@ def test_what_a_streamed_chat_takes_is_asked_for(options: Any, expected: Any) ->
         b"[]",
     ],
 )
-def test_what_is_asked_for_or_cannot_be_stays_as_it_is(body: bytes) -> None:
+def test_what_is_requested_or_cannot_be_stays_as_it_is(body: bytes) -> None:
     assert request_usage(body) is None
 
 

@@ -110,7 +110,7 @@ def test_a_request_is_sent_on_under_the_models_own_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "param", "said"),
+    ("more", "param", "sent_text"),
     [
         pytest.param({"model": None}, "model", "you must provide a model parameter", id="no model"),
         pytest.param({"model": ""}, "model", "you must provide a model parameter", id="an empty model"),
@@ -190,11 +190,11 @@ def test_a_request_is_sent_on_under_the_models_own_name() -> None:
         pytest.param({"tool_choice": 3}, "tool_choice", "invalid `tool_choice`", id="a bad choice"),
     ],
 )
-def test_a_fault_is_named_as_openai_names_it(more: dict[str, Any], param: str, said: str) -> None:
+def test_a_fault_is_named_as_openai_names_it(more: dict[str, Any], param: str, sent_text: str) -> None:
     with pytest.raises(InvalidChat) as raised:
         parse_chat_request(body(**more))
 
-    assert (str(raised.value), raised.value.data) == (said, {"param": param})
+    assert (str(raised.value), raised.value.data) == (sent_text, {"param": param})
 
 
 # What is ours
@@ -269,7 +269,7 @@ BUDGETS = ChatBudgetLimits(max_iterations=2)
         ),
     ],
 )
-def test_the_same_can_be_said_in_several_places(more: dict[str, Any]) -> None:
+def test_the_same_can_be_sent_in_several_places(more: dict[str, Any]) -> None:
     cleaned, params, options = parse_gateway_options(members({"model": "m", **more}))
 
     assert plain(cleaned) == {"model": "m"}
@@ -278,7 +278,7 @@ def test_the_same_can_be_said_in_several_places(more: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "param", "said"),
+    ("more", "param", "sent_text"),
     [
         pytest.param(
             {"toolgate": {"mcp": {"enabled": True}}, "metadata": {"mcp.enabled": "false"}},
@@ -342,11 +342,11 @@ def test_the_same_can_be_said_in_several_places(more: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_what_is_ours_is_read_strictly(more: dict[str, Any], param: str, said: str) -> None:
+def test_what_is_of_the_gateway_is_read_strictly(more: dict[str, Any], param: str, sent_text: str) -> None:
     with pytest.raises(InvalidChat) as raised:
         parse_gateway_options(members(more))
 
-    assert (str(raised.value), raised.value.data) == (said, {"param": param})
+    assert (str(raised.value), raised.value.data) == (sent_text, {"param": param})
 
 
 def test_budgets_are_read_strictly() -> None:
@@ -356,7 +356,7 @@ def test_budgets_are_read_strictly() -> None:
     assert "`max_iterations`" in raised.value.hint
 
 
-def test_an_unknown_field_of_ours_is_answered_with_the_known_ones() -> None:
+def test_an_unknown_field_of_the_gateway_is_answered_with_the_known_ones() -> None:
     with pytest.raises(InvalidChat) as raised:
         parse_gateway_options(members({"metadata": {"mcp.servers": "x"}}))
 
@@ -370,7 +370,7 @@ def test_what_a_task_says_is_left_for_the_policy_to_refuse() -> None:
     assert params == {"mcp.task_tool_allowlist": []}
 
 
-def test_a_null_of_ours_says_nothing() -> None:
+def test_a_null_of_the_gateway_says_nothing() -> None:
     more = {"toolgate": {"mcp": None, "mode": None, "explain": None}, "metadata": {"mcp.enabled": None}}
 
     assert parse_gateway_options(members(more)) == ({}, {}, ChatOptions())
@@ -390,7 +390,7 @@ def test_what_cannot_be_read_is_refused() -> None:
         pytest.param(b'{ "a" : "b" }', b'{ "a" : "b" }', id="alone"),
     ],
 )
-def test_metadata_that_is_not_ours_stays_as_it_came(sent: bytes, expected: bytes) -> None:
+def test_metadata_that_is_not_of_the_gateway_stays_as_it_came(sent: bytes, expected: bytes) -> None:
     cleaned, _, _ = parse_gateway_options({"metadata": msgspec.Raw(sent)})
 
     assert bytes(cleaned["metadata"]) == expected
@@ -409,7 +409,7 @@ OURS = st.dictionaries(
 
 
 @given(OURS, OURS, OURS)
-def test_nothing_of_ours_is_left_over(
+def test_nothing_of_the_gateway_is_left_over(
     body: dict[str, Any], toolgate: dict[str, Any], metadata: dict[str, Any]
 ) -> None:
     try:
@@ -442,7 +442,7 @@ def test_choices_that_can_be_met(choice: Any, declared: tuple[str, ...]) -> None
 
 
 @pytest.mark.parametrize(
-    ("choice", "declared", "said"),
+    ("choice", "declared", "sent_text"),
     [
         pytest.param(
             "required",
@@ -467,11 +467,11 @@ def test_choices_that_can_be_met(choice: Any, declared: tuple[str, ...]) -> None
         ),
     ],
 )
-def test_choices_that_cannot_be_met(choice: Any, declared: tuple[str, ...], said: str) -> None:
+def test_choices_that_cannot_be_met(choice: Any, declared: tuple[str, ...], sent_text: str) -> None:
     with pytest.raises(InvalidChat) as raised:
         check_choice(parse_choice(json.dumps(choice).encode()), declared)
 
-    assert (str(raised.value), raised.value.data) == (said, {"param": "tool_choice"})
+    assert (str(raised.value), raised.value.data) == (sent_text, {"param": "tool_choice"})
 
 
 @pytest.mark.parametrize(

@@ -26,19 +26,19 @@ def passed_on(body: Members, *, model: str = "m") -> Members:
     return build_forwarded(body, parse_chat_request(body).with_model(model))
 
 
-def test_a_request_with_nothing_of_ours_is_passed_on_as_it_is() -> None:
+def test_a_request_with_nothing_of_the_gateway_is_passed_on_as_it_is() -> None:
     body = body_of(tools=[MCP, FUNCTION], metadata={"a": "b"}, odd={"x": [1.50]}, temperature=0.10)
 
     assert passed_on(body) == body
 
 
-def test_only_what_is_ours_is_taken_out() -> None:
+def test_only_what_is_of_the_gateway_is_taken_out() -> None:
     body = body_of(metadata={"mcp.enabled": "false", "a": "b"}, toolgate={"mode": "passthrough"}, seed=1)
 
     assert passed_on(body) == {**body_of(seed=1), "metadata": msgspec.Raw(b'{"a":"b"}')}
 
 
-def test_metadata_that_was_ours_alone_is_not_passed_on() -> None:
+def test_metadata_that_was_of_the_gateway_alone_is_not_passed_on() -> None:
     assert passed_on(body_of(metadata={"mcp.enabled": "false"})) == body_of()
 
 
@@ -69,7 +69,7 @@ def test_messages_that_were_put_together_again_take_the_place_of_those_sent() ->
         ({"role": "user", "content": "what is tgc_?"}, {"role": "user", "content": "what is tgc_?"}),
     ],
 )
-def test_an_id_of_ours_is_not_passed_on(message: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_an_id_of_the_gateway_is_not_passed_on(message: dict[str, Any], expected: dict[str, Any]) -> None:
     members = passed_on(body_of(messages=[message, {"role": "user", "content": "hi"}]))
 
     assert json.loads(bytes(members["messages"]))[0] == expected

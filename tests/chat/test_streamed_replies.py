@@ -20,7 +20,7 @@ def plain(members: Members | None) -> Any:
     return None if members is None else {name: json.loads(bytes(raw)) for name, raw in members.items()}
 
 
-def told(reply: ModelCompletion) -> Any:
+def received(reply: ModelCompletion) -> Any:
     calls = [(call.call_id, call.name, call.arguments, call.kind) for call in reply.calls]
     members = [plain(part) for part in (reply.message, reply.choice, reply.head, reply.usage)]
     return calls, members, reply.text, reply.finish_reason
@@ -49,7 +49,7 @@ def calls_of(*chunks: bytes) -> list[tuple[str, str]]:
 @given(cut_replies())
 def test_a_reply_is_the_same_whole_and_streamed(cut: Cut) -> None:
     """CHT-6"""
-    assert told(assembled(*cut.chunks)) == told(parse_completion(cut.whole))
+    assert received(assembled(*cut.chunks)) == received(parse_completion(cut.whole))
 
 
 @given(cut_replies())
@@ -64,7 +64,7 @@ def test_what_is_shown_is_the_text_and_never_a_call(cut: Cut) -> None:
     assert {"tool_calls", "function_call", "role"}.isdisjoint(name for one in names for name in one)
 
 
-def test_a_delta_is_shown_with_what_stood_beside_it() -> None:
+def test_a_delta_is_shown_with_what_stood_next_to_it() -> None:
     body = {
         "id": "c",
         "x": 1,
@@ -176,7 +176,7 @@ def test_a_delta_is_shown_with_what_stood_beside_it() -> None:
         ),
     ],
 )
-def test_calls_are_told_apart(chunks: list[bytes], expected: list[tuple[str, str]]) -> None:
+def test_calls_are_reported_apart(chunks: list[bytes], expected: list[tuple[str, str]]) -> None:
     """CHT-4"""
     assert calls_of(*chunks) == expected
 
@@ -265,7 +265,7 @@ def test_a_finish_reason_needs_no_done(reason: str) -> None:
         pytest.param([piece(0, "a", name="f", arguments="{}")], id="a call that looks whole"),
     ],
 )
-def test_a_reply_that_broke_off_is_none(chunks: list[bytes]) -> None:
+def test_a_reply_that_broke_off_is_invalid(chunks: list[bytes]) -> None:
     """CHT-6"""
     assembly = CompletionAssembler()
     for data in chunks:
@@ -297,7 +297,7 @@ def test_an_error_in_the_stream_is_the_models(error: Any, message: str, status: 
     assert refused.value.data == {"status": status, "body": data}
 
 
-def test_no_error_is_none() -> None:
+def test_no_error_is_invalid() -> None:
     assert CompletionAssembler().feed(b'{"error":null,"choices":[]}') is None
 
 

@@ -30,7 +30,7 @@ def test_a_json_object_is_passed_on_as_it_was_written(
 
 
 @given(st.lists(st.tuples(st.text('a:"\\{[', max_size=2), VALUES), max_size=5))
-def test_names_that_stand_twice_are_seen_whatever_they_are(pairs: list[tuple[str, Any]]) -> None:
+def test_names_that_are_twice_are_seen_whatever_they_are(pairs: list[tuple[str, Any]]) -> None:
     """CHT-2"""
     text = ", ".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in pairs)
 
@@ -50,9 +50,9 @@ def test_whatever_a_model_writes_is_one_object_or_a_stated_error(text: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "sent_text"),
     [
-        pytest.param("", "they are empty; if there are none, send `{}`", id="empty"),
+        pytest.param("", "they are empty; without arguments, send `{}`", id="empty"),
         pytest.param(" \n", "they are empty", id="blank"),
         pytest.param("read a.txt", "not one complete JSON object", id="not JSON"),
         pytest.param('{"a": 1', "not one complete JSON object", id="cut off"),
@@ -80,12 +80,12 @@ def test_whatever_a_model_writes_is_one_object_or_a_stated_error(text: str) -> N
         pytest.param(f'{{"a":"{"é" * 600_000}"}}', "longer than 1048576 bytes", id="bytes, not characters"),
     ],
 )
-def test_arguments_that_are_not_one_object_are_refused(text: str, said: str) -> None:
+def test_arguments_that_are_not_one_object_are_refused(text: str, sent_text: str) -> None:
     """CHT-2"""
     error = parse_arguments(text)
 
     assert isinstance(error, CallError)
-    assert said in error.message
+    assert sent_text in error.message
     assert error.detail == {
         "error": {"code": "mcp_invalid_arguments", "message": error.message, "retryable": True}
     }
@@ -120,9 +120,9 @@ def test_other_arguments_have_another_canonical_form(value: dict[str, int], data
     assert are_same == (value == other)
 
 
-def test_a_failure_of_ours_is_told_with_its_hint() -> None:
-    told = call_error(CallTimedOut("no answer within 3 s", hint="ask for less"))
+def test_a_failure_of_the_gateway_is_reported_with_its_hint() -> None:
+    received = call_error(CallTimedOut("no answer within 3 s", hint="ask for less"))
 
-    assert told == CallError(
+    assert received == CallError(
         code=CallTimedOut.code, message="no answer within 3 s. ask for less", retryable=CallTimedOut.retryable
     )

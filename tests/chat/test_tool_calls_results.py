@@ -26,9 +26,9 @@ def text(words: str) -> dict[str, str]:
 
 
 def read(result: dict[str, Any], max_bytes: int = 10_000) -> str:
-    said, is_error = render_result(members(result), max_bytes=max_bytes)
+    sent_text, is_error = render_result(members(result), max_bytes=max_bytes)
     assert not is_error
-    return said
+    return sent_text
 
 
 @pytest.mark.parametrize(
@@ -103,41 +103,41 @@ def test_content_as_text(content: Any, expected: str) -> None:
         ),
     ],
 )
-def test_structured_content_is_said_once(content: list[Any], structured: Any, expected: str) -> None:
+def test_structured_content_is_reported_once(content: list[Any], structured: Any, expected: str) -> None:
     assert read({"content": content, "structuredContent": structured}) == expected
 
 
-def test_structured_content_that_is_null_is_none() -> None:
+def test_structured_content_that_is_null_is_invalid() -> None:
     assert read({"content": [text("a")], "structuredContent": None}) == "a"
 
 
 def test_a_tool_that_failed_says_so_as_json() -> None:
-    said = render_result(members({"content": [text("no such file")], "isError": True}), max_bytes=500)
+    sent_text = render_result(members({"content": [text("no such file")], "isError": True}), max_bytes=500)
 
-    assert said == ('{"error":{"code":"tool_error","message":"no such file","retryable":true}}', True)
+    assert sent_text == ('{"error":{"code":"tool_error","message":"no such file","retryable":true}}', True)
 
 
 def test_a_failure_of_the_gateway_keeps_its_own_code() -> None:
-    said, is_error = render_result(make_error_result(ServerBusy("full", hint="wait")), max_bytes=500)
+    sent_text, is_error = render_result(make_error_result(ServerBusy("full", hint="wait")), max_bytes=500)
 
     assert is_error
-    assert json.loads(said) == {
+    assert json.loads(sent_text) == {
         "error": {"code": "mcp_busy", "message": "mcp_busy: full. wait", "retryable": True}
     }
 
 
 def test_a_server_cannot_make_up_codes() -> None:
     meta = {"toolgate/error": {"code": "x" * 100_000, "retryable": False}}
-    said, _ = render_result(members({"content": [], "isError": True, "_meta": meta}), max_bytes=500)
+    sent_text, _ = render_result(members({"content": [], "isError": True, "_meta": meta}), max_bytes=500)
 
-    assert json.loads(said)["error"]["code"] == "tool_error"
+    assert json.loads(sent_text)["error"]["code"] == "tool_error"
 
 
 def test_a_result_that_cannot_be_read_is_a_failure() -> None:
-    said, is_error = render_result({"content": msgspec.Raw(b'["\xff"]')}, max_bytes=500)
+    sent_text, is_error = render_result({"content": msgspec.Raw(b'["\xff"]')}, max_bytes=500)
 
     assert is_error
-    assert json.loads(said)["error"]["message"] == "the result cannot be read"
+    assert json.loads(sent_text)["error"]["message"] == "the result cannot be read"
 
 
 @pytest.mark.requirement("002-034", "002-052")
@@ -160,16 +160,18 @@ def test_a_cut_text_fits_and_keeps_its_start(words: str, max_bytes: int) -> None
 
 @given(st.text(max_size=2_000), st.integers(256, 2_000))
 def test_a_failure_that_is_cut_stays_json(words: str, max_bytes: int) -> None:
-    said, _ = render_result(members({"content": [text(words)], "isError": True}), max_bytes=max_bytes)
+    sent_text, _ = render_result(members({"content": [text(words)], "isError": True}), max_bytes=max_bytes)
 
-    assert len(said.encode()) <= max_bytes
-    assert json.loads(said)["error"]["code"] == "tool_error"
+    assert len(sent_text.encode()) <= max_bytes
+    assert json.loads(sent_text)["error"]["code"] == "tool_error"
 
 
 def test_escapes_do_not_cost_a_failure_its_words() -> None:
-    said, _ = render_result(members({"content": [text("\x01" * 60_000)], "isError": True}), max_bytes=65_536)
+    sent_text, _ = render_result(
+        members({"content": [text("\x01" * 60_000)], "isError": True}), max_bytes=65_536
+    )
 
-    assert 64_000 < len(said) <= 65_536
+    assert 64_000 < len(sent_text) <= 65_536
 
 
 def test_a_result_of_many_parts_takes_no_longer_than_it_is_long() -> None:
@@ -198,6 +200,6 @@ JSON = st.recursive(
     )
 )
 def test_every_result_becomes_a_text(result: dict[str, Any]) -> None:
-    said, _ = render_result(members(result), max_bytes=256)
+    sent_text, _ = render_result(members(result), max_bytes=256)
 
-    assert 0 < len(said.encode()) <= 256
+    assert 0 < len(sent_text.encode()) <= 256

@@ -96,7 +96,7 @@ def test_a_tool_may_be_called_by_its_dotted_name() -> None:
     assert talk.on_reply([dotted], has_text=False) == RunTools(steps=(run(dotted),))
 
 
-def test_an_unknown_tool_is_answered_with_those_there_are_and_the_loop_goes_on() -> None:
+def test_an_unknown_tool_is_answered_with_those_there_are_and_the_loop_continues() -> None:
     """CHT-1"""
     talk = loop()
     talk.start()
@@ -128,7 +128,7 @@ def test_of_many_tools_an_unknown_name_is_answered_with_the_nearest() -> None:
     assert f"`{'x' * 128}`" in error_of(asked, step=1).message
 
 
-def test_a_caller_without_tools_is_told_so() -> None:
+def test_a_caller_without_tools_is_reported_so() -> None:
     talk = ToolLoop(names={}, own=(), budgets=ChatBudgets(), choice=parse_choice(None))
     talk.start()
 
@@ -149,7 +149,7 @@ def test_bad_arguments_are_answered_and_counted() -> None:
     assert talk.on_results() == AskModel(choice="none", is_last=True)
 
 
-def test_a_model_that_calls_for_ever_is_asked_for_an_answer_once_its_rounds_are_used_up() -> None:
+def test_a_model_that_calls_for_ever_is_requested_an_answer_once_its_rounds_are_used_up() -> None:
     """CHT-3"""
     talk = loop(iterations=2)
     talk.start()
@@ -164,7 +164,7 @@ def test_a_model_that_calls_for_ever_is_asked_for_an_answer_once_its_rounds_are_
     assert talk.rounds == 2
 
 
-def test_the_last_answer_stands_where_there_is_one() -> None:
+def test_the_last_answer_is_where_there_is_one() -> None:
     talk = loop(iterations=1)
     talk.start()
     talk.on_reply([call()], has_text=False)
@@ -223,7 +223,7 @@ def test_the_third_identical_call_is_refused_however_it_is_spelled() -> None:
     assert talk.on_results() == AskModel(choice="sent")
 
 
-def test_a_model_that_goes_in_a_circle_is_asked_for_an_answer() -> None:
+def test_a_model_that_goes_in_a_circle_is_requested_an_answer() -> None:
     talk = loop()
     talk.start()
 
@@ -367,7 +367,7 @@ def test_tools_that_are_not_allowed_stay_so_after_the_demand_was_met() -> None:
 
 
 @pytest.mark.parametrize("state", ["asking", "running", "last"])
-def test_time_runs_out_whatever_goes_on(state: str) -> None:
+def test_time_runs_out_whatever_continues(state: str) -> None:
     """CHT-3"""
     talk = loop(iterations=1)
     talk.start()

@@ -73,7 +73,7 @@ async def test_a_guest_gets_a_number_and_the_reason_and_calls_again_once_it_is_a
 
     def use(guest: PlayedGuest) -> Any:
         fd = guest.call("mcp_open", "one")
-        passes = guest.told("mcp_call_tool", fd, "echo", '{"n": 1}')
+        passes = guest.received("mcp_call_tool", fd, "echo", '{"n": 1}')
         return passes, guest.ask("mcp_call_tool", fd, "echo", '{"n": 1}')[0]
 
     async with open_task_house(MemoryNet(), ONE) as house:

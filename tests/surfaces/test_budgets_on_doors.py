@@ -250,7 +250,7 @@ async def test_responses_count_and_are_refused_alike(tools: tuple[Any, ...], is_
 async def test_a_guest_gets_a_number_and_the_reason() -> None:
     def ask(guest: PlayedGuest) -> Any:
         fd = guest.call("mcp_open", "one")
-        guest.told("mcp_call_tool", fd, "echo", "{}")
+        guest.received("mcp_call_tool", fd, "echo", "{}")
         code, _ = guest.ask("mcp_call_tool", fd, "echo", "{}")
         return code, status(guest, fd)
 

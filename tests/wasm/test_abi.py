@@ -43,7 +43,7 @@ def test_numbers_begin_at_1000_and_are_never_used_again() -> None:
     assert errno_of(lambda: table.close(1_000)) == Errno.EBADF
 
 
-def test_what_stands_for_nothing_or_for_another_kind_is_bad() -> None:
+def test_what_is_for_nothing_or_for_another_kind_is_bad() -> None:
     """WAS-4"""
     table = FdTable(2)
     fd = table.open(Lamp())

@@ -153,7 +153,7 @@ async def test_what_a_call_on_the_thread_raises_is_the_works_to_handle(tmp_path:
     assert (await ending_of(call, tmp_path)).exit_code == Errno.EINVAL
 
 
-async def test_a_call_that_nobody_waits_for_any_more_is_not_made(tmp_path: Path) -> None:
+async def test_a_call_that_no_one_waits_for_any_more_is_not_made(tmp_path: Path) -> None:
     made: list[int] = []
 
     def call(guest: Guest[Any], _: int) -> int:

@@ -148,7 +148,7 @@ async def test_a_bomb_ends_in_a_refusal_and_this_process_does_not_grow(
 ) -> None:
     """WAS-2"""
     path = module(tmp_path, make())
-    before_kib = peak_kib(start_anew=True)
+    before_kib = peak_kib(start_again=True)
 
     with pytest.raises(InvalidModule, match=problem):
         await check_module(path)
@@ -156,9 +156,9 @@ async def test_a_bomb_ends_in_a_refusal_and_this_process_does_not_grow(
     assert peak_kib() - before_kib < 4 * 1024
 
 
-def peak_kib(*, start_anew: bool = False) -> int:
+def peak_kib(*, start_again: bool = False) -> int:
     """The most memory that this process had."""
-    if start_anew:
+    if start_again:
         Path("/proc/self/clear_refs").write_text("5")
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0])

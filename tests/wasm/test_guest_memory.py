@@ -168,7 +168,7 @@ def out_of(capacity: int, data: bytes) -> Callable[[Guest[Any]], object]:
         pytest.param(2**32 - 1, b"ab", (Errno.EFAULT, 2**32 - 1, b"...."), id="over all ends"),
     ],
 )
-async def test_was_8_a_buffer_that_is_too_small_is_told_how_much_is_needed(
+async def test_was_8_a_buffer_that_is_too_small_is_reported_how_much_is_needed(
     tmp_path: Path, capacity: int, data: bytes, returned: tuple[object, ...]
 ) -> None:
     """WAS-8"""

@@ -112,7 +112,7 @@ async def test_who_gives_up_leaves_the_work_to_be_found_done(house: House) -> No
     assert house.fetched == [SHA256]
 
 
-async def test_what_is_not_what_was_asked_for_is_not_compiled(house: House) -> None:
+async def test_what_is_not_what_was_requested_is_not_compiled(house: House) -> None:
     other = house.add(b"other")
     house.content[other] = WASM
 

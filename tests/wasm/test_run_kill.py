@@ -125,7 +125,7 @@ async def test_was_1_whatever_a_guest_is_at_it_ends_at_its_deadline(tmp_path: Pa
 
 
 @pytest.mark.parametrize("way", BLOCKED.values(), ids=BLOCKED.keys())
-async def test_a_run_can_be_killed_wherever_it_is_and_its_slot_goes_on(tmp_path: Path, way: Way) -> None:
+async def test_a_run_can_be_killed_wherever_it_is_and_its_slot_continues(tmp_path: Path, way: Way) -> None:
     entered = asyncio.Event()
     loop = asyncio.get_running_loop()
 

@@ -74,17 +74,17 @@ async def test_a_guest_writes_and_ends_with_a_code_of_its_own(tmp_path: Path) ->
 
 async def test_arguments_and_variables_are_laid_out_as_c_has_them(tmp_path: Path) -> None:
     def attempt(guest: Guest[Any], wasi: Wasi) -> Any:
-        said = []
+        sent_text = []
         for what in ("args", "environ"):
             assert wasi(f"{what}_sizes_get", 0, 4) == OK
             count, size = u32s(guest, 0, 2)
             assert wasi(f"{what}_get", 16, 64) == OK
-            said.append((u32s(guest, 16, count), guest.read(64, size, most=size)))
-        return said
+            sent_text.append((u32s(guest, 16, count), guest.read(64, size, most=size)))
+        return sent_text
 
-    said, _ = await trying(tmp_path, attempt, args=("task", "--fast", ""), env={"A": "1", "B": "zwö"})
+    sent_text, _ = await trying(tmp_path, attempt, args=("task", "--fast", ""), env={"A": "1", "B": "zwö"})
 
-    assert said == [([64, 69, 76], b"task\0--fast\0\0"), ([64, 68], "A=1\0B=zwö\0".encode())]
+    assert sent_text == [([64, 69, 76], b"task\0--fast\0\0"), ([64, 68], "A=1\0B=zwö\0".encode())]
 
 
 async def test_input_is_read_once_in_pieces_to_its_end(tmp_path: Path) -> None:
@@ -108,9 +108,9 @@ async def test_a_read_into_bad_memory_takes_nothing_of_the_input(tmp_path: Path)
         assert wasi("fd_read", 0, 0, 1, 40) == OK
         return failed, guest.read(100, 2, most=2)
 
-    said, _ = await trying(tmp_path, attempt, input_=b"abcdefg")
+    sent_text, _ = await trying(tmp_path, attempt, input_=b"abcdefg")
 
-    assert said == ([WasiErrno.FAULT, WasiErrno.FAULT], b"ab")
+    assert sent_text == ([WasiErrno.FAULT, WasiErrno.FAULT], b"ab")
 
 
 async def test_output_past_its_limit_is_dropped_and_the_guest_need_not_care(tmp_path: Path) -> None:
@@ -119,9 +119,9 @@ async def test_output_past_its_limit_is_dropped_and_the_guest_need_not_care(tmp_
         guest.write(200, b"public")
         return wasi("fd_write", 1, 0, 2, 40), guest.read_u32(40), wasi("fd_write", 1, 0, 2, 40)
 
-    said, ending = await trying(tmp_path, attempt, limits=WorkloadLimits(max_output_bytes=10))
+    sent_text, ending = await trying(tmp_path, attempt, limits=WorkloadLimits(max_output_bytes=10))
 
-    assert said == (OK, 12, OK)
+    assert sent_text == (OK, 12, OK)
     assert (ending.stdout, ending.is_truncated) == (b"secretpubl", True)
 
 
@@ -138,9 +138,9 @@ async def test_one_call_writes_no_more_than_its_share_however_often_it_names_the
             wasi("fd_write", 1, 0, -1, pointer),
         )
 
-    said, _ = await trying(tmp_path, attempt)
+    sent_text, _ = await trying(tmp_path, attempt)
 
-    assert said == (OK, MAX_TRANSFER_BYTES, WasiErrno.INVAL, WasiErrno.INVAL)
+    assert sent_text == (OK, MAX_TRANSFER_BYTES, WasiErrno.INVAL, WasiErrno.INVAL)
 
 
 async def test_there_are_three_streams_and_nothing_else(tmp_path: Path) -> None:
@@ -172,9 +172,9 @@ async def test_streams_look_like_a_terminal_and_cannot_be_moved_in(tmp_path: Pat
             stats.append((guest.read(0, 1, most=1), guest.read(80, 1, most=1)))
         return stats, wasi("fd_seek", 1, 0, 0, 0), wasi("fd_close", 1), wasi("path_open", *[0] * 9)
 
-    said, _ = await trying(tmp_path, attempt)
+    sent_text, _ = await trying(tmp_path, attempt)
 
-    assert said == ([(b"\2", b"\2")] * 3, WasiErrno.SPIPE, OK, WasiErrno.NOTDIR)
+    assert sent_text == ([(b"\2", b"\2")] * 3, WasiErrno.SPIPE, OK, WasiErrno.NOTDIR)
 
 
 async def test_clocks_tell_the_time_and_those_of_processors_are_not_there(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ async def test_clocks_tell_the_time_and_those_of_processors_are_not_there(tmp_pa
     assert (resolution, refused) == (1, {WasiErrno.INVAL})
 
 
-async def test_chance_fills_all_that_is_asked_for_or_nothing(tmp_path: Path) -> None:
+async def test_chance_fills_all_that_is_requested_or_nothing(tmp_path: Path) -> None:
     def attempt(guest: Guest[Any], wasi: Wasi) -> Any:
         refused = [wasi("random_get", 16, END), wasi("random_get", END - 4, -1), wasi("random_get", -1, 1)]
         untouched = guest.read(0, END, most=END)
@@ -242,9 +242,9 @@ async def test_a_poll_says_what_has_come_and_waits_for_the_earliest_clock(tmp_pa
             ],
         ]
 
-    said, _ = await trying(tmp_path, attempt)
+    sent_text, _ = await trying(tmp_path, attempt)
 
-    assert said == [
+    assert sent_text == [
         [(7, 0, 0), (9, 0, 0)],
         [(1, 0, 0)],
         [(2, 0, 1), (3, 0, 2)],
@@ -311,9 +311,9 @@ async def test_a_guest_that_sleeps_for_ever_ends_at_its_deadline(tmp_path: Path,
     def attempt(guest: Guest[Any], wasi: Wasi) -> Any:
         return polled(guest, wasi, clock(1, timeout_ns))
 
-    said, ending = await trying(tmp_path, attempt, limits=WorkloadLimits(wall_clock_ms=50))
+    sent_text, ending = await trying(tmp_path, attempt, limits=WorkloadLimits(wall_clock_ms=50))
 
-    assert (said, ending.ended_by) == (None, "deadline")
+    assert (sent_text, ending.ended_by) == (None, "deadline")
 
 
 async def test_a_guest_in_a_loop_of_yields_ends_at_its_deadline(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def parse_arguments(text: str) -> bytes | CallError:
     Ambiguous or truncated arguments are an error: no tool runs with arguments that the model did not write.
     """
     if not text.strip():
-        fault: str | None = "they are empty; if there are none, send `{}`"
+        fault: str | None = "they are empty; without arguments, send `{}`"
     else:
         try:
             sent = text.encode()

@@ -119,7 +119,7 @@ class FdTable:
             raise HostcallFault(Errno.EMFILE)
 
     def get(self, fd: int, kind: type[E]) -> E:
-        """The entry of `fd`. EBADF if there is none, or one of another kind."""
+        """The entry of `fd`. EBADF if it is not open, or of another kind."""
         entry = self._entries.get(fd)
         if not isinstance(entry, kind):
             raise HostcallFault(Errno.EBADF)

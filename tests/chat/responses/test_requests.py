@@ -94,7 +94,7 @@ def test_input_of_another_shape_is_refused(sent: bytes) -> None:
     assert refused.value.data == {"param": "input"}
 
 
-def test_what_is_not_ours_stays_byte_for_byte() -> None:
+def test_what_is_not_of_the_gateway_stays_byte_for_byte() -> None:
     theirs = {"type": "mcp_call", "id": "mcp_1", "server_label": "x", "name": "y", "arguments": ""}
     listed = {"type": "mcp_list_tools", "id": "mcpl_1", "server_label": "x", "tools": []}
     items = [
@@ -120,7 +120,7 @@ def test_what_is_not_ours_stays_byte_for_byte() -> None:
         ({"text": "plain", "is_error": True}, '[{"type": "text", "text": "plain"}]'),
     ],
 )
-def test_a_call_of_ours_becomes_the_function_call_it_was(end: Any, expected: str) -> None:
+def test_a_call_of_the_gateway_becomes_the_function_call_it_was(end: Any, expected: str) -> None:
     assert seen(end_call_item(CALL, **end)) == [FUNCTION, output("call_1", expected)]
 
 
@@ -133,7 +133,7 @@ def test_a_call_of_ours_becomes_the_function_call_it_was(end: Any, expected: str
         ({"content": "text"}, "text"),
     ],
 )
-def test_errors_of_calls_are_told_whatever_a_client_made_of_them(error: Any, expected: str) -> None:
+def test_errors_of_calls_are_reported_whatever_a_client_made_of_them(error: Any, expected: str) -> None:
     assert seen({**CALL, "error": error})[1] == output("call_1", expected)
 
 
@@ -153,13 +153,13 @@ def test_an_approved_call_waits_for_its_output_where_its_approval_stands() -> No
     assert restored(answer(), opens=opens).approved == (approved,)
 
 
-def test_an_approval_that_was_used_stands_there_as_its_call() -> None:
+def test_an_approval_that_was_used_is_there_as_its_call() -> None:
     done = {**end_call_item(CALL, "said", is_error=False), "approval_request_id": "mcpr_tg_t"}
 
     assert seen(REQUEST, answer(), done) == [FUNCTION, output("call_1", "said")]
 
 
-def test_a_request_that_nobody_answered_is_nothing_to_the_model() -> None:
+def test_a_request_that_no_one_answered_is_nothing_to_the_model() -> None:
     assert seen(USER, REQUEST) == [USER]
 
 
@@ -209,14 +209,14 @@ def test_a_handed_call_has_its_own_id_again_and_brings_the_others() -> None:
     carried = CarriedCall("call_1", (("call_0", "zero"), ("call_2", "two")))
     opens = {"tgc_t": carried}
     handed = {"type": "function_call", "call_id": "tgc_t", "name": "mine", "arguments": "{}"}
-    beside = {**CALL, "id": "mcp_tg3_call_2", "output": "two"}
+    alongside = {**CALL, "id": "mcp_tg3_call_2", "output": "two"}
 
     assert seen(output("tgc_t", "42"), opens=opens) == [
         output("call_0", "zero"),
         output("call_2", "two"),
         output("call_1", "42"),
     ]
-    whole = seen(beside, handed, output("tgc_t", "42"), opens=opens)
+    whole = seen(alongside, handed, output("tgc_t", "42"), opens=opens)
     assert [one["call_id"] for one in whole] == ["call_2", "call_2", "call_1", "call_0", "call_1"]
 
 
@@ -260,7 +260,7 @@ def test_ids_of_others_are_not_ours(item_id: str) -> None:
     assert parse_call_item_id(item_id) is None
 
 
-def test_ids_of_ours_hold_the_ids_of_calls() -> None:
+def test_ids_of_the_gateway_hold_the_ids_of_calls() -> None:
     assert parse_call_item_id(call_item_id("call_a_b", 7)) == "call_a_b"
 
 

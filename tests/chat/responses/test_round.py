@@ -39,7 +39,7 @@ def whole(*items: Any, **members: Any) -> bytes:
     return encode({"id": "r", "status": "completed", "output": items, **members})
 
 
-class Told:
+class Recorded:
     """A round and what it told."""
 
     def __init__(self, offered: OfferedTools = OFFERED, *, drops_calls: bool = False) -> None:
@@ -47,11 +47,11 @@ class Told:
         self.output = ResponseOutput(basis, shown, is_stream=True)
         self.round = ResponseRound(self.output, offered, number=3, drops_calls=drops_calls)
 
-    def feed(self, kind: str, **members: Any) -> "Told":
+    def feed(self, kind: str, **members: Any) -> "Recorded":
         self.round.feed(encode({"type": kind, "sequence_number": 9, **members}))
         return self
 
-    def item(self, index: int, item: Any) -> "Told":
+    def item(self, index: int, item: Any) -> "Recorded":
         self.feed("response.output_item.added", output_index=index, item=item)
         return self.feed("response.output_item.done", output_index=index, item=item)
 
@@ -61,18 +61,18 @@ class Told:
 
     @property
     def events(self) -> list[Any]:
-        said = self.output.drain().decode().split("\n\n")
-        return [json.loads(one.split("\n")[1].removeprefix("data: ")) for one in said if one]
+        sent_text = self.output.drain().decode().split("\n\n")
+        return [json.loads(one.split("\n")[1].removeprefix("data: ")) for one in sent_text if one]
 
     @property
     def types(self) -> list[str]:
         return [one["type"].removeprefix("response.") for one in self.events]
 
 
-def played(*items: Any, **options: Any) -> tuple[Told, ModelResponseTurn]:
-    told = Told(**options)
-    told.round.play(whole(*items))
-    return told, told.round.finish()
+def played(*items: Any, **options: Any) -> tuple[Recorded, ModelResponseTurn]:
+    received = Recorded(**options)
+    received.round.play(whole(*items))
+    return received, received.round.finish()
 
 
 def test_a_reply_is_the_same_to_the_loop_streamed_and_whole() -> None:
@@ -83,7 +83,7 @@ def test_a_reply_is_the_same_to_the_loop_streamed_and_whole() -> None:
         called("asked"),
         {"type": "custom_tool_call", "call_id": "x"},
     ]
-    streamed = Told().feed("response.created", response={"id": "r"})
+    streamed = Recorded().feed("response.created", response={"id": "r"})
     for index, item in enumerate(items):
         streamed.item(index, item)
 
@@ -101,12 +101,12 @@ def test_a_reply_is_the_same_to_the_loop_streamed_and_whole() -> None:
     ]
 
 
-def test_items_that_no_event_told_of_are_taken_from_the_end() -> None:
-    told = Told()
-    told.feed("response.completed", response={"id": "r", "output": [SAYS]})
+def test_items_that_no_event_reported_of_are_taken_from_the_end() -> None:
+    received = Recorded()
+    received.feed("response.completed", response={"id": "r", "output": [SAYS]})
 
-    assert told.round.finish().has_text
-    assert told.types == ["created", "in_progress", "output_item.added", "output_item.done"]
+    assert received.round.finish().has_text
+    assert received.types == ["created", "in_progress", "output_item.added", "output_item.done"]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_every_call_has_an_id_of_its_own(item: Any, call_id: str) -> None:
     assert json.loads(bytes(reply.items[1]))["call_id"] == call_id
 
 
-def test_arguments_that_nobody_can_read_go_back_as_what_they_were() -> None:
+def test_arguments_that_no_one_can_read_go_back_as_what_they_were() -> None:
     """A model's server may choke on what the model itself wrote."""
     _, reply = played(called("free", arguments='{"a":'), called("own"))
 
@@ -140,16 +140,18 @@ def test_a_function_in_a_namespace_is_the_callers() -> None:
     assert reply.calls[0].kind == "other"
 
 
-def test_a_call_of_a_tool_is_told_of_as_an_mcp_call() -> None:
-    told = Told().feed("response.created", response={"id": "r"})
-    told.feed("response.output_item.added", output_index=0, item=called("free", arguments=""))
-    told.feed("response.function_call_arguments.delta", output_index=0, item_id="fc_free", delta="{}")
-    told.feed("response.function_call_arguments.done", output_index=0, item_id="fc", arguments="{}", name="x")
-    told.feed("response.output_item.done", output_index=0, item=called("free"))
-    call = told.end().calls[0]
-    told.round.end_call(call, "said", is_error=False)
+def test_a_call_of_a_tool_is_reported_of_as_an_mcp_call() -> None:
+    received = Recorded().feed("response.created", response={"id": "r"})
+    received.feed("response.output_item.added", output_index=0, item=called("free", arguments=""))
+    received.feed("response.function_call_arguments.delta", output_index=0, item_id="fc_free", delta="{}")
+    received.feed(
+        "response.function_call_arguments.done", output_index=0, item_id="fc", arguments="{}", name="x"
+    )
+    received.feed("response.output_item.done", output_index=0, item=called("free"))
+    call = received.end().calls[0]
+    received.round.end_call(call, "said", is_error=False)
 
-    events = told.events[2:]
+    events = received.events[2:]
     assert [one["type"] for one in events] == [
         "response.output_item.added",
         "response.mcp_call.in_progress",
@@ -163,16 +165,16 @@ def test_a_call_of_a_tool_is_told_of_as_an_mcp_call() -> None:
     assert events[-1]["item"]["output"] == "said"
 
 
-def test_the_callers_own_is_told_of_when_it_is_handed_over() -> None:
-    told = Told().feed("response.created", response={"id": "r"})
-    told.feed("response.output_item.added", output_index=0, item=called("own", arguments=""))
-    told.feed("response.function_call_arguments.delta", output_index=0, item_id="fc_own", delta="{}")
-    told.feed("response.output_item.done", output_index=0, item=called("own"))
-    told.item(1, SAYS)
-    call = told.end().calls[0]
-    before = told.events[2:]
-    told.round.hand_over(call, "tgc_x")
-    after = told.events
+def test_the_callers_own_is_reported_of_when_it_is_handed_over() -> None:
+    received = Recorded().feed("response.created", response={"id": "r"})
+    received.feed("response.output_item.added", output_index=0, item=called("own", arguments=""))
+    received.feed("response.function_call_arguments.delta", output_index=0, item_id="fc_own", delta="{}")
+    received.feed("response.output_item.done", output_index=0, item=called("own"))
+    received.item(1, SAYS)
+    call = received.end().calls[0]
+    before = received.events[2:]
+    received.round.hand_over(call, "tgc_x")
+    after = received.events
 
     assert [(one["type"], one["output_index"]) for one in before] == [
         ("response.output_item.added", 1),
@@ -185,19 +187,19 @@ def test_the_callers_own_is_told_of_when_it_is_handed_over() -> None:
 
 def test_what_has_no_call_id_is_answered_by_its_own() -> None:
     theirs = {"type": "mcp_approval_request", "id": "mcpr_1"}
-    told, reply = played(theirs)
+    received, reply = played(theirs)
 
-    assert told.round.own_id(reply.calls[0]) == "mcpr_1"
-    told.round.hand_over(reply.calls[0], "mcpr_1")
-    assert told.events[-1]["item"] == theirs
+    assert received.round.own_id(reply.calls[0]) == "mcpr_1"
+    received.round.hand_over(reply.calls[0], "mcpr_1")
+    assert received.events[-1]["item"] == theirs
 
 
-def test_an_approval_is_asked_for_with_the_names_of_its_label() -> None:
-    told, reply = played(called("asked", arguments='{"a":1}'))
+def test_an_approval_is_requested_with_the_names_of_its_label() -> None:
+    received, reply = played(called("asked", arguments='{"a":1}'))
 
-    assert told.round.needs_approval(reply.calls[0]) == ASKED
-    told.round.request_approval(reply.calls[0], "mcpr_tg_x")
-    assert told.events[-1]["item"] == {
+    assert received.round.needs_approval(reply.calls[0]) == ASKED
+    received.round.request_approval(reply.calls[0], "mcpr_tg_x")
+    assert received.events[-1]["item"] == {
         "id": "mcpr_tg_x",
         "type": "mcp_approval_request",
         "server_label": "one",
@@ -209,48 +211,48 @@ def test_an_approval_is_asked_for_with_the_names_of_its_label() -> None:
 @pytest.mark.parametrize(
     ("began", "ended"), [("free", "asked"), ("asked", "free"), ("free", "own"), ("own", "free")]
 )
-def test_a_call_that_ends_as_another_than_it_began_is_none(began: str, ended: str) -> None:
+def test_a_call_that_ends_as_another_than_it_began_is_invalid(began: str, ended: str) -> None:
     """Who is to answer a call, and whether somebody has to agree first, is decided once."""
-    told = Told().feed("response.output_item.added", output_index=0, item=called(began))
+    received = Recorded().feed("response.output_item.added", output_index=0, item=called(began))
 
     with pytest.raises(ModelUnavailable, match="ended it as another"):
-        told.feed("response.output_item.done", output_index=0, item=called(ended))
+        received.feed("response.output_item.done", output_index=0, item=called(ended))
 
 
 def test_what_the_last_reply_calls_is_not_shown() -> None:
-    told, reply = played(called("free"), called("own"), SAYS, drops_calls=True)
+    received, reply = played(called("free"), called("own"), SAYS, drops_calls=True)
 
-    assert [one["item"]["type"] for one in told.events if "item" in one] == ["message", "message"]
+    assert [one["item"]["type"] for one in received.events if "item" in one] == ["message", "message"]
     assert len(reply.calls) == 2
-    told.round.end_call(reply.calls[0], "x", is_error=False)
-    assert told.round.needs_approval(reply.calls[0]) is None
-    assert told.events == []
+    received.round.end_call(reply.calls[0], "x", is_error=False)
+    assert received.round.needs_approval(reply.calls[0]) is None
+    assert received.events == []
 
 
 def test_with_nothing_offered_all_of_it_passes() -> None:
-    told, reply = played(called("free"), offered=OfferedTools(OFFERS, frozenset(), is_empty=True))
+    received, reply = played(called("free"), offered=OfferedTools(OFFERS, frozenset(), is_empty=True))
 
-    assert told.events[-1]["item"] == called("free")
+    assert received.events[-1]["item"] == called("free")
     assert reply.calls == ()
 
 
 def test_what_has_begun_ends_as_it_is_when_nothing_more_comes() -> None:
-    told = Told().feed("response.created", response={"id": "r"})
-    told.item(0, SAYS)
-    told.feed("response.output_item.added", output_index=1, item={**SAYS, "content": []})
-    told.feed("response.output_text.delta", output_index=1, delta="ha")
-    told.feed("response.output_text.delta", output_index=1, delta="lf")
-    told.feed("response.output_item.added", output_index=2, item={**SAYS, "content": []})
-    told.feed("response.output_item.added", output_index=3, item={"type": "reasoning", "id": "rs"})
-    told.feed("response.output_item.added", output_index=4, item=called("free"))
-    told.item(5, called("own"))
-    told.item(6, called("asked"))
-    told.events  # noqa: B018
+    received = Recorded().feed("response.created", response={"id": "r"})
+    received.item(0, SAYS)
+    received.feed("response.output_item.added", output_index=1, item={**SAYS, "content": []})
+    received.feed("response.output_text.delta", output_index=1, delta="ha")
+    received.feed("response.output_text.delta", output_index=1, delta="lf")
+    received.feed("response.output_item.added", output_index=2, item={**SAYS, "content": []})
+    received.feed("response.output_item.added", output_index=3, item={"type": "reasoning", "id": "rs"})
+    received.feed("response.output_item.added", output_index=4, item=called("free"))
+    received.item(5, called("own"))
+    received.item(6, called("asked"))
+    received.events  # noqa: B018
 
-    told.round.abandon()
-    told.round.abandon()
+    received.round.abandon()
+    received.round.abandon()
 
-    done = [one["item"] for one in told.events if one["type"] == "response.output_item.done"]
+    done = [one["item"] for one in received.events if one["type"] == "response.output_item.done"]
     assert [one.get("status") for one in done[:4]] == ["incomplete"] * 4
     assert [part["text"] for part in done[0]["content"]] == ["half"]
     assert done[1]["content"] == []
@@ -261,23 +263,23 @@ def test_what_has_begun_ends_as_it_is_when_nothing_more_comes() -> None:
 
 
 def test_items_that_were_announced_and_not_ended_end_as_the_response_has_them() -> None:
-    told = Told().feed("response.created", response={"id": "r"})
-    told.item(0, SAYS)
-    told.feed("response.output_item.added", output_index=1, item=called("free", arguments=""))
-    told.feed("response.output_item.added", output_index=2, item=called("own", arguments=""))
-    told.feed("response.output_item.added", output_index=2, item=called("own"))
-    told.feed("response.output_item.added", output_index=3, item=None)
-    reply = told.end(output=[SAYS, called("free", arguments='{"a":1}')])
+    received = Recorded().feed("response.created", response={"id": "r"})
+    received.item(0, SAYS)
+    received.feed("response.output_item.added", output_index=1, item=called("free", arguments=""))
+    received.feed("response.output_item.added", output_index=2, item=called("own", arguments=""))
+    received.feed("response.output_item.added", output_index=2, item=called("own"))
+    received.feed("response.output_item.added", output_index=3, item=None)
+    reply = received.end(output=[SAYS, called("free", arguments='{"a":1}')])
 
     assert [(one.name, one.arguments) for one in reply.calls] == [("free", '{"a":1}')]
-    assert told.events[-1]["item"] == {**called("own", arguments=""), "status": "incomplete"}
+    assert received.events[-1]["item"] == {**called("own", arguments=""), "status": "incomplete"}
 
 
-def test_events_that_are_of_no_item_pass_with_a_number_of_ours() -> None:
-    told = Told().feed("response.created", response={"id": "r"}).feed("response.odd", odd=1)
-    told.feed("response.odder", output_index="x").feed("response.oddest", output_index=7)
+def test_events_that_are_of_no_item_pass_with_a_number_of_the_gateway() -> None:
+    received = Recorded().feed("response.created", response={"id": "r"}).feed("response.odd", odd=1)
+    received.feed("response.odder", output_index="x").feed("response.oddest", output_index=7)
 
-    assert told.events[2:] == [
+    assert received.events[2:] == [
         {"type": "response.odd", "sequence_number": 2, "odd": 1},
         {"type": "response.odder", "sequence_number": 3},
     ]
@@ -301,7 +303,7 @@ def test_events_that_are_of_no_item_pass_with_a_number_of_ours() -> None:
 )
 def test_what_is_not_of_this_api_is_an_error_of_the_models_server(data: bytes) -> None:
     with pytest.raises(ModelUnavailable):
-        Told().round.feed(data)
+        Recorded().round.feed(data)
 
 
 JSON = st.recursive(
@@ -340,29 +342,31 @@ EVENTS = st.fixed_dictionaries(
 @given(st.lists(EVENTS, max_size=12), st.booleans())
 def test_whatever_a_models_server_says_the_answer_is_whole(events: list[Any], drops_calls: bool) -> None:
     """Indices and numbers have no gaps, what is added ends, and the response has what was told."""
-    told = Told(drops_calls=drops_calls).feed("response.created", response={"id": "r"})
+    received = Recorded(drops_calls=drops_calls).feed("response.created", response={"id": "r"})
     try:
         for event in events:
-            told.round.feed(encode(event))
-        reply = told.end()
+            received.round.feed(encode(event))
+        reply = received.end()
     except ModelUnavailable:
         reply = None
     for call in () if reply is None or drops_calls else reply.calls:
-        told.round.end_call(call, "said", is_error=False)
-    told.round.abandon()
-    output = json.loads(told.output.finish({}))["output"]
+        received.round.end_call(call, "said", is_error=False)
+    received.round.abandon()
+    output = json.loads(received.output.finish({}))["output"]
 
-    said = told.events
-    done = {one["output_index"]: one["item"] for one in said if one["type"] == "response.output_item.done"}
-    assert [one["sequence_number"] for one in said] == list(range(len(said)))
+    sent_text = received.events
+    done = {
+        one["output_index"]: one["item"] for one in sent_text if one["type"] == "response.output_item.done"
+    }
+    assert [one["sequence_number"] for one in sent_text] == list(range(len(sent_text)))
     assert [done.get(index) for index in range(len(output))] == output
 
 
 def test_a_reply_without_an_end_is_one_that_broke_off() -> None:
-    told = Told().feed("response.created", response={"id": "r"}).item(0, SAYS)
+    received = Recorded().feed("response.created", response={"id": "r"}).item(0, SAYS)
 
     with pytest.raises(ModelUnavailable):
-        told.round.finish()
+        received.round.finish()
 
 
 @pytest.mark.parametrize(
@@ -382,12 +386,12 @@ def test_a_message_may_say_nothing(content: Any, expected: bool) -> None:
 
 
 def test_usage_is_summed_and_may_be_absent() -> None:
-    told = Told()
+    received = Recorded()
     for usage in ({"total_tokens": 3}, None, {"total_tokens": 4, "odd": 1}):
-        told.output.count(msgspec.Raw(encode(usage)))
-    told.output.count(None)
+        received.output.count(msgspec.Raw(encode(usage)))
+    received.output.count(None)
 
-    assert json.loads(told.output.finish({}))["usage"] == {
+    assert json.loads(received.output.finish({}))["usage"] == {
         "input_tokens": 0,
         "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
         "output_tokens": 0,
@@ -395,15 +399,15 @@ def test_usage_is_summed_and_may_be_absent() -> None:
         "total_tokens": 7,
         "odd": 1,
     }
-    assert json.loads(Told().output.finish({}))["usage"] is None
+    assert json.loads(Recorded().output.finish({}))["usage"] is None
 
 
 @pytest.mark.parametrize("usage", [[], "many", 7, True])
 def test_usage_of_another_shape_counts_for_nothing(usage: Any) -> None:
-    told = Told()
-    told.end(usage=usage)
+    received = Recorded()
+    received.end(usage=usage)
 
-    assert json.loads(told.output.finish({}))["usage"] is None
+    assert json.loads(received.output.finish({}))["usage"] is None
 
 
 def test_tools_are_shown_as_they_were_sent_but_for_what_is_secret() -> None:
@@ -414,9 +418,9 @@ def test_tools_are_shown_as_they_were_sent_but_for_what_is_secret() -> None:
     assert echo_members({"tools": secret})["tools"] == msgspec.Raw(b'[{"type":"mcp","server_url":"u"}]')
 
 
-def test_a_call_of_another_reply_is_none_of_this_one() -> None:
-    told, _ = played(called("free"))
-    told.events  # noqa: B018
+def test_a_call_of_another_reply_is_invalid_of_this_one() -> None:
+    received, _ = played(called("free"))
+    received.events  # noqa: B018
 
-    told.round.end_call(ToolCall(call_id="z", name="z", arguments="{}"), "x", is_error=False)
-    assert told.events == []
+    received.round.end_call(ToolCall(call_id="z", name="z", arguments="{}"), "x", is_error=False)
+    assert received.events == []

@@ -54,7 +54,7 @@ def test_calls_wait_for_an_approval_as_the_request_says(require_approval: Any, e
     assert "".join(waiting) == expected
 
 
-def test_a_tool_without_a_place_is_ours_and_others_stay_as_they_came() -> None:
+def test_a_tool_without_a_place_is_of_the_gateway_and_others_stay_as_they_came() -> None:
     namespace = b'{"type" : "namespace","name":"n","tools":[{"type":"function","name":"g"}]}'
     tunnel = b'{"type":"mcp","server_label":"x","tunnel_id":"t"}'
     ours = b'{"type":"mcp","server_label":"one","server_url":null}'

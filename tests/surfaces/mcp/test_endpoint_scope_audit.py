@@ -160,7 +160,7 @@ async def test_what_a_guest_opens_is_audited() -> None:
     def story(guest: PlayedGuest) -> None:
         for _ in range(2):
             fd = guest.call("mcp_open", "one")
-            guest.told("mcp_list_tools", fd)
+            guest.received("mcp_list_tools", fd)
 
     config = {"default_server_ids": ["one"], "tool_denylist": ["delete"]}
     async with open_task_house(net_of_two(), *records(), config=config) as house:

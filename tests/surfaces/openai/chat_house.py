@@ -95,11 +95,11 @@ class Streamed:
     def __init__(self, answer: Response) -> None:
         events = [one for one in answer.body.decode().split("\n\n") if one and not one.startswith(":")]
         assert all(one.startswith("data: ") for one in events)
-        *said, done = [one.removeprefix("data: ") for one in events]
+        *sent_text, done = [one.removeprefix("data: ") for one in events]
         assert done == "[DONE]"
-        self.raw = said
-        self.chunks = [json.loads(one) for one in said]
-        for one in said:
+        self.raw = sent_text
+        self.chunks = [json.loads(one) for one in sent_text]
+        for one in sent_text:
             if "error" not in json.loads(one):
                 ChatCompletionChunk.model_validate_json(one, strict=True)
 

@@ -54,8 +54,8 @@ async def test_a_tool_outside_of_the_scope_is_denied_audited_and_like_one_that_d
         ("one.delete", "denied", "unknown_tool", "task", "mcp.tool_denylis", "ops"),
         ("one.nope", "denied", "unknown_tool", "", "", "ops"),
     ]
-    told = [error_in(model.requests[1], one) for one in "ac"]
-    assert told[0]["message"].replace("delete", "nope") == told[1]["message"]
+    received = [error_in(model.requests[1], one) for one in "ac"]
+    assert received[0]["message"].replace("delete", "nope") == received[1]["message"]
 
 
 @pytest.mark.requirement("002-093")
@@ -71,7 +71,7 @@ async def test_chats_do_not_list_the_tools_of_a_server_again() -> None:
     assert [ask.tool_names for ask in model.requests] == [[ECHO]] * 4
 
 
-async def test_nothing_of_ours_goes_to_the_models_server() -> None:
+async def test_nothing_of_the_gateway_goes_to_the_models_server() -> None:
     async with (
         scripted_model(calls((ECHO, "{}")), text("done"), strict=True) as model,
         open_chat_house(
@@ -104,7 +104,7 @@ async def test_nothing_of_ours_goes_to_the_models_server() -> None:
 
 
 @pytest.mark.requirement("000-02")
-async def test_an_empty_scope_goes_on_without_tools_and_says_so() -> None:
+async def test_an_empty_scope_continues_without_tools_and_says_so() -> None:
     async with (
         scripted_model(text("hello"), strict=True) as model,
         open_chat_house(
@@ -199,7 +199,7 @@ async def test_an_upstream_that_is_switched_off_meanwhile_is_asked_no_more(is_re
     ],
     ids=["a function", "a custom tool"],
 )
-async def test_the_callers_own_wins_over_a_tool_of_its_name_and_that_is_said(own: dict[str, Any]) -> None:
+async def test_the_callers_own_wins_over_a_tool_of_its_name_and_that_is_reported(own: dict[str, Any]) -> None:
     """CHT-8"""
     async with (
         scripted_model(calls((ECHO, "{}", "a"), ("mcp.one.echo", "{}", "b")), strict=True) as model,
@@ -228,9 +228,12 @@ async def test_decisions_are_explained_to_those_who_ask_as_far_as_they_may_know(
         everything = await house.chat(toolgate={"explain": True})
         agent = (await house.post(asking(toolgate={"explain": True}), authorization=f"Bearer {SECRET}")).json
 
-    told = everything["toolgate"]["explain"]
-    assert [(one["tool"], one["allowed"]) for one in told["decisions"]] == [("delete", False), ("echo", True)]
-    assert (told["servers"], told["tokens"] > 0) == (["one"], True)
+    received = everything["toolgate"]["explain"]
+    assert [(one["tool"], one["allowed"]) for one in received["decisions"]] == [
+        ("delete", False),
+        ("echo", True),
+    ]
+    assert (received["servers"], received["tokens"] > 0) == (["one"], True)
     assert [one["tool"] for one in agent["toolgate"]["explain"]["decisions"]] == ["echo"]
 
 

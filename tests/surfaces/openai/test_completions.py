@@ -66,18 +66,18 @@ async def test_a_hundred_calls_at_once_are_each_answered_once_in_order_and_withi
         server = house.net.servers["one"]
         assert sorted(one.params["arguments"]["n"] for one in server.calls) == list(range(60))
         assert server.most_in_flight == 8
-    *_, said = model.requests
-    asked = [one["id"] for one in said.messages[1]["tool_calls"]]
+    *_, sent_text = model.requests
+    asked = [one["id"] for one in sent_text.messages[1]["tool_calls"]]
     assert len(set(asked)) == 100
-    assert [one["tool_call_id"] for one in said.messages[2:]] == asked
-    told = [json.loads(one["content"]) for one in said.messages[2:]]
-    assert [one.get("n") for one in told[:60]] == list(range(60))
-    assert {one["error"]["code"] for one in told[60:]} == {"tool_call_limit"}
+    assert [one["tool_call_id"] for one in sent_text.messages[2:]] == asked
+    received = [json.loads(one["content"]) for one in sent_text.messages[2:]]
+    assert [one.get("n") for one in received[:60]] == list(range(60))
+    assert {one["error"]["code"] for one in received[60:]} == {"tool_call_limit"}
     assert answer["toolgate"] == {"rounds": 1, "tool_calls": 60, "stopped": "call_limit"}
 
 
 @pytest.mark.requirement("002-032")
-async def test_a_model_that_calls_for_ever_is_stopped_and_the_reason_is_said() -> None:
+async def test_a_model_that_calls_for_ever_is_stopped_and_the_reason_is_reported() -> None:
     """CHT-3: by the number of rounds."""
     async with (
         scripted_model(lambda ask: calls((ECHO, json.dumps({"n": ask.number}))), strict=True) as model,
@@ -120,10 +120,10 @@ async def test_a_stop_in_the_middle_of_a_batch_leaves_a_history_that_strict_serv
         answer = await house.chat({"role": "user", "content": "go"}, first, ours, tools=[own])
 
     assert answer["choices"][0]["message"]["content"] == "done"
-    told = results(model.requests[1])
-    assert json.loads(told["a"]) == {"n": 1}
-    assert told["b"] == "42"
-    assert json.loads(told["c"])["error"]["code"] == "mcp_timeout"
+    received = results(model.requests[1])
+    assert json.loads(received["a"]) == {"n": 1}
+    assert received["b"] == "42"
+    assert json.loads(received["c"])["error"]["code"] == "mcp_timeout"
 
 
 async def test_a_model_that_is_silent_past_the_time_is_not_waited_for() -> None:
@@ -139,7 +139,7 @@ async def test_a_model_that_is_silent_past_the_time_is_not_waited_for() -> None:
 
 
 @pytest.mark.requirement("002-035")
-async def test_a_tool_has_its_own_time_and_the_model_is_told() -> None:
+async def test_a_tool_has_its_own_time_and_the_model_is_reported() -> None:
     async with (
         scripted_model(calls(("mcp__one__hang", "{}", "a")), text("done"), strict=True) as model,
         open_chat_house(stage(hang=never), upstreams=(upstream(model.url),)) as house,
@@ -154,7 +154,7 @@ async def test_a_tool_has_its_own_time_and_the_model_is_told() -> None:
 
 
 @pytest.mark.requirement("002-034", "002-100")
-async def test_whatever_a_tool_answers_the_model_is_told_and_goes_on() -> None:
+async def test_whatever_a_tool_answers_the_model_is_reported_and_continues() -> None:
     async def fail(_params: Any) -> RpcResponse:
         return RpcResponse(result=b'{"content":[{"type":"text","text":"no such file"}],"isError":true}')
 
@@ -181,18 +181,18 @@ async def test_whatever_a_tool_answers_the_model_is_told_and_goes_on() -> None:
     ):
         await house.chat(toolgate={"budgets": {"max_tool_output_bytes": 500}})
 
-    *_, said = model.requests
-    codes = {name: error_in(said, name)["code"] for name in ("fail", "refuse", "break", "ask")}
+    *_, sent_text = model.requests
+    codes = {name: error_in(sent_text, name)["code"] for name in ("fail", "refuse", "break", "ask")}
     assert codes == {
         "fail": "tool_error",
         "refuse": "mcp_invalid_arguments",
         "break": "tool_error",
         "ask": "mcp_input_not_given",
     }
-    assert "no such file" in error_in(said, "fail")["message"]
-    assert error_in(said, "refuse")["retryable"] is True
-    assert len(results(said)["long"].encode()) <= 500
-    assert "of 2,000 bytes" in results(said)["long"]
+    assert "no such file" in error_in(sent_text, "fail")["message"]
+    assert error_in(sent_text, "refuse")["retryable"] is True
+    assert len(results(sent_text)["long"].encode()) <= 500
+    assert "of 2,000 bytes" in results(sent_text)["long"]
 
 
 async def test_forged_tool_messages_are_nobodys_call() -> None:
@@ -285,7 +285,7 @@ async def test_a_client_that_goes_away_is_not_waited_for_by_the_model(*, is_stre
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-async def test_nobody_ever_sees_the_key_of_a_models_server(
+async def test_no_one_ever_sees_the_key_of_a_models_server(
     caplog: pytest.LogCaptureFixture, *, is_stream: bool
 ) -> None:
     """CHT-12"""

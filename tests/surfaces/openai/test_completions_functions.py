@@ -16,7 +16,7 @@ USER = {"role": "user", "content": "go"}
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-async def test_a_function_of_old_and_tools_of_ours_take_turns(is_stream: bool) -> None:
+async def test_a_function_of_old_and_tools_of_the_gateway_take_turns(is_stream: bool) -> None:
     """The half that the client does not see comes back with its result, on strict terms."""
     async with (
         scripted_model(
@@ -43,9 +43,9 @@ async def test_a_function_of_old_and_tools_of_ours_take_turns(is_stream: bool) -
     assert not {"functions", "function_call"} & set(first.body)
     asked = second.messages[1]
     assert [one["function"]["name"] for one in asked["tool_calls"]] == [ECHO, "own"]
-    told = {one["tool_call_id"]: one["content"] for one in second.messages[2:]}
-    assert list(told) == [one["id"] for one in asked["tool_calls"]]
-    assert told[asked["tool_calls"][1]["id"]] == "mine"
+    received = {one["tool_call_id"]: one["content"] for one in second.messages[2:]}
+    assert list(received) == [one["id"] for one in asked["tool_calls"]]
+    assert received[asked["tool_calls"][1]["id"]] == "mine"
 
 
 async def _answer(answer: Any, is_stream: bool) -> tuple[dict[str, Any], str]:

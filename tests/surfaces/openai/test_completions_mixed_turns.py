@@ -75,10 +75,18 @@ async def test_the_hidden_half_is_put_back_when_the_caller_comes_with_its_result
     assert [one["function"]["name"] for one in message["tool_calls"]] == ["own", "own"]
     assert message["tool_calls"][1]["id"] == "c"
     assert answer["choices"][0]["message"]["content"] == "done"
-    said = model.requests[2]
-    assert shape(said) == [["user"], ["assistant", "z"], "z", ["assistant", "a", "b", "c"], "a", "b", "c"]
-    told = {one["tool_call_id"]: one["content"] for one in said.messages if one["role"] == "tool"}
-    assert (json.loads(told["a"]), told["b"], told["c"]) == ({"n": 2}, "own 0", "own 1")
+    sent_text = model.requests[2]
+    assert shape(sent_text) == [
+        ["user"],
+        ["assistant", "z"],
+        "z",
+        ["assistant", "a", "b", "c"],
+        "a",
+        "b",
+        "c",
+    ]
+    received = {one["tool_call_id"]: one["content"] for one in sent_text.messages if one["role"] == "tool"}
+    assert (json.loads(received["a"]), received["b"], received["c"]) == ({"n": 2}, "own 0", "own 1")
 
 
 async def test_a_turn_of_the_callers_functions_alone_keeps_its_ids() -> None:
@@ -100,13 +108,13 @@ async def test_what_was_hidden_is_for_its_principal_alone() -> None:
 
         assert len(house.net.servers["one"].calls) == 2
     assert answer.status == 200
-    said = model.requests[2]
-    assert b'"n"' not in said.raw
-    assert [len(one) if isinstance(one, list) else one for one in shape(said)[2:]] == [
-        shape(said)[1][1],
+    sent_text = model.requests[2]
+    assert b'"n"' not in sent_text.raw
+    assert [len(one) if isinstance(one, list) else one for one in shape(sent_text)[2:]] == [
+        shape(sent_text)[1][1],
         "c",
     ]
-    assert len(shape(said)[1][1]) <= 40
+    assert len(shape(sent_text)[1][1]) <= 40
 
 
 @pytest.mark.parametrize("is_cut", [True, False])

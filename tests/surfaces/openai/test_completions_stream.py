@@ -134,7 +134,7 @@ async def test_functions_of_the_caller_come_whole_and_at_the_end() -> None:
     assert answer.text == "Both."
 
 
-async def test_progress_is_told_to_those_who_ask() -> None:
+async def test_progress_is_reported_to_those_who_ask() -> None:
     async with (
         scripted_model(calls((ECHO, "{}", "a")), text("done")) as model,
         open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
@@ -177,20 +177,20 @@ async def test_a_stop_by_a_budget_is_the_end_of_the_text_and_says_why() -> None:
     assert answer.extensions == [{"stopped": "round_limit"}]
 
 
-async def test_a_stop_by_the_clock_is_said_after_what_was_said() -> None:
+async def test_a_stop_by_the_clock_is_reported_after_what_was_sent() -> None:
     async with (
         scripted_model(hang(text("so far so good", step=1), after=900)) as model,
         open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
     ):
         answer = await house.stream(toolgate={"budgets": {"wall_clock_ms": 2_000}})
 
-    said, closing = answer.text.split("\n\n")
-    assert "so far so good".startswith(said)
+    sent_text, closing = answer.text.split("\n\n")
+    assert "so far so good".startswith(sent_text)
     assert closing.startswith("Stopped:")
     assert (answer.finishes, answer.extensions) == (["stop"], [{"stopped": "time_limit"}])
 
 
-async def test_a_server_that_answers_whole_where_a_stream_was_asked_for_is_understood() -> None:
+async def test_a_server_that_answers_whole_where_a_stream_was_requested_is_understood() -> None:
     completion = calls(call(ECHO, {}, id="a")).completion
     async with (
         scripted_model(lambda ask: whole(completion(ask)) if ask.number == 0 else text("done")) as model,

@@ -67,7 +67,7 @@ async def test_every_refusal_has_the_shape_of_openais_api() -> None:
     assert answers["field"].json["error"]["param"] == "toolgate.mcp.nope"
 
 
-async def test_nobody_comes_in_without_a_credential_that_reaches_far_enough() -> None:
+async def test_no_one_comes_in_without_a_credential_that_reaches_far_enough() -> None:
     keys = (key("agent", AGENT), key("node", NODE, role="node"))
     async with (
         scripted_model(text("hello")) as model,
@@ -96,7 +96,7 @@ async def test_nobody_comes_in_without_a_credential_that_reaches_far_enough() ->
 
 
 @pytest.mark.parametrize(("trusts_local", "status"), [(True, 200), (False, 401)])
-async def test_where_a_client_insists_on_a_key_none_says_that_there_is_none(
+async def test_where_a_client_insists_on_a_key_none_says_that_there_is_invalid(
     *, trusts_local: bool, status: int
 ) -> None:
     async with (

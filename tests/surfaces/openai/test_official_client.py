@@ -42,7 +42,7 @@ async def test_it_completes_loops_of_several_rounds_streamed_and_not() -> None:
     assert whole.usage.total_tokens == final.usage.total_tokens == 60
 
 
-async def test_it_is_handed_its_own_functions_and_goes_on_with_their_results() -> None:
+async def test_it_is_handed_its_own_functions_and_continues_with_their_results() -> None:
     mixed = calls((ECHO, "{}", "a"), ("own", '{"x": 1}', "b"))
     async with (
         scripted_model(mixed, text("one"), mixed, text("two"), strict=True) as model,

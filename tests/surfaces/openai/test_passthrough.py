@@ -53,7 +53,7 @@ def body_of(**members: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def mcp_server_nobody_may_call() -> AsyncIterator[tuple[str, list[Any]]]:
+async def mcp_server_no_one_may_call() -> AsyncIterator[tuple[str, list[Any]]]:
     """An address, and the connections that were opened to it."""
     opened: list[Any] = []
     server = await asyncio.start_server(lambda *ends: opened.append(ends), "127.0.0.1", 0)
@@ -80,7 +80,7 @@ async def test_a_body_passes_byte_for_byte_and_so_does_the_answer(is_stream: boo
     assert (got.status, got.body) == (200, b"".join(answers) if is_stream else answer)
 
 
-async def test_no_credential_and_no_field_of_ours_reaches_the_model() -> None:
+async def test_no_credential_and_no_field_of_the_gateway_reaches_the_model() -> None:
     async with (
         scripted_model(text("hi")) as model,
         open_chat_house(
@@ -106,9 +106,9 @@ async def test_no_credential_and_no_field_of_ours_reaches_the_model() -> None:
 
 @pytest.mark.requirement("003-01", "003-03", "003-04", "003-06")
 @pytest.mark.parametrize("is_stream", [False, True])
-async def test_other_tools_keep_their_shape_and_nobody_connects_for_them(is_stream: bool) -> None:
+async def test_other_tools_keep_their_shape_and_no_one_connects_for_them(is_stream: bool) -> None:
     """CHT-5"""
-    async with mcp_server_nobody_may_call() as (url, opened):
+    async with mcp_server_no_one_may_call() as (url, opened):
         tools = [
             {"type": "mcp", "server_label": "x", "server_url": url, "require_approval": "never"},
             {"type": "web_search", "filters": {"allowed_domains": ["example.com"]}},
@@ -170,7 +170,7 @@ async def test_calls_of_declared_functions_pass_and_no_others() -> None:
 
 @pytest.mark.requirement("003-06")
 @pytest.mark.parametrize("is_stream", [False, True])
-async def test_where_no_call_remains_the_model_is_asked_for_text(is_stream: bool) -> None:
+async def test_where_no_call_remains_the_model_is_requested_text(is_stream: bool) -> None:
     """One place at the upstream is enough for it."""
     options = {"stream_options": {"include_usage": True}} if is_stream else {}
     body = body_of(tools=[OWN], tool_choice="required", stream=is_stream, seed=7, **options)
@@ -290,7 +290,7 @@ async def test_each_of_three_can_switch_it_on(where: str) -> None:
     assert model.requests[0].body == body_of()
 
 
-async def test_the_request_in_the_guide_passes_without_what_is_ours_in_it() -> None:
+async def test_the_request_in_the_guide_passes_without_what_is_of_the_gateway_in_it() -> None:
     sent = json.loads((EXAMPLES / "chat" / "passthrough.json").read_text("utf-8"))
     async with (
         scripted_model(calls((ECHO, "{}"), ("open_page", "{}"))) as model,

@@ -53,7 +53,7 @@ async def test_1_a_named_function_of_the_caller_goes_to_the_caller_and_none_runs
     assert not house.net.servers["one"].calls
 
 
-async def test_2_calls_that_all_stand_at_index_0_are_as_many_calls() -> None:
+async def test_2_calls_that_all_are_at_index_0_are_as_many_calls() -> None:
     async with (
         scripted_model(
             calls((ECHO, '{"n": 1}'), (ECHO, '{"n": 2}'), at_index_zero=True), text("done"), strict=True
@@ -133,8 +133,8 @@ async def test_6_what_only_the_models_server_understands_comes_back_to_it() -> N
     ):
         await house.chat()
 
-    said = model.requests[1].messages[1]
-    assert (said["reasoning_content"], said["tool_calls"][0]["extra_content"]) == ("hm", signature)
+    sent_text = model.requests[1].messages[1]
+    assert (sent_text["reasoning_content"], sent_text["tool_calls"][0]["extra_content"]) == ("hm", signature)
 
 
 async def test_7_the_same_call_for_the_third_time_is_not_run() -> None:
@@ -153,7 +153,7 @@ async def test_7_the_same_call_for_the_third_time_is_not_run() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"include_usage": True}, {"include_usage": False}])
-async def test_8_usage_is_that_of_all_rounds_and_said_once_if_it_is_asked_for(options: Any) -> None:
+async def test_8_usage_is_that_of_all_rounds_and_sent_once_if_it_is_requested(options: Any) -> None:
     async with (
         scripted_model(calls((ECHO, "{}")), text("done")) as model,
         open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,

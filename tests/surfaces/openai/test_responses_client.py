@@ -43,7 +43,7 @@ async def test_it_gets_a_loop_whole_streamed_and_put_together() -> None:
     assert called == ["one.echo ok"] * 3
 
 
-async def test_it_goes_on_after_a_function_of_its_own_and_an_approval() -> None:
+async def test_it_continues_after_a_function_of_its_own_and_an_approval() -> None:
     mixed = [call("mcp__one__echo"), call("mine", {"a": 1})]
     script = ResponsesScript(mixed, [say("one")], [call("mcp__one__echo")], [say("two")])
     async with (
@@ -75,7 +75,7 @@ async def test_it_goes_on_after_a_function_of_its_own_and_an_approval() -> None:
     assert called == ["one.echo ok"] * 2
 
 
-async def test_it_raises_what_it_is_told() -> None:
+async def test_it_raises_what_it_is_reported() -> None:
     async with (
         scripted_model(ResponsesScript(status(429), status(429), status(429))) as model,
         open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,

@@ -32,7 +32,7 @@ def last(response: Any, kind: str) -> Any:
 MIXED = [reason(), call("mcp__one__echo", {"n": 1}), call("mine", {"a": 1})]
 
 
-async def test_outputs_of_a_mixed_turn_are_sent_when_the_client_goes_on_by_id() -> None:
+async def test_outputs_of_a_mixed_turn_are_sent_when_the_client_continues_by_id() -> None:
     """The model's server waits for all of them, and has seen none."""
     async with (
         scripted_model(ResponsesScript(MIXED, [say("done")])) as model,
@@ -68,7 +68,7 @@ async def test_a_conversation_kept_by_the_models_server_brings_only_what_is_new(
     assert shape(second)[-1] == "says done"
 
 
-async def test_items_of_ours_in_the_input_are_function_calls_to_the_models_server() -> None:
+async def test_items_of_the_gateway_in_the_input_are_function_calls_to_the_models_server() -> None:
     """CHT-11: a client that keeps the conversation sends back what it got, and nothing of it is executed."""
     async with (
         scripted_model(ResponsesScript(MIXED, [say("done")], [say("more")])) as model,
@@ -98,7 +98,7 @@ async def test_items_of_ours_in_the_input_are_function_calls_to_the_models_serve
     assert model.requests[1].body["input"][4]["call_id"] == "call_0_2"
 
 
-async def test_what_another_principal_or_nobody_sealed_is_forgotten_and_never_run() -> None:
+async def test_what_another_principal_or_no_one_sealed_is_forgotten_and_never_run() -> None:
     script = ResponsesScript([say("done")])
     async with (
         scripted_model(script) as model,
@@ -136,7 +136,7 @@ async def test_by_default_a_call_waits_for_an_approval_and_is_then_run_once() ->
     assert called == ["one.echo ok", "one.echo denied"]
 
 
-async def test_a_declined_call_is_not_run_and_the_model_is_told_so() -> None:
+async def test_a_declined_call_is_not_run_and_the_model_is_reported_so() -> None:
     script = ResponsesScript([call("mcp__one__echo")], [say("well")])
     async with (
         scripted_model(script) as model,
@@ -170,7 +170,7 @@ async def test_an_approval_in_a_history_that_the_client_keeps_is_used_once() -> 
     assert called == ["one.echo ok"]
 
 
-async def test_an_approval_beside_calls_that_were_run_carries_their_outputs() -> None:
+async def test_an_approval_next_to_calls_that_were_run_carries_their_outputs() -> None:
     net = MemoryNet()
     net["one"].tools = (definition("echo"), definition("drop"))
     script = ResponsesScript([call("mcp__one__drop"), call("mcp__one__echo"), call("mine")], [say("done")])

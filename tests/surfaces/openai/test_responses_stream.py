@@ -63,7 +63,7 @@ async def test_rounds_are_one_stream_with_the_events_of_mcp_calls() -> None:
     assert not [one for one in streamed.types if one.startswith("function_call")]
 
 
-async def test_text_goes_on_before_the_reply_is_complete() -> None:
+async def test_text_continues_before_the_reply_is_complete() -> None:
     """The client reads the first letter while the model's server is still held."""
     script = ResponsesScript([say("words")])
     gate = asyncio.Event()
@@ -154,7 +154,7 @@ async def test_a_failure_in_a_later_round_ends_the_stream_as_failed(broken: Repl
     assert called == ["one.echo ok"]
 
 
-async def test_a_stream_that_breaks_off_in_the_middle_of_a_text_keeps_what_was_said() -> None:
+async def test_a_stream_that_breaks_off_in_the_middle_of_a_text_keeps_what_was_sent() -> None:
     script = ResponsesScript([say("half of it")])
     async with (
         scripted_model(lambda ask: cut(script(ask), 3_200)) as model,
@@ -167,7 +167,7 @@ async def test_a_stream_that_breaks_off_in_the_middle_of_a_text_keeps_what_was_s
     assert shape(streamed.response)[1:] == [f"says {streamed.text}"]
 
 
-async def test_what_fails_before_anything_was_said_has_a_status_of_its_own() -> None:
+async def test_what_fails_before_anything_was_sent_has_a_status_of_its_own() -> None:
     async with (
         scripted_model(ResponsesScript(status(422))) as model,
         open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
@@ -192,9 +192,9 @@ async def test_an_incomplete_reply_ends_as_incomplete_and_its_calls_are_not_run(
     assert called == []
 
 
-@pytest.mark.parametrize(("after", "said"), [(0, ""), (6, "wo")])
+@pytest.mark.parametrize(("after", "sent_text"), [(0, ""), (6, "wo")])
 async def test_a_model_that_takes_too_long_ends_in_a_whole_response_that_says_so(
-    after: int, said: str
+    after: int, sent_text: str
 ) -> None:
     """CHT-3"""
     script = ResponsesScript([say("words")])
@@ -211,7 +211,7 @@ async def test_a_model_that_takes_too_long_ends_in_a_whole_response_that_says_so
 
     assert streamed.types[-1] == "completed"
     assert streamed.response["toolgate"] == {"stopped": "time_limit"}
-    assert shape(streamed.response)[1:-1] == ([f"says {said}"] if said else [])
+    assert shape(streamed.response)[1:-1] == ([f"says {sent_text}"] if sent_text else [])
     assert shape(streamed.response)[-1].startswith("says Stopped: ")
 
 

@@ -119,7 +119,7 @@ async def test_mcp_tools_of_the_clients_own_pass_and_open_no_connection() -> Non
     assert offered(model)[2:] == ["mcp__one__echo"]
 
 
-async def test_a_request_without_anything_of_ours_passes_as_it_came() -> None:
+async def test_a_request_without_anything_of_the_gateway_passes_as_it_came() -> None:
     whole = {"id": "resp_x", "object": "response", "odd": [1]}
     ended = {"type": "response.completed", "response": whole}
     async with (
@@ -160,7 +160,7 @@ async def test_a_stream_that_ends_before_it_began_is_no_answer() -> None:
     assert (answer.status, answer.json["error"]["code"]) == (502, "model_unavailable")
 
 
-async def test_a_task_offers_its_tools_without_an_mcp_tool_and_nobody_is_asked() -> None:
+async def test_a_task_offers_its_tools_without_an_mcp_tool_and_no_one_is_asked() -> None:
     script = ResponsesScript([call("mcp__one__echo")], [say("done")])
     async with scripted_model(script) as model, open_two(model) as house:
         task = Task(task_id="t", config={"mcp.enabled": "true", "mcp.default_server_ids": '["one"]'})
@@ -276,10 +276,10 @@ async def test_the_calls_of_a_request_end_at_the_number_it_allows() -> None:
         response = await respond(house, "go", ALL, max_tool_calls=1)
         called = house.called
 
-    said = shape(response)[1:]
-    assert said[:2] == ['completed toolgate:one.echo {"n": 1}', 'failed toolgate:one.echo {"n": 2}']
-    assert len(said) == 3
-    assert said[2].startswith("says ")
+    sent_text = shape(response)[1:]
+    assert sent_text[:2] == ['completed toolgate:one.echo {"n": 1}', 'failed toolgate:one.echo {"n": 2}']
+    assert len(sent_text) == 3
+    assert sent_text[2].startswith("says ")
     assert response["status"] == "completed"
     assert response["toolgate"] == {"stopped": "call_limit"}
     assert model.requests[1].body["tool_choice"] == "none"

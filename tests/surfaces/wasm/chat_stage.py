@@ -93,7 +93,7 @@ class Chatter:
         return self.guest.call("cchat_send", self.fd, flags)
 
     def recv(self, fd: int) -> Any:
-        return self.guest.told("cchat_recv", fd, room=16_384)
+        return self.guest.received("cchat_recv", fd, room=16_384)
 
     def ask(self, content: str | None = "go", flags: int = AUTO_TOOL_CALL) -> Any:
         """The answer to one more message, or to those there are."""
@@ -106,8 +106,8 @@ class Chatter:
 
         def does(arguments: int, length: int, out: int, out_length: int) -> int:
             sent = self.guest.read(arguments, length, most=ARENA_LENGTH)
-            said = answer(json.loads(sent))
-            data = said.encode() if isinstance(said, str) else said
+            sent_text = answer(json.loads(sent))
+            data = sent_text.encode() if isinstance(sent_text, str) else sent_text
             try:
                 self.guest.put_out(out, out_length, data)
             except HostcallFault as fault:

@@ -83,7 +83,7 @@ PUPPET = f"""(module
 """
 
 
-class Told(NamedTuple):
+class Recorded(NamedTuple):
     """What a call with a buffer returned, stored as the length, and left in the buffer."""
 
     code: int
@@ -164,6 +164,6 @@ class Script:
                 answers.append(code)
                 continue
             (stored,) = struct.unpack_from("<I", output, at)
-            answers.append(Told(code, stored, output[at + 4 : at + 4 + room]))
+            answers.append(Recorded(code, stored, output[at + 4 : at + 4 + room]))
             at += 4 + room
         return answers

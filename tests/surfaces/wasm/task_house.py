@@ -133,7 +133,7 @@ class PlayedGuest:
         code = self.call(name, *args, _OUT, length_at)
         return code, bytes(self.memory[_OUT : _OUT + min(self.read_u32(length_at), room)])
 
-    def told(self, name: str, *args: int | str | bytes, room: int = ROOM) -> Any:
+    def received(self, name: str, *args: int | str | bytes, room: int = ROOM) -> Any:
         """The JSON that such a function gives."""
         code, data = self.ask(name, *args, room=room)
         assert code == len(data), (name, code)

@@ -53,10 +53,10 @@ class Played:
         code, data = self.guest.ask(name, *args)
         if code < 0:
             return code, []
-        told = json.loads(data)
+        received = json.loads(data)
         if name == "mcp_list_tools":
-            return 0, [tool["name"] for tool in told["tools"]]
-        return 0, [server["server_id"] for server in told.get("servers", [told])]
+            return 0, [tool["name"] for tool in received["tools"]]
+        return 0, [server["server_id"] for server in received.get("servers", [received])]
 
     def _offered(self, fd: int) -> tuple[int, list[str]]:
         """The tools that a model would be offered in this session."""
@@ -79,8 +79,8 @@ async def follow(house: TaskHouse, oracle: Oracle, steps: list[Step]) -> None:
     def story() -> None:
         for number, step in enumerate(steps):
             fd = oracle.fd_of(step)
-            said = play(step, fd)
-            assert said == oracle.expect(step), (oracle.config, oracle.principal, steps[: number + 1])
+            sent_text = play(step, fd)
+            assert sent_text == oracle.expect(step), (oracle.config, oracle.principal, steps[: number + 1])
 
     await greenlet_spawn(story)
     await asyncio.sleep(0)  # what is audited after an answer

@@ -40,7 +40,7 @@ OF_ANSWERS = ("cchat_recv", "cchat_ctl metrics")
 
 @pytest.mark.requirement("002-099")
 @pytest.mark.parametrize("name", USES)
-async def test_a_descriptor_that_is_none_or_of_another_kind_is_bad(name: str) -> None:
+async def test_a_descriptor_that_is_invalid_or_of_another_kind_is_bad(name: str) -> None:
     """WAS-4"""
 
     def story(chat: Chatter) -> list[int]:
@@ -277,7 +277,7 @@ async def test_commands_that_there_are_not() -> None:
         assert set(await stage.play(story)) == {EINVAL}
 
 
-async def test_metrics_are_what_the_model_says_it_used_where_they_are_asked_for() -> None:
+async def test_metrics_are_what_the_model_says_it_used_where_they_are_requested() -> None:
     def story(chat: Chatter) -> list[Any]:
         chat.say("hi")
         fds = [
@@ -286,15 +286,15 @@ async def test_metrics_are_what_the_model_says_it_used_where_they_are_asked_for(
             chat.send(ENABLE_METRICS),
         ]
         assert chat.guest.ask("cchat_ctl", fds[0], GET_METRICS, room=3)[0] == ENOSPC
-        told = [chat.guest.told("cchat_ctl", fd, GET_METRICS) for fd in fds]
-        assert told == [chat.guest.told("spear_fd_ctl", fd, 5) for fd in fds]
-        return told
+        received = [chat.guest.received("cchat_ctl", fd, GET_METRICS) for fd in fds]
+        assert received == [chat.guest.received("spear_fd_ctl", fd, 5) for fd in fds]
+        return received
 
     async with chat_stage(calls(("mcp__one__echo", "{}")), text("a"), text("b"), text("c")) as stage:
-        told = await stage.play(story)
+        received = await stage.play(story)
 
     one = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
-    assert told == [{name: 2 * count for name, count in one.items()}, {}, one]
+    assert received == [{name: 2 * count for name, count in one.items()}, {}, one]
 
 
 async def test_an_answer_is_read_as_often_as_one_likes_and_gone_when_closed() -> None:
@@ -310,7 +310,7 @@ async def test_an_answer_is_read_as_often_as_one_likes_and_gone_when_closed() ->
         again = [guest.ask("cchat_recv", fd, room=size) for _ in range(2)]
         assert again[0] == again[1]
         assert (again[0][0], content_of(json.loads(again[0][1]))) == (size, "hello")
-        assert guest.told("spear_fd_ctl", fd, 4)["poll_mask"] == ["EPOLLIN"]
+        assert guest.received("spear_fd_ctl", fd, 4)["poll_mask"] == ["EPOLLIN"]
         assert [guest.call("cchat_close", fd) for _ in range(2)] == [0, EBADF]
         assert guest.ask("cchat_recv", fd)[0] == EBADF
 

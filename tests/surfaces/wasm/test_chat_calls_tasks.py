@@ -78,16 +78,16 @@ async def test_without_auto_the_tools_are_offered_and_their_calls_come_back() ->
 
 
 async def test_without_auto_an_answer_is_what_the_models_server_says() -> None:
-    said = {"id": 5, "choices": [{"message": {}}, {"message": {}}], "usage": None, "vendor": [1]}
+    sent_text = {"id": 5, "choices": [{"message": {}}, {"message": {}}], "usage": None, "vendor": [1]}
 
     def story(chat: Chatter) -> Any:
         chat.set("n", 2)
         return [chat.ask(flags=RAW), chat.ask(flags=RAW), chat.ask(flags=AUTO_TOOL_CALL)]
 
-    async with chat_stage(whole(said), whole([1])) as stage:
+    async with chat_stage(whole(sent_text), whole([1])) as stage:
         raw, broken, refused = await stage.play(story)
 
-    assert raw == said | {"_spear": SPEAR}
+    assert raw == sent_text | {"_spear": SPEAR}
     assert broken["error"]["code"] == "model_unavailable"
     assert (refused["error"]["code"], refused["error"]["retryable"]) == ("invalid_chat", False)
 
@@ -105,15 +105,15 @@ async def test_tools_of_servers_and_of_the_guest_are_called_in_one_reply() -> No
     both = calls(("sum", '{"a": 7, "b": 35}', "g"), (ECHO, '{"say": "hi"}', "m"))
     async with chat_stage(both, text("42")) as stage:
         answer = await stage.play(story)
-        told = results(stage.model.requests[1])
+        received = results(stage.model.requests[1])
         audited = [(one.door, one.server_id, one.tool, one.outcome) for one in stage.house.house.audited]
 
     assert content_of(answer) == "42"
-    assert told == {"g": "42", "m": '{"say":"hi"}'}
+    assert received == {"g": "42", "m": '{"say":"hi"}'}
     assert audited == [("hostcall", "one", "echo", "ok")]
 
 
-async def test_a_session_remembers_what_was_said() -> None:
+async def test_a_session_remembers_what_was_sent() -> None:
     def story(chat: Chatter) -> Any:
         chat.tool("sum", chat.says(lambda _: "42"))
         chat.ask("first")
@@ -128,7 +128,7 @@ async def test_a_session_remembers_what_was_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("story", "code", "said"),
+    ("story", "code", "sent_text"),
     [
         pytest.param(lambda chat: chat.recv(chat.send()), "invalid_chat", "empty array", id="no messages"),
         pytest.param(lambda chat: chat.ask(None), "invalid_chat", "messages", id="none to go on with"),
@@ -153,13 +153,15 @@ async def test_a_session_remembers_what_was_said() -> None:
         pytest.param(lambda chat: chat.ask(), "model_refused", "no credit", id="the model refuses"),
     ],
 )
-async def test_what_cannot_be_answered_is_an_answer_that_says_why(story: Any, code: str, said: str) -> None:
+async def test_what_cannot_be_answered_is_an_answer_that_says_why(
+    story: Any, code: str, sent_text: str
+) -> None:
     refusal = status(402, {"error": {"message": "no credit", "type": "x", "param": None, "code": None}})
     async with chat_stage(refusal) as stage:
         error = (await stage.play(story))["error"]
 
     assert (error["code"], error["retryable"]) == (code, False)
-    assert said in error["message"]
+    assert sent_text in error["message"]
 
 
 async def test_a_backend_is_asked_where_it_is_named() -> None:
@@ -256,7 +258,7 @@ def circling(ask: Ask) -> Any:
         ("max_iterations", 0, "round_limit"),
     ],
 )
-async def test_a_budget_ends_a_chat_with_an_answer_and_a_history_to_go_on_with(
+async def test_a_budget_ends_a_chat_with_an_answer_and_a_history_to_continue_with(
     key: str, value: int, stopped: str
 ) -> None:
     """The model is strict about histories."""
@@ -299,9 +301,9 @@ async def test_results_are_cut_to_their_budget() -> None:
         calls(("sum", "{}", "g"), (ECHO, json.dumps({"a": "x" * 900}), "m")), text("ok")
     ) as stage:
         await stage.play(story)
-        told = results(stage.model.requests[1])
+        received = results(stage.model.requests[1])
 
-    assert {name: len(one.encode()) <= 300 and "[cut: " in one for name, one in told.items()} == {
+    assert {name: len(one.encode()) <= 300 and "[cut: " in one for name, one in received.items()} == {
         "g": True,
         "m": True,
     }
@@ -326,11 +328,11 @@ async def test_the_calls_of_models_are_calls_of_the_run() -> None:
     assert code == EAGAIN
 
 
-async def test_a_model_that_breaks_off_after_tools_leaves_a_history_to_go_on_with() -> None:
+async def test_a_model_that_breaks_off_after_tools_leaves_a_history_to_continue_with() -> None:
     def story(chat: Chatter) -> Any:
         chat.say("go")
         fd = chat.send(AUTO_TOOL_CALL | ENABLE_METRICS)
-        assert chat.guest.told("cchat_ctl", fd, GET_METRICS)["total_tokens"] == 15
+        assert chat.guest.received("cchat_ctl", fd, GET_METRICS)["total_tokens"] == 15
         return [chat.recv(fd), chat.ask(None)]
 
     script = [calls((ECHO, "{}", "c")), cut(text("hello"), 5), text("there you are")]
@@ -342,7 +344,7 @@ async def test_a_model_that_breaks_off_after_tools_leaves_a_history_to_go_on_wit
     assert content_of(answer) == "there you are"
 
 
-async def test_a_model_that_says_nothing_leaves_a_history_to_go_on_with() -> None:
+async def test_a_model_that_says_nothing_leaves_a_history_to_continue_with() -> None:
     silent = whole({"id": "c", "choices": [{"message": {"role": "assistant", "content": None}}]})
 
     async with chat_stage(silent, text("b")) as stage:
@@ -351,10 +353,10 @@ async def test_a_model_that_says_nothing_leaves_a_history_to_go_on_with() -> Non
     assert (first["toolgate"]["stopped"], content_of(second)) == ("model_silent", "b")
 
 
-@pytest.mark.parametrize("beside", [[], [{"id": "f", "function": {"name": ECHO, "arguments": "{}"}}]])
-async def test_a_tool_that_is_no_function_leaves_a_history_to_go_on_with(beside: list[Any]) -> None:
+@pytest.mark.parametrize("alongside", [[], [{"id": "f", "function": {"name": ECHO, "arguments": "{}"}}]])
+async def test_a_tool_that_is_no_function_leaves_a_history_to_continue_with(alongside: list[Any]) -> None:
     custom = {"id": "x", "type": "custom", "custom": {"name": "run", "input": "ls"}}
-    odd = whole({"id": "c", "choices": [{"message": {"content": "hm", "tool_calls": [custom, *beside]}}]})
+    odd = whole({"id": "c", "choices": [{"message": {"content": "hm", "tool_calls": [custom, *alongside]}}]})
 
     async with chat_stage(odd, text("b")) as stage:
         first, second = await stage.play(lambda chat: [chat.ask(), chat.ask()])
@@ -425,7 +427,7 @@ async def test_chats_of_guests_are_counted_as_all_chats_are() -> None:
         assert metrics.chat_rounds.total == 1
 
 
-async def test_signatures_beside_calls_are_sent_back() -> None:
+async def test_signatures_next_to_calls_are_sent_back() -> None:
     """As Gemini wants it: what is only the model's server's to understand stays."""
     signed = calls(call(ECHO, {}, id="c", extra_content={"google": {"thought_signature": "s"}}))
     async with chat_stage(signed, text("a"), text("b")) as stage:

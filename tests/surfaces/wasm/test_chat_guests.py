@@ -206,18 +206,22 @@ async def test_a_function_of_a_guest_chats_itself(tmp_path: Path) -> None:
 
 async def test_guests_that_chat_at_once_hear_each_their_own(tmp_path: Path) -> None:
     def script(ask: Ask) -> Any:
-        said = ask.messages[-1]
-        return text(said["content"]) if said["role"] == "tool" else calls(("mirror", said["content"]))
+        sent_text = ask.messages[-1]
+        return (
+            text(sent_text["content"])
+            if sent_text["role"] == "tool"
+            else calls(("mirror", sent_text["content"]))
+        )
 
     def telling(number: int) -> str:
         program = Program()
-        said = program.say(json.dumps({"guest": number}))
-        return program.wat(program.session(), program.tool("mirror", 1), said, program.ask())
+        sent_text = program.say(json.dumps({"guest": number}))
+        return program.wat(program.session(), program.tool("mirror", 1), sent_text, program.ask())
 
     async with chat_stage(script) as stage, guests(stage, tmp_path, max_guests=8) as run:
-        told = await asyncio.gather(*(run.answers(telling(number)) for number in range(8)))
+        received = await asyncio.gather(*(run.answers(telling(number)) for number in range(8)))
 
-    assert [json.loads(content_of(one)) for (one,) in told] == [{"guest": number} for number in range(8)]
+    assert [json.loads(content_of(one)) for (one,) in received] == [{"guest": number} for number in range(8)]
 
 
 async def test_a_guest_does_not_chat_deeper_and_deeper(tmp_path: Path) -> None:

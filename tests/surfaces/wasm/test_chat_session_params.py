@@ -68,7 +68,7 @@ async def test_parameters_that_the_policy_admits_are_what_the_session_asks_for(h
     await play(house, story)
 
 
-async def test_what_is_only_asked_for_leaves_no_trace_in_the_gateway(
+async def test_what_is_only_requested_leaves_no_trace_in_the_gateway(
     house: TaskHouse, caplog: pytest.LogCaptureFixture
 ) -> None:
     def story(guest: PlayedGuest) -> None:

@@ -59,7 +59,7 @@ async def test_where_nothing_is_injected_functions_of_the_guest_come_back_and_no
     assert answer["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "sum"
 
 
-async def test_a_call_that_the_run_cannot_pay_for_any_more_is_told_to_the_model() -> None:
+async def test_a_call_that_the_run_cannot_pay_for_any_more_is_reported_to_the_model() -> None:
     """A function of the guest has spent what was left when its chat began."""
 
     def story(chat: Chatter) -> Any:
@@ -83,7 +83,7 @@ async def test_a_function_of_the_guest_may_chat_itself_but_not_in_the_same_sessi
         def ask_another(_: Any) -> str:
             assert chat.send() == EAGAIN
             assert chat.guest.ask("cchat_recv", chat.fd + 1)[0] == EAGAIN
-            assert chat.guest.told("spear_fd_ctl", chat.fd + 1, 4)["poll_mask"] == []
+            assert chat.guest.received("spear_fd_ctl", chat.fd + 1, 4)["poll_mask"] == []
             chat.say("meanwhile")
             other = Chatter(chat.guest)
             other.set("tool_arena_ptr", ARENA + 8_192)
@@ -170,7 +170,7 @@ def garbled(chat: Chatter, answer: bytes, *, length: int | None = None) -> Any:
         pytest.param(lambda _: lambda *_: -28, {}, -28, id="it always wants more"),
     ],
 )
-async def test_a_function_of_the_guest_that_fails_is_told_to_the_model(
+async def test_a_function_of_the_guest_that_fails_is_reported_to_the_model(
     does: Any, params: Any, rc: int
 ) -> None:
     def story(chat: Chatter) -> Any:

@@ -151,25 +151,25 @@ def set_flags(guest: PlayedGuest, fd: int, data: bytes) -> int:
 async def test_flags_kind_status_and_metrics_of_a_descriptor(house: TaskHouse) -> None:
     def story(guest: PlayedGuest) -> None:
         fd = guest.call("mcp_open", "one")
-        assert guest.told("spear_fd_ctl", fd, 2) == {"flags": []}
+        assert guest.received("spear_fd_ctl", fd, 2) == {"flags": []}
         assert set_flags(guest, fd, b'{"set":["O_NONBLOCK"]}') == 0
-        assert guest.told("spear_fd_ctl", fd, 2) == {"flags": ["O_NONBLOCK"]}
-        assert guest.told("spear_fd_ctl", fd, 3) == {"kind": "McpSession"}
-        assert guest.told("spear_fd_ctl", fd, 4) == {
+        assert guest.received("spear_fd_ctl", fd, 2) == {"flags": ["O_NONBLOCK"]}
+        assert guest.received("spear_fd_ctl", fd, 3) == {"kind": "McpSession"}
+        assert guest.received("spear_fd_ctl", fd, 4) == {
             "kind": "McpSession",
             "flags": ["O_NONBLOCK"],
             "poll_mask": [],
             "closed": False,
             "last_error": None,
         }
-        assert guest.told("spear_fd_ctl", fd, 5) == {}
+        assert guest.received("spear_fd_ctl", fd, 5) == {}
         assert set_flags(guest, fd, b'{"set":[],"clear":["O_NONBLOCK"]}') == 0
-        assert guest.told("spear_fd_ctl", fd, 2) == {"flags": []}
+        assert guest.received("spear_fd_ctl", fd, 2) == {"flags": []}
         code, written = guest.ask("spear_fd_ctl", fd, 3, room=4)
         assert (code, written, guest.needed) == (ENOSPC, b"\xee" * 4, len('{"kind":"McpSession"}'))
-        assert guest.told("spear_fd_ctl", guest.call("cchat_create"), 3) == {"kind": "ChatSession"}
+        assert guest.received("spear_fd_ctl", guest.call("cchat_create"), 3) == {"kind": "ChatSession"}
         thing = guest.fds.open(Thing(IN | HUP))
-        assert guest.told("spear_fd_ctl", thing, 4)["poll_mask"] == ["EPOLLIN", "EPOLLHUP"]
+        assert guest.received("spear_fd_ctl", thing, 4)["poll_mask"] == ["EPOLLIN", "EPOLLHUP"]
 
     await play(house, story)
 
@@ -196,7 +196,7 @@ async def test_flags_that_are_none_change_nothing(house: TaskHouse, data: bytes)
     def story(guest: PlayedGuest) -> None:
         fd = guest.call("mcp_open", "one")
         assert set_flags(guest, fd, data) == EINVAL
-        assert guest.told("spear_fd_ctl", fd, 2) == {"flags": []}
+        assert guest.received("spear_fd_ctl", fd, 2) == {"flags": []}
 
     await play(house, story)
 

@@ -27,7 +27,7 @@ def narrow(guest: PlayedGuest, fd: int, policy: Any) -> int:
 
 
 def tools(guest: PlayedGuest, fd: int) -> list[str]:
-    return [tool["name"] for tool in guest.told("mcp_list_tools", fd)["tools"]]
+    return [tool["name"] for tool in guest.received("mcp_list_tools", fd)["tools"]]
 
 
 @pytest.mark.requirement("002-097")

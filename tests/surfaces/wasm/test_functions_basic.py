@@ -37,15 +37,15 @@ LOG = """(module
 async def test_a_line_of_the_log_has_its_level_and_what_is_no_text_is_replaced(
     tmp_path: Path,
 ) -> None:
-    told: list[int] = []
-    functions = [*BASIC_FUNCTIONS, spear("told", "i", "", lambda _, code: told.append(code))]
+    received: list[int] = []
+    functions = [*BASIC_FUNCTIONS, spear("told", "i", "", lambda _, code: received.append(code))]
     run = GuestRun(job(compiled(LOG, tmp_path), None))
     async with Slots(functions, max_guests=1) as slots:
         await slots.run(run)
 
     lines = [(line.level, line.text) for line in run.output.take()]
 
-    assert told == [0, 0, 0, 0, -Errno.EINVAL, -Errno.EFAULT, -Errno.EFAULT]
+    assert received == [0, 0, 0, 0, -Errno.EINVAL, -Errno.EFAULT, -Errno.EFAULT]
     assert lines == [
         ("trace", "caf\N{LATIN SMALL LETTER E WITH ACUTE}"),
         ("error", f"caf\N{LATIN SMALL LETTER E WITH ACUTE} {BAD * 2}!"),
@@ -67,14 +67,16 @@ ASKS = """(module
     (call $told (call $random)) (call $told (call $random))))"""
 
 
-async def test_the_time_is_the_hosts_and_chance_differs_and_a_negative_pause_is_none(tmp_path: Path) -> None:
-    told: list[int] = []
-    functions = [*BASIC_FUNCTIONS, spear("told", "I", "", lambda _, number: told.append(number))]
+async def test_the_time_is_the_hosts_and_chance_differs_and_a_negative_pause_is_invalid(
+    tmp_path: Path,
+) -> None:
+    received: list[int] = []
+    functions = [*BASIC_FUNCTIONS, spear("told", "I", "", lambda _, number: received.append(number))]
     before_s = time.time()
 
     ending = await run_wat(ASKS, tmp_path, functions=functions)
 
-    now_ms, now_s, one, other = told
+    now_ms, now_s, one, other = received
     assert ending.ended_by == "exit"
     assert int(before_s * 1000) <= now_ms <= time.time() * 1000
     assert int(before_s) <= now_s <= time.time()

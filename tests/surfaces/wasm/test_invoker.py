@@ -217,7 +217,7 @@ async def test_a_node_that_stays_behind_gives_up(tmp_path: Path, monkeypatch: py
     assert "revision 99" in ending.message
 
 
-async def test_a_fault_of_the_node_is_the_end_of_one_run_and_stands_in_its_log_alone(
+async def test_a_fault_of_the_node_is_the_end_of_one_run_and_is_in_its_log_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_node(tmp_path) as node, node.invoker():
@@ -258,7 +258,7 @@ async def test_a_node_that_stops_gives_its_runs_time_and_then_ends_them(
     assert node.audited[0].ended_by == "node_stopped"
 
 
-async def test_a_run_goes_on_while_control_is_away_and_reports_when_it_is_back(tmp_path: Path) -> None:
+async def test_a_run_continues_while_control_is_away_and_reports_when_it_is_back(tmp_path: Path) -> None:
     async with open_node(tmp_path) as node, node.invoker():
         invocation_id = await node.begin("wait")
         await node.waits(invocation_id)
@@ -284,7 +284,7 @@ async def test_the_end_of_a_run_is_reported_until_it_is_heard(tmp_path: Path) ->
     assert (found.state, found.attempt, ending.stdout) == ("failed", 1, b"x")
 
 
-async def test_a_run_is_over_before_its_lease_is_so_that_nobody_else_runs_it_meanwhile(
+async def test_a_run_is_over_before_its_lease_is_so_that_no_one_else_runs_it_meanwhile(
     tmp_path: Path,
 ) -> None:
     timing = LeaseTiming(lease_s=1.5, heartbeat_s=0.05, look_s=0.01)

@@ -45,7 +45,7 @@ async def play(house: TaskHouse, story: Callable[[PlayedGuest], T], **limits: in
 
 
 def status(guest: PlayedGuest, fd: int) -> Any:
-    return guest.told("spear_fd_ctl", fd, GET_STATUS)
+    return guest.received("spear_fd_ctl", fd, GET_STATUS)
 
 
 def text_of(result: Any) -> str:
@@ -57,8 +57,8 @@ def text_of(result: Any) -> str:
 async def test_a_guest_lists_and_calls_the_tools_of_a_server_by_their_own_names() -> None:
     def story(guest: PlayedGuest) -> None:
         fd = guest.call("mcp_open", "one")
-        listed = guest.told("mcp_list_tools", fd)
-        result = guest.told("mcp_call_tool", fd, "read", '{"path": "a"}')
+        listed = guest.received("mcp_list_tools", fd)
+        result = guest.received("mcp_call_tool", fd, "read", '{"path": "a"}')
 
         assert fd == 1_000
         assert listed == {
@@ -96,14 +96,14 @@ async def test_a_server_outside_the_task_is_refused_whether_it_exists_or_not() -
 @pytest.mark.requirement("000-27")
 async def test_a_task_that_is_not_enabled_or_gone_has_no_servers() -> None:
     def story(guest: PlayedGuest) -> tuple[int, Any]:
-        return guest.call("mcp_open", "one"), guest.told("mcp_registry_list")
+        return guest.call("mcp_open", "one"), guest.received("mcp_registry_list")
 
     config = {"enabled": False, "default_server_ids": ["one"]}
     async with open_task_house(net(), one(), config=config) as house:
         assert await play(house, story) == (EACCES, {"servers": []})
 
 
-async def test_each_call_asks_the_policy_anew() -> None:
+async def test_each_call_asks_the_policy_again() -> None:
     """What was open before a task was narrowed is no way around it."""
     async with open_task_house(net(), one()) as house:
 
@@ -113,7 +113,7 @@ async def test_each_call_asks_the_policy_anew() -> None:
         def story(guest: PlayedGuest) -> None:
             fd = guest.call("mcp_open", "one")
             narrow(tool_denylist=["write"])
-            assert [tool["name"] for tool in guest.told("mcp_list_tools", fd)["tools"]] == ["read"]
+            assert [tool["name"] for tool in guest.received("mcp_list_tools", fd)["tools"]] == ["read"]
             assert guest.ask("mcp_call_tool", fd, "write", "{}")[0] == ENOENT
             assert guest.ask("mcp_call_tool", fd, "read", "{}")[0] > 0
             narrow(enabled=False)
@@ -133,7 +133,7 @@ async def test_the_ceiling_of_the_invokers_key_holds() -> None:
 
         def story(guest: PlayedGuest) -> None:
             fd = guest.call("mcp_open", "one")
-            assert [tool["name"] for tool in guest.told("mcp_list_tools", fd)["tools"]] == ["read"]
+            assert [tool["name"] for tool in guest.received("mcp_list_tools", fd)["tools"]] == ["read"]
             assert guest.ask("mcp_call_tool", fd, "write", "{}")[0] == ENOENT
 
         await house.play(FUNCTIONS, story, principal=bound)
@@ -196,7 +196,7 @@ async def test_a_buffer_that_is_too_small_never_runs_a_tool_twice() -> None:
 
     def story(guest: PlayedGuest) -> None:
         fd = guest.call("mcp_open", "one")
-        whole = guest.told("mcp_call_tool", fd, "read", '{"n": 1}')
+        whole = guest.received("mcp_call_tool", fd, "read", '{"n": 1}')
         for room in (0, 1, 8):
             code, written = guest.ask("mcp_call_tool", fd, "read", '{"n": 1}', room=room)
             assert (code, written) == (ENOSPC, b"\xee" * room)
@@ -218,9 +218,9 @@ async def test_a_kept_result_is_for_the_same_call_on_the_same_descriptor_alone()
     def story(guest: PlayedGuest) -> None:
         fd, other = guest.call("mcp_open", "one"), guest.call("mcp_open", "one")
         assert guest.ask("mcp_call_tool", fd, "read", '{"n": 1}', room=0)[0] == ENOSPC
-        assert text_of(guest.told("mcp_call_tool", other, "read", '{"n": 2}')) == '{"n":2}'
-        assert text_of(guest.told("mcp_call_tool", fd, "read", '{"n": 3}')) == '{"n":3}'
-        assert text_of(guest.told("mcp_call_tool", fd, "read", '{"n": 1}')) == '{"n":1}'
+        assert text_of(guest.received("mcp_call_tool", other, "read", '{"n": 2}')) == '{"n":2}'
+        assert text_of(guest.received("mcp_call_tool", fd, "read", '{"n": 3}')) == '{"n":3}'
+        assert text_of(guest.received("mcp_call_tool", fd, "read", '{"n": 1}')) == '{"n":1}'
 
     async with open_task_house(net(), one()) as house:
         await play(house, story)
@@ -251,7 +251,7 @@ async def test_what_a_guest_leaves_with_the_host_is_bounded(monkeypatch: pytest.
         fds = [guest.call("mcp_open", "one") for _ in range(4)]
         codes = [guest.ask("mcp_call_tool", fd, "read", arguments, room=0)[0] for fd in fds]
         assert codes == [ENOSPC, ENOSPC, ENOMEM, ENOMEM]
-        assert text_of(guest.told("mcp_call_tool", fds[0], "read", arguments))
+        assert text_of(guest.received("mcp_call_tool", fds[0], "read", arguments))
         assert guest.ask("mcp_call_tool", fds[2], "read", "{}")[0] > 0
         guest.call("mcp_close", fds[1])
 
@@ -276,11 +276,11 @@ async def asks(_: Json) -> RpcResponse:
     )
 
 
-async def test_what_becomes_of_a_call_is_told_as_a_result_or_as_a_number() -> None:
+async def test_what_becomes_of_a_call_is_reported_as_a_result_or_as_a_number() -> None:
     def story(guest: PlayedGuest) -> None:
         fd = guest.call("mcp_open", "one")
-        assert guest.told("mcp_call_tool", fd, "fails", "{}")["isError"] is True
-        assert guest.told("mcp_call_tool", fd, "refuses", "{}") == {
+        assert guest.received("mcp_call_tool", fd, "fails", "{}")["isError"] is True
+        assert guest.received("mcp_call_tool", fd, "refuses", "{}") == {
             "error": {"code": "mcp_invalid_arguments", "message": "no such path", "retryable": True}
         }
         assert status(guest, fd)["last_error"] is None
@@ -353,7 +353,7 @@ async def test_the_registry_shows_exactly_what_can_be_opened_and_nothing_of_wher
     )
 
     def story(guest: PlayedGuest) -> None:
-        shown = guest.told("mcp_registry_list")
+        shown = guest.received("mcp_registry_list")
         assert shown == {
             "servers": [
                 {"server_id": "one", "display_name": "One", "tags": ["a", "b"], "tools": ["read", "write"]}
@@ -376,21 +376,21 @@ async def test_a_server_with_too_many_tools_is_refused_or_searched_as_on_its_own
 ) -> None:
     def story(guest: PlayedGuest) -> tuple[int, list[str], Any]:
         fd = guest.call("mcp_open", "one")
-        servers = guest.told("mcp_registry_list")["servers"]
+        servers = guest.received("mcp_registry_list")["servers"]
         if fd < 0:
             return fd, [one["server_id"] for one in servers], None
-        names = [tool["name"] for tool in guest.told("mcp_list_tools", fd, room=16_000)["tools"]]
+        names = [tool["name"] for tool in guest.received("mcp_list_tools", fd, room=16_000)["tools"]]
         call = '{"name": "read", "arguments": {"n": 1}}'
-        return fd, names, text_of(guest.told("mcp_call_tool", fd, "call_tool", call))
+        return fd, names, text_of(guest.received("mcp_call_tool", fd, "call_tool", call))
 
     limits = ScopeLimits(max_tools=1, on_too_many=on_too_many)
     async with open_task_house(net(), one(), limits=limits) as house:
-        told = await play(house, story)
+        received = await play(house, story)
 
     if on_too_many == "refuse":
-        assert told == (E2BIG, [], None)
+        assert received == (E2BIG, [], None)
     else:
-        assert told == (1_000, ["call_tool", "describe_tool", "search_tools"], '{"n":1}')
+        assert received == (1_000, ["call_tool", "describe_tool", "search_tools"], '{"n":1}')
 
 
 async def test_results_of_modern_servers_have_their_plain_form() -> None:
@@ -399,7 +399,7 @@ async def test_results_of_modern_servers_have_their_plain_form() -> None:
         return RpcResponse(result=msgspec.json.encode(result))
 
     def story(guest: PlayedGuest) -> Any:
-        return guest.told("mcp_call_tool", guest.call("mcp_open", "one"), "modern", "{}")
+        return guest.received("mcp_call_tool", guest.call("mcp_open", "one"), "modern", "{}")
 
     async with open_task_house(net(modern=modern), one()) as house:
         assert await play(house, story) == json.loads(text_result("[1,2]"))

@@ -16,7 +16,7 @@ from tests.node import node, node_file
 from tests.scenarios.soak import rounds
 from tests.surfaces.wasm import any_order
 from tests.surfaces.wasm.any_order import PRINCIPALS, Oracle, Scopes, Step
-from tests.surfaces.wasm.puppet import Script, Told, import_of
+from tests.surfaces.wasm.puppet import Recorded, Script, import_of
 from tests.surfaces.wasm.task_house import TaskHouse, open_task_house
 from tests.upstream.memory_link import Json, MemoryNet, MemoryServer, definition, record
 from tests.upstream.scripted_model import ScriptedModel, scripted_model, text
@@ -81,7 +81,7 @@ async def open_stage(
         yield Stage(house, slots, model, directory)
 
 
-async def test_descriptors_that_stand_for_nothing_or_another_kind_are_bad(stage: Stage) -> None:
+async def test_descriptors_that_are_for_nothing_or_another_kind_are_bad(stage: Stage) -> None:
     """WAS-4"""
     uses: dict[str, tuple[tuple[Any, ...], ...]] = {
         "mcp": (("mcp_list_tools", 0x1_0000, 0xFFFC), ("mcp_call_tool", "read", "{}", 0x1_0000, 0xFFFC)),
@@ -224,7 +224,7 @@ async def test_no_other_way_of_saying_it_reaches_a_server(stage: Stage, key: str
     assert stage.model.requests == []
 
 
-async def test_a_buffer_that_is_too_small_is_told_what_is_needed_and_left_alone(stage: Stage) -> None:
+async def test_a_buffer_that_is_too_small_is_reported_what_is_needed_and_left_alone(stage: Stage) -> None:
     """WAS-8"""
     asking: tuple[tuple[Any, ...], ...] = (
         ("mcp_list_tools", 1_000),
@@ -236,7 +236,7 @@ async def test_a_buffer_that_is_too_small_is_told_what_is_needed_and_left_alone(
         ("cchat_ctl", 1_002, 2),
     )
 
-    async def tell(rooms: Sequence[Sequence[int]]) -> list[Told]:
+    async def tell(rooms: Sequence[Sequence[int]]) -> list[Recorded]:
         script = Script()
         script.call("mcp_open", "one")
         script.call("cchat_create")
@@ -244,16 +244,16 @@ async def test_a_buffer_that_is_too_small_is_told_what_is_needed_and_left_alone(
         for (name, *args), sizes in zip(asking, rooms, strict=True):
             for room in sizes:
                 script.ask(name, *args, room=room)
-        return [told for told in await stage.run(script) if isinstance(told, Told)]
+        return [received for received in await stage.run(script) if isinstance(received, Recorded)]
 
-    needed = [told.length for told in await tell([[0]] * len(asking))]
-    told = await tell([(0, 1, length - 1, length) for length in needed])
-    short = [one for at, one in enumerate(told) if at % 4 < 3]
+    needed = [received.length for received in await tell([[0]] * len(asking))]
+    received = await tell([(0, 1, length - 1, length) for length in needed])
+    short = [one for at, one in enumerate(received) if at % 4 < 3]
 
     assert [(one.code, one.is_untouched) for one in short] == [(ENOSPC, True)] * len(short)
     assert [one.length for one in short] == [length for length in needed for _ in range(3)]
-    assert [one.code for one in told[3::4]] == needed
-    assert [bool(one.json) for one in told[3::4]] == [True] * 6 + [False]
+    assert [one.code for one in received[3::4]] == needed
+    assert [bool(one.json) for one in received[3::4]] == [True] * 6 + [False]
     assert len(stage.house.net["one"].calls) == 2
 
 
@@ -273,7 +273,7 @@ async def test_bytes_that_are_no_text_are_invalid(stage: Stage, bad: bytes) -> N
         script.call("cchat_ctl", 1_001, 1, 0, 0xFFFC)
         script.call("spear_fd_ctl", 1_000, 1, 0, 0xFFFC)
 
-    codes = [one.code if isinstance(one, Told) else one for one in await stage.run(script)]
+    codes = [one.code if isinstance(one, Recorded) else one for one in await stage.run(script)]
 
     assert codes == [1_000, 1_001, *[EINVAL] * 8]
     assert stage.house.net["one"].calls == []
@@ -324,14 +324,14 @@ def write_down(script: Script, step: Step, fd: int) -> None:
 
 
 def read_back(step: Step, answer: Any) -> tuple[int, list[str]]:
-    if not isinstance(answer, Told):
+    if not isinstance(answer, Recorded):
         return answer, []
     if answer.code < 0 or step.name == "mcp_call_tool":
         return min(answer.code, 0), []
-    told = answer.json
+    received = answer.json
     if step.name == "mcp_list_tools":
-        return 0, [tool["name"] for tool in told["tools"]]
-    return 0, [server["server_id"] for server in told.get("servers", [told])]
+        return 0, [tool["name"] for tool in received["tools"]]
+    return 0, [server["server_id"] for server in received.get("servers", [received])]
 
 
 @pytest.mark.soak
@@ -364,8 +364,13 @@ async def _follow(stage: Stage, oracle: Oracle, steps: list[Step], seed: int) ->
 
     _, answers = await script.run(stage.slots, context, stage.directory)
 
-    told = [read_back(step, answer) for (step, _), answer in zip(expected, answers, strict=False)]
-    assert told == [said for _, said in expected], (seed, oracle.config, oracle.principal, steps)
+    received = [read_back(step, answer) for (step, _), answer in zip(expected, answers, strict=False)]
+    assert received == [sent_text for _, sent_text in expected], (
+        seed,
+        oracle.config,
+        oracle.principal,
+        steps,
+    )
     assert offered(stage.model) == sessions, (seed, oracle.config, oracle.principal, steps)
     assert stage.slots.host_faults == 0
 

@@ -277,21 +277,21 @@ class ResponseOutput:
             self._usage = add_usage(self._usage or _NO_USAGE, used)
 
     def finish(
-        self, response: Members, *, ending: Ending = "completed", beside: Mapping[str, Any] | None = None
+        self, response: Members, *, ending: Ending = "completed", extra: Mapping[str, Any] | None = None
     ) -> bytes:
         """Encode the whole response, with the members of the last `response`. A stream keeps its first id."""
         self.begin(response)
         over: dict[str, Any] = {"status": ending, "output": self._items, "usage": self._usage}
         if self._is_stream:
             over["id"] = self._head["id"]
-        whole = {**self._basis, **response, **self._shown, **over, **(beside or {})}
+        whole = {**self._basis, **response, **self._shown, **over, **(extra or {})}
         self._frame(f"response.{ending}", {"response": whole})
         return msgspec.json.encode(whole)
 
     def fail(self, code: str, message: str) -> None:
         """End a response that fails."""
         error = {"code": code, "message": message}
-        self.finish(self._head, ending="failed", beside={"error": error})
+        self.finish(self._head, ending="failed", extra={"error": error})
 
     def _frame(self, kind: str, members: Mapping[str, Any]) -> None:
         if self._is_stream:

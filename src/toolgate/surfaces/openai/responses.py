@@ -199,9 +199,9 @@ class ResponsesSession(ChatSession):
         self._hand_over(outcome)
         extension = self._extension(outcome)
         if self._last is None:
-            body = self._output.finish({}, beside=extension)
+            body = self._output.finish({}, extra=extension)
         else:
-            body = self._output.finish(self._last.response, ending=self._last.ending, beside=extension)
+            body = self._output.finish(self._last.response, ending=self._last.ending, extra=extension)
         self._remember_ids()
         return outcome.finish.reason, body
 

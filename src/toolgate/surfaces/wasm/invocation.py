@@ -102,7 +102,7 @@ class InvocationRun:
         self._stopped: EndCause | None = None
         self._lines: list[LogLine] = []
         """Lines that no report has delivered yet."""
-        self._heard = asyncio.Event()
+        self._is_confirmed = asyncio.Event()
         self._is_lost = False
         self._is_failing = False
         """The last report was not heard."""
@@ -149,7 +149,7 @@ class InvocationRun:
             return _result_of(refused.cause)
         except ToolgateError as exc:
             return _result_of(EndCause("module", f"{exc}: {exc.hint}"))
-        await self._heard.wait()
+        await self._is_confirmed.wait()
         attributes = {
             "toolgate.door": DOOR,
             "toolgate.principal": self._principal.id,
@@ -285,7 +285,7 @@ class InvocationRun:
         self._safe_until_s = began_s + timing.lease_s - timing.margin_s
         self._next_report_s = began_s + timing.heartbeat_s
         self._is_failing = False
-        self._heard.set()
+        self._is_confirmed.set()
         if verdict == "lost":
             self._lose("it was declared lost, and another node may run it by now")
         elif verdict == "cancel":

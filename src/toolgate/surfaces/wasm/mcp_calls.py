@@ -1,6 +1,6 @@
 """`mcp_*`: the servers and tools of its task as hostcalls of a guest.
 
-A descriptor stands for one server, and grants nothing: policy decides on each call, as at the MCP endpoint on
+A descriptor refers to one server, and grants nothing: policy decides on each call, as at the MCP endpoint on
 the path of that server. Tools have their own names there; if there are too many to list, the three that find
 them are listed. A guest never learns where a server runs.
 """
