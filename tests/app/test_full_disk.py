@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.registry.test_sqlite_faults import can_mount
+from tests.registry.database.test_sqlite_faults import can_mount
 
 TOOLGATE = str(Path(sys.executable).with_name("toolgate"))
 UP = f'"{TOOLGATE}" up --listen 127.0.0.1:0 --data "$1/data"'
