@@ -5,6 +5,7 @@ A noun (`toolgate servers`) names its kind and says in words and tables what is 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,7 +15,7 @@ from typer import Argument, Option
 
 from toolgate.cli.client.rest import COLLECTIONS, UNCONDITIONAL, WriteConditions, build_record_path
 from toolgate.cli.files.modules import hash_modules, send_modules
-from toolgate.cli.files.records import load_record
+from toolgate.cli.files.records import ID_FIELDS, load_record
 from toolgate.cli.option_groups import add_group, command
 from toolgate.cli.options import GatewayConnection
 from toolgate.cli.render import changes as render
@@ -53,6 +54,7 @@ class RecordGroup:
         self.app = add_group(root, noun, summary)
         self._kind = kind
         self._noun = describe_kind(kind)
+        self._id_field = ID_FIELDS.get(kind, f"{'server' if kind == 'pin' else kind}_id")
 
     def add_list(self, summary: str, render_list: Render) -> None:
         @command(self.app, "list", summary)
@@ -63,6 +65,8 @@ class RecordGroup:
         @command(self.app, name, summary)
         def show_record(record_id: IdArgument, connection: GatewayConnection) -> None:
             connection.print_answer(build_record_path(self._kind, record_id), render_record)
+
+        self._name_id()
 
     def add_apply(self, summary: str) -> None:
         @command(self.app, "apply", summary)
@@ -84,12 +88,16 @@ class RecordGroup:
         ) -> None:
             self._delete(record_id, connection, conditions.conditions)
 
+        self._name_id()
+
     def add_plain_delete(self, name: str, summary: str) -> None:
         """Without conditions."""
 
         @command(self.app, name, summary)
         def delete_record(record_id: IdArgument, connection: GatewayConnection) -> None:
             self._delete(record_id, connection, UNCONDITIONAL)
+
+        self._name_id()
 
     def add_past(self, *names: Literal["history", "diff", "rollback"]) -> None:
         """What the record was before."""
@@ -104,6 +112,23 @@ class RecordGroup:
         query = {"since": str(since)} | ({} if upto is None else {"upto": str(upto)})
         path = f"{build_record_path(self._kind, record_id)}/diff"
         connection.print_answer(path, render.render_field_diff, query)
+
+    def _name_id(self) -> None:
+        """Name the id of the newest command as the record does: `SERVER_ID`."""
+        registered = self.app.registered_commands[-1]
+        callback: Any = registered.callback
+
+        @wraps(callback)
+        def named(**values: Any) -> None:
+            callback(record_id=values.pop(self._id_field), **values)
+
+        parameters = [
+            one.replace(name=self._id_field) if one.name == "record_id" else one
+            for one in callback.__signature__.parameters.values()
+        ]
+        named.__annotations__ = {one.name: one.annotation for one in parameters}
+        vars(named)["__signature__"] = callback.__signature__.replace(parameters=parameters)
+        registered.callback = named
 
     def _delete(self, record_id: str, connection: GatewayConnection, conditions: WriteConditions) -> None:
         with connection.open() as client:
