@@ -388,10 +388,11 @@ def test_arguments_that_are_not_a_finite_object_show_their_size(raw: bytes) -> N
     assert json.loads(line(raw + b" " * 1_025)) == {"…": f"{len(raw) + 1_025} bytes, which cannot be read"}
 
 
-def test_texts_that_grow_by_their_escapes_are_cut_shorter() -> None:
-    shown = audited({"text": "\x01" * 1_000})
+@pytest.mark.parametrize(("text", "many"), [("\x01" * 290, 4), ("y" * 290, 20)], ids=["escapes", "many"])
+def test_texts_that_do_not_fit_are_cut_shorter(text: str, many: int) -> None:
+    shown = audited({f"a{number}": text for number in range(many)})
 
-    assert shown["text"] == "\x01" * 256 + "… (1000 characters)"
+    assert set(shown.values()) == {f"{text[:64]}… (290 characters)"}
 
 
 def test_a_name_that_is_too_long_to_compare_is_hidden() -> None:
