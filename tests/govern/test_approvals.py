@@ -74,16 +74,16 @@ async def known(approvals: MemoryApprovals, approval_id: str = "a") -> CallAppro
     return found
 
 
-async def test_a_receiver_is_told_all_it_needs_under_our_signature() -> None:
+async def test_a_receiver_gets_all_it_needs_under_the_gateways_signature() -> None:
     clock = Clock(NOW_S * 1000)
     approvals = asked_at(clock)
     await approvals.ask(ASKED, new_id="a")
     async with FaultyHttp(answering(b"")) as server:
-        told = await Receiver(server.url, approvals, clock).webhook.notify_pending()
+        notified = await Receiver(server.url, approvals, clock).webhook.notify_pending()
     (request,) = server.requests
     mac = hmac.new(SECRET.encode(), b"%d." % NOW_S + request.body, hashlib.sha256).hexdigest()
 
-    assert told == 1
+    assert notified == 1
     assert (request.method, request.headers["content-type"]) == ("POST", "application/json")
     assert request.headers["toolgate-signature"] == f"t={NOW_S},v1={mac}"
     assert request.message == {
@@ -149,7 +149,7 @@ async def test_a_receiver_may_decide_in_its_answer(decision: Any, expected: tupl
     ],
     ids=range(14),
 )
-async def test_an_answer_that_is_no_decision_is_none_and_the_receiver_was_told(answer: bytes) -> None:
+async def test_a_response_without_a_decision_acknowledges_the_notification(answer: bytes) -> None:
     clock = Clock()
     approvals = asked_at(clock)
     await approvals.ask(ASKED, new_id="a")
@@ -182,7 +182,7 @@ async def hang_up(_request: Request, peer: Peer) -> None:
     ],
     ids=["redirect", "hung up", "failed", "not there", "too much"],
 )
-async def test_a_receiver_that_fails_decides_nothing_and_is_told_again(
+async def test_a_receiver_that_fails_decides_nothing_and_is_notified_again(
     script: Script, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = Clock()
@@ -191,12 +191,12 @@ async def test_a_receiver_that_fails_decides_nothing_and_is_told_again(
     async with FaultyHttp(script) as server:
         receiver = Receiver(f"{server.url}?token=canary", approvals, clock)
         with caplog.at_level(logging.DEBUG):
-            told = [await receiver.webhook.notify_pending()]
-            told.append(await receiver.webhook.notify_pending())
+            notified = [await receiver.webhook.notify_pending()]
+            notified.append(await receiver.webhook.notify_pending())
             clock.now_ms += NOTICE_MS
-            told.append(await receiver.webhook.notify_pending())
+            notified.append(await receiver.webhook.notify_pending())
 
-    assert told == [1, 0, 1]
+    assert notified == [1, 0, 1]
     assert (await known(approvals)).state == "pending"
     assert [one.levelname for one in caplog.records if "webhook" in one.message] == ["WARNING"]
     assert SECRET not in caplog.text
@@ -247,7 +247,7 @@ async def test_who_runs_it_tells_of_what_is_asked_while_it_runs_and_goes_on_afte
     clock = Clock()
 
     class Flaky(MemoryApprovals):
-        failures: ClassVar = [ValueError("nobody thought of this"), StorageUnavailable("for a moment")]
+        failures: ClassVar = [ValueError("no one thought of this"), StorageUnavailable("for a moment")]
 
         async def claim_notices(self, *, limit: int) -> Any:
             if self.failures:

@@ -1,4 +1,4 @@
-"""What the operator demands of every record, whoever writes it."""
+"""What the operator demands of every record, any caller that writes it."""
 
 from typing import Any
 
@@ -26,10 +26,10 @@ def server(**launch: Any) -> Any:
         pytest.param(("mcp-server-*",), "mcp-server-x/../../bin/sh", False, id="a star climbs nowhere"),
         pytest.param(("/opt/mcp/*",), "/opt/mcp/git", True, id="a directory"),
         pytest.param(("/opt/mcp/*",), "/opt/mcp/../../bin/sh", False, id="but not out of it"),
-        pytest.param(("/opt/mcp/*",), "/opt/mcp-evil/git", False, id="nor beside it"),
+        pytest.param(("/opt/mcp/*",), "/opt/mcp-evil/git", False, id="nor next to it"),
         pytest.param(("*",), "/bin/sh", True, id="a star alone allows any"),
         pytest.param((), "npx", False, id="nothing listed, nothing allowed"),
-        pytest.param(("npx",), "${ENV:COMMAND}", False, id="what a reference stands for is not known"),
+        pytest.param(("npx",), "${ENV:COMMAND}", False, id="what a reference is for is not known"),
         pytest.param(("/opt/*",), "/opt/${ENV:NO:-..}/bin/sh", False, id="nor is it within a path"),
         pytest.param(("mcp-*",), "mcp-${ENV:NAME}", False, id="nor within a name"),
     ],

@@ -46,18 +46,18 @@ def test_only_an_approval_lets_a_changed_tool_go(sent: dict[str, Any], expected:
     was=st.dictionaries(st.sampled_from("xyz"), st.sampled_from([A, B, C])),
     held=st.dictionaries(st.sampled_from("xyz"), st.sampled_from([A, B, C])),
     now=st.dictionaries(st.sampled_from("xyz"), st.sampled_from([A, B, C])),
-    told=st.dictionaries(st.sampled_from("xyz"), st.sampled_from([A, B, C])),
+    notified=st.dictionaries(st.sampled_from("xyz"), st.sampled_from([A, B, C])),
 )
-def test_whoever_does_not_speak_of_a_tool_keeps_it_where_it_is(
-    was: dict[str, str], held: dict[str, str], now: dict[str, str], told: dict[str, str]
+def test_a_change_that_leaves_a_tool_out_keeps_it_quarantined(
+    was: dict[str, str], held: dict[str, str], now: dict[str, str], notified: dict[str, str]
 ) -> None:
-    after = merge_quarantined({"tools": was, "changed": held}, {"tools": now, "changed": told}).get(
+    after = merge_quarantined({"tools": was, "changed": held}, {"tools": now, "changed": notified}).get(
         "changed", {}
     )
 
     assert {tool for tool in held if tool in now and now[tool] == was.get(tool)} <= after.keys()
-    assert told.items() <= after.items()
-    assert after.keys() <= held.keys() | told.keys()
+    assert notified.items() <= after.items()
+    assert after.keys() <= held.keys() | notified.keys()
 
 
 def stored(body: dict[str, Any]) -> StoredRecord:
@@ -123,7 +123,7 @@ async def test_writers_that_meet_lose_nothing_of_each_other(store: MemoryStore) 
 
 
 class Contended(MemoryStore):
-    """Somebody else is always a little faster, or the disk fails: as often as it is told."""
+    """Someone else is always a little faster, or the disk fails: as often as it is told."""
 
     conflicts = 0
     failures = 0

@@ -58,7 +58,7 @@ async def test_many_who_wait_are_one_question() -> None:
     assert len(queue.looks) < 55
 
 
-async def test_what_has_moved_already_is_told_at_once() -> None:
+async def test_progress_that_was_made_already_is_reported_at_once() -> None:
     queue, marks = CountedInvocations(), InvocationPoller()
     await make(queue, "a")
 
@@ -74,16 +74,16 @@ async def test_a_new_line_is_news_and_what_happens_to_others_is_not() -> None:
     (task,) = await waiting(marks, queue, "a")
     await queue.report("b", 1, lines=[line(1)])
     async with asyncio.timeout(60):
-        while queue.looks.count(1) < 3:  # somebody looked, because of the other one
+        while queue.looks.count(1) < 3:  # someone looked, because of the other one
             await asyncio.sleep(0)
-        is_told = task.done()
+        is_notified = task.done()
         await queue.report("a", 1, lines=[line(1)])
         moved = await task
 
-    assert (is_told, moved) == (False, InvocationProgress("running", 1, 1))
+    assert (is_notified, moved) == (False, InvocationProgress("running", 1, 1))
 
 
-async def test_a_queue_that_fails_fails_those_who_wait_and_nobody_later() -> None:
+async def test_a_queue_that_fails_fails_its_waiters_and_no_later_one() -> None:
     queue, marks = CountedInvocations(), InvocationPoller()
     await begin(queue, "a")
     tasks = await waiting(marks, queue, "a")
@@ -97,7 +97,7 @@ async def test_a_queue_that_fails_fails_those_who_wait_and_nobody_later() -> Non
     assert await marks.wait_for_change(queue, "a", None) == RUNNING
 
 
-async def test_nobody_looks_once_nobody_waits() -> None:
+async def test_polling_stops_without_waiters() -> None:
     queue, marks = CountedInvocations(), InvocationPoller()
     await begin(queue, "a")
     (task,) = await waiting(marks, queue, "a")

@@ -1,4 +1,4 @@
-"""ADM-8: nobody can give away more than they have."""
+"""ADM-8: no one can give away more than they have."""
 
 import json
 from typing import Any

@@ -19,7 +19,7 @@ TASKS = "io.modelcontextprotocol/tasks"
         pytest.param(
             {"sampling": {}, "roots": {}, "tasks": {}}, {"roots": {}, "sampling": {}}, id="no tasks"
         ),
-        pytest.param({"experimental": {"x": {}}}, {}, id="what nobody knows is not carried"),
+        pytest.param({"experimental": {"x": {}}}, {}, id="what no one knows is not carried"),
         pytest.param({"extensions": {TASKS: {}}}, {}, id="a task would be lost"),
         pytest.param(
             {"extensions": {"x/ui": {"a": 1}, TASKS: {}}},

@@ -40,7 +40,7 @@ async def modern_tools(house: House, url: str) -> list[str]:
 
 
 @pytest.mark.requirement("004-06", "004-09", "004-10")
-async def test_both_eras_see_the_same_scope_on_every_path() -> None:
+async def test_all_revisions_see_the_same_scope_on_every_path() -> None:
     review = task("review", default_server_ids=["git"], tool_denylist=["push"])
     async with open_house(world(), GIT, NOTES, tasks=(review,)) as house:
         expected = {
@@ -155,8 +155,8 @@ async def test_a_server_outside_the_task_is_refused_whole_and_on_record() -> Non
 async def test_a_session_of_a_task_that_requires_servers_is_refused_without_one() -> None:
     config = {"default_server_ids": ["ghost"], "require_servers": True}
     async with open_house(world(), GIT, tasks=(task("review", **config),)) as house:
-        hello = {"protocolVersion": "2025-11-25", "capabilities": {}}
-        opened = await LegacyClient(house, "/api/mcp/t/review", {}).send("initialize", hello)
+        server_info = {"protocolVersion": "2025-11-25", "capabilities": {}}
+        opened = await LegacyClient(house, "/api/mcp/t/review", {}).send("initialize", server_info)
         listed = await house.modern("/api/mcp/t/review", "tools/list")
 
     why = "task `review` requires at least one MCP server, and none is left: `ghost` (unknown_server)"
@@ -206,7 +206,7 @@ async def test_a_key_sees_no_more_than_its_ceiling() -> None:
         assert [tool["name"] for tool in answer.json["result"]["tools"]] == ["git.log", "git.status"]
 
 
-async def test_sco_13_and_15_a_session_is_nobody_elses() -> None:
+async def test_sco_13_and_15_a_session_is_of_its_principal_only() -> None:
     async with open_house(world(), GIT, keys=(key("ada", ADA), key("bob", BOB))) as house:
         ada = await house.session("/api/mcp", key=ADA)
         stream = ada.stream()
@@ -411,7 +411,7 @@ async def test_fuz_16_an_unknown_version_gets_the_supported_list() -> None:
         assert MODERN in answer.json["error"]["data"]["supported"]
 
 
-async def test_a_modern_body_is_modern_even_beside_a_session_id() -> None:
+async def test_a_stateless_body_is_stateless_even_with_a_session_id() -> None:
     async with open_house(world(), GIT) as house:
         session = await house.session("/api/mcp?tools=")
         answer = await house.post(
@@ -465,7 +465,7 @@ async def test_other_methods_say_what_is_served(
         assert answer.json["error"]["data"]["hint"]
 
 
-async def test_a_routing_header_that_stands_twice_is_refused() -> None:
+async def test_a_duplicate_routing_header_is_rejected() -> None:
     async with open_house(world(), GIT) as house:
         headers = {name.encode(): value.encode() for name, value in JSON_HEADERS.items()}
         request = HttpRequest("POST", "/api/mcp", b"", headers=headers, body=b"{}")

@@ -60,17 +60,17 @@ async def agree(approvals: MemoryApprovals, approval_id: str, *, is_approved: bo
 async def test_a_modern_client_waits_for_a_person_and_then_calls_once() -> None:
     async with governed() as (house, approvals):
         first = await house.modern("/mcp", "tools/call", SENT, key=ADA)
-        told = detail(first)
-        await agree(approvals, told["data"]["approval_id"])
+        notified = detail(first)
+        await agree(approvals, notified["data"]["approval_id"])
         strange = await house.modern("/mcp", "tools/call", SENT, key=EVE)
         changed = await house.modern("/mcp", "tools/call", {**SENT, "arguments": {"path": "/"}}, key=ADA)
         passes = await house.modern("/mcp", "tools/call", SENT, key=ADA)
         replayed = await house.modern("/mcp", "tools/call", SENT, key=ADA)
-        used = await approvals.get(told["data"]["approval_id"])
+        used = await approvals.get(notified["data"]["approval_id"])
 
-        assert (told["code"], told["retryable"]) == ("mcp_approval_required", False)
-        assert sorted(told["data"]) == ["approval_id", "expires_at_ms", "url"]
-        assert told["data"]["approval_id"] in first.json["result"]["content"][0]["text"]
+        assert (notified["code"], notified["retryable"]) == ("mcp_approval_required", False)
+        assert sorted(notified["data"]) == ["approval_id", "expires_at_ms", "url"]
+        assert notified["data"]["approval_id"] in first.json["result"]["content"][0]["text"]
         assert [passed(one) for one in (strange, changed, passes, replayed)] == [False, False, True, False]
         assert len(house.net["one"].calls) == 1
         assert used is not None
@@ -92,25 +92,25 @@ async def test_a_session_waits_for_a_person_and_hears_of_a_denial_once() -> None
     async with governed() as (house, approvals):
         session = await house.session("/mcp", key=ADA)
         listed = await session.tools()
-        told = detail(await session.call("one.echo", n=1))
-        await agree(approvals, told["data"]["approval_id"], is_approved=False)
+        notified = detail(await session.call("one.echo", n=1))
+        await agree(approvals, notified["data"]["approval_id"], is_approved=False)
         denied = detail(await session.call("one.echo", n=1))
-        anew = detail(await session.call("one.echo", n=1))
-        await agree(approvals, anew["data"]["approval_id"])
+        renewed = detail(await session.call("one.echo", n=1))
+        await agree(approvals, renewed["data"]["approval_id"])
         last_call = await session.call("one.echo", n=1)
 
         assert listed == ["one.echo"]
         assert (denied["code"], denied["data"]["reason"]) == ("mcp_approval_denied", "because")
-        assert anew["code"] == "mcp_approval_required"
-        assert anew["data"]["approval_id"] != told["data"]["approval_id"]
+        assert renewed["code"] == "mcp_approval_required"
+        assert renewed["data"]["approval_id"] != notified["data"]["approval_id"]
         assert passed(last_call)
         assert len(house.net["one"].calls) == 1
 
 
 async def test_a_hundred_retries_at_once_make_one_call() -> None:
     async with governed() as (house, approvals):
-        told = detail(await house.modern("/mcp", "tools/call", SENT, key=ADA))
-        await agree(approvals, told["data"]["approval_id"])
+        notified = detail(await house.modern("/mcp", "tools/call", SENT, key=ADA))
+        await agree(approvals, notified["data"]["approval_id"])
         answers = await asyncio.gather(
             *(house.modern("/mcp", "tools/call", SENT, key=ADA) for _ in range(100))
         )
@@ -123,8 +123,8 @@ async def test_a_hundred_retries_at_once_make_one_call() -> None:
 async def test_a_tool_that_is_found_waits_as_well() -> None:
     through = {"name": "call_tool", "arguments": {"name": "one.echo", "arguments": {"n": 1}}}
     async with governed() as (house, approvals):
-        told = detail(await house.modern("/mcp/find", "tools/call", through, key=ADA))
-        await agree(approvals, told["data"]["approval_id"])
+        notified = detail(await house.modern("/mcp/find", "tools/call", through, key=ADA))
+        await agree(approvals, notified["data"]["approval_id"])
         passes = await house.modern("/mcp/find", "tools/call", through, key=ADA)
         direct = await house.modern(
             "/mcp", "tools/call", {"name": "one.echo", "arguments": {"n": 1}}, key=ADA
@@ -151,8 +151,8 @@ async def test_only_tools_that_need_it_wait_and_a_change_of_policy_counts_at_onc
 async def test_an_approval_is_of_one_definition() -> None:
     net = MemoryNet()
     async with governed(net) as (house, approvals):
-        told = detail(await house.modern("/mcp", "tools/call", SENT, key=ADA))
-        await agree(approvals, told["data"]["approval_id"])
+        notified = detail(await house.modern("/mcp", "tools/call", SENT, key=ADA))
+        await agree(approvals, notified["data"]["approval_id"])
         net["one"].tools = (definition("echo", description="now with another meaning"),)
         await house.gateway.servers.refresh("one")
         await asyncio.sleep(0)
@@ -167,9 +167,9 @@ async def test_where_control_does_not_answer_nothing_passes() -> None:
             raise ControlUnavailable("no line")
 
     async with open_house(MemoryNet(), ONE, keys=KEYS, approvals=Gone(lambda: 0)) as house:
-        told = detail(await house.modern("/mcp", "tools/call", SENT, key=ADA))
+        notified = detail(await house.modern("/mcp", "tools/call", SENT, key=ADA))
 
-        assert (told["code"], told["retryable"]) == ("mcp_unavailable", True)
+        assert (notified["code"], notified["retryable"]) == ("mcp_unavailable", True)
         assert house.net["one"].calls == []
 
 
@@ -197,14 +197,14 @@ async def test_who_goes_away_while_its_approval_is_asked_for_is_on_record() -> N
 async def test_a_call_whose_modern_server_asks_goes_on_under_its_approval_and_no_round_twice() -> None:
     async with open_house(modern_net(), BY_OTHERS, keys=KEYS) as house:
         approvals = with_approvals(house)
-        told = detail(await call(house, CALL, secret=ADA))
-        await agree(approvals, told["data"]["approval_id"])
+        notified = detail(await call(house, CALL, secret=ADA))
+        await agree(approvals, notified["data"]["approval_id"])
         first = await call(house, CALL, secret=ADA)
         last_round = await call(house, again(CALL, first), secret=ADA)
         replayed = await call(house, again(CALL, first), secret=ADA)
 
         assert first.json["result"]["resultType"] == "input_required"
-        assert json.loads(text_of(last_round))["told"] == {"who": ACCEPT}
+        assert json.loads(text_of(last_round))["responses"] == {"who": ACCEPT}
         assert detail(replayed)["code"] == "mcp_approval_required"
         assert len(house.net["one"].calls) == 2
 
@@ -213,23 +213,23 @@ async def test_a_session_whose_modern_server_asks_goes_on_under_its_approval() -
     async with open_house(modern_net(), BY_OTHERS, keys=KEYS) as house:
         approvals = with_approvals(house)
         session = await house.session("/mcp", key=ADA, capabilities={"elicitation": {}})
-        told = detail(await session.send("tools/call", CALL))
-        await agree(approvals, told["data"]["approval_id"])
+        notified = detail(await session.send("tools/call", CALL))
+        await agree(approvals, notified["data"]["approval_id"])
         stream = session.begin("tools/call", CALL, request_id="mine")
         asked = await stream.event()
         await session.reply(asked["id"], result=ACCEPT)
         ended = await stream.event()
-        again_told = detail(await session.send("tools/call", CALL))
+        again_notified = detail(await session.send("tools/call", CALL))
 
-        assert json.loads(ended["result"]["content"][0]["text"])["told"] == {"who": ACCEPT}
-        assert again_told["code"] == "mcp_approval_required"
+        assert json.loads(ended["result"]["content"][0]["text"])["responses"] == {"who": ACCEPT}
+        assert again_notified["code"] == "mcp_approval_required"
 
 
 async def test_a_parked_call_goes_on_without_another_word() -> None:
     async with open_house(legacy_net(), BY_OTHERS, keys=KEYS) as house:
         approvals = with_approvals(house)
-        told = detail(await call(house, CALL, secret=ADA))
-        await agree(approvals, told["data"]["approval_id"])
+        notified = detail(await call(house, CALL, secret=ADA))
+        await agree(approvals, notified["data"]["approval_id"])
         first = await call(house, CALL, secret=ADA)
         last_round = await call(house, again(CALL, first), secret=ADA)
 

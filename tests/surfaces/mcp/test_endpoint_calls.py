@@ -28,7 +28,7 @@ def net_of(**handlers: Any) -> MemoryNet:
 
 @pytest.mark.requirement("002-101")
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_bud_1_a_call_past_its_budget_answers_mcp_timeout_and_the_server_is_told(era: str) -> None:
+async def test_bud_1_a_call_past_its_budget_fails_with_mcp_timeout_and_is_cancelled(era: str) -> None:
     slow = record("one", allowed_tools=("*",), timeout_ms=500)
     async with open_house(net_of(hang=hang), slow) as house:
         if era == "legacy":
@@ -293,7 +293,7 @@ async def test_the_audit_names_the_task_that_applied_also_where_it_is_the_keys_o
     ],
 )
 async def test_headers_that_repeat_arguments_tell_the_truth(headers: dict[str, str], status: int) -> None:
-    """Whoever routes by them must not be led astray."""
+    """A caller that routes by them must not be led astray."""
     properties = {
         "place": {"type": "string", "x-mcp-header": "Place"},
         "unit": {"type": "string", "x-mcp-header": "Unit"},

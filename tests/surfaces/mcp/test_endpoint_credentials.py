@@ -47,7 +47,7 @@ async def test_adm_9_and_sco_19_nothing_but_the_credential_says_who_calls(
         assert (answer.status, answer.headers["www-authenticate"]) == (401, 'Bearer realm="toolgate"')
 
 
-async def test_adm_7_a_wrong_key_is_refused_by_every_method_even_where_nobody_needs_one() -> None:
+async def test_adm_7_a_wrong_key_is_rejected_by_every_method_even_where_none_is_needed() -> None:
     async with open_house(world(), GIT, trusts_local=True) as house:
         session = await house.session("/api/mcp")
         wrong = JSON_HEADERS | session.headers | {"authorization": "Bearer wrong"}

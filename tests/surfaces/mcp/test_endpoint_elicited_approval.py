@@ -110,7 +110,7 @@ async def test_a_person_sees_what_others_would_and_nothing_hidden() -> None:
 
 
 @pytest.mark.parametrize("can", [{}, {"elicitation": {"url": {}}}, {"sampling": {}}], ids=json.dumps)
-async def test_a_client_that_cannot_ask_a_person_is_told_what_it_was_told_before(can: Any) -> None:
+async def test_a_client_without_elicitation_gets_the_pending_approval_as_an_error(can: Any) -> None:
     async with open_house(MemoryNet(), ONE, keys=KEYS) as house:
         with_approvals(house)
         modern = detail(await call(house, SENT, can, secret=ADA))
@@ -121,7 +121,7 @@ async def test_a_client_that_cannot_ask_a_person_is_told_what_it_was_told_before
         assert legacy["data"] == modern["data"]
 
 
-async def test_who_declines_is_told_so_and_asked_again_only_when_it_calls_again() -> None:
+async def test_a_declined_approval_is_elicited_again_by_the_next_call_only() -> None:
     async with open_house(MemoryNet(), ONE, keys=KEYS) as house:
         approvals = with_approvals(house)
         first = await call(house, SENT, secret=ADA)
@@ -147,7 +147,7 @@ async def test_what_says_neither_leaves_it_to_others(response: Any) -> None:
     async with open_house(MemoryNet(), ONE, keys=KEYS) as house:
         approvals = with_approvals(house)
         first = await call(house, SENT, secret=ADA)
-        told = detail(await call(house, again(SENT, first, response), secret=ADA))
+        notified = detail(await call(house, again(SENT, first, response), secret=ADA))
         session = await house.session("/mcp", key=ADA, capabilities=CAN)
         in_session = await asked_in(session, {"result": response})
         refused = await asked_in(session, {"error": {"code": -32601, "message": "no"}})
@@ -155,13 +155,18 @@ async def test_what_says_neither_leaves_it_to_others(response: Any) -> None:
         await agree(approvals, waiting.approval_id)
         passes = await session.send("tools/call", SENT)
 
-        assert (told["code"], told["data"]["approval_id"]) == ("mcp_approval_required", waiting.approval_id)
+        assert (notified["code"], notified["data"]["approval_id"]) == (
+            "mcp_approval_required",
+            waiting.approval_id,
+        )
         for answer in (in_session, refused):
-            assert answer["result"]["_meta"]["toolgate/error"]["data"] == told["data"]
+            assert answer["result"]["_meta"]["toolgate/error"]["data"] == notified["data"]
         assert passed(passes)
 
 
-async def test_who_does_not_answer_in_time_is_told_how_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_elicitation_without_a_response_in_time_ends_with_a_hint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("toolgate.gateway.call.elicitation.APPROVAL_TIMEOUT_S", 0.05)
     async with open_house(MemoryNet(), ONE, keys=KEYS) as house:
         with_approvals(house)
@@ -214,15 +219,15 @@ async def test_no_argument_of_a_call_is_an_answer() -> None:
         with_approvals(house)
         session = await house.session("/mcp", key=ADA)
         for _ in range(2):
-            told = detail(
+            notified = detail(
                 await session.send("tools/call", {"name": "one.echo", "arguments": tricks, **tricks})
             )
 
-        assert told["code"] == "mcp_approval_required"
+        assert notified["code"] == "mcp_approval_required"
         assert house.net["one"].calls == []
 
 
-async def test_where_others_decide_nobody_is_asked_in_place() -> None:
+async def test_where_an_approver_decides_nothing_is_elicited() -> None:
     strict = task("strict", default_server_ids=["one"], approval_in_place=False)
     async with open_house(MemoryNet(), BY_OTHERS, tasks=(strict,), keys=KEYS) as house:
         with_approvals(house)
@@ -272,7 +277,7 @@ async def test_a_server_that_asks_itself_does_so_after_the_person_agreed() -> No
 
         assert question_in(first)
         assert list(second.json["result"]["inputRequests"]) == ["who"]
-        assert json.loads(last.json["result"]["content"][0]["text"])["told"] == {"who": theirs}
+        assert json.loads(last.json["result"]["content"][0]["text"])["responses"] == {"who": theirs}
         assert len(house.net["one"].calls) == 2
     async with open_house(legacy_net(), ONE, keys=KEYS) as house:
         with_approvals(house)
@@ -354,8 +359,8 @@ async def test_what_changed_while_a_person_was_asked_counts(
         await change(house)
         await session.reply(asked["id"], result=ACCEPT)
         ended = await stream.event()
-        told = ended["error"]["data"] if "error" in ended else ended["result"]["_meta"]["toolgate/error"]
+        notified = ended["error"]["data"] if "error" in ended else ended["result"]["_meta"]["toolgate/error"]
 
-        assert told["code"] == expected
+        assert notified["code"] == expected
         assert house.net["one"].calls == []
         assert [one.state for one in await approvals.list()] == ["pending"]

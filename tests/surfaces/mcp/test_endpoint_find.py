@@ -31,7 +31,7 @@ def world() -> MemoryNet:
             definition("wipe", description="Destroy the history of commits"),
         ]
     )
-    mail = MemoryServer(era="legacy", tools=[definition("send", description="Send a letter to somebody")])
+    mail = MemoryServer(era="legacy", tools=[definition("send", description="Send a letter to someone")])
     return MemoryNet(git=git, mail=mail)
 
 
@@ -151,9 +151,9 @@ async def test_a_query_that_says_nothing_lists_by_name(query: str) -> None:
         assert (found["total"], "2 of 3" in found["note"]) == (3, True)
 
 
-async def test_nothing_to_find_is_said_so() -> None:
+async def test_an_empty_search_says_so() -> None:
     async with open_house(world(), GIT) as house:
-        found = await use(house, "search_tools", query="log", server="nobody")
+        found = await use(house, "search_tools", query="log", server="no one")
 
         assert found["structuredContent"] == {
             "tools": [],
@@ -270,9 +270,9 @@ async def test_a_find_endpoint_says_what_to_do_and_announces_no_change() -> None
         session = await house.session("/mcp/find")
         discovered = (await house.modern("/mcp/find", "server/discover")).json["result"]
 
-        for said in (session.initialized, discovered):
-            assert said["capabilities"]["tools"] == {"listChanged": False}
-            assert "search_tools" in said["instructions"]
+        for outcome_before in (session.initialized, discovered):
+            assert outcome_before["capabilities"]["tools"] == {"listChanged": False}
+            assert "search_tools" in outcome_before["instructions"]
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,7 @@ async def test_arguments_that_do_not_fit_are_a_result_that_says_so(tool: str, ar
 
 
 async def test_arguments_and_meta_reach_the_server_as_they_were_written() -> None:
-    """Numbers keep their spelling: what is only carried is cut out, and never written anew."""
+    """Numbers keep their spelling: what is only carried is cut out, and never written again."""
     seen: list[bytes] = []
 
     async with open_house(world(), GIT) as house:
@@ -475,10 +475,10 @@ async def test_who_listens_at_a_find_endpoint_hears_of_other_lists_and_never_of_
         stream = session.stream()
         await stream.status
         house.apply(servers={"git": GIT, "mail": record("mail", allowed_tools=("*", "prompt:*"))})
-        heard = await stream.event()
+        received = await stream.event()
         await house.gateway.servers.settled(["mail"])
         found = await use(house, "search_tools", query="letter")
 
-        assert heard["method"] == "notifications/prompts/list_changed"
+        assert received["method"] == "notifications/prompts/list_changed"
         assert found["structuredContent"]["tools"][0]["name"] == "mail.send"
         assert stream.chunks.empty()

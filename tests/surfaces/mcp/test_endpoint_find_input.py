@@ -72,10 +72,10 @@ async def test_progress_of_a_tool_reaches_the_client_of_its_call_tool() -> None:
         house.net["git"].on_call = {"log": act}
         session = await house.session("/mcp/find")
         stream = session.begin("tools/call", called("git.log"))
-        told = await stream.event()
+        notified = await stream.event()
         ended = await stream.event()
 
-        assert (told["method"], told["params"]["progress"]) == ("notifications/progress", 1)
+        assert (notified["method"], notified["params"]["progress"]) == ("notifications/progress", 1)
         assert ended["result"]["content"][0]["text"] == "done"
 
 

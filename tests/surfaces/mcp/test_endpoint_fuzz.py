@@ -137,7 +137,7 @@ async def send_all(url: str, sent: list[dict[str, Any]]) -> None:
         for message in sent:
             await send(house, client, message)
 
-        # It is none the worse for it.
+        # It still works.
         assert await client.tools() == await (await house.session(url)).tools() != []
 
 

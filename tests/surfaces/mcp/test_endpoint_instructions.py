@@ -23,7 +23,7 @@ def net(**instructions: str) -> MemoryNet:
     )
 
 
-async def said(house: House, path: str) -> set[str | None]:
+async def outcome(house: House, path: str) -> set[str | None]:
     """What clients of both revisions are told."""
     await house.modern(path, "tools/list")  # from here on nothing is still to be listed
     session = await house.session(path)
@@ -33,26 +33,26 @@ async def said(house: House, path: str) -> set[str | None]:
 
 async def test_the_path_of_one_server_carries_its_instructions_as_they_are() -> None:
     async with open_house(net(git=LOG_FIRST, notes="Be brief."), GIT, NOTES) as house:
-        assert await said(house, "/api/mcp/s/git") == {LOG_FIRST}
+        assert await outcome(house, "/api/mcp/s/git") == {LOG_FIRST}
 
 
 async def test_elsewhere_instructions_are_merged_under_the_names_of_their_servers() -> None:
     async with open_house(net(git=LOG_FIRST, notes="Be brief."), GIT, NOTES) as house:
         merged = f"Server `git` (Git of the team):\n{LOG_FIRST}\n\nServer `notes`:\nBe brief."
 
-        assert await said(house, "/api/mcp") == {merged}
-        assert await said(house, "/api/mcp?servers=notes") == {"Server `notes`:\nBe brief."}
+        assert await outcome(house, "/api/mcp") == {merged}
+        assert await outcome(house, "/api/mcp?servers=notes") == {"Server `notes`:\nBe brief."}
 
 
 async def test_a_server_without_anything_in_the_scope_says_nothing() -> None:
     async with open_house(net(git="", hidden="You cannot see me."), GIT, HIDDEN) as house:
-        assert await said(house, "/api/mcp") == {None}
+        assert await outcome(house, "/api/mcp") == {None}
 
 
 async def test_notes_of_the_gateway_come_first() -> None:
     async with open_house(net(git=LOG_FIRST), GIT) as house:
-        await said(house, "/api/mcp")
-        (instructions,) = await said(house, "/api/mcp/find")
+        await outcome(house, "/api/mcp")
+        (instructions,) = await outcome(house, "/api/mcp/find")
 
         assert instructions is not None
         assert instructions.startswith("The tools of this endpoint are found")
@@ -63,8 +63,8 @@ async def test_merged_instructions_are_bounded_each_and_together() -> None:
     names = [f"s{number:02}" for number in range(20)]
     servers = [record(name, allowed_tools=("*",)) for name in names]
     async with open_house(net(**dict.fromkeys(names, "x" * 1_000_000)), *servers) as house:
-        (merged,) = await said(house, "/api/mcp")
-        (whole,) = await said(house, "/api/mcp/s/s00")
+        (merged,) = await outcome(house, "/api/mcp")
+        (whole,) = await outcome(house, "/api/mcp/s/s00")
 
         assert merged is not None
         assert whole is not None
@@ -77,15 +77,15 @@ async def test_merged_instructions_are_bounded_each_and_together() -> None:
 async def test_characters_that_people_do_not_see_are_taken_out() -> None:
     text = "Use \u202ethis\u202c.\u200b\x07\U000e0041 Then\tthat.\r\n"
     async with open_house(net(git=text), GIT) as house:
-        assert await said(house, "/api/mcp/s/git") == {"Use this. Then\tthat."}
+        assert await outcome(house, "/api/mcp/s/git") == {"Use this. Then\tthat."}
 
 
 async def test_new_instructions_of_a_server_reach_clients_that_come_after_it_was_connected_again() -> None:
     world = net(git="Old.")
     async with open_house(world, GIT) as house:
-        before = await said(house, "/api/mcp/s/git")
+        before = await outcome(house, "/api/mcp/s/git")
         world["git"].instructions = "New."
         world["git"].crash()
         await house.gateway.servers.refresh("git")
 
-        assert (before, await said(house, "/api/mcp/s/git")) == ({"Old."}, {"New."})
+        assert (before, await outcome(house, "/api/mcp/s/git")) == ({"Old."}, {"New."})

@@ -143,9 +143,7 @@ async def test_sec_1_a_secret_in_a_uri_is_not_in_the_audit() -> None:
 
 
 @pytest.mark.parametrize(("client", "code"), [("legacy", -32002), ("modern", -32602)])
-async def test_a_resource_that_is_not_there_is_told_in_the_words_of_each_era(
-    client: Revision, code: int
-) -> None:
+async def test_an_unknown_resource_fails_with_the_error_of_each_revision(client: Revision, code: int) -> None:
     async with open_house(world(), docs(), PLAIN) as house:
         of_server = await ask(house, client, "resources/read", {"uri": "docs://none"})
         of_gateway = await ask(house, client, "resources/read", {"uri": "x" * 5_000})
@@ -198,7 +196,7 @@ async def test_what_servers_can_do_is_announced_where_the_caller_can_have_it(cli
     async with settled(world(), docs(allowed_tools=("*",)), PLAIN) as house:
         assert (await announced(house)).keys() == FEATURES.keys() - {"prompts", "resources"}
     async with open_house(world(), docs(), PLAIN) as house:
-        assert await announced(house) == FEATURES  # nobody knows yet: rather too much than too little
+        assert await announced(house) == FEATURES  # no one knows yet: rather too much than too little
 
 
 async def test_what_is_announced_before_servers_are_known_is_not_kept() -> None:
@@ -225,7 +223,7 @@ def update(house: House, uri: str) -> None:
 
 @pytest.mark.parametrize("known_as", ["docs://a", "toolgate://s/docs/docs%3A%2F%2Fa"])
 @pytest.mark.parametrize("client", ["legacy", "modern"])
-async def test_an_updated_resource_is_told_to_who_subscribed_under_its_own_name_for_it(
+async def test_an_update_reaches_each_subscriber_under_the_uri_it_subscribed_to(
     client: Revision, known_as: str
 ) -> None:
     async with settled(world(), docs(), PLAIN) as house:
@@ -243,16 +241,19 @@ async def test_an_updated_resource_is_told_to_who_subscribed_under_its_own_name_
             await other.event()
         assert (await stream.status, await other.status) == (200, 200)
         update(house, "docs://a")
-        told = await stream.event()
+        notified_before = await stream.event()
         update(house, "docs://b")
-        told_other = await other.event()
+        notified_other = await other.event()
 
         expected = ["a", "b"] if client == "legacy" else ["a", "a/no?such", "b"]
         assert sorted((one.tool, one.outcome) for one in house.audited) == [
             (f"resource:docs://{name}", "ok") for name in expected
         ]
-        assert (told["method"], told["params"]["uri"]) == ("notifications/resources/updated", known_as)
-        assert told_other["params"]["uri"] == "docs://b"
+        assert (notified_before["method"], notified_before["params"]["uri"]) == (
+            "notifications/resources/updated",
+            known_as,
+        )
+        assert notified_other["params"]["uri"] == "docs://b"
         assert {"docs://a", "docs://b"} <= house.net["docs"].watched[-1]
         for one in (stream, other):
             await one.leave()
@@ -261,11 +262,11 @@ async def test_an_updated_resource_is_told_to_who_subscribed_under_its_own_name_
 
 
 @pytest.mark.parametrize("client", ["legacy", "modern"])
-async def test_a_client_is_told_that_it_will_hear_of_a_resource_when_the_server_knows(
+async def test_a_subscription_is_acknowledged_once_the_server_has_it(
     client: Revision,
 ) -> None:
     async with settled(world(), docs(), PLAIN) as house:
-        house.net["docs"].notified = told = asyncio.get_running_loop().create_future()
+        house.net["docs"].notified = notified_before = asyncio.get_running_loop().create_future()
         if client == "legacy":
             answer = (await house.session("/api/mcp")).begin("resources/subscribe", {"uri": "docs://a"})
         else:
@@ -279,8 +280,8 @@ async def test_a_client_is_told_that_it_will_hear_of_a_resource_when_the_server_
         assert not answer.status.done()
         house.gateway.audit.flush()
         (begun,) = [event for _, event in house.sink.events]
-        assert isinstance(begun, CallStarted)  # and the end is on record when the server knows
-        told.set_result(None)
+        assert isinstance(begun, CallStarted)  # and the end is audited when the server knows
+        notified_before.set_result(None)
         assert await answer.status == 200
         (ended,) = house.audited
         assert (begun.tool, begun.server_id) == (ended.tool, ended.server_id) == ("resource:docs://a", "docs")
@@ -294,12 +295,15 @@ async def test_updates_wait_for_a_stream_and_end_with_the_subscription() -> None
         await session.send("resources/subscribe", {"uri": "docs://b"})
         update(house, "docs://a")
         stream = session.stream()
-        told = await stream.event()
+        notified_before = await stream.event()
         assert (await session.send("resources/unsubscribe", {"uri": "docs://a"})).json["result"] == {}
         update(house, "docs://a")
         update(house, "docs://b")
 
-        assert (told["params"]["uri"], (await stream.event())["params"]["uri"]) == ("docs://a", "docs://b")
+        assert (notified_before["params"]["uri"], (await stream.event())["params"]["uri"]) == (
+            "docs://a",
+            "docs://b",
+        )
         await stream.leave()
         await session.delete()
         assert len(house.gateway.subscriptions.watches) == 0
@@ -308,7 +312,7 @@ async def test_updates_wait_for_a_stream_and_end_with_the_subscription() -> None
         ]
 
 
-async def test_sco_21_a_resource_that_is_revoked_is_not_told_of_any_more() -> None:
+async def test_sco_21_updates_of_a_revoked_resource_are_not_sent() -> None:
     async with settled(world(), docs(), PLAIN) as house:
         session = await subscribed(house, "docs://a")
         await session.send("resources/subscribe", {"uri": "docs://b"})
@@ -317,13 +321,13 @@ async def test_sco_21_a_resource_that_is_revoked_is_not_told_of_any_more() -> No
         house.apply(servers={"docs": docs(allowed_tools=("*", "resource:docs://b")), "plain": PLAIN})
         update(house, "docs://a")
         update(house, "docs://b")
-        told = [await stream.event() for _ in range(3)]
+        notified_before = [await stream.event() for _ in range(3)]
 
-        assert [one["method"].removeprefix("notifications/") for one in told[:2]] == [
+        assert [one["method"].removeprefix("notifications/") for one in notified_before[:2]] == [
             "prompts/list_changed",
             "resources/list_changed",
         ]
-        assert told[2]["params"] == {"uri": "docs://b"}
+        assert notified_before[2]["params"] == {"uri": "docs://b"}
         assert (await session.send("resources/unsubscribe", {"uri": "docs://a"})).json["result"] == {}
         assert (await session.send("resources/unsubscribe", {"uri": "docs://a"})).code == -32002
         assert [one.outcome for one in house.audited if one.tool == "resource:docs://a"] == [
@@ -354,7 +358,7 @@ async def test_subscribing_needs_a_uri_and_completing_an_argument_that_is_an_obj
         pytest.param({"notifications": {"resourceSubscriptions": ["docs://a"] * 1_001}}, id="too many"),
     ],
 )
-async def test_what_nobody_can_listen_for_is_refused(params: Any) -> None:
+async def test_an_invalid_subscription_is_rejected(params: Any) -> None:
     async with settled(world(), docs(), PLAIN) as house:
         assert (await house.modern("/api/mcp", "subscriptions/listen", params)).code == -32602
         assert len(house.gateway.subscriptions.watches) == 0
@@ -407,7 +411,7 @@ async def test_others_have_their_turn_while_many_subscriptions_are_put_on_record
 
 
 @pytest.mark.parametrize("client", ["legacy", "modern"])
-async def test_each_list_that_changed_is_told_by_its_own_name(client: Revision) -> None:
+async def test_each_changed_list_has_its_own_notification(client: Revision) -> None:
     async with settled(world(), docs(), PLAIN) as house:
         if client == "legacy":
             stream = (await house.session("/api/mcp")).stream()
@@ -424,13 +428,13 @@ async def test_each_list_that_changed_is_told_by_its_own_name(client: Revision) 
         server.tools = [definition("other")]
         server.notify("notifications/tools/list_changed")
         server.notify("notifications/resources/list_changed")
-        heard = {first["method"]}
-        while "notifications/resources/list_changed" not in heard:
-            heard.add((await stream.event())["method"])
+        received = {first["method"]}
+        while "notifications/resources/list_changed" not in received:
+            received.add((await stream.event())["method"])
 
         expected = {"notifications/prompts/list_changed", "notifications/resources/list_changed"}
-        assert heard - {"notifications/tools/list_changed"} == expected
-        assert ("notifications/tools/list_changed" in heard) <= (client == "legacy")
+        assert received - {"notifications/tools/list_changed"} == expected
+        assert ("notifications/tools/list_changed" in received) <= (client == "legacy")
         await stream.leave()
 
 
@@ -459,5 +463,7 @@ async def test_sco_9_others_have_their_turn_while_many_resources_are_looked_for(
 
         assert acknowledged["params"]["notifications"] == {"resourceSubscriptions": uris}
         assert turns > len(uris) / 4
-        assert [told for told in net["docs"].watched if told] == [frozenset(uris)]
+        assert [notified_before for notified_before in net["docs"].watched if notified_before] == [
+            frozenset(uris)
+        ]
         await stream.leave()

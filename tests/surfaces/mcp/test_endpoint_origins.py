@@ -55,9 +55,7 @@ async def test_a_preflight_grants_no_headers_that_cannot_be_names(wanted: str) -
         pytest.param("http://app.example.com", "POST", id="another scheme"),
     ],
 )
-async def test_a_page_that_is_not_allowed_is_told_which_setting_would_let_it_in(
-    origin: str, method: str
-) -> None:
+async def test_a_page_that_is_not_allowed_learns_which_setting_allows_it(origin: str, method: str) -> None:
     async with open_house(MemoryNet(), origins=(REMOTE, LOCAL)) as house:
         answer = await house.request(method, "/api/mcp", BODY, JSON_HEADERS | PREFLIGHT | {"origin": origin})
 
@@ -72,7 +70,7 @@ async def test_a_page_that_is_not_allowed_is_told_which_setting_would_let_it_in(
         pytest.param(LOCAL, None, 200, id="a local page is trusted as a local program is"),
         pytest.param(REMOTE, None, 401, id="a page elsewhere is not, though it comes over loopback"),
         pytest.param(REMOTE, "", 401, id="an empty credential"),
-        pytest.param(REMOTE, "Bearer none", 401, id="what stands for no key"),
+        pytest.param(REMOTE, "Bearer none", 401, id="what is for no key"),
         pytest.param(REMOTE, "Bearer wrong", 401, id="a wrong key"),
         pytest.param(REMOTE, f"Bearer {SECRET}", 200, id="a key"),
     ],

@@ -94,7 +94,7 @@ async def test_ups_9_a_changed_tool_is_neither_listed_nor_callable_and_both_dige
         assert (again.json["result"]["resultType"], len(net["one"].calls)) == ("complete", 1)
 
 
-async def test_ups_9_a_tool_that_changes_back_stays_out_of_reach_and_is_told_of_once() -> None:
+async def test_ups_9_a_tool_that_changes_back_stays_quarantined_and_is_notified_once() -> None:
     net = MemoryNet(one=MemoryServer(tools=tools_of({})))
     changed = tools_of({"description": "Other."})
     async with open_house(net, record("one", allowed_tools=("*",))) as house:
@@ -163,7 +163,7 @@ async def test_what_is_approved_before_the_server_has_it_is_offered_once_it_does
         assert drifts(house) == []
 
 
-async def test_ups_9_what_changed_while_nobody_looked_counts_from_the_first_list_on() -> None:
+async def test_ups_9_a_change_during_downtime_counts_from_the_first_list_on() -> None:
     net = MemoryNet(one=MemoryServer(tools=tools_of({"description": "Other."})))
     digests = {name: tool.digest for name, tool in check_tools("one", tools_of({}))[0].items()}
     async with open_house(net, record("one", allowed_tools=("*",))) as house:
@@ -175,7 +175,7 @@ async def test_ups_9_what_changed_while_nobody_looked_counts_from_the_first_list
         assert [one.tool for one in house.gateway.drift.unrecorded] == ["read"]
 
 
-async def test_ups_9_a_definition_that_is_replaced_before_anybody_could_look_counts_all_the_same() -> None:
+async def test_ups_9_a_definition_that_is_replaced_before_it_was_compared_counts_too() -> None:
     """Two lists in one turn of the loop: the snapshot would only ever have shown the second."""
     net = MemoryNet(one=MemoryServer(tools=tools_of({})))
     async with open_house(net, record("one", allowed_tools=("*",))) as house:

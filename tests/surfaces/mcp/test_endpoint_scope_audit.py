@@ -271,7 +271,7 @@ async def test_the_warning_about_an_empty_scope_names_its_task(caplog: pytest.Lo
             listed = await house.modern("/api/mcp/t/nothing", "tools/list")
             (event,) = scopes(house)
 
-    told = "no tool is left in the scope of task `nothing`: `toolgate explain` says why"
-    assert listed.json["result"]["_meta"]["toolgate/warnings"] == [told]
-    assert [one.getMessage() for one in caplog.records] == [f"local: {told}"]
+    warning = "no tool is left in the scope of task `nothing`: `toolgate explain` says why"
+    assert listed.json["result"]["_meta"]["toolgate/warnings"] == [warning]
+    assert [one.getMessage() for one in caplog.records] == [f"local: {warning}"]
     assert (event["tools"], event["reasons"]) == (0, {"denied_by_task": 2})

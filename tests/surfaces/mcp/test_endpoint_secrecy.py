@@ -1,4 +1,4 @@
-"""SCO-20: nobody can tell a tool that is denied from one that does not exist, not even by how long it takes.
+"""SCO-20: no one can tell a tool that is denied from one that does not exist, not even by how long it takes.
 
 Time is the machine's, so what is compared is the work: which functions are called, in which order.
 """
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 OURS = str(Path(toolgate.__file__).parent)
 DENIED, ABSENT = "git.push", "git.pull"
-"""Of the same length, as the tools of somebody who guesses would be."""
+"""Of the same length, as the tools of someone who guesses would be."""
 
 
 @asynccontextmanager
@@ -33,7 +33,7 @@ async def open_review() -> AsyncIterator[House]:
 
 
 async def work_of(act: Callable[[], Awaitable[Response]]) -> list[CodeType]:
-    """Every call of a function of ours, or from one, that `act` leads to, until the answer is out."""
+    """Every call of a function of the gateway, or from one, that `act` leads to, until the answer is out."""
     calls: list[CodeType] = []
 
     def note(frame: FrameType, event: str, _argument: object) -> None:

@@ -27,7 +27,7 @@ async def test_a_call_to_a_server_that_was_never_listed_yet_says_that_it_is_star
     )
 
 
-async def test_a_caller_who_may_not_know_of_a_starting_server_is_told_that_the_tool_is_unknown() -> None:
+async def test_a_tool_of_a_hidden_starting_server_is_unknown() -> None:
     net = MemoryNet(slow=MemoryServer(on_start=never))
     slow = record("slow", command="npx", allowed_tools=("*",))
     other = task("other", default_server_ids=["quick"], allowed_server_ids=["quick"])

@@ -25,13 +25,13 @@ def world() -> MemoryNet:
     return MemoryNet(git=MemoryServer(tools=tools, on_call={"log": log}))
 
 
-def told(house: House, *, at_ms: int) -> list[TokensCounted]:
+def notified(house: House, *, at_ms: int) -> list[TokensCounted]:
     house.gateway.tokens.audit_changes(at_ms=at_ms, registered=house.gateway.snapshot.tasks)
     house.gateway.audit.flush()
     return [one for _, one in house.sink.events if isinstance(one, TokensCounted) and one.at_ms == at_ms]
 
 
-async def test_lists_and_results_are_counted_by_task_and_told_once() -> None:
+async def test_lists_and_results_are_counted_by_task_and_reported_once() -> None:
     async with open_house(world(), GIT, tasks=(REVIEW,)) as house:
         for _ in range(2):
             await house.modern("/mcp/t/review", "tools/list")
@@ -41,9 +41,9 @@ async def test_lists_and_results_are_counted_by_task_and_told_once() -> None:
         await house.modern("/mcp/t/review", "tools/call", {"name": "git.push", "arguments": {}})
         await (await house.session("/mcp")).tools()
         await house.modern("/mcp/find", "tools/list")
-        first, again = told(house, at_ms=1), told(house, at_ms=2)
+        first, again = notified(house, at_ms=1), notified(house, at_ms=2)
         await house.modern("/mcp/t/review", "tools/list")
-        later = told(house, at_ms=3)
+        later = notified(house, at_ms=3)
         recorded = [(one.tool, one.result_tokens) for one in house.audited]
 
     assert first == [
@@ -60,20 +60,20 @@ async def test_the_pages_of_a_list_are_one_list() -> None:
         answer = await house.modern("/mcp", "tools/list")
         await house.modern("/mcp", "tools/list", {"cursor": answer.json["result"]["nextCursor"]})
 
-        assert [one.lists for one in told(house, at_ms=1)] == [1]
+        assert [one.lists for one in notified(house, at_ms=1)] == [1]
 
 
-async def test_a_task_that_is_gone_is_forgotten_once_all_of_it_is_told() -> None:
+async def test_a_deleted_task_is_dropped_once_its_tokens_are_reported() -> None:
     async with open_house(world(), GIT, tasks=(REVIEW,)) as house:
         await house.modern("/mcp/t/review", "tools/list")
         house.apply(tasks={})
 
-        assert [one.task_id for one in told(house, at_ms=1)] == ["review"]
-        assert told(house, at_ms=2) == []
+        assert [one.task_id for one in notified(house, at_ms=1)] == ["review"]
+        assert notified(house, at_ms=2) == []
         assert house.gateway.tokens.read_by_task("lists")() == {}
 
 
-async def test_what_is_counted_is_shown_as_metrics_and_told_now_and_then_and_at_the_end(
+async def test_counts_are_metrics_and_are_reported_periodically_and_at_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(observability, "AUDIT_TOKENS_EVERY_S", 0.01)

@@ -1,4 +1,4 @@
-"""UPS-10: two servers that call themselves and their tools the same are two servers to everybody."""
+"""UPS-10: two servers that call themselves and their tools the same are two servers to everyone."""
 
 import pytest
 

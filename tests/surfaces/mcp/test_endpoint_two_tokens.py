@@ -168,9 +168,9 @@ async def test_try_2_a_listener_hears_of_what_its_own_credential_may_see() -> No
         await house.modern("/api/mcp", "tools/list", key=NARROW)
         wanted = {"resourceSubscriptions": ["docs://a", "docs://b"], "toolsListChanged": True}
         streams = {secret: listen(house, wanted, secret) for secret in (NARROW, WIDE)}
-        heard = {secret: (await one.event())["params"]["notifications"] for secret, one in streams.items()}
+        received = {secret: (await one.event())["params"]["notifications"] for secret, one in streams.items()}
         server.announce_tools(definition("echo"), definition("secret", description="another"))
-        told = await streams[WIDE].event()
+        notified = await streams[WIDE].event()
         server.announce_tools(definition("echo", description="another"), definition("secret"))
         await streams[WIDE].event()
         first_of_narrow = await streams[NARROW].event()
@@ -178,9 +178,9 @@ async def test_try_2_a_listener_hears_of_what_its_own_credential_may_see() -> No
         for one in streams.values():
             await one.leave()
 
-        assert heard[WIDE] == wanted
-        assert heard[NARROW] == wanted | {"resourceSubscriptions": ["docs://a"]}
-        assert told["method"] == first_of_narrow["method"] == "notifications/tools/list_changed"
+        assert received[WIDE] == wanted
+        assert received[NARROW] == wanted | {"resourceSubscriptions": ["docs://a"]}
+        assert notified["method"] == first_of_narrow["method"] == "notifications/tools/list_changed"
         assert more == 0  # of `secret` it was told nothing
 
 

@@ -50,18 +50,18 @@ def again(params: Json, answer: Response, response: Any = ACCEPT) -> Json:
 
 
 def legacy_net(*, questions: int = 1, method: str = "elicitation/create") -> MemoryNet:
-    """A legacy server whose tool asks its client so often, and answers with what it was told."""
+    """A legacy server whose tool asks its client so often, and answers with what it was notified."""
     server = MemoryServer(era="legacy", tools=(definition("ask"),))
 
     async def ask(_members: Json) -> RpcResponse:
         client = server.calls[-1].client
         assert client is not None
-        told = [
+        notified = [
             bytes((await client.ask(method, msgspec.json.encode(ELICIT))).result or b"null").decode()
             for _ in range(questions)
         ]
         return RpcResponse(
-            result=msgspec.json.encode({"content": [{"type": "text", "text": "|".join(told)}]})
+            result=msgspec.json.encode({"content": [{"type": "text", "text": "|".join(notified)}]})
         )
 
     server.on_call = {"ask": ask}
@@ -74,10 +74,10 @@ def modern_net() -> MemoryNet:
 
     async def ask(members: Json) -> RpcResponse:
         if "inputResponses" in members:
-            told = {"state": members["requestState"], "told": members["inputResponses"]}
+            notified = {"state": members["requestState"], "responses": members["inputResponses"]}
             return RpcResponse(
                 result=msgspec.json.encode(
-                    {"resultType": "complete", "content": [{"type": "text", "text": json.dumps(told)}]}
+                    {"resultType": "complete", "content": [{"type": "text", "text": json.dumps(notified)}]}
                 )
             )
         asked = {"who": {"method": "elicitation/create", "params": ELICIT}}
@@ -98,7 +98,7 @@ def text(response: Response) -> str:
 SERVER = record(allowed_tools=("*",))
 
 
-async def test_a_legacy_servers_question_is_a_modern_clients_answer() -> None:
+async def test_a_request_of_a_session_based_server_is_the_result_of_a_stateless_client() -> None:
     async with open_house(legacy_net(), SERVER) as house:
         first = await call(house, CALL)
         last = await call(house, again(CALL, first))
@@ -119,17 +119,17 @@ async def test_a_server_may_ask_one_thing_after_the_other() -> None:
         for number in range(3):
             answer = await call(house, again(CALL, answer, {"action": "accept", "content": {"n": number}}))
 
-        told = [json.loads(one)["content"]["n"] for one in text(answer).split("|")]
-        assert told == [0, 1, 2]
+        notified = [json.loads(one)["content"]["n"] for one in text(answer).split("|")]
+        assert notified == [0, 1, 2]
 
 
-async def test_the_state_of_a_modern_server_travels_under_our_seal() -> None:
+async def test_the_state_of_a_stateless_server_travels_sealed() -> None:
     async with open_house(modern_net(), SERVER) as house:
         first = await call(house, CALL)
         last = await call(house, again(CALL, first))
 
         assert first.json["result"]["requestState"] != "theirs"
-        assert json.loads(text(last)) == {"state": "theirs", "told": {"who": ACCEPT}}
+        assert json.loads(text(last)) == {"state": "theirs", "responses": {"who": ACCEPT}}
 
 
 def insatiable_net() -> MemoryNet:
@@ -171,7 +171,7 @@ async def test_a_state_holds_for_the_request_it_was_given_for(net: Any, change: 
 
 
 @pytest.mark.parametrize("net", [legacy_net, modern_net], ids=["legacy", "modern"])
-async def test_nobody_answers_for_somebody_else(net: Any) -> None:
+async def test_a_state_is_good_for_its_own_credential_only(net: Any) -> None:
     """A principal that got hold of another's state can do nothing with it."""
     keys = (key("ada", "tg_ada"), key("eve", "tg_eve"))
     async with open_house(net(), SERVER, keys=keys, trusts_local=False) as house:
@@ -195,8 +195,8 @@ async def test_a_parked_call_is_answered_once() -> None:
 
 @pytest.mark.parametrize("net", [legacy_net, modern_net], ids=["legacy", "modern"])
 @pytest.mark.parametrize("can", [{}, {"roots": {}}], ids=["nothing", "something else"])
-async def test_a_client_that_cannot_answer_is_told_what_it_lacks(net: Any, can: Json) -> None:
-    """Also where a modern server asks although it was told."""
+async def test_a_client_that_cannot_respond_learns_which_capability_it_lacks(net: Any, can: Json) -> None:
+    """Also where a modern server asks although it was notified."""
     async with open_house(net(), SERVER) as house:
         refused = await call(house, CALL, can)
 
@@ -223,8 +223,8 @@ async def test_a_client_that_leaves_while_its_call_runs_ends_it() -> None:
         assert net["one"].stopped_by == ["ask"]
 
 
-async def test_a_page_that_somebody_has_to_visit_is_a_question_too() -> None:
-    """A legacy server says it with an error, and is called anew when somebody has been there."""
+async def test_a_required_url_visit_is_an_input_request() -> None:
+    """A legacy server says it with an error, and is called again when someone has been there."""
     page = {"mode": "url", "elicitationId": "e1", "url": "https://there.example/consent", "message": "agree"}
     visited, net = [False], legacy_net()
 
@@ -297,7 +297,7 @@ async def test_the_state_of_one_server_is_not_given_to_another() -> None:
 
 
 @pytest.mark.parametrize("pages", [[{"mode": "url"}] * (MAX_INPUTS + 1), ["text"], [], "text"])
-async def test_pages_that_nobody_could_visit_are_no_question(pages: Any) -> None:
+async def test_invalid_url_elicitations_are_passed_on_as_errors(pages: Any) -> None:
     net = legacy_net()
 
     async def want(_members: Json) -> RpcResponse:

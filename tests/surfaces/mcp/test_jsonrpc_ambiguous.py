@@ -85,7 +85,7 @@ async def test_try_1_arguments_are_the_tools_own_and_each_is_one(
 @pytest.mark.parametrize(
     "arguments", [{"amount": 1, "AMOUNT": 1_000_000}, {"to": [{"amount": 1, "Amount": 1_000_000}]}]
 )
-async def test_try_1_nobody_is_asked_to_approve_what_can_be_read_in_two_ways(
+async def test_try_1_no_approval_is_requested_for_an_ambiguous_call(
     arguments: dict[str, Any],
 ) -> None:
     async with open_house(MemoryNet(), ONE) as house:

@@ -67,7 +67,7 @@ async def by_notice(house: House, tools: tuple[bytes, ...]) -> None:
 
 
 def approve(house: House) -> None:
-    """Somebody approves of what is listed, but of `never`; what was found before is in the record by then."""
+    """Someone approves of what is listed, but of `never`; what was found before is in the record by then."""
     gateway = house.gateway
     tools = gateway.snapshot.servers["one"].tools
     digests = {name: tool.digest for name, tool in tools.items() if name != "never"}

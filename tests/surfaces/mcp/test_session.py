@@ -192,7 +192,7 @@ def test_lod_9_a_full_table_refuses_new_sessions_and_keeps_the_old(clock: Clock)
     assert len(sessions) == 1
 
 
-def test_nobody_takes_the_whole_table(clock: Clock) -> None:
+def test_no_principal_takes_the_whole_table(clock: Clock) -> None:
     sessions = sessions_on(clock, max_sessions=20, displaced_per_session=1)
     oldest, *others = [sessions.issue(CALLER, "2025-11-25") for _ in range(20)]
     clock.now += 1
@@ -290,7 +290,7 @@ def test_a_session_that_was_ended_on_another_node_is_closed_and_does_not_come_ba
     assert there.find(other_id, ADA).principal_id == ADA.id
 
 
-def test_only_what_its_client_ends_is_told_to_other_nodes(clock: Clock) -> None:
+def test_only_sessions_that_their_clients_end_are_announced_to_other_nodes(clock: Clock) -> None:
     sessions = sessions_on(clock)
     ended: list[EndedSession] = []
     sessions.on_ended = ended.append

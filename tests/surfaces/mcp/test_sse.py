@@ -114,10 +114,10 @@ async def test_sco_12_a_stream_keeps_what_its_url_asks_for(url: str, endpoint: s
         settled(world(), GIT, NOTES, tasks=(review,)) as house,
         connected(house, url) as client,
     ):
-        hello = await client.ask("initialize", INITIALIZE)
+        server_info = await client.ask("initialize", INITIALIZE)
 
         assert client.endpoint.startswith(f"{endpoint}?sessionId=")
-        assert hello["result"]["protocolVersion"] == "2024-11-05"
+        assert server_info["result"]["protocolVersion"] == "2024-11-05"
         assert (await client.post({"jsonrpc": "2.0", "method": "notifications/initialized"})).status == 202
         assert await client.tools() == tools
         hidden = await client.ask("tools/call", {"name": "notes.none", "arguments": {}})
@@ -135,8 +135,10 @@ async def test_calls_are_answered_on_the_stream_each_under_its_own_id() -> None:
             )
         answers = [await client.stream.event() for _ in range(3)]
 
-        said = {repr(one["id"]): json.loads(one["result"]["content"][0]["text"])["text"] for one in answers}
-        assert said == {"1": "1\n", "'1'": "'1'\n", "2": "2\n"}
+        outcome = {
+            repr(one["id"]): json.loads(one["result"]["content"][0]["text"])["text"] for one in answers
+        }
+        assert outcome == {"1": "1\n", "'1'": "'1'\n", "2": "2\n"}
 
 
 async def test_an_answer_with_line_ends_between_its_tokens_is_one_event() -> None:
@@ -165,9 +167,9 @@ async def test_initialize_narrows_the_stream_and_never_past_its_url() -> None:
 )
 async def test_every_revision_with_a_handshake_is_agreed_on(asked: str, version: str) -> None:
     async with settled(world(), GIT) as house, connected(house, "/api/mcp") as client:
-        hello = await client.ask("initialize", {"protocolVersion": asked})
+        server_info = await client.ask("initialize", {"protocolVersion": asked})
 
-        assert hello["result"]["protocolVersion"] == version
+        assert server_info["result"]["protocolVersion"] == version
 
 
 async def test_the_stateless_revision_is_refused_so_that_a_client_goes_on_with_the_handshake() -> None:
@@ -219,7 +221,7 @@ async def test_what_does_not_belong_on_a_stream_is_refused_by_the_post(
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 
 
-async def test_sco_13_and_15_a_stream_is_nobody_elses() -> None:
+async def test_sco_13_and_15_a_stream_is_of_its_principal_only() -> None:
     async with (
         settled(world(), GIT, keys=(key("ada", ADA), key("bob", BOB))) as house,
         connected(house, "/api/mcp", ADA) as ada,
@@ -244,7 +246,7 @@ async def test_sco_13_and_15_a_stream_is_nobody_elses() -> None:
     [
         pytest.param(lambda url: url[:-1] + ("A" if url[-1] != "A" else "B"), 404, id="another id"),
         pytest.param(lambda url: url.partition("=")[0] + "=", 404, id="no id"),
-        pytest.param(lambda url: url + "&tools=git.push", 400, id="a selection beside it"),
+        pytest.param(lambda url: url + "&tools=git.push", 400, id="a selection next to it"),
         pytest.param(lambda url: url + "&sessionId=x", 400, id="two ids"),
         pytest.param(lambda url: url.replace("/api/mcp", "/api/mcp/no/such"), 404, id="no such path"),
     ],

@@ -45,7 +45,7 @@ async def elicit(client: ClientChannel) -> RpcResponse:
     return RpcResponse(result=text_result((reply.result or reply.error or b"").decode()))
 
 
-def said(message: Any) -> Any:
+def outcome_before(message: Any) -> Any:
     """What the tool made of the client's answer."""
     return json.loads(message["result"]["content"][0]["text"])
 
@@ -60,7 +60,7 @@ async def test_a_server_asks_the_client_of_a_call_and_gets_its_answer() -> None:
 
         assert (asked["method"], asked["params"]) == ("elicitation/create", FORM)
         assert (answered.status, answered.body) == (202, b"")
-        assert (ended["id"], said(ended)) == ("mine", {"action": "accept", "content": {"n": 3}})
+        assert (ended["id"], outcome_before(ended)) == ("mine", {"action": "accept", "content": {"n": 3}})
         assert call.headers["content-type"] == "text/event-stream"
 
 
@@ -73,7 +73,7 @@ async def test_a_stream_on_which_the_client_is_asked_is_kept_alive() -> None:
             assert await call.chunks.get() == b": keep-alive\n\n"
         await session.reply(asked["id"], result={})
 
-        assert said(await call.event()) == {}
+        assert outcome_before(await call.event()) == {}
 
 
 async def test_an_error_of_the_client_goes_to_the_server_as_it_came() -> None:
@@ -83,7 +83,7 @@ async def test_an_error_of_the_client_goes_to_the_server_as_it_came() -> None:
         error = {"code": -1, "message": "user rejected", "data": {"why": "é"}}
         await session.reply((await call.event())["id"], error=error)
 
-        assert said(await call.event()) == error
+        assert outcome_before(await call.event()) == error
 
 
 async def test_the_transport_of_2024_asks_on_its_one_stream() -> None:
@@ -96,7 +96,7 @@ async def test_the_transport_of_2024_asks_on_its_one_stream() -> None:
         late = await client.post(answer)
 
         assert (asked["method"], taken.status, late.status) == ("elicitation/create", 202, 202)
-        assert said(ended) == {"action": "decline"}
+        assert outcome_before(ended) == {"action": "decline"}
 
 
 @pytest.mark.parametrize(
@@ -130,12 +130,12 @@ async def test_a_client_is_asked_only_what_it_can_answer(
         call = begin(session)
         if is_asked:
             await session.reply((await call.event())["id"], result={"ok": True})
-            assert said(await call.event()) == {"ok": True}
+            assert outcome_before(await call.event()) == {"ok": True}
         else:
-            assert said((await call.whole()).json)["code"] == -32601
+            assert outcome_before((await call.whole()).json)["code"] == -32601
 
 
-async def test_a_client_that_takes_no_events_is_told_and_asked_nothing() -> None:
+async def test_a_client_without_event_streams_gets_no_notifications_and_no_requests() -> None:
     async def tell_and_ask(client: ClientChannel) -> RpcResponse:
         client.notify("notifications/progress", b'{"progressToken":1,"progress":1}')
         client.notify("notifications/message", b'{"level":"error","data":1}')
@@ -146,7 +146,7 @@ async def test_a_client_that_takes_no_events_is_told_and_asked_nothing() -> None
         session = await house.session("/api/mcp", capabilities=CAN)
         answer = await begin(session, accept="application/json").whole()
 
-        assert said(answer.json)["code"] == -32601
+        assert outcome_before(answer.json)["code"] == -32601
 
 
 async def test_fuz_9_what_answers_nothing_that_was_asked_has_no_effect() -> None:
@@ -163,7 +163,7 @@ async def test_fuz_9_what_answers_nothing_that_was_asked_has_no_effect() -> None
         assert (await house.post("/api/mcp", {"jsonrpc": "2.0", "id": ask_id, "result": {}})).status == 400
         assert not call.task.done()
         await asked_one.reply(ask_id, result={"it": "is"})
-        assert said(await call.event()) == {"it": "is"}
+        assert outcome_before(await call.event()) == {"it": "is"}
         assert (await asked_one.reply(ask_id, result={"it": "was"})).status == 202
 
 
@@ -183,7 +183,7 @@ async def test_a_question_that_is_given_up_is_taken_back() -> None:
 
         assert taken_back["method"] == "notifications/cancelled"
         assert taken_back["params"] == {"requestId": asked["id"]}
-        assert said(await call.event()) == {}
+        assert outcome_before(await call.event()) == {}
 
 
 @pytest.mark.parametrize("way", ["cancelled", "left", "ended"])
@@ -213,8 +213,8 @@ async def test_a_client_that_has_too_much_to_answer_is_asked_no_more() -> None:
         second = await session.send("tools/call", {"name": "one.act"}, request_id=2)
         await session.reply(ask_id, result={})
 
-        assert said(second.json)["message"] == "too many requests already wait for the client"
-        assert said(await first.event()) == {}
+        assert outcome_before(second.json)["message"] == "too many requests already wait for the client"
+        assert outcome_before(await first.event()) == {}
 
 
 async def test_a_client_that_reads_nothing_is_not_waited_for() -> None:
@@ -224,7 +224,8 @@ async def test_a_client_that_reads_nothing_is_not_waited_for() -> None:
         call.say = lambda _message: False
 
         assert (
-            said((await call.whole()).json)["message"] == "the client does not read its stream at the moment"
+            outcome_before((await call.whole()).json)["message"]
+            == "the client does not read its stream at the moment"
         )
 
 
@@ -239,15 +240,15 @@ async def test_progress_comes_ahead_of_the_answer() -> None:
 
     async with open_house(net_of(work), ONE) as house:
         call = begin(await house.session("/api/mcp"))
-        heard = [await call.event() for _ in range(3)]
+        received = [await call.event() for _ in range(3)]
 
-        assert [one.get("method") for one in heard] == ["notifications/progress"] * 2 + [None]
-        assert [one["params"]["progress"] for one in heard[:2]] == [1, 2]
-        assert heard[2]["id"] == "mine"
+        assert [one.get("method") for one in received] == ["notifications/progress"] * 2 + [None]
+        assert [one["params"]["progress"] for one in received[:2]] == [1, 2]
+        assert received[2]["id"] == "mine"
 
 
 @pytest.mark.parametrize(
-    ("level", "heard"),
+    ("level", "received"),
     [
         pytest.param(None, ["debug", "info", "emergency"], id="nothing said: what the server says"),
         pytest.param("info", ["info", "emergency"], id="info"),
@@ -255,7 +256,7 @@ async def test_progress_comes_ahead_of_the_answer() -> None:
     ],
 )
 async def test_log_messages_come_from_the_level_that_the_session_set(
-    level: str | None, heard: list[str]
+    level: str | None, received: list[str]
 ) -> None:
     async def talk(client: ClientChannel) -> RpcResponse:
         for one in ("debug", "info", "shouting", 7, "emergency"):
@@ -267,9 +268,9 @@ async def test_log_messages_come_from_the_level_that_the_session_set(
         if level:
             assert (await session.send("logging/setLevel", {"level": level})).json["result"] == {}
         call = begin(session)
-        levels = [(await call.event())["params"]["level"] for _ in heard]
+        levels = [(await call.event())["params"]["level"] for _ in received]
 
-        assert levels == heard
+        assert levels == received
         assert (await call.event())["id"] == "mine"
         assert [one.client and one.client.log_level for one in house.net["one"].calls] == [level or "info"]
 
@@ -323,7 +324,7 @@ async def test_a_legacy_client_is_taken_through_the_questions_of_a_modern_server
         ended = await answer_all(house, session, call)
 
         seen = [one.params for one in house.net["one"].calls]
-        assert said(ended) == {}
+        assert outcome_before(ended) == {}
         assert [(one["name"], one["arguments"]) for one in seen] == [("act", {"n": 1})] * 3
         assert [one.get("requestState") for one in seen] == [None, "state-1", "state-2"]
         assert [one.get("inputResponses") for one in seen] == [

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("changed", ["session", "listen"])
-async def test_only_those_whose_list_changed_are_told(changed: str) -> None:
+async def test_only_clients_whose_list_changed_are_notified(changed: str) -> None:
     async with open_house(world(), GIT, NOTES) as house:
         streams = []
         for url in ("/api/mcp?servers=git", "/api/mcp?servers=notes"):

@@ -32,7 +32,7 @@ async def opened(session: LegacyClient, **headers: str) -> Stream:
 
 async def quiet(house: House, stream: Stream) -> bool:
     """Whether nothing is said on a stream but what changes from now on."""
-    for _ in range(50):  # turns of the loop: whoever has something to say says it
+    for _ in range(50):  # turns of the loop: any caller that has something to say says it
         await asyncio.sleep(0)
     if not stream.chunks.empty():
         return False
@@ -46,7 +46,7 @@ def carried_over(session: LegacyClient, house: House) -> LegacyClient:
     return LegacyClient(house, session.url, session.headers)
 
 
-async def test_a_stream_that_missed_nothing_is_told_nothing() -> None:
+async def test_a_stream_that_missed_nothing_gets_nothing() -> None:
     async with settled(world(), GIT) as house:
         session = await house.session("/api/mcp")
         first = await opened(session)
@@ -57,7 +57,7 @@ async def test_a_stream_that_missed_nothing_is_told_nothing() -> None:
         await second.leave()
 
 
-async def test_a_stream_is_told_at_once_what_changed_meanwhile() -> None:
+async def test_a_resumed_stream_gets_at_once_what_it_missed() -> None:
     async with settled(world(), GIT, NOTES) as house:
         session = await house.session("/api/mcp")
         first = await opened(session)
@@ -106,9 +106,11 @@ async def test_rep_1_another_node_tells_what_was_missed_also_before_it_knows_its
 async def test_an_id_that_is_none_of_ours_means_that_nothing_was_seen(event_id: str) -> None:
     async with settled(world(), GIT) as house:
         stream = await opened(await house.session("/api/mcp"), **{"last-event-id": event_id})
-        told = {(await stream.event())["method"] for _ in range(3)}
+        notified = {(await stream.event())["method"] for _ in range(3)}
 
-        assert told == {f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources")}
+        assert notified == {
+            f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources")
+        }
         await stream.leave()
 
 
