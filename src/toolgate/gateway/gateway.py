@@ -73,8 +73,8 @@ from toolgate.policy.rules import RegistryTotals, count_registered
 from toolgate.policy.scope import Decision, Scope, ScopeLimits
 from toolgate.redaction.arguments import compile_redaction
 from toolgate.registry.approvals.contract import ApprovalService
-from toolgate.registry.quotas.contract import QuotaSource
 from toolgate.registry.replication.state import RegistryState, find_changed_principals
+from toolgate.registry.store.contract import QuotaSource
 from toolgate.telemetry import Metrics
 from toolgate.telemetry.spans import Tracer
 from toolgate.upstream.connection.contract import ClientChannel, Params, RpcResponse

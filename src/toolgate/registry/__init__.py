@@ -7,7 +7,7 @@ From top to bottom:
 - `interchange`  server definitions of other programs, in and out
 - `files`        a directory of server files, applied to the store
 - `store`        the revisioned store on SQLite or PostgreSQL
-- `approvals`, `invocations`, `quotas`  what is stored next to the records, with rules of its own
+- `approvals`, `invocations`, `quotas`  what is stored next to the records and has its own rules
 - `database`     tables, statements and transactions
 - `records`      what a record is: bodies, fields, parsing, and transactions over records
 - `migrations`   the steps from each release's tables to the next

@@ -25,7 +25,7 @@ from toolgate.model.quotas import (
     QuotaName,
 )
 from toolgate.policy.admission import list_limits
-from toolgate.registry.quotas.contract import QuotaSource
+from toolgate.registry.store.contract import QuotaSource
 from toolgate.telemetry import Metrics
 
 CACHED_S: Final = 1.0

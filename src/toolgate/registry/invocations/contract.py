@@ -75,7 +75,7 @@ class InvocationQueue(Protocol):
     """The queue as a node uses it."""
 
     async def claim(self, node_id: str, *, limit: int, wait_s: float = 0.0) -> Sequence[Invocation]:
-        """Lease up to `limit` queued invocations to `node_id`. Waits up to `wait_s` if there is none.
+        """Lease up to `limit` queued invocations to `node_id`. Waits up to `wait_s` for one.
 
         Tasks with the least running come first, then the oldest. Expired leases are ended before: a cancelled
         invocation is cancelled, one with a retry left is queued again, any other has crashed. A lease expires

@@ -431,7 +431,7 @@ def _state_columns(entry: InvocationEntry) -> dict[str, Any]:
     }
     if ending is None:
         return columns
-    # The output has columns of its own, so that a list does not read it.
+    # The output has its own columns, so that a list does not read it.
     light = _encode(replace(ending, stdout=b"", stderr=b""))
     return {**columns, "ending": light, "stdout": ending.stdout, "stderr": ending.stderr}
 

@@ -1,6 +1,6 @@
 """The steps from each release's tables to the next, run by Alembic: one module a step in `versions/`.
 
-A step is DDL for both engines, and only adds: replicas of the release before it work on beside it.
+A step is DDL for both engines, and only adds: replicas of the previous release keep working meanwhile.
 `tables.py` must always say what all steps together make.
 """
 

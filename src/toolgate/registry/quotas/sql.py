@@ -14,7 +14,6 @@ from toolgate.model.quotas import HolderUsage, LeaseGrant, LeaseRequest, QuotaCo
 from toolgate.policy.admission import grant_lease, window_at
 from toolgate.registry.database.tables import SPENDING, insert_new
 from toolgate.registry.database.transactions import SharedTable
-from toolgate.registry.quotas.contract import KEEP_MS
 
 _ROW: Final = SPENDING.c
 
@@ -72,3 +71,8 @@ def _lock(connection: Connection, holder: QuotaHolder, quota: QuotaName) -> Quot
 
 def _is_of(holder: QuotaHolder, quota: QuotaName) -> ColumnElement[bool]:
     return and_(_ROW.kind == holder.kind, _ROW.id == holder.id, _ROW.budget == quota)
+
+
+KEEP_MS: Final = 2 * 24 * 3600 * 1000
+"""How long the count of a past window is kept. The longest window is a day, and clocks of nodes may differ by
+hours."""

@@ -54,7 +54,7 @@ class ControlConnection(Protocol):
     def watch_records(
         self, since: HistoryPosition
     ) -> AbstractAsyncContextManager[AsyncIterator[ChangeBatch]]:
-        """Iterate over batches after `since`, with a bookmark every few seconds if there are none.
+        """Iterate over batches after `since`, with a bookmark every few seconds without one.
 
         Raises Compacted if the log does not reach back to `since` or has another history, and WatchLagged if
         this reader is too slow: in both cases list again. It may also just end.

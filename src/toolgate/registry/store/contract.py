@@ -1,6 +1,6 @@
-"""The limits of a store, and what parts of the program without SQL use of it: reports and ended sessions.
+"""The limits of a store, and what code without SQL uses of it: reports, ended sessions and quotas.
 
-Both are stored next to the records, without revisions. All control plane replicas on one database see the
+They are stored next to the records, without revisions. All control plane replicas on one database see the
 same.
 """
 
@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from toolgate.model.quotas import LeaseGrant, LeaseRequest
 from toolgate.model.reports import MAX_ENDED, Definitions, EndedSession, NodeReport
 from toolgate.registry.approvals.contract import DEFAULT_APPROVAL_LIMITS, ApprovalLimits
 from toolgate.registry.invocations.contract import DEFAULT_QUEUE_LIMITS, QueueLimits
@@ -82,3 +83,13 @@ class StoreLimits:
 
 
 DEFAULT_STORE_LIMITS: Final = StoreLimits()
+
+
+class QuotaSource(Protocol):
+    """Quotas as a node uses them."""
+
+    async def draw(self, requests: Sequence[LeaseRequest], /) -> Sequence[LeaseGrant]:
+        """Return a grant for each request, in their order. It is counted before it is returned.
+
+        A request also reports what the node spent of earlier grants, and returns what it will not spend.
+        """

@@ -1,4 +1,4 @@
-"""Who was told of a question, and when the next try is due."""
+"""Which approvals had their notice delivered, and when the next attempt is due."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The digest of the log, by revision. A log without any begins a chain where it stands."""
+"""The digest of the log, by revision. A log without digests begins a chain at its current revision."""
 
 from typing import Final
 from uuid import uuid4
