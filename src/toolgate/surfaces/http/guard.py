@@ -59,10 +59,7 @@ def is_preflight(request: HttpRequest) -> bool:
 
 def preflight_headers(request: HttpRequest) -> Headers:
     """What a page may send: every method, and the headers that it asks for (`Mcp-Param-…` has any name)."""
-    headers = [
-        (b"access-control-allow-methods", _METHODS),
-        (b"access-control-max-age", b"%d" % MAX_AGE_S),
-    ]
+    headers = [(b"access-control-allow-methods", _METHODS), (b"access-control-max-age", b"%d" % MAX_AGE_S)]
     wanted = request.headers.get(b"access-control-request-headers", b"")
     if len(wanted) <= MAX_HEADERS_BYTES and _HEADER_NAMES.fullmatch(wanted):
         headers.append((b"access-control-allow-headers", wanted))

@@ -63,7 +63,7 @@ def show_refusal(refusal: Refusal | None) -> RefusalShown | None:
     """A refusal as answers hold it."""
     if refusal is None:
         return None
-    return RefusalShown(code=refusal.code, message=refusal.message, hint=refusal.hint)
+    return RefusalShown.of(refusal)
 
 
 class ServerSeen(ResponseShape, frozen=True, kw_only=True):

@@ -114,7 +114,7 @@ def _operation(endpoint: RestEndpoint[Any]) -> Json:
         "summary": endpoint.summary,
         "description": f"{inspect.getdoc(endpoint.handler)}\n\n{_describe_role(endpoint)}",
         "security": [] if endpoint.role is ANYONE else [{"key": []}],
-        "parameters": [*_path_parameters(endpoint), *_query_parameters(endpoint), *_headers(endpoint)],
+        "parameters": list(_parameters(endpoint)),
         "responses": {**_success_responses(endpoint), **_error_responses(endpoint)},
     }
     if endpoint.body is not None:
@@ -139,38 +139,23 @@ def _describe_role(endpoint: RestEndpoint[Any]) -> str:
     return "For anyone." if endpoint.role is ANYONE else f"For the role `{endpoint.role}` and those above it."
 
 
-def _path_parameters(endpoint: RestEndpoint[Any]) -> Iterator[Json]:
+def _parameters(endpoint: RestEndpoint[Any]) -> Iterator[Json]:
     for name in _PATH_PARAMETER.findall(endpoint.path):
-        yield {
-            "name": name,
-            "in": "path",
-            "required": True,
-            "description": _PATH_WORDS.get(name, f"The id of the {name.removesuffix('_id')}."),
-            "schema": {"type": "string", "minLength": 1},
-        }
-
-
-def _query_parameters(endpoint: RestEndpoint[Any]) -> Iterator[Json]:
+        description = _PATH_WORDS.get(name, f"The id of the {name.removesuffix('_id')}.")
+        yield _parameter("path", name, description, {"type": "string", "minLength": 1}) | {"required": True}
     for one in endpoint.query:
-        yield {"name": one.name, "in": "query", "description": one.description, "schema": _FORMS[one.form]}
-
-
-def _headers(endpoint: RestEndpoint[Any]) -> Iterator[Json]:
+        yield _parameter("query", one.name, one.description, _FORMS[one.form])
     for one in (*endpoint.headers, *((_MIN_REVISION,) if endpoint.method == "GET" else ())):
-        yield {"name": one.name, "in": "header", "description": one.description, "schema": _FORMS[one.form]}
+        yield _parameter("header", one.name, one.description, _FORMS[one.form])
     if endpoint.is_conditional:
-        yield {
-            "name": "If-Match",
-            "in": "header",
-            "description": "The ETag of the record: refuse with `conflict` when it has changed since.",
-            "schema": {"type": "string", "pattern": '^"[0-9]+"$'},
-        }
-        yield {
-            "name": "If-None-Match",
-            "in": "header",
-            "description": "`*`: refuse with `conflict` when the record exists.",
-            "schema": {"const": "*"},
-        }
+        etag = "The ETag of the record: refuse with `conflict` when it has changed since."
+        yield _parameter("header", "If-Match", etag, {"type": "string", "pattern": '^"[0-9]+"$'})
+        absent = "`*`: refuse with `conflict` when the record exists."
+        yield _parameter("header", "If-None-Match", absent, {"const": "*"})
+
+
+def _parameter(place: str, name: str, description: str, schema: Json) -> Json:
+    return {"name": name, "in": place, "description": description, "schema": schema}
 
 
 def _success_responses(endpoint: RestEndpoint[Any]) -> Json:

@@ -339,12 +339,8 @@ async def run_backfill(control: Control, call: RestCall[NoBody]) -> BackfillAnsw
     check_unbounded(call.caller, "the catalog is for all callers")
     page = parse_page(call, default=BATCH)
     done = await backfill_catalog(control, after=page.after, limit=min(page.limit, MAX_BATCH))
-    return BackfillAnswer(
-        done=done.done,
-        total=done.total,
-        changed=done.changed,
-        failed=dict(done.failed),
-        next_cursor=None if done.after is None else encode_cursor(done.after),
+    return BackfillAnswer.of(
+        done, failed=dict(done.failed), next_cursor=None if done.after is None else encode_cursor(done.after)
     )
 
 

@@ -109,9 +109,7 @@ async def show_me(control: Control, call: RestCall[None]) -> MeShown:
         role=caller.role,
         by=credential.kind,
         default_task=caller.default_task,
-        ceiling=CeilingShown(
-            tasks=ceiling.tasks, servers=ceiling.servers, allow=ceiling.allow, deny=ceiling.deny
-        ),
+        ceiling=CeilingShown.of(ceiling),
         expires_at_s=credential.expires_at_s,
         version=__version__,
         environment=snapshot.environment,

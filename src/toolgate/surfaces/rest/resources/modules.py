@@ -128,15 +128,11 @@ async def finish_upload(control: Control, call: RestCall[UploadSent]) -> UploadA
 
 def _show_archive(looked: InspectedArchive, *, is_kept: bool) -> UploadAnswer:
     package = looked.package
-    return UploadAnswer(
-        package_id=package.package_id,
-        version=package.version,
-        sha256=package.sha256,
+    return UploadAnswer.of(
+        package,
         size=looked.size,
         files=looked.files,
         unpacked_bytes=looked.unpacked_bytes,
-        schema_version=package.schema_version,
-        source=package.source,
         tools=list(package.declared),
         kept=is_kept,
     )
@@ -243,7 +239,7 @@ async def delete_module(control: Control, call: RestCall[None]) -> ModuleRemoved
 
 
 def _show(module: StoredModule, users: Sequence[str]) -> ModuleShown:
-    return ModuleShown(sha256=module.sha256, size=module.size, at_ms=module.at_ms, tasks=list(users))
+    return ModuleShown.of(module, tasks=list(users))
 
 
 def _show_upload(taken: UploadedModule) -> RestResponse:

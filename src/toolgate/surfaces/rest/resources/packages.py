@@ -209,16 +209,7 @@ def show_package(
         source=record.source if record else None,
         tools=list(record.declared) if record else [],
         attached=record is not None and record.attached,
-        versions=[
-            VersionShown(
-                version=one.version,
-                sha256=one.sha256,
-                size=one.size,
-                at_ms=one.at_ms,
-                installed=one.sha256 == sha256,
-            )
-            for one in versions
-        ],
+        versions=[VersionShown.of(one, installed=one.sha256 == sha256) for one in versions],
     )
 
 
@@ -230,14 +221,12 @@ def show_install(
     warnings: Sequence[str],
     plan: PlanAnswer | None = None,
 ) -> InstallAnswer:
-    """An installation as answers hold it."""
+    """An installation as responses show it."""
     bodies: Mapping[str, object] = {change.kind: change.sent for change in prepared.changes}
     server = next(change.sent for change in prepared.changes if change.kind == "server")
     assert server is not None
-    return InstallAnswer(
-        package_id=prepared.package.package_id,
-        version=prepared.package.version,
-        sha256=prepared.package.sha256,
+    return InstallAnswer.of(
+        prepared.package,
         before=None if prepared.before is None else prepared.before.version,
         allowed_tools=server.get("allowed_tools"),
         pinned=bodies.get("pin") is not None,
@@ -344,25 +333,14 @@ async def uninstall_package(control: Control, call: RestCall[None]) -> Uninstall
     if call.flag("dry_run"):
         planned = await plan_uninstall(control, call.caller, package_id)
         plan = await show_plan(planned.plan, revision=planned.revision, warnings=planned.warnings)
-        return UninstallAnswer(
-            package_id=package_id,
-            revision=planned.revision,
-            changes=plan.changes,
-            removed_versions=[],
-            warnings=planned.warnings,
-            plan=plan,
-        )
+        return UninstallAnswer.of(plan, package_id=package_id, removed_versions=[], plan=plan)
     done = await uninstall(
         control, call.caller, package_id, if_revision=call.if_revision, plan_id=call.plan_id
     )
     removed = await purge_package(control, call.caller, package_id) if call.flag("purge") else []
-    return UninstallAnswer(
-        package_id=package_id,
-        revision=done.revision,
-        changes=await asyncio.to_thread(show_edits, done.edits),
-        removed_versions=removed,
-        warnings=done.warnings,
-        plan=None,
+    changes = await asyncio.to_thread(show_edits, done.edits)
+    return UninstallAnswer.of(
+        done, package_id=package_id, changes=changes, removed_versions=removed, plan=None
     )
 
 

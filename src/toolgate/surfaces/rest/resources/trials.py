@@ -226,17 +226,14 @@ def _preview_tools(offer: ServerTools, decisions: Mapping[str, Decision]) -> lis
 
 def _show_tool(offer: ServerTools, ref: ToolRef, alias: str, decision: Decision) -> ToolPreview:
     tool = offer.tools.get(ref.name)
-    return ToolPreview(
+    return ToolPreview.of(
+        decision,
         tool=ref.name,
         name=join_tool_name(ref),
         chat_name=alias,
         description="" if tool is None else tool.description,
         digest=None if tool is None else tool.digest,
         tokens=0 if tool is None else tool.tokens,
-        allowed=decision.allowed,
-        layer=decision.layer,
-        reason=decision.reason,
-        rule=decision.rule,
     )
 
 
