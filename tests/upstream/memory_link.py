@@ -232,7 +232,7 @@ class MemoryLink:
         return self._server.notified
 
     async def aclose(self) -> None:
-        self._end("the link was closed")
+        self._end("the connection was closed")
         await asyncio.sleep(0)
         if self._server.on_close is not None:
             await self._server.on_close()

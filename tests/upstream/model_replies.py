@@ -174,8 +174,8 @@ def whole(document: Any, *, kind: str = "application/json") -> Reply:
 
 def status(code: int, body: Any = None, headers: Mapping[str, str] | None = None) -> Reply:
     """An error. Without `body` it is one of OpenAI's."""
-    said = {"error": {"message": f"status {code}", "type": "server_error", "param": None, "code": None}}
-    piece = body if isinstance(body, bytes) else encode(said if body is None else body)
+    failure = {"error": {"message": f"status {code}", "type": "server_error", "param": None, "code": None}}
+    piece = body if isinstance(body, bytes) else encode(failure if body is None else body)
     return lambda ask: Wire([piece], status=code, headers=headers or {})
 
 
@@ -241,8 +241,8 @@ def without_done(reply: Reply) -> Reply:
 
 def fail_after(reply: Reply, count: int, error: Any = None) -> Reply:
     """A stream that says an error after so many events, and ends."""
-    said = {"error": {"message": "the model broke down", "type": "server_error", "code": None}}
-    piece = b"data: " + encode(said if error is None else error) + b"\n\n"
+    failure = {"error": {"message": "the model broke down", "type": "server_error", "code": None}}
+    piece = b"data: " + encode(failure if error is None else error) + b"\n\n"
     return lambda ask: replace(reply(ask), pieces=[*reply(ask).pieces[:count], piece])
 
 

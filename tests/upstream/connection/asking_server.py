@@ -28,10 +28,10 @@ async def consult(context: Context) -> str:
     await context.info(f"met {person.data.name}")
     await context.report_progress(2, 3, "a model")
     question = SamplingMessage(role="user", content=TextContent(type="text", text="2 + 2?"))
-    said = await context.session.create_message([question], max_tokens=10)
+    sample = await context.session.create_message([question], max_tokens=10)
     await context.report_progress(3, 3, "the roots")
     roots = await context.session.list_roots()
-    return f"{person.data.name} {said.content.text} {roots.roots[0].uri}"
+    return f"{person.data.name} {sample.content.text} {roots.roots[0].uri}"
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
-"""What a record refers to and never holds: environment variables and secrets, resolved at connect time only.
+"""Resolves the environment variables and secrets that records refer to, at connect time only.
 
-Nothing here is logged, and an error names the variable or secret, never its value.
+Records never hold values. Nothing here is logged, and an error names the variable or secret, never its value.
 """
 
 import re
@@ -13,7 +13,7 @@ from toolgate.model.servers import HttpEndpoint, StdioLaunch
 from toolgate.upstream.connection.contract import StartFailed
 
 BASE_ENVIRONMENT: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "SHELL", "TERM")
-"""What every child gets of the gateway's own environment."""
+"""The variables of the gateway's environment that every child gets."""
 _PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 _NPM: Final = tuple(
     f"NPM_CONFIG_{name}"
@@ -29,10 +29,10 @@ NETWORK_ENVIRONMENT: Final = (
     *("UV_CONFIG_FILE", "UV_NATIVE_TLS", "UV_SYSTEM_CERTS", "UV_INSECURE_HOST", "UV_PYTHON_INSTALL_MIRROR"),
     *(*_NPM, *map(str.lower, _NPM)),
 )
-"""The same, where the gateway has them: how to reach the network, and whom to trust there.
+"""The same, if the gateway has them: how to reach the network, and which CAs to trust.
 
-Without these, nothing can be downloaded behind a company's proxy or CA, nor a server reach its API. They may
-hold the password of a proxy or an index, which is masked in what a child writes (`redaction`).
+Without these, package downloads and servers' own API calls fail behind a company's proxy or CA. They may hold
+the password of a proxy or an index, which `Redactor` masks in a child's output.
 """
 
 
@@ -48,10 +48,10 @@ class Secrets:
         return REFERENCE.sub(self._variable, text)
 
     def child_environment(self, launch: StdioLaunch) -> dict[str, str]:
-        """Exactly what a child sees: the base lists, `env`, and `env_from`, later ones winning.
+        """Exactly the environment of a child: the base lists, `env` and `env_from`; later ones win.
 
-        A declared variable replaces one of the network in any case: an empty `https_proxy` takes
-        `HTTPS_PROXY` away. A server's own `path` leaves `PATH` where it is.
+        A declared variable replaces a network variable whatever its case: an empty `https_proxy` removes
+        `HTTPS_PROXY`. A server's own `path` does not change `PATH`.
         """
         own = {name.upper() for name in (*launch.env, *launch.env_from)}
         names = (*BASE_ENVIRONMENT, *(name for name in NETWORK_ENVIRONMENT if name.upper() not in own))

@@ -140,7 +140,7 @@ class SseLegacyConnection(StreamConnection):
 
     async def aclose(self) -> None:
         self.is_open = False
-        self._finish("the link was closed")
+        self._finish("the connection was closed")
         await self._background.aclose()
 
     async def _post(self, body: bytes, deadline: float) -> HttpResponse:

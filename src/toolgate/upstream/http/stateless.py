@@ -111,7 +111,7 @@ class StreamableConnection(ABC):
 
     async def aclose(self) -> None:
         if self._end is None:
-            self._end = "the link was closed"
+            self._end = "the connection was closed"
             try:
                 await self._background.aclose()
                 await self._end_session()

@@ -85,7 +85,7 @@ class StatefulConnection(StreamableConnection):
         super().__init__(endpoint, info, listener)
         self._subscriptions = StatefulSubscriptions(info, self._send_quietly, self._background)
         self._renewal: asyncio.Task[None] | None = None
-        self._renewal_failure = "the link has ended"
+        self._renewal_failure = "the connection has ended"
         self._takes_calls = True
         """Whether a call that lost its session may be sent in the current one."""
         self._listening: asyncio.Task[None] | None = None

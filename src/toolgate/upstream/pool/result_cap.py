@@ -1,7 +1,7 @@
-"""Cuts a tool's result that is over its server's cap into a valid one that says so.
+"""Cuts a tool result that exceeds its server's cap into a valid result that says so. Pure.
 
-Pure. Text is cut between characters; what means nothing in part (base64, resources, structured content) is
-left out whole and named. What stays is carried as the bytes it came in. The answer never exceeds the cap.
+Text is cut between characters. Content that is useless in part (base64, resources, structured content) is
+left out as a whole, and named. What stays keeps its bytes. The output never exceeds the cap.
 """
 
 from collections.abc import Iterable
@@ -16,12 +16,12 @@ TRUNCATED_KEY: Final = "toolgate/truncated"
 CUT_MARK: Final = "\n[toolgate: cut here]"
 
 _NOTE_BYTES: Final = 320
-"""Kept free for the closing note; its longest wording is shorter."""
+"""Reserved for the closing note, whose longest wording is shorter."""
 _SMALL_BYTES: Final = 64
 _LONGEST_CHARACTER: Final = 12
 """`\\ud83d\\ude00`: the last whole character ends less than this before a cut."""
 _LEAST_ROOM: Final = 64
-"""With less, no block is worth a look: a result of a million tiny ones is not gone through to the end."""
+"""With less room, blocks are skipped: a result may have a million tiny ones."""
 _MAX_SHOWN: Final = 40
 
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -30,10 +30,10 @@ _encode = msgspec.json.encode
 
 
 def cap_result(result: bytes, max_bytes: int) -> bytes:
-    """`result` if it fits, else as much of it as does. Raises OutputTooLarge where no valid cut exists.
+    """`result` if it fits, else as much of it as fits. Raises OutputTooLarge if no valid cut exists.
 
     Of the other members besides `content`, the smallest are kept first, in half the room or what `content`
-    leaves; then the blocks of `content`, in order. A note at the end of `content` tells what is missing.
+    leaves; then the blocks of `content`, in order. A note at the end of `content` lists what is missing.
     """
     if len(result) <= max_bytes:
         return result
@@ -60,11 +60,11 @@ def cap_result(result: bytes, max_bytes: int) -> bytes:
 
 def _parse(result: bytes, max_bytes: int) -> Members:
     try:
-        result.decode("utf-8")  # what is carried raw is never decoded again
+        result.decode("utf-8")  # what stays raw is never decoded again
         members = decode_members(result)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise _too_large(result, max_bytes) from exc
-    # A request for input, or a kind of result we do not know, is no longer what it says once it is cut.
+    # A request for input, or an unknown kind of result, would not be valid after a cut.
     if bytes(members.get("resultType", b'"complete"')) != b'"complete"':
         raise _too_large(result, max_bytes)
     return members
@@ -90,7 +90,7 @@ def _cost_of(name: str, raw: msgspec.Raw) -> int:
 
 
 def _smallest(members: Members, room: int) -> Members:
-    """The members that fit into `room`, chosen from the smallest up, in the order they came in."""
+    """The members that fit into `room`, smallest first, in their original order."""
     chosen = set()
     for name, raw in sorted(members.items(), key=lambda item: len(item[1])):
         room -= _cost_of(name, raw)
@@ -101,7 +101,7 @@ def _smallest(members: Members, room: int) -> Members:
 
 
 def _fit(blocks: Iterable[msgspec.Raw], room: int) -> tuple[list[msgspec.Raw], int]:
-    """The blocks, cut or replaced where they must be, and how many found no room at all."""
+    """The blocks, cut or replaced if necessary, and the number of blocks without room."""
     kept: list[msgspec.Raw] = []
     left_out = 0
     for block in blocks:
@@ -117,7 +117,7 @@ def _fit(blocks: Iterable[msgspec.Raw], room: int) -> tuple[list[msgspec.Raw], i
 
 
 def _shorten(block: msgspec.Raw, room: int) -> msgspec.Raw | None:
-    """A block that says in `room` what it can of `block`; None where that is nothing."""
+    """As much of `block` as fits into `room`; None if nothing does."""
     try:
         members = decode_members(block)
     except msgspec.DecodeError:
@@ -139,9 +139,9 @@ def _cut(members: Members, room: int) -> msgspec.Raw | None:
 
 
 def _prefix(escaped: bytes, max_bytes: int) -> str:
-    """The longest beginning of a JSON string's inside that ends between characters.
+    """The longest beginning of a JSON string's content that ends between characters.
 
-    Encoded again it is never longer: only what must be is escaped then.
+    It never grows when it is encoded again: that escapes only what must be escaped.
     """
     for end in range(max_bytes, max(max_bytes - _LONGEST_CHARACTER, 0), -1):
         try:
