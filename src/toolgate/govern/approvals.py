@@ -56,15 +56,15 @@ async def record_decision(
 
 def build_approval_event(approval: CallApproval, step: ApprovalStep, *, at_ms: int) -> ApprovalRecorded:
     """The audit event of one step."""
-    asked = approval.question
+    question = approval.question
     return ApprovalRecorded(
         at_ms=at_ms,
         approval_id=approval.approval_id,
         state=step,
-        principal=asked.principal,
-        task_id=asked.task_id,
-        server_id=asked.server_id,
-        tool=asked.tool,
+        principal=question.principal,
+        task_id=question.task_id,
+        server_id=question.server_id,
+        tool=question.tool,
         decided_by=approval.decided_by,
         reason=approval.reason,
     )
@@ -214,19 +214,19 @@ class ApprovalWebhook:
             _log.info("the approval webhook decided too late: %s", exc)
 
     def _encode(self, approval: CallApproval) -> bytes:
-        asked, own_url = approval.question, self._own_url()
+        question, own_url = approval.question, self._own_url()
         return msgspec.json.encode(
             {
                 "event": "approval_asked",
                 "approval_id": approval.approval_id,
-                "principal": asked.principal,
-                "task_id": asked.task_id or None,
-                "server_id": asked.server_id,
-                "tool": asked.tool,
-                "arguments": msgspec.Raw(asked.arguments),
-                "arguments_digest": asked.arguments_digest,
-                "why": asked.why,
-                "door": asked.door,
+                "principal": question.principal,
+                "task_id": question.task_id or None,
+                "server_id": question.server_id,
+                "tool": question.tool,
+                "arguments": msgspec.Raw(question.arguments),
+                "arguments_digest": question.arguments_digest,
+                "why": question.why,
+                "door": question.door,
                 "created_ms": approval.created_ms,
                 "expires_ms": approval.expires_ms,
                 "console_url": f"{own_url}{APPROVALS_PAGE}{approval.approval_id}",

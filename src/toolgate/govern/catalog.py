@@ -203,22 +203,22 @@ class CatalogQualityReport:
 
 async def read_quality(control: Control, principal: Principal) -> CatalogQualityReport:
     """The quality of all rows; for an agent, of the rows it sees."""
-    keeper = control.catalog
+    catalog = control.catalog
     if not reaches(principal.role, "viewer"):
         shown = (await find_visible(control, principal)).packages
         return CatalogQualityReport(
             packages=[_package_quality(one, rows, assess_rows(rows)) for one, rows in shown.items()]
         )
     return CatalogQualityReport(
-        packages=_measure_packages(keeper),
-        ends_at=keeper.quality.ends_at,
-        has_ended=keeper.quality.has_ended,
+        packages=_measure_packages(catalog),
+        ends_at=catalog.quality.ends_at,
+        has_ended=catalog.quality.has_ended,
     )
 
 
-def find_fallback_rows(keeper: CatalogProjection) -> list[LintFinding]:
+def find_fallback_rows(catalog: CatalogProjection) -> list[LintFinding]:
     """A finding for each package that loses rows when the fallback ends; none if it never does."""
-    measured = keeper.quality
+    measured = catalog.quality
     if measured.ends_at is None:
         return []
     share = f"{measured.total.full_percent:g} % of the catalog is complete"
@@ -233,14 +233,14 @@ def find_fallback_rows(keeper: CatalogProjection) -> list[LintFinding]:
             message=f"no full definition is known for them, and they {what} ({share}): "
             "publish a manifest with `tools`, or let the server list its tools",
         )
-        for one in _measure_packages(keeper)
+        for one in _measure_packages(catalog)
         if one.quality.fallback
     ]
 
 
-def _measure_packages(keeper: CatalogProjection) -> list[PackageQuality]:
-    found = sorted(keeper.quality.packages.items())
-    return [_package_quality(package_id, keeper.rows[package_id], quality) for package_id, quality in found]
+def _measure_packages(catalog: CatalogProjection) -> list[PackageQuality]:
+    found = sorted(catalog.quality.packages.items())
+    return [_package_quality(package_id, catalog.rows[package_id], quality) for package_id, quality in found]
 
 
 def _package_quality(package_id: str, rows: Sequence[CatalogRow], quality: RowQuality) -> PackageQuality:
@@ -272,14 +272,14 @@ async def backfill_catalog(control: Control, *, after: str, limit: int) -> Backf
 
     Keeps no state: packages that are current are skipped, so an interrupted run is simply started again.
     """
-    keeper = control.catalog
-    packages = keeper.server_ids()
+    catalog = control.catalog
+    packages = catalog.server_ids()
     done, changed, failed = bisect_right(packages, after), 0, {}
     clock = asyncio.get_running_loop().time
     end_s = clock() + BATCH_S
     for package_id in packages[done : done + limit]:
         try:
-            changed += await keeper.make(package_id)
+            changed += await catalog.make(package_id)
         except ToolgateError as exc:
             failed[package_id] = str(exc)
         done += 1

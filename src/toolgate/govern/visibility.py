@@ -61,8 +61,8 @@ class _VisibilityInputs:
     count: int
     """The change count of the rows."""
 
-    def is_current(self, gateway: Gateway, keeper: CatalogProjection) -> bool:
-        return (self.snapshot.serial, self.count) == (gateway.snapshot.serial, keeper.count)
+    def is_current(self, gateway: Gateway, catalog: CatalogProjection) -> bool:
+        return (self.snapshot.serial, self.count) == (gateway.snapshot.serial, catalog.count)
 
 
 class CatalogVisibility:
@@ -74,19 +74,19 @@ class CatalogVisibility:
         self.lock = asyncio.Lock()
         """One computation at a time: after a change, many callers with one ceiling come at once."""
 
-    async def of(self, gateway: Gateway, keeper: CatalogProjection, principal: Principal) -> VisibleCatalog:
+    async def of(self, gateway: Gateway, catalog: CatalogProjection, principal: Principal) -> VisibleCatalog:
         """What this caller sees. Raises why the gateway is suspended."""
         if (suspension := gateway.suspension) is not None:
             raise suspension
-        if (known := self._recall(gateway, keeper, principal)) is not None:
+        if (known := self._recall(gateway, catalog, principal)) is not None:
             return known
         async with self.lock:
-            if (known := self._recall(gateway, keeper, principal)) is not None:
+            if (known := self._recall(gateway, catalog, principal)) is not None:
                 return known
-            if not self._state.is_current(gateway, keeper):
+            if not self._state.is_current(gateway, catalog):
                 self._kept.clear()
                 # Copied: rows change while a thread looks at them.
-                rows, count = keeper.shown_rows(), keeper.count
+                rows, count = catalog.shown_rows(), catalog.count
                 self._state = await asyncio.to_thread(_build_inputs, gateway.snapshot, rows, count)
             # In a thread: deciding on ten thousand tools would block the event loop.
             found = await asyncio.to_thread(_find_visible_rows, gateway.limits, self._state, principal)
@@ -97,10 +97,10 @@ class CatalogVisibility:
             return found
 
     def _recall(
-        self, gateway: Gateway, keeper: CatalogProjection, principal: Principal
+        self, gateway: Gateway, catalog: CatalogProjection, principal: Principal
     ) -> VisibleCatalog | None:
         """The cached result, if it is current. The least recently used one is dropped first."""
-        if not self._state.is_current(gateway, keeper):
+        if not self._state.is_current(gateway, catalog):
             return None
         if (reach := _reach_of(self._state.snapshot, principal)) not in self._kept:
             return None
@@ -164,7 +164,7 @@ def _find_visible_rows(limits: ScopeLimits, state: _VisibilityInputs, principal:
 
 
 def find_tasks_by_server(
-    gateway: Gateway, principal: Principal, wanted: AbstractSet[str]
+    gateway: Gateway, principal: Principal, needed: AbstractSet[str]
 ) -> Mapping[str, str]:
     """For a key that is bound to tasks: which of them to name for each of these servers.
 
@@ -176,7 +176,7 @@ def find_tasks_by_server(
     tasks = filter(None, _ceiling_tasks(gateway.snapshot, principal.ceiling))
     for task in sorted(tasks, key=lambda one: (one.task_id != default, one.task_id)):
         platform = draw_versions(gateway.snapshot, principal.id, task=task, request=SessionRequest())
-        if left := bind_task(platform, task).allowed & wanted - offering.keys():
+        if left := bind_task(platform, task).allowed & needed - offering.keys():
             scope = _compose_scope(
                 gateway.limits, platform, principal.ceiling, task=task, servers=tuple(left)
             )
