@@ -47,18 +47,9 @@ _TIMER_SLACK_S: Final = 0.01
 """Timers of the event loop may fire this early."""
 LIMITS: Final = frozenset(
     {
-        "budget_exceeded",
-        "mcp_busy",
-        "mcp_output_too_large",
-        "mcp_timeout",
-        "node_busy",
-        "tool_call_limit",
-        "call_limit",
-        "repeated_calls",
-        "round_limit",
-        "time_limit",
-        "model_busy",
-        "model_timeout",
+        *("budget_exceeded", "mcp_busy", "mcp_output_too_large", "mcp_timeout", "node_busy"),
+        *("tool_call_limit", "call_limit", "repeated_calls", "round_limit", "time_limit"),
+        *("model_busy", "model_timeout"),
     }
 )
 """What a session counts as a limit hit: codes of calls, reasons a chat ends for, and limits of models."""
@@ -164,8 +155,8 @@ class AuditTrail:
         else:
             self._count(call, took_s, outcome)
         self._record(
-            call.view,
             call.trace,
+            **_view_fields(call.view),
             tool=_audited_name(route),
             outcome=outcome.outcome,
             server_id=route.server_id,
@@ -200,23 +191,17 @@ class AuditTrail:
         servers = reason.servers if isinstance(reason, PolicyDenied) else ()
         registered = [server_id for server_id in servers if server_id in snapshot.servers]
         self._metrics.denials.update((server_id, code) for server_id in registered or [""])
-        self._audit.record(
-            CallRecorded(
-                at_ms=int(time.time() * 1e3),
-                door=trace.door,
-                principal=principal.id,
-                tool="",
-                outcome="denied",
-                server_id=servers[0] if len(servers) == 1 else "",
-                task_id=task_id,
-                session=trace.session,
-                request_id=trace.request_id,
-                code=code,
-                layer="task" if servers else "",
-                rule="" if isinstance(reason, str) else str(reason)[:MAX_REASON],
-                revision=snapshot.revision,
-                trace_id=trace.trace_id,
-            )
+        self._record(
+            trace,
+            principal=principal.id,
+            tool="",
+            outcome="denied",
+            server_id=servers[0] if len(servers) == 1 else "",
+            task_id=task_id,
+            code=code,
+            layer="task" if servers else "",
+            rule="" if isinstance(reason, str) else str(reason)[:MAX_REASON],
+            revision=snapshot.revision,
         )
 
     def record_unknown(self, view: View, name: str, trace: Trace, *, code: str) -> None:
@@ -231,20 +216,17 @@ class AuditTrail:
     def _record_denied(self, view: View, name: str, trace: Trace, code: str, at_ms: int, /) -> None:
         layer, rule = self._find_denial(view.caller, name)
         tool = DEFAULT_REDACTION.redact_name(name, MAX_AUDITED_NAME)
-        self._record(view, trace, at_ms=at_ms, tool=tool, outcome="denied", code=code, layer=layer, rule=rule)
+        fields = {"tool": tool, "outcome": "denied", "code": code, "layer": layer, "rule": rule}
+        self._record(trace, at_ms, **fields, **_view_fields(view))
 
-    def _record(self, view: View, trace: Trace, *, at_ms: int = 0, **fields: Any) -> None:
+    def _record(self, trace: Trace, at_ms: int = 0, /, **fields: Any) -> None:
         self._audit.record(
             CallRecorded(
                 at_ms=at_ms or int(time.time() * 1e3),
                 door=trace.door,
-                principal=view.caller.principal.id,
-                task_id=view.caller.effective_task_id or "",
                 session=trace.session,
                 request_id=trace.request_id,
-                revision=view.revision,
                 trace_id=trace.trace_id,
-                profile=view.profiles,
                 **fields,
             )
         )
@@ -277,22 +259,30 @@ class AuditTrail:
         return ("", "") if decision is None or decision.allowed else (decision.layer, decision.rule)
 
 
+def _view_fields(view: View) -> dict[str, Any]:
+    """The fields of a record that say whose view a name was looked up in."""
+    caller = view.caller
+    return {
+        "principal": caller.principal.id,
+        "task_id": caller.effective_task_id or "",
+        "revision": view.revision,
+        "profile": view.profiles,
+    }
+
+
 def _encode_shared_fields(call: CallContext) -> bytes:
     """The start fields that all calls of a route have in common, encoded once: most of a record's cost."""
     view, route = call.view, call.route
     start = CallStarted(
         at_ms=0,
         door=call.trace.door,
-        principal=view.caller.principal.id,
         tool=route.name if route.tool is not None else _audited_name(route),
         server_id=route.server_id,
-        task_id=view.caller.effective_task_id or "",
         layer=route.layer,
         rule=route.rule,
-        revision=view.revision,
         definition=route.digest,
         shadow=route.shadow,
-        profile=view.profiles,
+        **_view_fields(view),
     )
     encoded = encode_call_fields(start)[:-1] + b","
     if route.tool is not None:  # callers can invent any number of resource URIs

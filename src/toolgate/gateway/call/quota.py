@@ -188,13 +188,6 @@ class QuotaAccount:
             for quota, limit in limits.items()
         ]
 
-    def fill(self, request: LeaseRequest, grant: LeaseGrant, *, requested_s: float, now_s: float) -> None:
-        """Add a grant."""
-        lease = self.leases.setdefault(request.budget, QuotaLease())
-        lease.fill(request, grant, requested_s=requested_s, now_s=now_s)
-        if request.budget == _TOKENS:
-            lease.left -= self.unreported
-
     def record_tokens(self, tokens: int, limit: int) -> None:
         """Count tokens that were used."""
         self.unreported += tokens
@@ -378,7 +371,11 @@ class QuotaLeases:
         now_s = self._clock_s()
         for request, grant in zip(requests, grants, strict=True):
             if not request.returned:
-                self._account(request.holder).fill(request, grant, requested_s=requested_s, now_s=now_s)
+                account = self._account(request.holder)
+                lease = account.leases.setdefault(request.budget, QuotaLease())
+                lease.fill(request, grant, requested_s=requested_s, now_s=now_s)
+                if request.budget == _TOKENS:
+                    lease.left -= account.unreported
 
     async def _draw(self, requests: Sequence[LeaseRequest], now_s: float) -> Sequence[LeaseGrant]:
         # A source that failed is left alone for a moment, and not asked by every call in turn.

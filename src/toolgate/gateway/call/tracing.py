@@ -1,7 +1,4 @@
-"""Requests to servers as spans: one each, handed on to the server in its `_meta`.
-
-In the way of calls only where they are traced.
-"""
+"""Spans of requests to servers, passed on to the server in `_meta`. Used only if tracing is on."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -17,14 +14,14 @@ from toolgate.upstream.connection.messages import is_tool_error, parse_error, pa
 from toolgate.upstream.pool.pool import NO_ORIGIN, CallOrigin, ServerResponse
 
 TOOL_ERROR: Final = "tool_error"
-"""A tool that says it failed (semantic conventions of MCP)."""
+"""The error type of a tool that reports a failure (semantic conventions of MCP)."""
 SERVER_ERROR: Final = "server_error"
 
 _encode = msgspec.json.encode
 
 
 class TracedServers:
-    """Servers, each request to which is a span of its own."""
+    """Servers with a span for each request."""
 
     def __init__(self, servers: ServerCaller, tracing: Tracer) -> None:
         self._servers = servers
@@ -55,7 +52,7 @@ class TracedServers:
 
 
 def span_attributes(method: str, tool: str | None) -> dict[str, AttributeValue]:
-    """What the semantic conventions have for a request of MCP's."""
+    """The attributes of an MCP request by the semantic conventions."""
     notes: dict[str, AttributeValue] = {"mcp.method.name": method}
     if tool is not None:
         notes |= {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool}
@@ -63,7 +60,7 @@ def span_attributes(method: str, tool: str | None) -> dict[str, AttributeValue]:
 
 
 def note_response(span: Span, answer: ServerResponse, *, is_tool: bool) -> None:
-    """Whether a server's answer is a failure. Nothing of what it says is noted."""
+    """Note whether a server's response is a failure, and nothing of its content."""
     members = answer.reply.members
     if members is None:
         span.note("rpc.response.status_code", str(parse_error(answer.reply.error).code))
@@ -73,7 +70,7 @@ def note_response(span: Span, answer: ServerResponse, *, is_tool: bool) -> None:
 
 
 def with_trace(params: Params, carried: Mapping[str, str]) -> Params:
-    """`params` with the trace in their `_meta`, which is otherwise as it was. Raises InvalidParams."""
+    """`params` with the trace added to their `_meta`. Raises InvalidParams."""
     meta = params.get("_meta")
     members: Members = {} if meta is None else parse_meta(meta)
     for name in (TRACEPARENT, TRACESTATE):

@@ -6,7 +6,7 @@ exactly like a missing one. The other roles may read the whole registry anyway.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from toolgate.errors import Forbidden, NotFound, PolicyDenied, ToolgateError, TooManyTools
 from toolgate.gateway.auth.identity import credential_lapsed, principal_of, reaches
@@ -50,30 +50,22 @@ def limits_of(caller: Caller, limits: ScopeLimits) -> ScopeLimits:
 
 def compose_scope(snapshot: Snapshot, caller: Caller, limits: ScopeLimits) -> Scope:
     """The scope as policy composes it, refusals included."""
-    task = find_task_policy(snapshot, caller)
-    platform = caller.platform(snapshot, task)
-    return compose(
-        platform,
-        caller.principal.ceiling,
-        task=task,
-        request=caller.request,
-        limits=limits_of(caller, limits),
-        integrations=read_integrations(platform, caller.principal),
-    )
+    platform, inputs = _policy_inputs(snapshot, caller)
+    return compose(platform, caller.principal.ceiling, limits=limits_of(caller, limits), **inputs)
 
 
 def decide(snapshot: Snapshot, caller: Caller, ref: ToolRef) -> Decision:
     """Whether the caller may use one tool, prompt or resource, listed or not."""
+    platform, inputs = _policy_inputs(snapshot, caller)
+    return decide_one(platform, caller.principal.ceiling, ref=ref, **inputs)
+
+
+def _policy_inputs(snapshot: Snapshot, caller: Caller) -> tuple[Snapshot, dict[str, Any]]:
+    """The caller's platform, and what else policy decides by."""
     task = find_task_policy(snapshot, caller)
     platform = caller.platform(snapshot, task)
-    return decide_one(
-        platform,
-        caller.principal.ceiling,
-        task=task,
-        request=caller.request,
-        ref=ref,
-        integrations=read_integrations(platform, caller.principal),
-    )
+    own = read_integrations(platform, caller.principal)
+    return platform, {"task": task, "request": caller.request, "integrations": own}
 
 
 def explain_for(
@@ -85,20 +77,12 @@ def explain_for(
     """
     if side is not None and not reaches(asker.role, "viewer"):
         raise Forbidden("explaining another version of a profile needs the role `viewer`")
-    task = find_task_policy(snapshot, caller)
-    if side is None:
-        platform = caller.platform(snapshot, task)
-    else:
+    platform, inputs = _policy_inputs(snapshot, caller)
+    if side is not None:
         candidates = frozenset(snapshot.profiles if side == "candidate" else ())
         platform = replace(snapshot, candidates=candidates)
-    explanation = explain(
-        platform,
-        caller.principal.ceiling,
-        task=task,
-        request=caller.request,
-        limits=limits_of(caller, limits),
-        integrations=read_integrations(snapshot, caller.principal),
-    )
+    ceiling = caller.principal.ceiling
+    explanation = explain(platform, ceiling, limits=limits_of(caller, limits), **inputs)
     return replace(
         explanation,
         tools=visible_decisions(explanation.tools, asker),

@@ -77,36 +77,6 @@ class ViewSettings(NamedTuple):
 class View:
     """What one caller sees, from one snapshot."""
 
-    __slots__ = (
-        "__weakref__",
-        "_instructing",
-        "_names_by_key",
-        "_on_growth",
-        "_page_size",
-        "_pages",
-        "_registered",
-        "_resources",
-        "_signatures",
-        "_tables",
-        "arms",
-        "caller",
-        "excluded",
-        "features",
-        "found",
-        "injections",
-        "is_audited",
-        "is_partial",
-        "prompts",
-        "quotas",
-        "revision",
-        "routes",
-        "scope",
-        "session_key",
-        "size",
-        "start_records",
-        "tokens",
-    )
-
     def __init__(self, caller: Caller, scope: Scope, snapshot: Snapshot, settings: ViewSettings) -> None:
         self.caller = caller
         self.quotas = settings.quotas
