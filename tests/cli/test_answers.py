@@ -9,7 +9,7 @@ from tests.cli.answers import applied, change, node, plan, task_plan
 from tests.cli.commands.test_governing import entry, on_node, tool
 from toolgate.surfaces.rest.resources.changes import ApplyAnswer, ChangeShown, PlanAnswer, TaskPlan
 from toolgate.surfaces.rest.resources.collection import EntryShown
-from toolgate.surfaces.rest.resources.nodes import NodeShown
+from toolgate.surfaces.rest.resources.registry import NodeShown
 from toolgate.surfaces.rest.resources.servers import ServerOnNode
 from toolgate.surfaces.rest.resources.trials import ToolPreview
 

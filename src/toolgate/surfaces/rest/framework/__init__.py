@@ -4,7 +4,7 @@
 - `request`   parameters, bodies, and `RestCall`: a request that passed every check
 - `response`  `ResponseShape`, the base of response bodies, and how they are sent
 - `openapi`   the document of a table
-- `paging`, `streams`, `forms`
+- `paging`, `streams`
 
 Never imports a resource.
 """

@@ -27,8 +27,7 @@ from toolgate.errors import (
     UnsupportedMedia,
 )
 from toolgate.errors.wires import WIRE
-from toolgate.surfaces.rest.framework.forms import FORM
-from toolgate.surfaces.rest.framework.request import BodySpec, Parameter
+from toolgate.surfaces.rest.framework.request import FORM, BodySpec, Parameter
 from toolgate.surfaces.rest.framework.response import JSON, ErrorAnswer, Shape
 from toolgate.surfaces.rest.framework.routing import ANYONE, MIN_REVISION, RestEndpoint
 

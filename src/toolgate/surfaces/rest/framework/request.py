@@ -2,13 +2,14 @@
 
 Strict throughout: what could be read in two ways is rejected, because one of them might be the wrong one. No
 message repeats a value of a body, which may be a secret. The listener has bounded the body.
+Forms (`multipart/form-data`, RFC 7578) are read within the limits of a body.
 """
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -19,7 +20,6 @@ from toolgate.registry.records.body import StrictBody
 from toolgate.registry.records.codec import ID_PARSERS
 from toolgate.surfaces.http.messages import HttpRequest
 from toolgate.surfaces.http.parsing import parse_json, parse_off_loop
-from toolgate.surfaces.rest.framework.forms import FORM, FormField, is_form, parse_form
 from toolgate.surfaces.rest.framework.response import JSON, OCTETS, WASM
 
 _NO_MEMBERS: Final = b"{}"
@@ -27,6 +27,65 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 """One spelling for each number, and none that needs more than 64 bits."""
 _TAG = re.compile(rf'"({_NUMBER.pattern})"')
 _PLAIN = re.compile(r"[!-~]{1,200}")
+
+FORM: Final = "multipart/form-data"
+MAX_PARTS: Final = 64
+MAX_PART_HEADERS: Final = 4_096
+
+_BOUNDARY: Final = re.compile(
+    r""";\s*boundary=(?:"([^"\r\n]{1,70})"|([^\s";,]{1,70}))\s*(?:;|\Z)""", re.IGNORECASE
+)
+_DISPOSITION: Final = re.compile(
+    r"^content-disposition:\s*form-data[ \t]*(;[^\r\n]*)", re.IGNORECASE | re.MULTILINE
+)
+_NAME: Final = re.compile(r';\s*name="([^"\r\n]{1,128})"', re.IGNORECASE)
+_ENCODING: Final = re.compile(r"^content-transfer-encoding:", re.IGNORECASE | re.MULTILINE)
+
+
+class FormField(NamedTuple):
+    """One part of a form."""
+
+    name: str
+    text: str
+
+
+def is_form(content_type: str) -> bool:
+    """Whether a request declares a multipart form."""
+    return content_type.partition(";")[0].strip().lower() == FORM
+
+
+def parse_form(content_type: str, body: bytes) -> list[FormField]:
+    """The parts in order, or InvalidRequest. Each is UTF-8 text; file names are not looked at."""
+    found = _BOUNDARY.search(content_type)
+    if found is None:
+        raise _invalid_form("the content type has no boundary")
+    boundary = (found[1] or found[2]).encode("latin-1", "replace")
+    _, *parts = (b"\r\n" + body).split(b"\r\n--" + boundary)
+    if not parts or not parts[-1].startswith(b"--"):
+        raise _invalid_form("the last boundary is missing")
+    if len(parts) > MAX_PARTS + 1:
+        raise _invalid_form(f"it has more than {MAX_PARTS} parts")
+    return [_parse_form_part(part) for part in parts[:-1]]
+
+
+def _parse_form_part(part: bytes) -> FormField:
+    head, blank, content = part.partition(b"\r\n\r\n")
+    if not head.startswith(b"\r\n") or not blank or len(head) > MAX_PART_HEADERS:
+        raise _invalid_form("a part has no headers, or too long ones")
+    headers = head.decode("utf-8", "replace").replace("\r\n", "\n").strip()
+    disposition = _DISPOSITION.search(headers)
+    name = _NAME.search(disposition[1]) if disposition else None
+    if name is None or _ENCODING.search(headers):
+        raise _invalid_form("a part has no name, or is encoded")
+    try:
+        return FormField(name[1], content.decode("utf-8-sig"))
+    except UnicodeDecodeError as exc:
+        raise _invalid_form(f"part `{ascii(name[1][:80])[1:-1]}` is not UTF-8 text") from exc
+
+
+def _invalid_form(problem: str) -> InvalidRequest:
+    return InvalidRequest(f"invalid multipart form: {problem}", hint="send it as `curl --form` does")
+
 
 B = TypeVar("B")
 Choice = TypeVar("Choice", bound=str)

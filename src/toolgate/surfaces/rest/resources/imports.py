@@ -16,8 +16,7 @@ from toolgate.registry.interchange.imports import ImportFormat, ImportResult, pa
 from toolgate.registry.records.body import StrictBody
 from toolgate.registry.records.codec import parse_id
 from toolgate.registry.records.fields import Patterns, ServerId
-from toolgate.surfaces.rest.framework.forms import FormField
-from toolgate.surfaces.rest.framework.request import PLAN_HEADER, RestCall, validate_as
+from toolgate.surfaces.rest.framework.request import PLAN_HEADER, FormField, RestCall, validate_as
 from toolgate.surfaces.rest.framework.response import ResponseShape, Revision
 from toolgate.surfaces.rest.framework.routing import RestEndpoint, post
 from toolgate.surfaces.rest.resources.changes import (
