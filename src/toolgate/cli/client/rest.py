@@ -1,6 +1,6 @@
 """Server-sent events, as far as the gateway sends them: an id, a name, and JSON on data lines.
 
-The REST API as commands see it. It alone knows the HTTP library; every failure leaves as CommandFailed.
+The REST API as commands see it. It alone knows the HTTP library; every failure leaves as CommandError.
 
 It never follows a redirect and never sends the key anywhere but to the address it was given.
 """

@@ -166,7 +166,7 @@ def _choose_settings_file(program: ClientProgram, *, is_for_project: bool) -> Pa
 
 
 def _check_scope(connection: GatewayConnection, scope: ScopeOptions) -> list[str]:
-    """What the gateway warns of at this URL. Raises CommandFailed where a client could not use it."""
+    """What the gateway warns of at this URL. Raises CommandError where a client could not use it."""
     with connection.open() as client:
         seen = client.get("/api/v1/mcp/scope", scope.query)
     refusal = seen.get("refusal")

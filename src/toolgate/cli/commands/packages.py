@@ -26,7 +26,6 @@ from toolgate.cli.render.packages import (
     render_removed_version,
     render_uninstalled,
 )
-from toolgate.model.packages import MAX_PART_BYTES
 
 PACKAGES: Final = "/api/packages"
 
@@ -62,21 +61,18 @@ class InstallOptions:
 
 
 def build_package_path(package_id: str, *more: str) -> str:
-    """Where a package lives."""
+    """The path of a package."""
     return "/".join((PACKAGES, *(quote(one, safe="") for one in (package_id, *more))))
 
 
 def hash_file(file: BinaryIO) -> str:
     """The SHA-256 of all that is in it."""
     file.seek(0)
-    digest = hashlib.sha256()
-    while piece := file.read(MAX_PART_BYTES):
-        digest.update(piece)
-    return digest.hexdigest()
+    return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # BinaryIO has readinto
 
 
 def upload_archive(client: RestClient, file: BinaryIO, sha256: str, tell: ReportProgress) -> JsonObject:
-    """Send what the gateway does not have yet, have it checked and kept; what it found."""
+    """Send the missing parts of an archive and have it checked and kept; what the gateway found."""
     count = send_parts(client, file, sha256, tell)
     answer: JsonObject = client.post(build_upload_path(sha256), {"parts": count})
     return answer
@@ -94,7 +90,7 @@ def list_versions(client: RestClient, package_id: str) -> Mapping[str, str]:
 
 
 def check_version(client: RestClient, package_id: str, version: str, sha256: str) -> bool:
-    """Whether the gateway has this archive already. Raises CommandFailed where it has another."""
+    """Whether the gateway has this archive already. Raises CommandError if it has another."""
     known = list_versions(client, package_id).get(version)
     if known not in (None, sha256):
         raise CommandError(

@@ -60,7 +60,7 @@ _UNPUBLISHED = PackageRef(version="0", sha256="0" * 64)
 
 
 def list_package_tools(manifest: Manifest, directory: Path) -> Sequence[ToolDefinition]:
-    """Every tool that the server lists. Raises CommandFailed where it does not start, or one is not right."""
+    """Every tool that the server lists. Raises CommandError where it does not start, or one is not right."""
     report = asyncio.run(_try(_record(manifest, directory)))
     if report.error:
         raise CommandError(

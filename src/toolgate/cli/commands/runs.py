@@ -182,7 +182,7 @@ def follow_run(
 ) -> JsonObject:
     """The invocation once it has ended; `show` gets its lines as they come.
 
-    Raises CommandFailed, of code `timeout` where it takes longer.
+    Raises CommandError, of code `timeout` where it takes longer.
     """
     path = build_invocation_path(invocation["task_id"], invocation["invocation_id"], "events")
     until_s = None if within_s is None else time.monotonic() + within_s
@@ -229,7 +229,7 @@ class RunOptions:
 
     @property
     def body(self) -> dict[str, Any]:
-        """What is sent. Raises CommandFailed."""
+        """What is sent. Raises CommandError."""
         if self.text is not None and self.input_file is not None:
             raise UsageError("of --input and --input-file, one is enough")
         if self.idempotency_key is not None and not _KEY.fullmatch(self.idempotency_key):
@@ -301,7 +301,7 @@ def _cancel_run(client: RestClient, made: Any) -> None:
 
 
 def _exit_like_guest(ended: Any) -> None:
-    """As the guest did; or with what ended it instead. Raises Exit, CommandFailed."""
+    """As the guest did; or with what ended it instead. Raises Exit, CommandError."""
     ending = ended["ending"]
     if ending["ended_by"] != "exit":
         raise CommandError(

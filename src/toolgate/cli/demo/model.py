@@ -39,7 +39,7 @@ class DemoModel:
 
     @contextmanager
     def running(self) -> Iterator[ModelAnnouncement]:
-        """The model while it serves. Raises CommandFailed where it does not."""
+        """The model while it serves. Raises CommandError where it does not."""
         command = [str(self._environment / "bin" / "python"), str(DATA / "model_server")]
         with (
             self._log.open("wb") as log,

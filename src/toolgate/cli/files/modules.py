@@ -69,7 +69,7 @@ class ModuleFile:
 
 
 def load_module(path: Path) -> ModuleFile:
-    """What is in a file, or CommandFailed."""
+    """What is in a file, or CommandError."""
     try:
         with path.open("rb") as file:
             _check_head(path, file.read(8), size=file.seek(0, 2))

@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from toolgate.cli.render.layout import BAD, DIM, OK, WARN, JsonObject, bold, cell, count_of, grid
+from toolgate.cli.render.servers import render_node_state
 
 STATE_STYLES: Final = {
     "connected": OK,
@@ -141,19 +142,13 @@ def _render_most(what: str, counts: Mapping[str, float]) -> list[Text]:
 def _nodes(frame: TopFrame) -> list[Text]:
     lines = [
         Text.assemble(
-            ("node  ", DIM), bold(_short(node["node_id"])), "  ", _node_state(node),
+            ("node  ", DIM), bold(_short(node["node_id"])), "  ", render_node_state(node),
             f"  revision {node['revision']:,}  ", (f"{node['age_s']:.0f} s ago", DIM),
         )
         for node in frame.nodes[:MOST_NODES]
     ]  # fmt: skip
     rest = len(frame.nodes) - len(lines)
     return [*lines, Text(f"and {count_of(rest, 'node')} more", style=DIM)] if rest else lines
-
-
-def _node_state(node: JsonObject) -> Text:
-    if node["is_lost"]:
-        return cell("lost", BAD)
-    return cell("degraded", WARN) if node["is_degraded"] else cell("follows", OK)
 
 
 def _short(name: str) -> str:
