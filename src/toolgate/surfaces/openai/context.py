@@ -70,8 +70,9 @@ def parse_target(request: HttpRequest) -> ChatTarget:
         task_id = named
     if path in _RESOURCES:
         return ChatTarget(path.removeprefix("/v1/"), task_id)
-    if path.startswith(_MODEL) and path != _MODEL:
-        return ChatTarget("models", task_id, path.removeprefix(_MODEL))
+    model = path.removeprefix(_MODEL)
+    if model not in ("", path):
+        return ChatTarget("models", task_id, model)
     raise NotFound("no such path on the chat endpoint", hint=_HINT)
 
 
