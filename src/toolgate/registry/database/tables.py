@@ -50,6 +50,11 @@ class _BinaryJson(TypeDecorator[Any]):
         return dialect.type_descriptor(known.get("jsonb", JSON)(none_as_null=True))
 
 
+def _required(kind: TypeEngine[Any] | type[TypeEngine[Any]], *names: str) -> list[Column[Any]]:
+    """Return columns of one type that are never null."""
+    return [Column(name, kind, nullable=False) for name in names]
+
+
 # One row. Every transaction that writes locks it first, so writers queue on any engine.
 # `schema_version` keeps its name and place for ever: an older program must be able to read it.
 HEAD: Final = Table(
@@ -58,19 +63,15 @@ HEAD: Final = Table(
     Column("id", SmallInteger, primary_key=True, autoincrement=False),
     Column("schema_version", BigInteger, nullable=False),
     Column("epoch", String(32), nullable=False),
-    Column("revision", BigInteger, nullable=False),
-    Column("compacted", BigInteger, nullable=False),
-    Column("checksum", BigInteger, nullable=False),
+    *_required(BigInteger, "revision", "compacted", "checksum"),
 )
 RECORDS: Final = Table(
     "records",
     METADATA,
     Column("kind", String(16), primary_key=True),
     Column("id", String(64), primary_key=True),
-    Column("revision", BigInteger, nullable=False),
-    Column("updated_at_ms", BigInteger, nullable=False),
-    Column("actor", Text, nullable=False),
-    Column("body", Text, nullable=False),
+    *_required(BigInteger, "revision", "updated_at_ms"),
+    *_required(Text, "actor", "body"),
     Column("checksum", BigInteger, nullable=False),
 )
 CHANGES: Final = Table(
@@ -102,8 +103,7 @@ ENDED_SESSIONS: Final = Table(
     "ended_sessions",
     METADATA,
     Column("nonce", String(64), primary_key=True),
-    Column("until_ms", BigInteger, nullable=False),
-    Column("at_ms", BigInteger, nullable=False),
+    *_required(BigInteger, "until_ms", "at_ms"),
     Index("ended_sessions_by_time", "at_ms"),
 )
 # The newest report of each node. It is no policy, and nodes repeat it.
@@ -127,14 +127,10 @@ TOOL_CATALOG: Final = Table(
     METADATA,
     Column("id", Uuid, primary_key=True),
     Column("package_id", String(255), nullable=False),
-    Column("package_name", Text, nullable=False),
-    Column("package_description", Text, nullable=False),
-    Column("category", Text, nullable=False),
+    *_required(Text, "package_name", "package_description", "category"),
     Column("tags", JSON().with_variant(ARRAY(Text), "postgresql"), nullable=False),
-    Column("tool_name", String(255), nullable=False),
-    Column("full_name", String(255), nullable=False),
-    Column("title", Text, nullable=False),
-    Column("description", Text, nullable=False),
+    *_required(String(255), "tool_name", "full_name"),
+    *_required(Text, "title", "description"),
     Column("input_schema", _BinaryJson),
     Column("output_schema", _BinaryJson),
     Column("annotations", _BinaryJson),
@@ -175,25 +171,19 @@ INVOCATIONS: Final = Table(
     "invocations",
     METADATA,
     Column("position", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
-    Column("id", Text, nullable=False),
-    Column("task_id", Text, nullable=False),
-    Column("principal_id", Text, nullable=False),
+    *_required(Text, "id", "task_id", "principal_id"),
     Column("principal", LargeBinary, nullable=False),
-    Column("revision", BigInteger, nullable=False),
-    Column("created_ms", BigInteger, nullable=False),
-    Column("retries", BigInteger, nullable=False),
+    *_required(BigInteger, "revision", "created_ms", "retries"),
     Column("idempotency_key", Text),
     Column("input_digest", String(64), nullable=False),
     Column("input", LargeBinary, nullable=False),
     Column("state", String(16), nullable=False),
-    Column("attempt", BigInteger, nullable=False),
-    Column("losses", BigInteger, nullable=False),
+    *_required(BigInteger, "attempt", "losses"),
     Column("node_id", Text, nullable=False),
     Column("started_ms", BigInteger),
     Column("lease_until_ms", BigInteger),
     Column("is_cancel_asked", Boolean, nullable=False),
-    Column("heard", BigInteger, nullable=False),
-    Column("lines", BigInteger, nullable=False),
+    *_required(BigInteger, "heard", "lines"),
     Column("ended_ms", BigInteger),
     Column("ending", LargeBinary),
     Column("stdout", LargeBinary),
@@ -219,18 +209,11 @@ APPROVALS: Final = Table(
     Column("id", Text, nullable=False),
     Column("binding", String(64), nullable=False),
     Column("open_binding", String(64)),
-    Column("principal", Text, nullable=False),
-    Column("task_id", Text, nullable=False),
-    Column("server_id", Text, nullable=False),
-    Column("tool", Text, nullable=False),
-    Column("arguments_digest", String(64), nullable=False),
-    Column("definition", String(64), nullable=False),
+    *_required(Text, "principal", "task_id", "server_id", "tool"),
+    *_required(String(64), "arguments_digest", "definition"),
     Column("arguments", LargeBinary, nullable=False),
-    Column("why", Text, nullable=False),
-    Column("session", Text, nullable=False),
-    Column("door", Text, nullable=False),
-    Column("created_ms", BigInteger, nullable=False),
-    Column("expires_ms", BigInteger, nullable=False),
+    *_required(Text, "why", "session", "door"),
+    *_required(BigInteger, "created_ms", "expires_ms"),
     Column("state", String(16), nullable=False),
     Column("decided_by", Text, nullable=False),
     Column("decided_ms", BigInteger),
@@ -252,8 +235,7 @@ SPENDING: Final = Table(
     Column("kind", String(16), primary_key=True),
     Column("id", String(64), primary_key=True),
     Column("budget", String(32), primary_key=True),
-    Column("window_ms", BigInteger, nullable=False),
-    Column("used", BigInteger, nullable=False),
+    *_required(BigInteger, "window_ms", "used"),
 )
 # Alembic's own, as Alembic makes it.
 _MIGRATED: Final = Table(

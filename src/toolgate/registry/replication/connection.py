@@ -199,22 +199,22 @@ class GrpcControlConnection:
         response = await self.call("Report", encode_report(report, definitions), node_pb2.ReportResponse)
         return tuple(response.wanted)
 
-    async def read_artifact(self, package_id: str, ref: PackageRef) -> AsyncGenerator[bytes, None]:
+    def read_artifact(self, package_id: str, ref: PackageRef) -> AsyncGenerator[bytes, None]:
         """Yield the archive of a package in pieces. Raises NotFound.
 
         The caller bounds the size and checks the hash.
         """
         request = node_pb2.ReadArtifactRequest(package_id=package_id, version=ref.version, sha256=ref.sha256)
-        replica = self._replica()
-        call = replica.stream("ReadArtifact", request, node_pb2.ReadArtifactResponse, ARTIFACT_TIMEOUT_S)
-        with _translate_call_errors(replica, call) as parts:
-            async for part in parts:
-                yield part.content
+        return self._read("ReadArtifact", request, node_pb2.ReadArtifactResponse)
 
-    async def read_module(self, sha256: str) -> AsyncGenerator[bytes, None]:
+    def read_module(self, sha256: str) -> AsyncGenerator[bytes, None]:
         """Yield a module in pieces, as `read_artifact` does."""
-        request, replica = node_pb2.ReadModuleRequest(sha256=sha256), self._replica()
-        call = replica.stream("ReadModule", request, node_pb2.ReadModuleResponse, ARTIFACT_TIMEOUT_S)
+        request = node_pb2.ReadModuleRequest(sha256=sha256)
+        return self._read("ReadModule", request, node_pb2.ReadModuleResponse)
+
+    async def _read(self, method: str, request: Message, response: Any) -> AsyncGenerator[bytes, None]:
+        replica = self._replica()
+        call = replica.stream(method, request, response, ARTIFACT_TIMEOUT_S)
         with _translate_call_errors(replica, call) as parts:
             async for part in parts:
                 yield part.content
