@@ -159,7 +159,7 @@ async def test_what_is_not_the_archive_that_was_installed_is_not_run(
 
 
 @pytest.mark.parametrize(
-    ("failure", "said"),
+    ("failure", "output"),
     [
         pytest.param(
             NotFound("no"), "version `1.0.0` of its package is not in the artifact store", id="missing"

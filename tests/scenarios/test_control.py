@@ -123,7 +123,7 @@ def test_a_control_that_was_restarted_knows_the_tools_before_any_node_reports(fl
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "notified"),
     [
         pytest.param(["--grpc-listen", "0.0.0.0:0"], "grpc.cert_file", id="keys in clear on the network"),
     ],

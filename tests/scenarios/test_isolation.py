@@ -99,7 +99,7 @@ async def play(gateway: Gateway, tool: str, *, is_notified: bool) -> tuple[Crowd
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 @pytest.mark.parametrize(
-    ("manner", "told"),
+    ("manner", "notified"),
     [
         pytest.param("hangs", set(), id="hangs"),
         pytest.param("floods", set(), id="floods"),
@@ -110,7 +110,7 @@ async def play(gateway: Gateway, tool: str, *, is_notified: bool) -> tuple[Crowd
 def test_lod_3_a_server_that_misbehaves_costs_callers_of_others_nothing(
     gateway: Gateway, manner: str, notified: set[str], transport: str
 ) -> None:
-    """`told` is what its own callers are, by then: with none, they wait until after the others are done."""
+    """`notified`: the errors that its own callers get meanwhile; empty if they wait until the end."""
     with open_rude(gateway.site, manner, transport) as rude, alongside(gateway, rude):
         crowd, codes = uvloop.run(play(gateway, f"{rude['server_id']}.go", is_notified=bool(notified)))
         sys.stdout.write(f"{manner} on {transport}: the loop's lag was {lag_ms(gateway):.1f} ms\n")
