@@ -198,6 +198,7 @@ def gateway_of(pool: Pool, sink: MemorySink, store: Store, parts: dict[str, Any]
             console_url=parts.pop("console_url", ""),
             quotas=parts.pop("quotas", store.spending),
             clock_s=lambda: 0.0,
+            search_wait_s=60.0,
         ),
     )
 

@@ -26,12 +26,7 @@ from toolgate.catalog.search.find_tools import (
 from toolgate.errors import InvalidArguments, ServerUnavailable, ToolgateError, TooManyTools, UnknownTool
 from toolgate.gateway.auth.identity import principal_of, reaches
 from toolgate.gateway.call.approval import ApprovalStage
-from toolgate.gateway.call.audit_trail import (
-    FAILED,
-    AuditTrail,
-    outcome_of_error,
-    outcome_of_response,
-)
+from toolgate.gateway.call.audit_trail import FAILED, AuditTrail, outcome_of_error, outcome_of_response
 from toolgate.gateway.call.context import CallContext
 from toolgate.gateway.call.pipeline import CallPipeline
 from toolgate.gateway.call.quota import QuotaLeases
@@ -58,8 +53,14 @@ from toolgate.gateway.scope.scope_audit import ScopeAudit
 from toolgate.gateway.scope.token_counts import TokenCounts
 from toolgate.gateway.scope.view import View, ViewCache, ViewSettings, count_scope
 from toolgate.gateway.search.index import HybridIndex
-from toolgate.gateway.search.tool_search import SEARCH_HINT, ToolSearch, describe_tool, failed_find_result
-from toolgate.gateway.subscriptions.listeners import Subscriptions
+from toolgate.gateway.search.tool_search import (
+    INDEX_WAIT_S,
+    SEARCH_HINT,
+    ToolSearch,
+    describe_tool,
+    failed_find_result,
+)
+from toolgate.gateway.subscriptions.listeners import MAX_OPEN, Subscriptions
 from toolgate.gateway.subscriptions.resources import ResourceSubscriptions
 from toolgate.model.json_text import Members
 from toolgate.model.names import ToolRef
@@ -104,6 +105,8 @@ class GatewayServices:
     """The index of the find tools. None: one that searches by words alone."""
     tracer: Tracer | None = None
     page_size: int = PAGE_SIZE
+    max_streams: int = MAX_OPEN
+    search_wait_s: float = INDEX_WAIT_S
     on_tools_changed: Callable[[], None] = lambda: None
     """Called when the tools of a server changed, for a node that reports them."""
 
@@ -134,7 +137,9 @@ class Gateway:
         self.console_url = services.console_url
         self._page_size = services.page_size
         self._views = ViewCache()
-        self.subscriptions = Subscriptions(self._known_view, watch=servers.watch)
+        self.subscriptions = Subscriptions(
+            self._known_view, watch=servers.watch, max_open=services.max_streams
+        )
         self.drift = DriftDetector()
         """Quarantines definitions that changed since approval."""
         self.tokens = TokenCounts(audit)
@@ -143,8 +148,7 @@ class Gateway:
         """Audits what callers are offered."""
         self._audit_trail = AuditTrail(audit, metrics, decide=self.decide)
         self.resource_subscriptions = ResourceSubscriptions(self.subscriptions.watches, self._audit_trail)
-        index = services.tool_index
-        self.tool_search = ToolSearch(HybridIndex() if index is None else index)
+        self.tool_search = ToolSearch(services.tool_index, index_wait_s=services.search_wait_s)
         self.quotas = QuotaLeases(services.quotas, metrics=metrics, clock_s=services.clock_s)
         approvals = ApprovalStage(
             audit, services.approvals, console_url=services.console_url, recheck=self._is_unchanged
@@ -181,19 +185,17 @@ class Gateway:
             choices=state.choices,
         )
         if changed is None:
-            self._reconcile(state)
+            self.drift.apply_pins(state.pins)
+            self.metrics.keep(state.servers, state.tasks, state.chat_upstreams)
+            rollouts = [one.profile_id for one in state.profiles.values() if one.rollout is not None]
+            self.metrics.keep_arms(rollouts)
+            self.servers.apply(state.servers)
+            self._swap()
         else:  # agents change their own choices often: the views of others stay
             self._views.drop(changed)
             self._announce()
         applied, self._applied = self._applied, asyncio.Event()
         applied.set()
-
-    def _reconcile(self, state: RegistryState) -> None:
-        self.drift.apply_pins(state.pins)
-        self.metrics.keep(state.servers, state.tasks, state.chat_upstreams)
-        self.metrics.keep_arms(one.profile_id for one in state.profiles.values() if one.rollout is not None)
-        self.servers.apply(state.servers)
-        self._swap()
 
     async def wait_for_revision(self, revision: int) -> None:
         """Returns once this revision of the registry, or a later one, is served."""
@@ -487,9 +489,8 @@ class Gateway:
         self, principal: Principal, reason: ToolgateError | str, *, trace: Trace, task_id: str | None = None
     ) -> None:
         """Audit and count a request that was refused, with an error or a code, before it led to a call."""
-        self._audit_trail.record_refused(
-            principal, reason, trace, task_id=task_id or "", snapshot=self.snapshot
-        )
+        trail, snapshot = self._audit_trail, self.snapshot
+        trail.record_refused(principal, reason, trace, task_id=task_id or "", snapshot=snapshot)
 
 
 async def _respond(make_result: MakeResult) -> ServerResponse:

@@ -16,6 +16,7 @@ from toolgate.audit.log.writer import AuditLog
 from toolgate.gateway.auth.identity import Identities, hash_key
 from toolgate.gateway.auth.issuer import KEYS_ONLY
 from toolgate.gateway.gateway import Gateway, GatewayServices
+from toolgate.gateway.subscriptions.listeners import MAX_OPEN
 from toolgate.model.principals import Ceiling, Key, Role
 from toolgate.model.servers import ServerRecord
 from toolgate.model.snapshot import Snapshot
@@ -288,6 +289,8 @@ async def open_house(
         clock_s=lambda: 0.0,
         tracer=options.pop("tracing", None),
         page_size=options.pop("page_size", 500),
+        max_streams=options.pop("max_streams", MAX_OPEN),
+        search_wait_s=60.0,  # on a busy machine, indexing a few tools may take seconds
     )
     verifier = options.pop("verifier", None)
     session_limits = options.pop("session_limits", SessionLimits())

@@ -24,7 +24,6 @@ from tests.surfaces.mcp.test_endpoint import ADA, BOB, GIT, NOTES, world
 from tests.upstream.memory_link import definition, record
 from toolgate.gateway.auth.identity import LOCAL_ADMIN
 from toolgate.gateway.scope.caller import Caller
-from toolgate.gateway.subscriptions import listeners
 from toolgate.surfaces.mcp import sse
 from toolgate.surfaces.mcp.session import SessionLimits
 from toolgate.upstream.connection.contract import RpcResponse
@@ -322,9 +321,8 @@ async def test_a_url_that_is_refused_opens_no_stream(url: str, expected: tuple[i
         assert len(house.gateway.subscriptions) == 0
 
 
-async def test_lod_9_a_stream_too_many_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listeners, "MAX_OPEN", 1)
-    async with settled(world(), GIT) as house, connected(house, "/api/mcp"):
+async def test_lod_9_a_stream_too_many_is_refused() -> None:
+    async with settled(world(), GIT, max_streams=1) as house, connected(house, "/api/mcp"):
         assert await refused(open_stream(house, "/api/mcp")) == (503, "session_limit")
 
 

@@ -8,7 +8,6 @@ import pytest
 from tests.surfaces.mcp.house import House, Stream, key, open_house
 from tests.surfaces.mcp.test_endpoint import ADA, BOB, GIT, NOTES, modern_tools, world
 from tests.upstream.memory_link import definition
-from toolgate.gateway.subscriptions import listeners
 from toolgate.upstream.connection.contract import RpcResponse
 
 pytestmark = pytest.mark.anyio
@@ -142,9 +141,8 @@ async def test_a_session_has_one_stream_and_a_newer_one_takes_over() -> None:
         await newer.leave()
 
 
-async def test_lod_9_one_stream_too_many_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listeners, "MAX_OPEN", 1)
-    async with open_house(world(), GIT) as house:
+async def test_lod_9_one_stream_too_many_is_refused() -> None:
+    async with open_house(world(), GIT, max_streams=1) as house:
         first = (await house.session("/api/mcp")).stream()
         assert await first.status == 200
         second = (await house.session("/api/mcp")).stream()

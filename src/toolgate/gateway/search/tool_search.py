@@ -66,13 +66,13 @@ class ToolSearch:
 
     def __init__(
         self,
-        index: HybridIndex,
+        index: HybridIndex | None = None,
         *,
         timeout_s: float = SEARCH_TIMEOUT_S,
         index_wait_s: float = INDEX_WAIT_S,
         index_batch: int = INDEX_BATCH,
     ) -> None:
-        self._index = index
+        self._index = HybridIndex() if index is None else index
         self._timeout_s = timeout_s
         self._index_wait_s = index_wait_s
         self._index_batch = index_batch
