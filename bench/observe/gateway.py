@@ -18,7 +18,7 @@ from typing import Any
 from toolgate.app import audit_index
 from toolgate.model.json_text import NO_ARGUMENTS
 from toolgate.cli.root import main
-from toolgate.gateway.call import pipeline
+from toolgate.gateway.call import audit_trail
 from toolgate.gateway.call.audit_trail import AuditTrail
 from toolgate.redaction.arguments import Redaction
 from toolgate.gateway.call.pipeline import CallPipeline
@@ -27,9 +27,9 @@ from toolgate.gateway.call.pipeline import CallPipeline
 TURN_S = 0.02
 WRITE_S = 1.0
 REAL: dict[Any, tuple[str, ...]] = {
-    AuditTrail: ("began", "came_back"), Redaction: ("redact_for_audit",), pipeline: ("estimate_result",)}
-NOTHING: dict[str, Any] = {"began": lambda *_: 0, "came_back": lambda *_: None, "shown": lambda *_: NO_ARGUMENTS,
-                           "estimate_result": lambda *_: 0}
+    AuditTrail: ("record_start", "record_end"), Redaction: ("redact_for_audit",), audit_trail: ("estimate_result",)}
+NOTHING: dict[str, Any] = {"record_start": lambda *_: 0, "record_end": lambda *_: None,
+                           "redact_for_audit": lambda *_: NO_ARGUMENTS, "estimate_result": lambda *_: 0}
 
 
 class Turns:
@@ -39,14 +39,14 @@ class Turns:
         self.results = results
         self.calls = 0
         self.real = {name: getattr(owner, name) for owner, names in REAL.items() for name in names}
-        came_back = self.real["came_back"]
+        record_end = self.real["record_end"]
         # One that began in a turn without a record has nothing to end in the next.
-        self.real["came_back"] = lambda recording, view, route, end: end.start and came_back(recording, view, route, end)
+        self.real["record_end"] = lambda trail, call, start, *end: start and record_end(trail, call, start, *end)
         self.running: asyncio.Task[None] | None = None
 
     def begin(self, *, is_alternating: bool) -> None:
         """From the moment on that there is a gateway."""
-        send, make = CallPipeline.send, AuditTrail.__init__
+        send, make = CallPipeline.run, AuditTrail.__init__
 
         def counted(self_: CallPipeline, *args: Any, **options: Any) -> Any:
             self.calls += 1
@@ -56,7 +56,7 @@ class Turns:
             make(recording, *args, **options)
             self.running = asyncio.get_running_loop().create_task(self.run(is_alternating=is_alternating))
 
-        CallPipeline.send = counted  # type: ignore[method-assign]
+        CallPipeline.run = counted  # type: ignore[method-assign]
         AuditTrail.__init__ = made  # type: ignore[method-assign]
 
     async def run(self, *, is_alternating: bool) -> None:
