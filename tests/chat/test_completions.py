@@ -229,7 +229,7 @@ RESULT = {"role": "tool", "tool_call_id": "a", "content": "done"}
             [reply_of(call("a")), reply_of(call("b"), content="so far")],
             "",
             [RUN, RESULT, {**SENT_, "content": "so far"}],
-            id="such calls beside words",
+            id="such calls next to words",
         ),
     ],
 )

@@ -58,7 +58,7 @@ class Handing:
 
     @property
     def calls(self) -> list[Any]:
-        """The calls as the caller gets them: its own, the first under an id of ours."""
+        """The calls as the caller gets them: its own, the first under an id of the gateway."""
         ids = [one.call_id for one in self.handed]
         entries = [json.loads(bytes(entry)) for entry in self.reply.entries]
         mine = [entry for entry in entries if entry["id"] in ids]

@@ -1,4 +1,4 @@
-"""Replies: the message as it came, its calls as everybody takes them."""
+"""Replies: the message as it came, its calls as every server takes them."""
 
 import json
 from typing import Any
@@ -128,7 +128,7 @@ def test_a_call_is_put_into_the_form_that_everybody_takes(
         pytest.param(
             {"type": "custom", "custom": {"name": "grep", "input": "a b"}}, "grep", "a b", id="custom"
         ),
-        pytest.param({"type": "mcp", "name": "t", "server": "s"}, "t", "", id="one nobody knows"),
+        pytest.param({"type": "mcp", "name": "t", "server": "s"}, "t", "", id="one no one knows"),
         pytest.param({"type": "x", "x": 1}, "", "", id="nameless"),
     ],
 )
@@ -256,7 +256,7 @@ def test_what_is_no_completion_is_no_reply(body: bytes) -> None:
         parse_completion(body)
 
 
-def test_a_reply_with_more_calls_than_anybody_means_is_invalid() -> None:
+def test_a_reply_with_more_calls_than_a_model_means_is_invalid() -> None:
     """CHT-4"""
     most = reply_with(*[function()] * MAX_CALLS)
     with pytest.raises(ModelUnavailable):

@@ -332,13 +332,13 @@ def test_the_same_can_be_sent_in_several_places(more: dict[str, Any]) -> None:
             {"toolgate": {"mode": "observe"}},
             "toolgate.mode",
             "Invalid value: 'observe'. Supported values are: 'inject' and 'passthrough'.",
-            id="a mode that is none",
+            id="a mode that is invalid",
         ),
         pytest.param(
             {"metadata": {"toolgate.explain": "maybe"}},
             "metadata.toolgate.explain",
             "Invalid type for 'metadata.toolgate.explain': expected a boolean.",
-            id="a flag that is none",
+            id="a flag that is invalid",
         ),
     ],
 )
@@ -385,7 +385,7 @@ def test_what_cannot_be_read_is_refused() -> None:
     ("sent", "expected"),
     [
         pytest.param(
-            b'{"a": "\\u00e4",  "mcp.enabled":"true"}', b'{"a":"\\u00e4"}', id="beside what is ours"
+            b'{"a": "\\u00e4",  "mcp.enabled":"true"}', b'{"a":"\\u00e4"}', id="next to what is ours"
         ),
         pytest.param(b'{ "a" : "b" }', b'{ "a" : "b" }', id="alone"),
     ],

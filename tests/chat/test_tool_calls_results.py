@@ -43,7 +43,7 @@ def read(result: dict[str, Any], max_bytes: int = 10_000) -> str:
         pytest.param(
             [text("listen:"), {"type": "audio", "mimeType": "audio/wav", "data": b64encode(b"xy").decode()}],
             "listen:\n[audio: audio/wav, 2 bytes, not shown]",
-            id="audio beside text",
+            id="audio next to text",
         ),
         pytest.param(
             [{"type": "image"}], "[image: unknown type, 0 bytes, not shown]", id="an image of nothing"
@@ -99,7 +99,7 @@ def test_content_as_text(content: Any, expected: str) -> None:
         ),
         pytest.param([], {"result": []}, '{"result":[]}', id="an empty list in no words"),
         pytest.param(
-            [{"type": "image"}], [1], "[image: unknown type, 0 bytes, not shown]\n[1]", id="beside others"
+            [{"type": "image"}], [1], "[image: unknown type, 0 bytes, not shown]\n[1]", id="next to others"
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Modules made byte by byte, to be hard on whoever compiles them."""
+"""Modules made byte by byte, to be hard on what compiles them."""
 
 MAGIC = b"\0asm\1\0\0\0"
 

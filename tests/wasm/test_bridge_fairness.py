@@ -1,4 +1,4 @@
-"""Guests that take all they can get, beside others, and an event loop that has to go on."""
+"""Guests that take all they can get, next to others, and an event loop that has to continue."""
 
 import asyncio
 import statistics
@@ -79,7 +79,8 @@ async def test_was_1_a_guest_that_spins_holds_up_neither_the_loop_nor_other_gues
 
         assert slots.host_faults == 0
     alone_ms, next_to_ms, lag_ms = map(min, zip(*found, strict=True))
-    print(f"p99 of {OTHERS} guests: {alone_ms:.0f} ms alone, {next_to_ms:.0f} ms beside; lag {lag_ms:.1f} ms")  # noqa: T201
+    report = f"{alone_ms:.0f} ms alone, {next_to_ms:.0f} ms with others; lag {lag_ms:.1f} ms"
+    print(f"p99 of {OTHERS} guests: {report}")  # noqa: T201
     if IS_LONG:
         assert next_to_ms <= 1.1 * alone_ms
         assert lag_ms <= 50

@@ -200,7 +200,7 @@ def pipe(tmp_path: Path) -> Path:
 
 
 async def opened(pipe: Path) -> BinaryIO:
-    """The other end, once somebody reads."""
+    """The other end, once someone reads."""
     with anyio.fail_after(READY_S):
         return await asyncio.to_thread(pipe.open, "wb", 0)
 

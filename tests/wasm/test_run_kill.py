@@ -1,4 +1,4 @@
-"""The end of a run from outside: at its deadline, by whoever asked for it, when its node stops."""
+"""The end of a run from outside: at its deadline, by whatever asked for it, when its node stops."""
 
 import asyncio
 import gc

@@ -147,7 +147,7 @@ def raising(exc: BaseException) -> Any:
     ("exc", "errno"),
     [
         pytest.param(HostcallFault(Errno.EBADF), -9, id="a fault"),
-        pytest.param(PolicyDenied("no"), -13, id="an error of ours"),
+        pytest.param(PolicyDenied("no"), -13, id="an error of the gateway"),
         pytest.param(CallTimedOut("late"), -110, id="another"),
     ],
 )

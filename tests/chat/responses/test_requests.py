@@ -143,7 +143,7 @@ def test_lists_are_left_out_and_their_labels_known() -> None:
     assert restored(listed, USER) == RestoredInput((raw(USER),), frozenset({"one"}))
 
 
-def test_an_approved_call_waits_for_its_output_where_its_approval_stands() -> None:
+def test_an_approved_call_waits_for_its_output_where_its_approval_is() -> None:
     carried = CarriedCall("call_1", (("call_0", "zero"),), "one", "one.echo", '{"n":1}')
     opens = {"mcpr_tg_t": carried}
     approved = ApprovedCall("mcpr_tg_t", carried)
@@ -270,7 +270,7 @@ def test_ids_are_opened_once_each_and_only_so_many() -> None:
 
     def open_one(sent: str) -> CarriedCall:
         opened.append(sent)
-        return CarriedCall(sent, ((f"beside {sent}", "x" * MAX_RESTORED_BYTES),))
+        return CarriedCall(sent, ((f"next to {sent}", "x" * MAX_RESTORED_BYTES),))
 
     sent = [output(call_id, "42") for call_id in ("tgc_a", "tgc_a", "tgc_b", "tgc_c")]
     restore_input([raw(one) for one in sent], open_carried=open_one, chat_name=lambda label, name: name)

@@ -212,7 +212,7 @@ def test_an_approval_is_requested_with_the_names_of_its_label() -> None:
     ("began", "ended"), [("free", "asked"), ("asked", "free"), ("free", "own"), ("own", "free")]
 )
 def test_a_call_that_ends_as_another_than_it_began_is_invalid(began: str, ended: str) -> None:
-    """Who is to answer a call, and whether somebody has to agree first, is decided once."""
+    """Who is to answer a call, and whether someone has to agree first, is decided once."""
     received = Recorded().feed("response.output_item.added", output_index=0, item=called(began))
 
     with pytest.raises(ModelUnavailable, match="ended it as another"):

@@ -1,4 +1,4 @@
-"""Turns in which a model calls tools of ours and functions of the caller's at once."""
+"""Turns in which a model calls tools of the gateway and functions of the caller's at once."""
 
 import json
 from typing import Any

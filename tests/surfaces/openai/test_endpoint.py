@@ -75,14 +75,14 @@ async def test_no_one_comes_in_without_a_credential_that_reaches_far_enough() ->
             MemoryNet(), keys=keys, upstreams=(upstream(model.url),), trusts_local=False
         ) as house,
     ):
-        nobody = await house.post(asking())
+        no_client = await house.post(asking())
         stranger = await house.post(asking(), authorization=f"Bearer {AGENT}x")
         node = await house.post(asking(), authorization=f"Bearer {NODE}")
         agent = await house.post(asking(), authorization=f"Bearer {AGENT}")
         foreign = await house.post(asking(), authorization=f"Bearer {AGENT}", host="evil.example")
         twice = await house.get("/v1/models")
 
-    assert [one.status for one in (nobody, stranger, node, agent, foreign, twice)] == [
+    assert [one.status for one in (no_client, stranger, node, agent, foreign, twice)] == [
         401,
         401,
         403,
@@ -90,8 +90,8 @@ async def test_no_one_comes_in_without_a_credential_that_reaches_far_enough() ->
         403,
         401,
     ]
-    assert nobody.json["error"]["type"] == "authentication_error"
-    assert nobody.headers["www-authenticate"].startswith("Bearer")
+    assert no_client.json["error"]["type"] == "authentication_error"
+    assert no_client.headers["www-authenticate"].startswith("Bearer")
     assert len(model.requests) == 1
 
 

@@ -1,4 +1,5 @@
-"""Bodies that nobody would write: each is answered as OpenAI's API would, and none is a fault of ours."""
+"""Bodies that no one would write: each is answered as OpenAI's API would, and none is a fault of the
+gateway."""
 
 import json
 from typing import Any

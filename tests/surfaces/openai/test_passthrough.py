@@ -357,7 +357,7 @@ async def test_an_upstream_can_filter_undeclared_calls_of_requests_without_a_tas
         assert [one["function"]["name"] for one in rest["tool_calls"]] == ["own"]
 
 
-async def test_messages_out_of_order_are_refused_before_anybody_is_asked() -> None:
+async def test_messages_out_of_order_are_refused_before_a_model_is_prompted() -> None:
     async with safe_house() as (model, house):
         got = await house.post(body_of(messages=[USER, {"role": "tool", "tool_call_id": "x", "content": ""}]))
 

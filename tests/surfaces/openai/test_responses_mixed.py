@@ -1,4 +1,4 @@
-"""Functions of the caller beside MCP tools, and calls that wait for an approval, over `/v1/responses`."""
+"""Functions of the caller next to MCP tools, and calls that wait for an approval, over `/v1/responses`."""
 
 from typing import Any
 

@@ -54,8 +54,8 @@ _ROLES = {
     "spear_epoll_close": "f",
     "spear_fd_ctl": "fca",
 }
-"""What arguments mean: a descriptor, a command, a text with its length, a buffer and where its length stands,
-a text with such a place, or a time, which is none."""
+"""What arguments mean: a descriptor, a command, a text with its length, a buffer and where its length is,
+a text with such a place, or a time, which is invalid."""
 _ROLE_CALLS = {
     "f": "(call $fd)",
     "c": "(call $command)",
@@ -165,7 +165,7 @@ def _case(function: HostFunction[Any]) -> str:
 
 
 def _lengths() -> list[int]:
-    """What stands where lengths are read: those of texts, of buffers, and of neither."""
+    """What is where lengths are read: those of texts, of buffers, and of neither."""
     return [*map(len, TEXTS), 4_096, 8, 7, 0, SIZE, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF]
 
 

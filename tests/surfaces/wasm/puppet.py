@@ -20,7 +20,7 @@ from toolgate.wasm.run import GuestRun
 from toolgate.wasm.slots import Slots
 
 OUT = 0x1_0000
-"""Where a script has results put; their length stands before it."""
+"""Where a script has results put; their length is before it."""
 ROOM = 0x8000
 _PUT, _SHOW = 254, 255
 _RECORD = struct.Struct("<9i")
@@ -109,7 +109,7 @@ class Script:
         """Of each answer, how large its buffer was; None: it has none."""
 
     def call(self, name: str, *args: int | str | bytes) -> None:
-        """One call, for one number. A text stands for its pointer and its length."""
+        """One call, for one number. A text refers to its pointer and its length."""
         flat: list[int] = []
         at = 0
         for arg in args:

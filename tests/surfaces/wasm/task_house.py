@@ -1,6 +1,6 @@
 """A gateway in memory with one task, and guests of it that a test plays itself, call by call.
 
-A played guest stands on the event loop: what a call awaits is awaited there, without threads in between, so
+A played guest is on the event loop: what a call awaits is awaited there, without threads in between, so
 that hundreds of thousands of calls are made in seconds. Guests that run are in the tests' WebAssembly.
 """
 
@@ -111,7 +111,7 @@ class PlayedGuest:
     # As a test plays it
 
     def call(self, name: str, *args: int | str | bytes) -> int:
-        """What the function returns to the guest. A text stands for its pointer and its length."""
+        """What the function returns to the guest. A text refers to its pointer and its length."""
         self._free = 0
         flat: list[int] = []
         for arg in args:

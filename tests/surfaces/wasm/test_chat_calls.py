@@ -60,7 +60,7 @@ async def test_a_descriptor_that_is_invalid_or_of_another_kind_is_bad(name: str)
 
 
 async def test_a_guest_has_only_so_many_descriptors() -> None:
-    """WAS-5. An answer needs one, and nothing is asked where there is none for it."""
+    """WAS-5. An answer needs one, and nothing is requested if there is no room for it."""
 
     def story(chat: Chatter) -> None:
         fds = [chat.guest.call("cchat_create") for _ in range(9)]
@@ -191,7 +191,7 @@ async def test_a_session_that_an_answer_has_made_too_large_is_asked_no_more(
         pytest.param({}, EINVAL, id="no name"),
         pytest.param({"name": 1}, EINVAL, id="a name that is no text"),
         pytest.param({"name": "no name"}, EINVAL, id="what no function can be called"),
-        pytest.param({"type": "function", "function": 1}, EINVAL, id="a function that is none"),
+        pytest.param({"type": "function", "function": 1}, EINVAL, id="a function that is invalid"),
         pytest.param({"type": "custom", "custom": {"name": "f"}}, EINVAL, id="no function"),
     ],
 )

@@ -225,7 +225,8 @@ async def test_guests_that_chat_at_once_hear_each_their_own(tmp_path: Path) -> N
 
 
 async def test_a_guest_does_not_chat_deeper_and_deeper(tmp_path: Path) -> None:
-    """Each chat within a function of another holds a stack of the host's: past some depth there is none."""
+    """Each chat within a function of another holds a stack of the host's: past some depth there is no
+    room."""
     program = Program()
     deeper = (
         program.session(tool_arena_ptr=ARENA + 8_192),

@@ -275,7 +275,7 @@ async def test_a_run_continues_while_control_is_away_and_reports_when_it_is_back
     assert found.state == "cancelled"
 
 
-async def test_the_end_of_a_run_is_reported_until_it_is_heard(tmp_path: Path) -> None:
+async def test_the_end_of_a_run_is_reported_until_it_is_confirmed(tmp_path: Path) -> None:
     async with open_node(tmp_path) as node, node.invoker():
         node.line.endings_unheard = 3
         found, ending = await node.ended(await node.begin("echo", input=b"x"))
@@ -302,7 +302,7 @@ async def test_a_run_is_over_before_its_lease_is_so_that_no_one_else_runs_it_mea
     assert found.state == "running"  # nothing was said of it: the queue sees to it when the lease is over
 
 
-async def test_nothing_is_begun_before_the_queue_has_heard_that_it_is(tmp_path: Path) -> None:
+async def test_nothing_is_begun_before_the_queue_confirms_it(tmp_path: Path) -> None:
     async with (
         open_node(tmp_path) as node,
         node.invoker(timing=LeaseTiming(lease_s=0.3, heartbeat_s=0.05)) as invoker,
