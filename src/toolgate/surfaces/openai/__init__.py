@@ -1,1 +1,10 @@
-"""The chat door: `/v1/chat/completions`, `/v1/responses` and `/v1/models`, as OpenAI's clients speak them."""
+"""The chat endpoint: `/v1/chat/completions`, `/v1/responses` and `/v1/models`, for OpenAI's clients.
+
+`ChatEndpoint` authenticates a request, makes its `ChatExchange` and calls the handler of its resource. A
+handler parses the body and resolves the scope, then forwards the request as it is (`passthrough.py`), or
+subclasses a session of `gateway.chat` that prompts the model and runs tools (`completions.py`,
+`responses.py`). `wire.py` converts errors and writes event streams.
+
+Never decides what a caller may use, and never keeps a conversation: what must survive a request is sealed
+into ids.
+"""
