@@ -35,9 +35,6 @@ class WholeResponse:
     def send_message(self, message: bytes) -> bool:
         raise AssertionError("REST sends no messages ahead of its response")
 
-    def say(self, message: bytes) -> bool:
-        raise AssertionError("REST sends no messages ahead of its response")
-
     def start(self, status: int, headers: Headers) -> None:
         self.status, self.headers = status, list({**dict(headers), **dict(self._added)}.items())
 

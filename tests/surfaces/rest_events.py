@@ -53,9 +53,6 @@ class EventStream:
     def send_message(self, message: bytes) -> bool:
         raise AssertionError("REST sends no messages ahead of its response")
 
-    def say(self, message: bytes) -> bool:
-        raise AssertionError("REST sends no messages ahead of its response")
-
     async def write(self, chunk: bytes) -> None:
         await self._room.acquire()
         self._chunks.put_nowait(chunk)

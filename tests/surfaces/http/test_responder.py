@@ -31,7 +31,7 @@ def test_added_headers_are_sent_whatever_the_answer_becomes(is_stream: bool) -> 
     responder.add_headers([(b"x-one", b"1")])
     responder.add_headers([(b"x-two", b"2")])
     if is_stream:
-        responder.say(b"1")
+        responder.send_message(b"1")
     responder.send(200, b"2")
 
     assert b"x-one: 1\r\nx-two: 2\r\n" in wire.data

@@ -92,7 +92,7 @@ class Stream:
         self.headers = {name.decode(): value.decode() for name, value in (*headers, *self._added.items())}
         self.status.set_result(status)
 
-    def say(self, message: bytes) -> bool:
+    def send_message(self, message: bytes) -> bool:
         if not self.status.done():
             self.start(200, EVENT_HEADERS)
         self.chunks.put_nowait(encode_event(message))

@@ -51,13 +51,13 @@ class KnownHead(NamedTuple):
 class ConnectionHost(Protocol):
     """The server, as far as a connection needs it."""
 
-    door: HttpHandler
+    handler: HttpHandler
     is_closing: bool
 
     def add_connection(self, connection: "HttpServerConnection") -> bool:
         """A client connected. False: there are too many."""
 
-    def left(self, connection: "HttpServerConnection") -> None:
+    def remove_connection(self, connection: "HttpServerConnection") -> None:
         """A client is gone."""
 
 
@@ -164,7 +164,7 @@ class HttpServerConnection(asyncio.Protocol):
 
     def connection_lost(self, _exc: Exception | None) -> None:
         del self._parser  # each knows the other: bodies would stay until the collector comes by
-        self._owner.left(self)
+        self._owner.remove_connection(self)
         self._waiting.clear()
         self.resume_writing()
         if self.running is not None:
@@ -299,7 +299,7 @@ class HttpServerConnection(asyncio.Protocol):
 
     async def _run_handler(self, request: HttpRequest, responder: HttpResponder) -> None:
         try:
-            await self._owner.door(request, responder)
+            await self._owner.handler(request, responder)
         except asyncio.CancelledError:
             self._transport.abort()
             raise

@@ -76,9 +76,9 @@ MAX_SHOWN: Final = 200
 class OriginGuard:
     """Passes on requests that name this gateway as their host and come from no foreign page."""
 
-    def __init__(self, door: HttpHandler, hosts: Iterable[str], origins: Iterable[str] = ()) -> None:
+    def __init__(self, handler: HttpHandler, hosts: Iterable[str], origins: Iterable[str] = ()) -> None:
         """`origins`: of other pages that may call it, as browsers name them."""
-        self._door = door
+        self._handler = handler
         self._origins = Origins(origins)
         self._hosts = frozenset(host.lower() for host in hosts)
         self._known: set[bytes] = set()
@@ -86,14 +86,14 @@ class OriginGuard:
     def __call__(self, request: HttpRequest, responder: Responder) -> Awaitable[None]:
         headers = request.headers
         if b"origin" not in headers and headers.get(b"host") in self._known:
-            return self._door(request, responder)
+            return self._handler(request, responder)
         problem = self._problem(request)
         if problem is not None:
             return _send_refusal(responder, problem)
         origin = headers.get(b"origin", b"")
         if origin in self._origins:
             return self._serve_page(request, responder, origin)
-        return self._door(request, responder)
+        return self._handler(request, responder)
 
     def _serve_page(self, request: HttpRequest, responder: Responder, origin: bytes) -> Awaitable[None]:
         """Answer a page of another origin that is allowed. Its preflights concern no endpoint."""
@@ -103,7 +103,7 @@ class OriginGuard:
         request.is_from_elsewhere = not self._origins.is_loopback_origin(origin)
         # The console's own origin may be listed, too.
         request.is_from_other_origin = origin.partition(b"://")[2] != request.headers.get(b"host")
-        return self._door(request, responder)
+        return self._handler(request, responder)
 
     def _problem(self, request: HttpRequest) -> ForeignOrigin | None:
         host = request.headers.get(b"host")

@@ -37,34 +37,34 @@ class HttpRequest(msgspec.Struct):
 
 
 class Responder(Protocol):
-    """How one request is answered: by `send`, or by `start`, any number of `write` and `end`.
+    """How one request is responded to: by `send`, or by `start`, any number of `write` and `end`.
 
     When the client disconnects, the task of the request is cancelled, so no handler has to watch for that.
     """
 
     task: "asyncio.Task[None]"
-    """The task that answers this request."""
+    """The task that serves this request."""
 
     def add_headers(self, headers: Headers) -> None:
-        """Send these with the answer, whatever it is. To be called before it."""
+        """Send these headers with the response, whatever it is. Call it before the response."""
 
     def send(self, status: int, body: bytes, headers: Headers = ()) -> None:
-        """The whole answer, JSON unless `headers` say otherwise."""
+        """Send a whole response, JSON unless `headers` have another type."""
 
-    def say(self, message: bytes) -> bool:
-        """A JSON message ahead of the answer, which thereby becomes a stream of events; `send` ends it.
+    def send_message(self, message: bytes) -> bool:
+        """Send a JSON message ahead of the response, which becomes an event stream; `send` ends it.
 
-        Returns at once. False, and nothing said, when the client has too much unread.
+        Returns at once. False, and nothing is sent, if the client has too much unread.
         """
 
     def start(self, status: int, headers: Headers) -> None:
-        """Begin an answer whose length is not known yet."""
+        """Start a response of unknown length."""
 
     async def write(self, chunk: bytes) -> None:
-        """Go on with it. Waits while the client is slow to read."""
+        """Send a part of it. Waits while the client is slow to read."""
 
     def end(self) -> None:
-        """Finish it."""
+        """End it."""
 
 
 HttpHandler = Callable[[HttpRequest, Responder], Awaitable[None]]

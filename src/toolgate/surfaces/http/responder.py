@@ -118,7 +118,7 @@ class HttpResponder:
         answer = encode_http_response(status, body, headers, close=not self.keeps_alive)
         self._wire.write_response(answer if self._has_body else answer[: len(answer) - len(body)])
 
-    def say(self, message: bytes) -> bool:
+    def send_message(self, message: bytes) -> bool:
         if self.is_over or self._wire.unread_bytes > MAX_UNREAD_MESSAGE_BYTES:
             return False
         if not self.has_started:

@@ -27,7 +27,7 @@ def format_mcp_url(base_url: str, task_id: str | None, selection: Mapping[str, s
 
 
 def format_scope_url(base_url: str, query: Mapping[str, str]) -> str:
-    """The MCP door of the gateway at `base_url`, narrowed by `query`. A task is part of the path."""
+    """The MCP endpoint of the gateway at `base_url`, narrowed by `query`. A task is part of the path."""
     selection = dict(query)
     task = selection.pop("task", None)
     return format_mcp_url(base_url.rstrip("/"), task and parse_task_id(task), selection)

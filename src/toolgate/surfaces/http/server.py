@@ -19,12 +19,12 @@ SWEPT_AT_ONCE: Final = 500
 
 
 class HttpServer:
-    """One listening socket with one door behind it."""
+    """One listening socket with one handler behind it."""
 
     def __init__(
-        self, door: HttpHandler, *, request_s: float = REQUEST_S, keep_alive_s: float = KEEP_ALIVE_S
+        self, handler: HttpHandler, *, request_s: float = REQUEST_S, keep_alive_s: float = KEEP_ALIVE_S
     ) -> None:
-        self.door = door
+        self.handler = handler
         self.is_closing = False
         self._request_s = request_s
         self._keep_alive_s = keep_alive_s
@@ -39,7 +39,7 @@ class HttpServer:
         self._connections.add(connection)
         return len(self._connections) <= MAX_CONNECTIONS
 
-    def left(self, connection: HttpServerConnection) -> None:
+    def remove_connection(self, connection: HttpServerConnection) -> None:
         self._connections.discard(connection)
         self._stuck.pop(connection, None)
         if not self._connections:

@@ -77,7 +77,7 @@ class StatelessClient:
         if method == LOG_MESSAGE and not (self.log_level and is_severe_enough(params, self.log_level)):
             return
         if self._exchange.accepts_stream:
-            self._exchange.responder.say(encode_notification(method, params))
+            self._exchange.responder.send_message(encode_notification(method, params))
 
     async def ask(self, method: str, params: bytes) -> RpcResponse:
         if method in CAPABILITY_OF and self.missing is None:

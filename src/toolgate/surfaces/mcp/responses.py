@@ -144,8 +144,8 @@ class HeldResponder:
         del status, headers
         self.body = body
 
-    def say(self, message: bytes) -> bool:
-        return self._whole.say(message)
+    def send_message(self, message: bytes) -> bool:
+        return self._whole.send_message(message)
 
     def start(self, status: int, headers: Headers) -> None:
         """Nothing: the whole response starts on its own."""

@@ -90,7 +90,7 @@ class ClientRequests:
         response: asyncio.Future[RpcResponse] = asyncio.get_running_loop().create_future()
         self._open[request_id] = principal, response
         try:
-            if not responder.say(encode_request(request_id, method, params)):
+            if not responder.send_message(encode_request(request_id, method, params)):
                 return GONE
             # People take their time, and a proxy may close a stream that is silent.
             while not (await asyncio.wait({response}, timeout=self._limits.keepalive_s))[0]:
@@ -98,7 +98,7 @@ class ClientRequests:
             return response.result()
         except asyncio.CancelledError:
             cancelled = msgspec.json.encode({"requestId": msgspec.Raw(request_id)})
-            responder.say(encode_notification(CANCELLED, cancelled))
+            responder.send_message(encode_notification(CANCELLED, cancelled))
             raise
         finally:
             del self._open[request_id]

@@ -102,7 +102,7 @@ class SessionClient:
 
     def notify(self, method: str, params: bytes) -> None:
         if self.log_level and (method != LOG_MESSAGE or is_severe_enough(params, self.session.log_level)):
-            self.responder.say(encode_notification(method, params))
+            self.responder.send_message(encode_notification(method, params))
 
     async def ask(self, method: str, params: bytes) -> RpcResponse:
         if not can_answer(self.capabilities, method, params):
