@@ -58,8 +58,10 @@ def estimate_result(reply: RpcResponse) -> int:
         return len(content) * TOKENS // PER_BYTES
     if not blocks:
         return len(members.get("structuredContent", b"")) * TOKENS // PER_BYTES
-    text = sum(len(block.text) + len(block.resource) for block in blocks)
-    media = sum(block.type in ("image", "audio") for block in blocks)
+    text = media = 0
+    for block in blocks:  # a loop, not two generators: most results have one block, and they cost 0.5 µs
+        text += len(block.text) + len(block.resource)
+        media += block.type in ("image", "audio")
     return text * TOKENS // PER_BYTES + media * MEDIA_TOKENS
 
 
