@@ -39,7 +39,7 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What was loaded until here stays to the end: nobody needs to look through it again for garbage."""
+    """What was loaded until here stays to the end: no one needs to look through it again for garbage."""
     gc.freeze()
     gc.enable()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 START_S = 120.0
 
 if __name__ == "__main__":
-    # Whoever else uses it is imported from here on.
+    # Its other users are imported from here on.
     vars(import_module("toolgate.upstream.connection.contract"))["START_TIMEOUT_S"] = START_S
     if "--demo" in sys.argv:
         vars(import_module("toolgate.cli.demo.demo"))["CONNECT_WITHIN_S"] = 2 * START_S

@@ -23,12 +23,14 @@ import psycopg
 from psycopg import sql
 
 START_S: Final = 60
+UNPRIVILEGED: Final = 65_534
+"""The user id that Linux keeps for those without rights."""
 _PARENT_DIED: Final = 1  # PR_SET_PDEATHSIG
 _libc: Final = ctypes.CDLL(None)
 
 
 class PostgresServer:
-    """A server in a directory of its own. As root it runs as `nobody`: PostgreSQL refuses to run as root."""
+    """A server in its own directory. PostgreSQL refuses to run as root: then it runs as another user."""
 
     def __init__(self) -> None:
         # Short: the path of a socket has at most 107 bytes.
@@ -36,8 +38,8 @@ class PostgresServer:
         self._data = self.directory / "data"
         self._owner: dict[str, Any] = {}
         if os.geteuid() == 0:
-            shutil.chown(self.directory, "nobody")
-            self._owner = {"user": "nobody", "extra_groups": []}
+            shutil.chown(self.directory, UNPRIVILEGED)
+            self._owner = {"user": UNPRIVILEGED, "extra_groups": []}
         self._names = itertools.count()
         options = ["--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C", "--no-sync"]
         self._run("initdb", "-D", str(self._data), *options, "--no-instructions")
@@ -65,7 +67,7 @@ class PostgresServer:
             time.sleep(0.02)
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """SIGINT disconnects everybody and stops cleanly; SIGQUIT is a crash of all its processes."""
+        """SIGINT disconnects everyone and stops cleanly; SIGQUIT is a crash of all its processes."""
         self._process.send_signal(how)
         self._process.wait(START_S)
 

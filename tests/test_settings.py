@@ -87,9 +87,9 @@ def test_a_variable_of_one_field_leaves_the_rest_of_its_table(tmp_path: Path) ->
     assert settings.grpc == GrpcSettings(listen="127.0.0.1:1", cert_file=Path("control.pem"))
 
 
-@pytest.mark.parametrize(("value", "said"), [("{", "is not JSON"), ("[1]", "is not a table")])
-def test_a_table_that_cannot_be_read_is_named(value: str, said: str) -> None:
-    with pytest.raises(StartRefused, match=f"setting `audit`: {said}"):
+@pytest.mark.parametrize(("value", "reply"), [("{", "is not JSON"), ("[1]", "is not a table")])
+def test_a_table_that_cannot_be_read_is_named(value: str, reply: str) -> None:
+    with pytest.raises(StartRefused, match=f"setting `audit`: {reply}"):
         load_settings(None, {"TOOLGATE_AUDIT": value, "TOOLGATE_AUDIT_DAYS": "7"})
 
 
@@ -104,11 +104,11 @@ def test_every_table_in_the_environment_is_json() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "reply"),
     [
         pytest.param("max_tols = 3", "there is no setting `max_tols`", id="an unknown key"),
         pytest.param('[mcp]\nregistry_dirs = "x"', "mcp.registry_dirs", id="an unknown key in a section"),
-        pytest.param("mcp = 3", "there is no setting `mcp`", id="a section that is none"),
+        pytest.param("mcp = 3", "there is no setting `mcp`", id="a section that is not a table"),
         pytest.param("max_tools = 0", "max_tools", id="out of range"),
         pytest.param('listen = "8080"', "listen", id="no host"),
         pytest.param('listen = "example.com:80"', "listen", id="not an address"),
@@ -117,11 +117,11 @@ def test_every_table_in_the_environment_is_json() -> None:
         pytest.param("= broken", "cannot read settings", id="not TOML"),
     ],
 )
-def test_a_wrong_setting_is_named(tmp_path: Path, text: str, said: str) -> None:
+def test_a_wrong_setting_is_named(tmp_path: Path, text: str, reply: str) -> None:
     path = tmp_path / "toolgate.toml"
     path.write_text(text)
 
-    with pytest.raises(StartRefused, match=said):
+    with pytest.raises(StartRefused, match=reply):
         load_settings(path, {})
 
 
@@ -147,7 +147,7 @@ def test_loopback_is_recognised(listen: str, expected: bool) -> None:
         ("colour = 3", "`docs/reference/settings.md` lists them all"),
     ],
 )
-def test_who_mistypes_a_setting_is_told_what_it_may_have_been(tmp_path: Path, text: str, hint: str) -> None:
+def test_a_mistyped_setting_suggests_the_right_name(tmp_path: Path, text: str, hint: str) -> None:
     path = tmp_path / "toolgate.toml"
     path.write_text(text)
 
@@ -180,16 +180,16 @@ def test_the_standard_variables_name_a_collector_where_no_setting_does() -> None
 
 
 @pytest.mark.parametrize(
-    ("environ", "said"),
+    ("environ", "reply"),
     [
         pytest.param({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "only `http/protobuf` is spoken", id="gRPC"),
         pytest.param({"OTEL_EXPORTER_OTLP_HEADERS": "a=s3cret"}, "an `https` URL", id="headers in the open"),
         pytest.param({"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318"}, "otlp.endpoint", id="no URL"),
     ],
 )
-def test_a_collector_that_cannot_be_spoken_to_is_refused(environ: dict[str, str], said: str) -> None:
+def test_a_collector_that_cannot_be_spoken_to_is_refused(environ: dict[str, str], reply: str) -> None:
     with pytest.raises(StartRefused) as refused:
         load_settings(None, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318", **environ})
 
-    assert said in str(refused.value)
+    assert reply in str(refused.value)
     assert "s3cret" not in str(refused.value)

@@ -31,13 +31,13 @@ class Client:
     capabilities: bytes = b'{"elicitation":{"form":{}},"sampling":{},"roots":{}}'
     log_level: str = ""
     has_session: bool = True
-    told: list[tuple[str, Json]] = field(default_factory=list)
+    notified: list[tuple[str, Json]] = field(default_factory=list)
     asked: list[tuple[str, Json]] = field(default_factory=list)
     cut_off: int = 0
     """Questions that were taken back."""
 
     def notify(self, method: str, params: bytes) -> None:
-        self.told.append((method, msgspec.json.decode(params)))
+        self.notified.append((method, msgspec.json.decode(params)))
 
     async def ask(self, method: str, params: bytes) -> RpcResponse:
         members: Json = msgspec.json.decode(params)

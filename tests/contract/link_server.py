@@ -33,7 +33,7 @@ class Carrier(Protocol):
     """How messages travel from the server."""
 
     def announce(self, message: Message) -> None:
-        """Say it to whoever listens."""
+        """Say it to the one that listens."""
 
     def say(self, message: Message, request: object) -> None:
         """Say it about a request that is not answered yet, or answer it."""
@@ -55,14 +55,14 @@ class ContractServer:
         self._filters: dict[str, Message] = {}
         """What each open `subscriptions/listen` asked for."""
         self._asked: dict[str, tuple[object, int]] = {}
-        """Questions of ours: the request they are about, and which of its questions they are."""
+        """our Questions: the request they are about, and which of its questions they are."""
         self._answers: dict[object, list[Message | None]] = {}
         """To the questions about a request; None is still to come."""
         self._late: list[Message] = []
         """Answers to questions we no longer ask."""
 
     def stop(self, number: object) -> None:
-        """Somebody no longer waits for the answer to request `number`."""
+        """Someone no longer waits for the answer to request `number`."""
         self._stopped.add(str(number))
         self._answers.pop(number, None)
         self._filters.pop(str(number), None)
@@ -110,9 +110,9 @@ class ContractServer:
             case "announce":
                 self._carrier.announce({**LIST_CHANGED, **arguments})
             case "tell":
-                for said in arguments["messages"]:
+                for reply in arguments["messages"]:
                     token = params.get("_meta", {}).get("progressToken")
-                    self._carrier.say(_with_token({"jsonrpc": "2.0", **said}, token), number)
+                    self._carrier.say(_with_token({"jsonrpc": "2.0", **reply}, token), number)
             case "ask" | "half_ask" as name:
                 self._ask(number, arguments["questions"], is_half=name == "half_ask")
                 return None
@@ -151,7 +151,7 @@ class ContractServer:
             self._carrier.say({"jsonrpc": "2.0", "id": ask_id, **question}, number)
 
     def _take_answer(self, message: Message) -> None:
-        number, place = self._asked.pop(message["id"], (None, 0))  # none of ours: asked by `tell`
+        number, place = self._asked.pop(message["id"], (None, 0))  # not ours: asked by `tell`
         answers = self._answers.get(number)
         if answers is None:
             self._late.append(message)

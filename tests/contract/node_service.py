@@ -27,7 +27,7 @@ class NodeService:
         self.bookmark_s = 5.0
         self.wanted: Sequence[str] = ()
         self.extra_records: list[node_pb2.Record] = []
-        """Listed beside those of the store."""
+        """Listed next to those of the store."""
         self.reports: list[node_pb2.ReportRequest] = []
         self.lists = 0
         self.watches = 0
@@ -82,8 +82,8 @@ class NodeService:
     async def report(self, request: node_pb2.ReportRequest, context: Context) -> node_pb2.ReportResponse:
         await _authenticate(context)
         self.reports.append(request)
-        told = {one.server_id for one in request.definitions}
-        self.wanted = [one for one in self.wanted if one not in told]
+        notified = {one.server_id for one in request.definitions}
+        self.wanted = [one for one in self.wanted if one not in notified]
         return node_pb2.ReportResponse(wanted=self.wanted)
 
 

@@ -36,7 +36,7 @@ def approvals(queue_store: Store) -> Approvals:
 
 
 async def approved(approvals: Approvals, approval_id: str = "a") -> CallApproval:
-    """A question of that id, which somebody has agreed to."""
+    """A question of that id, which someone has agreed to."""
     assert (await approvals.ask(ASKED, new_id=approval_id)).approval_id == approval_id
     return await approvals.decide(approval_id, is_approved=True, by="key:bob", reason="fine")
 
@@ -117,13 +117,13 @@ async def test_a_hundred_at_once_use_it_once(approvals: Approvals) -> None:
     assert len({one.approval_id for one in verdicts if one.outcome != "granted"}) == 1
 
 
-async def test_a_denial_is_told_once_and_then_asked_anew(approvals: Approvals) -> None:
+async def test_a_denial_is_returned_once_and_then_asked_again(approvals: Approvals) -> None:
     await approvals.ask(ASKED, new_id="a")
     await approvals.decide("a", is_approved=False, by="key:bob", reason="not\0on fridays")
-    told = [await approvals.ask(ASKED, new_id=new_id) for new_id in ("b", "c")]
+    notified = [await approvals.ask(ASKED, new_id=new_id) for new_id in ("b", "c")]
     denied = await approvals.get("a")
 
-    assert [(one.outcome, one.approval_id, one.reason) for one in told] == [
+    assert [(one.outcome, one.approval_id, one.reason) for one in notified] == [
         ("denied", "a", "not\ufffdon fridays"),
         ("asked", "c", ""),
     ]
@@ -131,7 +131,7 @@ async def test_a_denial_is_told_once_and_then_asked_anew(approvals: Approvals) -
     assert (denied.state, denied.decided_by, denied.used_ms) == ("denied", "key:bob", None)
 
 
-async def test_an_old_denial_is_not_told_any_more(approvals: Approvals, lease_clock: Clock) -> None:
+async def test_an_old_denial_is_forgotten(approvals: Approvals, lease_clock: Clock) -> None:
     await approvals.ask(ASKED, new_id="a")
     await approvals.decide("a", is_approved=False, by="key:bob", reason="no")
     lease_clock.now_ms += EXPIRES_MS
@@ -139,7 +139,7 @@ async def test_an_old_denial_is_not_told_any_more(approvals: Approvals, lease_cl
     assert (await approvals.ask(ASKED, new_id="b")).outcome == "asked"
 
 
-async def test_a_question_that_nobody_answers_in_time_is_over(
+async def test_a_question_that_no_one_answers_in_time_is_over(
     approvals: Approvals, lease_clock: Clock
 ) -> None:
     await approvals.ask(ASKED, new_id="a")
@@ -164,7 +164,7 @@ async def test_an_approval_that_is_not_used_in_time_is_over(approvals: Approvals
     assert ids(await approvals.list(state="approved")) == []
 
 
-async def test_what_is_over_is_told_of_once(approvals: Approvals, lease_clock: Clock) -> None:
+async def test_expired_approvals_are_notified_once(approvals: Approvals, lease_clock: Clock) -> None:
     await approvals.ask(ASKED, new_id="a")
     await approvals.ask(question(tool="other"), new_id="b")
     await approvals.decide("b", is_approved=False, by="key:bob", reason="no")
@@ -226,7 +226,7 @@ async def test_a_call_that_was_made_goes_on_round_by_round(approvals: Approvals,
     assert (await approvals.ask(question(round=3), new_id="late")).outcome == "waiting"
 
 
-async def test_a_round_of_what_nobody_agreed_to_is_asked_about(approvals: Approvals) -> None:
+async def test_a_round_without_an_approval_asks_for_one(approvals: Approvals) -> None:
     assert (await approvals.ask(question(round=1), new_id="a")).outcome == "asked"
     await approvals.decide("a", is_approved=True, by="key:bob", reason="")
     assert (await approvals.ask(question(round=1), new_id="b")).outcome == "granted"
@@ -319,7 +319,7 @@ async def test_what_is_agreed_to_in_place_is_decided_and_used_in_one_step(
     assert (replayed.outcome, replayed.approval_id, replayed.in_place) == ("asked", "c", False)
 
 
-async def test_what_is_declined_in_place_is_told_and_asked_anew_after_that(approvals: Approvals) -> None:
+async def test_a_declined_elicitation_is_returned_and_asked_again_after_that(approvals: Approvals) -> None:
     await approvals.ask(ASKED, new_id="a")
     settled = await approvals.settle(ASKED, ElicitedDecision("a", is_approved=False), new_id="b")
     denied = await approvals.get("a")
@@ -343,7 +343,7 @@ async def test_what_is_declined_in_place_is_told_and_asked_anew_after_that(appro
     ],
     ids=lambda change: next(iter(change)),
 )
-async def test_nobody_answers_the_question_of_another_call(
+async def test_no_one_answers_the_question_of_another_call(
     approvals: Approvals, change: dict[str, str]
 ) -> None:
     await approvals.ask(ASKED, new_id="a")
@@ -452,7 +452,7 @@ async def test_what_was_not_noticed_is_given_again_after_a_while_longer_each_tim
     assert max(gaps) <= NOTICE_MS_MOST
 
 
-async def test_nobody_is_told_of_what_is_decided_used_or_over(
+async def test_decided_used_and_expired_approvals_notify_no_one(
     approvals: Approvals, lease_clock: Clock
 ) -> None:
     await approved(approvals)

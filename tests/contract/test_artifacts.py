@@ -31,7 +31,7 @@ LARGE: Final = 6 * 1024 * 1024
 
 
 class Archive:
-    """A file that stands for an archive: the store does not look inside."""
+    """A file that means an archive: the store does not look inside."""
 
     def __init__(self, directory: Path, content: bytes) -> None:
         self.sha256 = hashlib.sha256(content).hexdigest()
@@ -163,7 +163,7 @@ async def test_a_put_that_dies_anywhere_leaves_nothing_that_is_seen_and_can_be_d
     except Killed:
         assert died
     seen = await whole.versions()
-    # Nothing of what was begun stands in the way of another content, unless it was finished.
+    # Nothing of what was begun is in the way of another content, unless it was finished.
     again = other if died else one
     await again.put(whole)
 
@@ -205,7 +205,7 @@ async def test_of_replicas_that_publish_one_version_at_once_one_wins_whole(
     assert len(await objects.list("packages")) == 3
 
 
-async def test_an_archive_that_was_lost_is_said_to_be_and_comes_back_with_the_next_put(
+async def test_a_lost_archive_is_reported_and_comes_back_with_the_next_put(
     objects: ObjectStore, artifacts: ArtifactStore, one: Archive
 ) -> None:
     await one.put(artifacts)
@@ -251,11 +251,11 @@ async def test_a_directory_is_its_owners_only(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "a" / "b").stat().st_mode) == 0o700
 
 
-async def test_a_bucket_that_does_not_answer_or_is_not_there_is_told_without_its_address(
+async def test_an_error_of_a_missing_bucket_hides_its_address(
     bucket: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    nobody = open_object_store("s3://bucket", bucket | {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"})
-    for objects in (nobody, open_object_store("s3://other", bucket)):
+    no_one = open_object_store("s3://bucket", bucket | {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"})
+    for objects in (no_one, open_object_store("s3://other", bucket)):
         with pytest.raises(StorageUnavailable) as raised:
             await ArtifactStore(objects, clock_ms=Clock()).versions()
 

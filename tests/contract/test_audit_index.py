@@ -142,7 +142,7 @@ async def test_each_event_is_taken_once_however_often_it_is_sent(index: AuditInd
 
 
 async def test_that_a_call_began_is_the_logs_alone(index: AuditIndex) -> None:
-    """Its number is taken all the same: whoever follows goes on after it."""
+    """Its number is taken all the same: the one that follows goes on after it."""
     began = CallStarted(1, "mcp", "key:ada", "log", "git")
 
     assert await add(index, began, call(2, start=1), began) == 3
@@ -151,7 +151,7 @@ async def test_that_a_call_began_is_the_logs_alone(index: AuditIndex) -> None:
 
 
 async def test_a_piece_that_would_leave_a_gap_is_not_taken(index: AuditIndex) -> None:
-    """As after a database was put back: whoever sends hears where to go on."""
+    """As after a database was put back: the one that sends hears where to go on."""
     await add(index, call(1))
 
     assert await add(index, call(5), after=4) == 1
@@ -365,7 +365,7 @@ async def test_an_older_index_is_brought_up_to_date_and_a_newer_one_refused(
 
 async def test_calls_are_compared_by_the_version_of_the_profile_that_decided(index: AuditIndex) -> None:
     took = {"ok": 1_000, "error": 3_000, "tool_error": 3_000, "denied": 0}
-    told = [
+    notified = [
         ("p@1", "ok"),
         ("p@1", "denied"),
         ("p@2", "ok"),
@@ -379,7 +379,7 @@ async def test_calls_are_compared_by_the_version_of_the_profile_that_decided(ind
         index,
         *(
             msgspec.structs.replace(call(5), profile=profile, outcome=outcome, duration_us=took[outcome])
-            for profile, outcome in told
+            for profile, outcome in notified
         ),
         msgspec.structs.replace(call(99), profile="p@1"),
     )

@@ -34,11 +34,11 @@ async def test_what_was_called_and_not_denied_was_used_whatever_came_of_it(index
     )
 
     mine = await index.uses("task_id", since_ms=5, holder="t")
-    everybody = await index.uses("task_id", since_ms=5)
+    everyone = await index.uses("task_id", since_ms=5)
     callers = await index.uses("principal", since_ms=0)
 
     assert sorted(mine) == [ToolUse("t", "git", "log", 2, 6), ToolUse("t", "git", "old", 0, 2)]
-    assert sorted(everybody) == [
+    assert sorted(everyone) == [
         ToolUse("", "git", "log", 1, 8),
         *sorted(mine),
         ToolUse("u", "git", "log", 0, 3),

@@ -177,7 +177,7 @@ async def test_the_catalog_survives_a_reopening(open_store: OpenStore, tmp_path:
         assert await store.catalog.made_from() == {"excel-tools": "m"}
 
 
-async def test_a_row_that_cannot_be_read_is_left_out_and_can_be_written_anew(tmp_path: Path) -> None:
+async def test_a_row_that_cannot_be_read_is_left_out_and_can_be_written_again(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path, Clock()) as store:
         await store.catalog.replace("excel-tools", [ROW, OTHER], made_from="m")
     execute(tmp_path / "registry.db", "UPDATE tool_catalog SET body = x'c1' WHERE tool_name = 'Read'")

@@ -287,7 +287,7 @@ async def test_a_wrong_key_is_named_as_the_cause_and_no_secret_is_repeated(store
     assert "control_key_file" in refused.value.hint
 
 
-async def test_where_nobody_listens_is_named(store: MemoryStore) -> None:
+async def test_a_refused_connection_names_its_target(store: MemoryStore) -> None:
     async with serving(NodeService(store)) as target:
         pass
     async with asyncio.timeout(DEADLINE_S), opened(target) as link:
@@ -395,13 +395,13 @@ class Misspeaking(NodeService):
 async def test_part_of_a_listing_is_none(
     store: MemoryStore, parts: list[tuple[str, int, bool]], problem: str
 ) -> None:
-    said = [
+    reply = [
         node_pb2.ListRecordsResponse(epoch=epoch, revision=revision, is_last=is_last)
         for epoch, revision, is_last in parts
     ]
     async with (
         asyncio.timeout(DEADLINE_S),
-        serving(Misspeaking(store, *said)) as target,
+        serving(Misspeaking(store, *reply)) as target,
         opened(target) as link,
     ):
         with pytest.raises(ControlUnavailable, match=problem):

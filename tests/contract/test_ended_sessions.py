@@ -89,14 +89,14 @@ async def test_try_10_a_session_that_is_ended_at_one_node_is_over_at_all(queue_s
             node.find(session_id, ADA)
 
 
-async def test_what_ends_while_control_is_away_is_told_later(queue_store: Store) -> None:
+async def test_what_ends_while_control_is_away_is_reported_later(queue_store: Store) -> None:
     failures = 3
 
     async def sync(ended: Sequence[EndedSession], after_ms: int) -> Sequence[EndedSession]:
         nonlocal failures
         failures -= 1
         if failures >= 0:
-            raise ControlUnavailable("nobody listens there")
+            raise ControlUnavailable("connection refused")
         return await build_store_sync(queue_store.ended_sessions)(ended, after_ms)
 
     here = sessions()

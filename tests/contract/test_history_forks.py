@@ -213,7 +213,7 @@ async def open_sqlite(directory: Path) -> AsyncIterator[Registry]:
 
 
 class Pausable:
-    """A link whose node stands still, as by SIGSTOP: nothing it was sent is looked at until it goes on."""
+    """A link whose node is still, as by SIGSTOP: nothing it was sent is looked at until it goes on."""
 
     def __init__(self, link: GrpcControlConnection) -> None:
         self._link = link

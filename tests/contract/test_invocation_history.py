@@ -40,7 +40,7 @@ async def test_a_list_is_gone_through_page_by_page(queue: Invocations) -> None:
         before = page[-1]
 
     assert pages == [["e", "d"], ["c", "b"], ["a"]]
-    assert list(await queue.list(before="nobody")) == []
+    assert list(await queue.list(before="unknown")) == []
 
 
 async def test_what_ended_long_ago_is_forgotten_with_its_lines(

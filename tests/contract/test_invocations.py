@@ -245,7 +245,7 @@ async def test_one_that_was_to_be_cancelled_is_not_begun_again(
 
 
 @pytest.mark.parametrize("open_store", DURABLE_STORES.values(), ids=DURABLE_STORES)
-async def test_a_store_that_comes_back_gives_nodes_time_to_be_heard(
+async def test_a_store_that_comes_back_gives_nodes_time_to_report(
     open_store: OpenStore, tmp_path: Path, lease_clock: Clock
 ) -> None:
     async with open_store(tmp_path, lease_clock) as store:
@@ -307,9 +307,9 @@ async def test_an_ending_is_kept_whole_and_does_not_change(queue: Invocations, l
     assert list(await queue.lines("a")) == []
 
 
-async def test_only_the_newest_attempt_is_heard(queue: Invocations, lease_clock: Clock) -> None:
+async def test_only_reports_of_the_newest_attempt_count(queue: Invocations, lease_clock: Clock) -> None:
     await begin(queue, "a", retries=1)
-    assert await queue.report("nobody", 1) == "lost"
+    assert await queue.report("unknown", 1) == "lost"
     assert await queue.report("a", 2) == "lost"
     lease_clock.now_ms += LEASE_MS + 1
     await claim_ids(queue, 0)
@@ -324,7 +324,7 @@ async def test_only_the_newest_attempt_is_heard(queue: Invocations, lease_clock:
     assert await queue.report("a", 2, ending=SUCCESS) == "go_on"
 
 
-async def test_lines_are_numbered_over_all_attempts_and_heard_once(
+async def test_lines_are_numbered_over_all_attempts_and_stored_once(
     queue: Invocations, lease_clock: Clock
 ) -> None:
     await begin(queue, "a", retries=1)
@@ -339,7 +339,7 @@ async def test_lines_are_numbered_over_all_attempts_and_heard_once(
     assert list(await queue.lines("a")) == [line(n, text) for n, text in enumerate(texts, start=1)]
     assert [one.seq for one in await queue.lines("a", after=2, limit=2)] == [3, 4]
     assert list(await queue.lines("a", after=5)) == []
-    assert list(await queue.lines("nobody")) == []
+    assert list(await queue.lines("unknown")) == []
 
 
 async def test_of_a_long_log_the_newest_lines_are_kept(queue: Invocations) -> None:
@@ -398,7 +398,7 @@ async def test_one_that_waits_is_cancelled_at_once(queue: Invocations, lease_clo
     assert await claim_ids(queue) == []
 
 
-async def test_the_node_of_one_that_runs_is_told_to_end_it(queue: Invocations) -> None:
+async def test_the_node_of_a_running_invocation_is_notified_to_end_it(queue: Invocations) -> None:
     await begin(queue, "a")
     asked = await queue.cancel("a")
 
@@ -441,4 +441,4 @@ async def test_an_ending_that_comes_with_a_cancellation(
 
 async def test_what_is_not_there_cannot_be_cancelled(queue: Invocations) -> None:
     with pytest.raises(NotFound):
-        await queue.cancel("nobody")
+        await queue.cancel("unknown")

@@ -120,7 +120,7 @@ async def test_the_envelope_is_the_one_of_the_era(link: ServerConnection) -> Non
         assert (meta["vendor"], meta.keys(), bare.keys()) == (1, envelope | {"vendor"}, envelope)
 
 
-async def test_chd_3_a_request_times_out_alone_and_the_server_is_told(
+async def test_chd_3_a_request_times_out_alone_and_the_server_is_notified(
     link: ServerConnection, ears: Ears
 ) -> None:
     waiting = asyncio.create_task(ask(link, "hang", timeout_s=0.3))
@@ -161,7 +161,7 @@ async def test_what_the_server_says_unasked_reaches_the_listener(link: ServerCon
     assert set(ears.notifications) == {"notifications/tools/list_changed"}
 
 
-async def test_chd_4_when_the_server_dies_every_request_fails_and_the_listener_is_told_once(
+async def test_chd_4_when_the_server_dies_every_request_fails_and_the_listener_is_notified_once(
     link: ServerConnection, ears: Ears
 ) -> None:
     waiting = [await hanging(link) for _ in range(10)]
@@ -179,7 +179,7 @@ async def test_chd_4_when_the_server_dies_every_request_fails_and_the_listener_i
     assert len(ears.closings) == 1
 
 
-async def test_a_link_that_was_closed_fails_its_requests_and_tells_nobody(
+async def test_a_link_that_was_closed_fails_its_requests_and_tells_no_one(
     subject: Subject, link: ServerConnection, ears: Ears
 ) -> None:
     waiting = await hanging(link)

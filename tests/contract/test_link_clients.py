@@ -21,7 +21,7 @@ PROGRESS = "notifications/progress"
 LOG = "notifications/message"
 ELICIT = "elicitation/create"
 FORM = {"method": ELICIT, "params": {"message": "your name?", "requestedSchema": {}}}
-SAID = {"level": "warning", "data": "hot"}
+STATED = {"level": "warning", "data": "hot"}
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ async def test_progress_reaches_its_client_under_the_client_s_own_token(
         meta={"progressToken": token},
     )
 
-    assert client.told == [
+    assert client.notified == [
         (PROGRESS, {"progressToken": token, "progress": at, "vendor": [1]}) for at in (1, 2)
     ]
 
@@ -89,8 +89,8 @@ async def test_the_same_token_of_two_clients_is_two(link: ServerConnection) -> N
     )
     seen = [await put(link, "meta", client, meta={"progressToken": 1}) for client in clients]
 
-    assert [client.told[0][1]["progress"] for client in clients] == list(range(20))
-    assert [len(client.told) for client in clients] == [1] * 20
+    assert [client.notified[0][1]["progress"] for client in clients] == list(range(20))
+    assert [len(client.notified) for client in clients] == [1] * 20
     assert len({meta["progressToken"] for meta in seen}) == 20
 
 
@@ -104,17 +104,17 @@ async def test_progress_under_any_other_token_is_dropped(link: ServerConnection)
     await put(link, "tell", without, messages=[progress(n) for n in range(50)])
     meta = await put(link, "meta", without)
 
-    assert (client.told, without.told) == ([], [])
+    assert (client.notified, without.notified) == ([], [])
     assert "progressToken" not in meta
 
 
-async def test_ups_6_a_word_that_is_too_long_reaches_nobody(
+async def test_ups_6_a_word_that_is_too_long_reaches_no_one(
     link: ServerConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And costs its request nothing."""
     monkeypatch.setattr(relay, "MAX_NOTIFICATION_BYTES", 200)
     client, long = Client(), {"message": "x" * 200}
-    words = [progress("$token"), {"method": LOG, "params": SAID}]
+    words = [progress("$token"), {"method": LOG, "params": STATED}]
 
     await put(
         link,
@@ -124,8 +124,8 @@ async def test_ups_6_a_word_that_is_too_long_reaches_nobody(
         meta={"progressToken": 1},
     )
 
-    assert [method for method, _ in client.told] == [PROGRESS, LOG]
-    assert not any("message" in told for _, told in client.told)
+    assert [method for method, _ in client.notified] == [PROGRESS, LOG]
+    assert not any("message" in notified for _, notified in client.notified)
 
 
 async def test_a_token_that_is_no_mere_token_is_refused(link: ServerConnection) -> None:
@@ -134,18 +134,18 @@ async def test_a_token_that_is_no_mere_token_is_refused(link: ServerConnection) 
 
     with pytest.raises(InvalidParams, match="progressToken"):
         await put(link, "tell", client, messages=[], meta={"progressToken": "x" * 1_000})
-    await put(link, "tell", client, messages=[{"method": LOG, "params": SAID}])
+    await put(link, "tell", client, messages=[{"method": LOG, "params": STATED}])
 
-    assert [method for method, _ in client.told] == [LOG]  # whose client is meant is certain still
+    assert [method for method, _ in client.notified] == [LOG]  # whose client is meant is certain still
 
 
-async def test_progress_after_the_answer_reaches_nobody(link: ServerConnection) -> None:
+async def test_progress_after_the_answer_reaches_no_one(link: ServerConnection) -> None:
     client, other = Client(), Client()
     token = (await put(link, "meta", client, meta={"progressToken": "t"}))["progressToken"]
 
     await put(link, "tell", other, messages=[progress(token)], meta={"progressToken": "t"})
 
-    assert (client.told, other.told) == ([], [])
+    assert (client.notified, other.notified) == ([], [])
 
 
 # Log messages
@@ -154,9 +154,11 @@ async def test_progress_after_the_answer_reaches_nobody(link: ServerConnection) 
 async def test_log_messages_during_a_request_reach_its_client(link: ServerConnection, ears: Ears) -> None:
     client = Client()
 
-    await put(link, "tell", client, messages=[{"method": LOG, "params": SAID}, {"method": LOG, "params": 5}])
+    await put(
+        link, "tell", client, messages=[{"method": LOG, "params": STATED}, {"method": LOG, "params": 5}]
+    )
 
-    assert (client.told, ears.notifications) == ([(LOG, SAID)], [])
+    assert (client.notified, ears.notifications) == ([(LOG, STATED)], [])
 
 
 async def test_log_messages_reach_no_client_where_it_is_not_certain_whose_they_are(
@@ -166,13 +168,13 @@ async def test_log_messages_reach_no_client_where_it_is_not_certain_whose_they_a
     hanging = putting(link, "hang", waiting)
     await ask(link, "echo")
 
-    await put(link, "tell", talking, messages=[{"method": LOG, "params": SAID}])
-    await put(link, "tell", None, messages=[{"method": LOG, "params": SAID}])
+    await put(link, "tell", talking, messages=[{"method": LOG, "params": STATED}])
+    await put(link, "tell", None, messages=[{"method": LOG, "params": STATED}])
     hanging.cancel()
 
-    assert talking.told == ([(LOG, SAID)] if has_own_streams else [])
+    assert talking.notified == ([(LOG, STATED)] if has_own_streams else [])
     # One request has a client, and another is being answered: on one stream for all, that is who is meant.
-    assert waiting.told == ([] if has_own_streams else [(LOG, SAID)])
+    assert waiting.notified == ([] if has_own_streams else [(LOG, STATED)])
 
 
 async def test_a_server_is_as_verbose_as_any_client_wants(link: ServerConnection) -> None:
@@ -254,20 +256,20 @@ async def test_two_clients_are_asked_at_once_only_where_each_has_a_stream_of_its
 
 
 @legacy
-async def test_what_a_server_says_for_somebody_who_has_left_reaches_no_other_principal(
+async def test_what_a_server_says_for_someone_who_has_left_reaches_no_other_principal(
     link: ServerConnection, has_own_streams: bool
 ) -> None:
-    """SCO-17: it may not have stopped when it was told to, and on one stream for all nobody can tell."""
+    """SCO-17: it may not have stopped when it was told to, and on one stream for all no one can tell."""
     left = putting(link, "hang", Client(principal_id="ada"))
     await ask(link, "echo")
     left.cancel()
     await until_stopped(link, times=1)
     eve = Client(principal_id="eve")
 
-    await put(link, "tell", eve, messages=[{"method": LOG, "params": SAID}])
+    await put(link, "tell", eve, messages=[{"method": LOG, "params": STATED}])
     await put(link, "ask", eve, questions=[FORM])
 
-    assert (len(eve.told), len(eve.asked)) == ((1, 1) if has_own_streams else (0, 0))
+    assert (len(eve.notified), len(eve.asked)) == ((1, 1) if has_own_streams else (0, 0))
 
 
 @legacy
@@ -284,13 +286,13 @@ async def test_a_principal_that_was_alone_for_as_long_as_a_call_may_last_is_reac
 
 
 @legacy
-async def test_chd_11_a_question_that_nobody_stands_behind_is_refused(link: ServerConnection) -> None:
-    [nobody] = await put(link, "ask", None, questions=[FORM])
+async def test_chd_11_a_request_without_a_client_behind_it_is_refused(link: ServerConnection) -> None:
+    [no_one] = await put(link, "ask", None, questions=[FORM])
     client = Client()
     odd = [{"method": "no/such", "params": {}}, {"method": ELICIT, "params": []}, {"method": "ping"}]
     unknown, no_object, pong = await put(link, "ask", client, questions=odd)
 
-    assert [nobody["error"]["code"], unknown["error"]["code"]] == [-32601, -32601]
+    assert [no_one["error"]["code"], unknown["error"]["code"]] == [-32601, -32601]
     assert (no_object["error"]["code"], pong, client.asked) == (-32602, {"result": {}}, [])
 
 
@@ -365,7 +367,7 @@ async def test_a_server_that_does_nothing_with_an_answer_has_only_the_time_that_
 
 
 @legacy
-async def test_a_caller_that_goes_away_is_asked_no_more_and_its_late_answer_reaches_nobody(
+async def test_a_caller_that_goes_away_is_asked_no_more_and_its_late_answer_reaches_no_one(
     link: ServerConnection,
 ) -> None:
     turn = asyncio.Event()
@@ -452,15 +454,15 @@ async def test_a_server_hears_what_the_client_can_do(
 
 async def test_what_a_server_says_to_a_client_shows_no_credential(link: ServerConnection) -> None:
     client = Client()
-    told = [
+    notified = [
         {"method": LOG, "params": {"level": "info", "data": f"key {SECRET}"}},
         {"method": PROGRESS, "params": {"progressToken": "$token", "progress": 1, "message": SECRET}},
     ]
-    await put(link, "tell", client, messages=told, meta={"progressToken": 1})
+    await put(link, "tell", client, messages=notified, meta={"progressToken": 1})
     if link.server_info.revision == "legacy":
         await put(link, "ask", client, questions=[{"method": ELICIT, "params": {"message": SECRET}}])
 
-    heard = [members for _, members in (*client.told, *client.asked)]
-    assert len(heard) == (3 if link.server_info.revision == "legacy" else 2)
-    assert SECRET not in str(heard)
-    assert str(heard).count("[redacted]") == len(heard)
+    received = [members for _, members in (*client.notified, *client.asked)]
+    assert len(received) == (3 if link.server_info.revision == "legacy" else 2)
+    assert SECRET not in str(received)
+    assert str(received).count("[redacted]") == len(received)

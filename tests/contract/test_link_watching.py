@@ -19,7 +19,7 @@ async def until_watched(link: ServerConnection, *uris: str) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_resources_are_watched_as_long_as_somebody_wants_to_know(
+async def test_resources_are_watched_as_long_as_someone_wants_to_know(
     link: ServerConnection, ears: Ears
 ) -> None:
     link.watch(frozenset({"file:///a", "x:ü"}))
@@ -33,16 +33,16 @@ async def test_resources_are_watched_as_long_as_somebody_wants_to_know(
     link.watch(frozenset())
     await until_watched(link)
 
-    heard = list(zip(ears.notifications, map(msgspec.json.decode, ears.params), strict=True))
-    assert heard == [("notifications/resources/updated", params)]
+    received = list(zip(ears.notifications, map(msgspec.json.decode, ears.params), strict=True))
+    assert received == [("notifications/resources/updated", params)]
 
 
 async def test_who_has_a_resource_watched_can_wait_until_the_server_knows(link: ServerConnection) -> None:
     for uris in ({"a:1"}, {"a:1", "b:1"}):
-        told = link.watch(frozenset(uris))
-        assert told is not None
+        notified = link.watch(frozenset(uris))
+        assert notified is not None
         async with asyncio.timeout(60):
-            await told
+            await notified
 
         assert await ask(link, "watched") == sorted(uris)
 

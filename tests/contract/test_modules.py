@@ -77,7 +77,7 @@ async def test_a_name_that_leads_elsewhere_reaches_nothing(modules: ModuleStore)
             await modules.has(name)
 
 
-async def test_what_others_put_beside_them_is_passed_over(
+async def test_unknown_members_are_ignored(
     objects: ObjectStore, modules: ModuleStore, tmp_path: Path
 ) -> None:
     sha256, _ = await put(modules, tmp_path, b"\0asm")

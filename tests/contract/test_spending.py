@@ -137,7 +137,7 @@ async def test_a_restart_keeps_the_count(kind: str, tmp_path: Path, clock: Clock
 
 
 async def test_replicas_grant_the_limit_together_and_no_more(tmp_path: Path, clock: Clock) -> None:
-    """Each draws on two budgets at once, in another order: they stand in line, and nobody waits for ever."""
+    """Each draws on two budgets at once, in another order: they stand in line, and no one waits for ever."""
     day = LeaseRequest(ADA, "calls_per_day", 40)
 
     async def draw_both(bank: QuotaSource, draws: list[LeaseRequest]) -> int:

@@ -80,7 +80,7 @@ async def test_a_number_of_parts_that_is_not_that_of_the_upload_makes_nothing(
     assert not list(tmp_path.glob("work/*"))
 
 
-async def test_nobody_sees_finishes_or_discards_the_upload_of_another(uploads: UploadStore) -> None:
+async def test_no_one_sees_finishes_or_discards_the_upload_of_another(uploads: UploadStore) -> None:
     await send(uploads)
     await uploads.discard(YOU, SHA256)
     with pytest.raises(InvalidRequest):
@@ -99,7 +99,7 @@ async def test_parts_that_are_not_what_they_were_sent_as_make_nothing(
         await uploads.finish(ME, SHA256, parts=3)
 
     assert not list(tmp_path.glob("work/*"))
-    # Whoever takes the upload up again does not pass over the part that was wrong.
+    # A caller that takes the upload up again does not pass over the part that was wrong.
     assert await uploads.parts(ME, SHA256) == []
 
 
@@ -192,7 +192,7 @@ async def test_no_more_files_are_made_than_are_taken_away(
     assert (await uploads.finish(ME, SHA256, parts=3)).exists()
 
 
-async def test_files_that_an_earlier_process_left_keep_nobody_out(
+async def test_files_that_an_earlier_process_left_keep_no_one_out(
     uploads: UploadStore, objects: ObjectStore, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_ASSEMBLED", 1)

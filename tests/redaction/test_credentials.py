@@ -39,11 +39,11 @@ def test_what_a_record_hides_by_its_name_a_server_does_not_tell_either(name: str
 
 
 def test_instructions_that_quote_a_credential_are_shown_without_it() -> None:
-    hello = ServerInfo(
+    server_info = ServerInfo(
         revision="legacy", version="2025-11-25", instructions="Log in with s3cr3t-value first."
     )
 
-    assert Redactor(["s3cr3t-value"]).mask_info(hello).instructions == "Log in with [redacted] first."
+    assert Redactor(["s3cr3t-value"]).mask_info(server_info).instructions == "Log in with [redacted] first."
 
 
 def test_a_mask_learns_the_newest_token_and_keeps_the_credentials_of_the_start() -> None:

@@ -69,8 +69,8 @@ class MemoryControl:
     async def report(self, report: NodeReport, definitions: Sequence[Definitions]) -> Sequence[str]:
         self._check()
         self.reports.append((report, tuple(definitions)))
-        told = {one.server_id for one in definitions}
-        self.wanted = [one for one in self.wanted if one not in told]
+        notified = {one.server_id for one in definitions}
+        self.wanted = [one for one in self.wanted if one not in notified]
         return self.wanted
 
     def cut(self) -> None:

@@ -90,7 +90,7 @@ async def test_sto_8_a_database_of_the_first_release_is_migrated_on_start(old: s
         assert await store.write([put("new")], actor="ada") == 4
 
 
-async def test_wat_12_a_log_without_digests_begins_a_chain_where_it_stands(old: str | Path) -> None:
+async def test_wat_12_a_log_without_digests_begins_a_chain_where_it_is(old: str | Path) -> None:
     async with open_store(old, Clock()) as store:
         first = store.digest
         async with store.watch(3, first):
@@ -115,9 +115,9 @@ async def test_wat_12_a_replica_of_the_release_before_may_write_without_a_digest
         async with store.watch(4, unknown) as batches:
             await anext(batches)
             committed = await store.commit([put("newer")], actor="ada")
-            told = await anext(batches)
+            notified = await anext(batches)
 
-        assert (unknown, told.digest) == ("", committed.digest)
+        assert (unknown, notified.digest) == ("", committed.digest)
         assert committed.digest == store.digest != ""
 
 

@@ -33,7 +33,7 @@ def url() -> str:
 
 @pytest.fixture
 def admin(url: str) -> Iterator[psycopg.Connection[Any]]:
-    """A connection of somebody else to the same tables."""
+    """A connection of someone else to the same tables."""
     with closing(psycopg.connect(url, autocommit=True)) as connection:
         yield connection
 
@@ -61,7 +61,7 @@ async def refusal(url: str) -> StartRefused:
         pytest.param("postgresql+psycopg://ada:canary@db/x", "does not begin with", id="SQLAlchemy's"),
         pytest.param("postgresql://ada:canary%zz@db/x", "cannot be read", id="a stray percent sign"),
         pytest.param("postgresql://ada:canary@db/x?no_such=1", "cannot be read", id="unknown parameter"),
-        pytest.param("postgresql://ada:canary@127.0.0.1:1/x", "refused", id="nobody listens"),
+        pytest.param("postgresql://ada:canary@127.0.0.1:1/x", "refused", id="connection refused"),
         pytest.param("postgresql://ada:canary@no-such.invalid/x", "no-such.invalid", id="no such host"),
     ],
 )
@@ -73,22 +73,24 @@ async def test_sec_1_a_database_that_cannot_be_used_is_refused_without_its_passw
     refused = await refusal(url)
     assert message in str(refused)
     assert refused.hint
-    told: list[object] = [refused, refused.hint, refused.__cause__, caplog.text]
-    assert "canary" not in "".join(map(repr, told))
+    notified: list[object] = [refused, refused.hint, refused.__cause__, caplog.text]
+    assert "canary" not in "".join(map(repr, notified))
 
 
 async def test_a_database_that_does_not_exist_is_refused(url: str) -> None:
     assert "no_such_database" in str(await refusal(shared_server().url("no_such_database")))
 
 
-async def test_somebody_elses_tables_are_refused_untouched(url: str, admin: psycopg.Connection[Any]) -> None:
+async def test_someone_elses_tables_are_refused_untouched(url: str, admin: psycopg.Connection[Any]) -> None:
     admin.execute("CREATE TABLE head (name text)")
 
     assert "schema_version" in str(await refusal(url))
     assert admin.execute("SELECT to_regclass('records')").fetchall() == [(None,)]
 
 
-async def test_a_user_who_may_create_no_tables_is_told_so(url: str, admin: psycopg.Connection[Any]) -> None:
+async def test_a_user_without_the_right_to_create_tables_gets_an_error(
+    url: str, admin: psycopg.Connection[Any]
+) -> None:
     admin.execute("CREATE ROLE humble LOGIN")
     admin.execute("DO $$ BEGIN EXECUTE 'GRANT USAGE ON SCHEMA ' || current_schema() || ' TO humble'; END $$")
 
@@ -149,7 +151,7 @@ async def test_reads_wait_for_no_writer_and_writers_for_no_reader(
             assert await store.write([put("fs", n=3)], actor="ada") == 3
 
 
-async def test_a_writer_that_waits_too_long_is_told_to_retry(
+async def test_a_writer_that_waits_too_long_should_retry(
     store: PostgresStore, admin: psycopg.Connection[Any]
 ) -> None:
     await store._transactions.change(
@@ -248,9 +250,9 @@ async def test_sto_2_a_server_without_fsync_is_refused(server: PostgresServer) -
 async def test_sto_2_a_commit_without_confirmation_says_that_its_outcome_is_unknown(
     server: PostgresServer, interruption: str
 ) -> None:
-    """The commit waits for a standby that never answers, until somebody loses patience."""
+    """The commit waits for a standby that never answers, until someone loses patience."""
     async with open_postgres_store(server.create_database(), Clock()) as store:
-        server.configure(synchronous_standby_names="nobody")
+        server.configure(synchronous_standby_names="missing")
         try:
             writing = asyncio.ensure_future(store.write([put("fs")], actor="ada"))
             waiting = f"SELECT {interruption}(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"

@@ -43,7 +43,7 @@ async def store(url: str) -> AsyncIterator[PostgresStore]:
 
 
 async def written(store: PostgresStore, n: int) -> int:
-    """A write by somebody who repeats it until it is acknowledged."""
+    """A write by someone who repeats it until it is acknowledged."""
     while True:
         with suppress(StorageUnavailable):
             return await store.write([put("fs", n=n)], actor="ada")
@@ -125,7 +125,7 @@ async def test_a_store_that_waits_refuses_what_waiting_does_not_cure(server: Pos
                 pass
 
 
-async def test_idle_connections_that_were_dropped_are_noticed_by_nobody(
+async def test_idle_connections_that_were_dropped_are_noticed_by_no_one(
     server: PostgresServer, store: PostgresStore
 ) -> None:
     for n in range(5):

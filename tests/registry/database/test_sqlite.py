@@ -257,7 +257,7 @@ async def test_a_file_that_is_no_registry_is_refused_untouched(path: Path, conte
     assert path.read_bytes() == content
 
 
-async def test_somebody_elses_database_is_refused(path: Path) -> None:
+async def test_someone_elses_database_is_refused(path: Path) -> None:
     path.parent.mkdir()
     execute(path, "CREATE TABLE accounts (name TEXT)")
 
@@ -303,7 +303,7 @@ async def test_sto_4_a_changed_row_is_refused_not_believed(path: Path, statement
         await opened_listing(path)
 
 
-async def test_sto_4_a_damaged_log_line_is_told_when_it_is_read(path: Path) -> None:
+async def test_sto_4_a_damaged_log_line_is_reported_when_it_is_read(path: Path) -> None:
     await fill(path)
     execute(path, "UPDATE changes SET after = '{}' WHERE revision = 4")
 

@@ -85,9 +85,9 @@ def steps(call: str, stride: int) -> Iterator[str]:
     return (f"{call}:signal=SIGKILL:when={n}" for n in range(1 + step // 2, 3_000, step))
 
 
-async def check(path: Path, said: list[str]) -> int:
+async def check(path: Path, reply: list[str]) -> int:
     """Every acknowledged revision is there, and nothing is there by halves. The newest revision."""
-    acknowledged = max((int(line) for line in said if line.isdigit()), default=0)
+    acknowledged = max((int(line) for line in reply if line.isdigit()), default=0)
     async with open_sqlite_store(path, Clock()) as store:
         task = await store.get("task", "t")
         history = await store.history("task", "t", limit=10_000)
@@ -103,9 +103,9 @@ async def check(path: Path, said: list[str]) -> int:
 async def test_sto_1_killed_at_any_write_nothing_acknowledged_is_lost(tmp_path: Path, call: str) -> None:
     path = tmp_path / "registry.db"
     for kills, fault in enumerate(steps(call, STRIDE)):
-        said = run(path, WRITES, fault=fault)
-        newest = await check(path, said)
-        if said[-1:] == ["done"]:
+        reply = run(path, WRITES, fault=fault)
+        newest = await check(path, reply)
+        if reply[-1:] == ["done"]:
             assert (kills > 0, newest) == (True, WRITES)
             return
         shutil.rmtree(tmp_path)
@@ -115,7 +115,7 @@ async def test_sto_1_killed_at_any_write_nothing_acknowledged_is_lost(tmp_path: 
 
 @pytest.fixture(scope="module")
 def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store whose last process was killed: the log is still beside the file."""
+    """A store whose last process was killed: the log is still next to the file."""
     path = tmp_path_factory.mktemp("crashed") / "registry.db"
     run(path, 1_000, fault="fdatasync:signal=SIGKILL:when=40")
     assert path.with_name("registry.db-wal").stat().st_size > 0
@@ -130,11 +130,11 @@ async def test_sto_9_killed_during_the_recovery_the_next_start_recovers(
     path = tmp_path / "copy" / "registry.db"
     for kills, fault in enumerate(steps(call, rounds(suite=9, soak=1))):
         shutil.copytree(crashed.parent, path.parent)
-        said = run(path, 0, fault=fault)
+        reply = run(path, 0, fault=fault)
         newest = await check(path, [])
         shutil.rmtree(path.parent)
         assert newest >= 30
-        if said == ["done"]:
+        if reply == ["done"]:
             assert kills > 0
             return
     raise AssertionError("it never came to an end")
@@ -149,13 +149,13 @@ async def test_sto_9_killed_during_the_migration_the_next_start_migrates(tmp_pat
         path.parent.mkdir()
         with closing(sqlite3.connect(path)) as connection:
             connection.executescript(release)
-        said = run(path, 0, fault=fault)
+        reply = run(path, 0, fault=fault)
         async with open_sqlite_store(path, Clock()) as store:
             listing = await store.list()
             assert [(stored.id, stored.body["n"]) for stored in listing.records] == [("fs", 2)]
             assert (listing.revision, await store.reports.list_reports()) == (3, [])
         shutil.rmtree(path.parent)
-        if said == ["done"]:
+        if reply == ["done"]:
             assert kills > 0
             return
     raise AssertionError("it never came to an end")
@@ -168,11 +168,11 @@ async def test_sto_2_after_a_failed_fsync_nothing_is_acknowledged_till_a_restart
 ) -> None:
     for n in EIO_AT:
         path = tmp_path / f"{n}" / "registry.db"
-        told = run(path, 50, fault=f"fdatasync:error=EIO:when={when.format(n=10 + n)}")
-        failed = told.index("failed")
-        assert set(told[failed:50]) == {"failed"}
+        notified = run(path, 50, fault=f"fdatasync:error=EIO:when={when.format(n=10 + n)}")
+        failed = notified.index("failed")
+        assert set(notified[failed:50]) == {"failed"}
 
-        assert await check(path, told) >= failed
+        assert await check(path, notified) >= failed
         async with open_sqlite_store(path, Clock()) as store:
             assert await store.write([put("after")], actor="ada") == store.revision
 

@@ -58,7 +58,7 @@ tool_timeout_ms = 8000
 
 
 @pytest.mark.requirement("002-061")
-def test_the_file_of_the_requirement_document_is_read_as_it_stands(tmp_path: Path) -> None:
+def test_the_file_of_the_requirement_document_is_read_unchanged(tmp_path: Path) -> None:
     (tmp_path / "fs.toml").write_text(
         """\
 version = 1
@@ -313,7 +313,7 @@ def test_an_unknown_field_is_a_warning_or_where_strict_a_problem(tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", [".", "fs.json"])
-def test_fil_9_what_anybody_may_write_is_a_warning_or_where_strict_a_problem(
+def test_fil_9_what_anyone_may_write_is_a_warning_or_where_strict_a_problem(
     tmp_path: Path, name: str
 ) -> None:
     save(tmp_path / "fs.json", server_id="fs")

@@ -116,7 +116,7 @@ async def test_a_server_goes_with_its_file(store: MemoryStore, directory: Path) 
     assert await servers(store) == {}
 
 
-async def test_a_server_goes_with_its_file_also_when_nobody_was_watching(
+async def test_a_server_goes_with_its_file_also_when_no_one_was_watching(
     store: MemoryStore, directory: Path
 ) -> None:
     save(directory / "fs.json", server_id="fs")
@@ -203,7 +203,7 @@ async def test_a_dry_run_tells_everything_and_changes_nothing(store: MemoryStore
 
 
 async def test_a_write_between_plan_and_commit_is_not_overlooked(store: MemoryStore, directory: Path) -> None:
-    """Two servers may not share a namespace, whoever comes second."""
+    """Two servers may not share a namespace, the one that comes second."""
     save(directory / "fs.json", server_id="fs", tool_namespace="files")
     loader = DirectoryLoader(store, directory)
 

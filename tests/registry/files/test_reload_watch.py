@@ -89,7 +89,7 @@ async def test_fil_7_of_an_editors_save_only_the_whole_file_is_applied(
     ]
 
 
-async def test_shu_5_a_bad_save_is_told_and_the_next_good_one_is_applied(
+async def test_shu_5_a_bad_save_is_reported_and_the_next_good_one_is_applied(
     store: MemoryStore, directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     save(directory / "fs.json", server_id="fs", display_name="v0")

@@ -1,4 +1,4 @@
-"""Definitions of other programs, read as bodies of ours."""
+"""Definitions of other programs, read as our bodies."""
 
 import json
 from contextlib import suppress
@@ -158,17 +158,17 @@ def test_a_key_of_very_many_parts_is_refused_before_it_is_read(part: str) -> Non
 @pytest.mark.parametrize(
     ("before", "word", "after"),
     [
-        pytest.param("{", "/* ", "", id="comments that nobody closes"),
-        pytest.param("{", '"\\', "", id="strings that nobody closes"),
+        pytest.param("{", "/* ", "", id="unclosed comments"),
+        pytest.param("{", '"\\', "", id="unclosed strings"),
         pytest.param(
             '{"mcpServers": {"a": {"command": "a", "args": ["',
             "${A:-",
             '"]}}}',
-            id="references that nobody closes",
+            id="unclosed references",
         ),
     ],
 )
-def test_what_nobody_closes_is_read_once_and_not_once_for_each(before: str, word: str, after: str) -> None:
+def test_unclosed_text_is_read_in_linear_time(before: str, word: str, after: str) -> None:
     def read(times: int) -> None:
         with suppress(InvalidRecord):
             parse_imports(before + word * times + after, "auto")

@@ -147,7 +147,7 @@ def test_what_is_none_of_these_is_refused(content: Any, form: Any) -> None:
         parse_imports(content, form)
 
 
-def test_the_form_is_told_by_the_content() -> None:
+def test_the_format_is_recognized_by_the_content() -> None:
     ours = 'server_id = "git"\ntransport = "stdio"\n'
     theirs = '// comment\n{"mcpServers": {"git": {"command": "git-mcp"},}}'
 
@@ -179,7 +179,7 @@ def test_a_file_does_not_decide_how_a_container_is_run(members: dict[str, Any]) 
     assert len(found.skipped) == 1
 
 
-def test_what_a_container_may_be_told_is_kept() -> None:
+def test_settings_that_a_container_may_get_are_kept() -> None:
     options = [{"type": "named", "name": "--init"}, {"type": "named", "name": "-e", "value": "A=b"}]
     found = stdio_of(packages=[package("oci", "w", runtimeArguments=options)])
 

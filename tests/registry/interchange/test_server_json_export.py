@@ -182,7 +182,7 @@ def test_a_remote_asks_for_what_its_record_hides_or_refers_to() -> None:
         ),
     ],
 )
-def test_what_nobody_else_could_start_is_refused(body: dict[str, Any]) -> None:
+def test_a_program_that_others_could_not_start_is_refused(body: dict[str, Any]) -> None:
     with pytest.raises(InvalidRecord):
         export(body)
 

@@ -1,4 +1,4 @@
-"""What stands under a field is what the schema says of it."""
+"""What is under a field is what the schema says of it."""
 
 from pydantic import BaseModel, Field, create_model
 

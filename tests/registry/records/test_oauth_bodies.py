@@ -45,7 +45,7 @@ def test_another_client_is_another_connection() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "reply"),
     [
         pytest.param(
             server(LOGIN | {"client_secret_ref": "x"}),
@@ -56,7 +56,7 @@ def test_another_client_is_another_connection() -> None:
             server(LOGIN | {"grant": "client_credentials"}), "needs `client_secret_ref`", id="no secret"
         ),
         pytest.param(
-            server(MACHINE | {"client_id": None}), "name it in `client_id`", id="a secret of nobody"
+            server(MACHINE | {"client_id": None}), "name it in `client_id`", id="a secret without a client"
         ),
         pytest.param(
             server(MACHINE | {"per_principal": True}), "needs the grant `authorization_code`", id="no login"
@@ -78,8 +78,8 @@ def test_another_client_is_another_connection() -> None:
         ),
     ],
 )
-def test_what_would_give_a_credential_away_is_not_stored(body: dict[str, Any], said: str) -> None:
+def test_what_would_give_a_credential_away_is_not_stored(body: dict[str, Any], reply: str) -> None:
     with pytest.raises(InvalidRecord) as refused:
         parse_server(body)
 
-    assert said in str(refused.value)
+    assert reply in str(refused.value)

@@ -316,7 +316,7 @@ def test_references_that_are_left_open_are_each_looked_at_once() -> None:
     assert grows_with_length(parse, 60)
 
 
-def test_many_problems_are_counted_not_all_told() -> None:
+def test_many_problems_are_counted_and_not_all_shown() -> None:
     with pytest.raises(InvalidRecord, match="and 5 more"):
         parse_server({**STDIO, **{f"x{n}": n for n in range(15)}})
 

@@ -77,7 +77,7 @@ def test_a_limit_that_is_left_out_has_its_own_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("workload", "said"),
+    ("workload", "reply"),
     [
         pytest.param({"module": None}, "workload.module", id="no module"),
         pytest.param({"module": "AB" * 32}, "64 lower-case hexadecimal", id="a hash in capitals"),
@@ -112,11 +112,11 @@ def test_a_limit_that_is_left_out_has_its_own_default() -> None:
         pytest.param({"command": "sh"}, "workload.command", id="an unknown member"),
     ],
 )
-def test_what_may_not_stand_in_a_workload(workload: dict[str, Any], said: str) -> None:
+def test_what_may_not_stand_in_a_workload(workload: dict[str, Any], reply: str) -> None:
     with pytest.raises(InvalidRecord) as raised:
         parse(**workload)
 
-    assert said in f"{raised.value} {raised.value.data}"
+    assert reply in f"{raised.value} {raised.value.data}"
 
 
 def test_secrets_in_variables_and_arguments_are_masked_as_those_of_servers_are() -> None:

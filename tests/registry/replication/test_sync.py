@@ -196,7 +196,7 @@ async def test_wat_3_a_node_behind_the_compacted_log_lists_once_after_a_moment_o
     assert [round(at_s - compacted_s, 3) for at_s in control.lists_s] == [0.5]
 
 
-async def test_wat_10_a_record_deleted_and_made_anew_meanwhile_is_the_new_one(
+async def test_wat_10_a_record_deleted_and_made_again_meanwhile_is_the_new_one(
     store: MemoryStore, control: MemoryControl
 ) -> None:
     async with following(control) as node:
@@ -229,7 +229,7 @@ async def test_another_epoch_is_another_history_whatever_its_revisions_say(
         assert (node.status.epoch, node.status.relists) == ("second", 1)
 
 
-async def test_a_control_that_was_put_back_and_has_moved_past_this_node_is_listed_anew(
+async def test_a_control_that_was_put_back_and_has_moved_past_this_node_is_listed_again(
     store: MemoryStore, control: MemoryControl
 ) -> None:
     await store.write([server("kept")], actor="ada")

@@ -84,7 +84,7 @@ async def test_a_poll_that_fails_or_is_outrun_by_a_listing_changes_nothing(store
     restored = MemoryStore(lambda: 0, epoch="second")
 
     class Slow(MemoryControl):
-        """The first poll fails; during the second one, control is restored and listed anew."""
+        """The first poll fails; during the second one, control is restored and listed again."""
 
         async def newest(self) -> HistoryPosition:
             if not self.polls_s:

@@ -176,7 +176,7 @@ async def test_only_an_empty_registry_takes_an_import(engine: str, tmp_path: Pat
         assert await contents(store) == before
 
 
-async def test_a_registry_somebody_runs_on_takes_no_import(tmp_path: Path, export: Path) -> None:
+async def test_a_registry_someone_runs_on_takes_no_import(tmp_path: Path, export: Path) -> None:
     async with open_store(tmp_path / "registry.db", Clock()):
         with pytest.raises(StartRefused, match="in use"):
             import_store(export, tmp_path / "registry.db")
@@ -195,19 +195,19 @@ async def test_replicas_notice_an_import_and_their_watchers_list_again(export: P
         assert listing.revision == check_export(export).revision
 
 
-def test_progress_is_told(tmp_path: Path, export: Path) -> None:
-    told: list[int] = []
-    import_store(export, tmp_path / "registry.db", told.append)
-    export_store(tmp_path / "registry.db", tmp_path / "again.jsonl", told.append)
+def test_progress_is_notified(tmp_path: Path, export: Path) -> None:
+    notified: list[int] = []
+    import_store(export, tmp_path / "registry.db", notified.append)
+    export_store(tmp_path / "registry.db", tmp_path / "again.jsonl", notified.append)
 
-    assert told == [9, 18, 18]
+    assert notified == [9, 18, 18]
 
 
 # Files that are not as they should be
 
 
 def edited(edit: Callable[[list[dict[str, Any]]], object]) -> Callable[[bytes], bytes]:
-    """Lines changed by somebody who also corrects the end: only the meaning is wrong."""
+    """Lines changed by someone who also corrects the end: only the meaning is wrong."""
 
     def change(data: bytes) -> bytes:
         lines = [json.loads(line) for line in data.splitlines()]

@@ -95,7 +95,7 @@ async def test_a_person_a_model_and_the_roots_are_asked(word: str) -> None:
     assert [method for method, _ in client.asked] == list(ANSWERS)
     assert [
         (members["progressToken"], members["progress"])
-        for method, members in client.told
+        for method, members in client.notified
         if method == "notifications/progress"
     ] == [("mine", 1.0), ("mine", 2.0), ("mine", 3.0)]
-    assert [members["data"] for _, members in client.told if "data" in members] == ["met Ada"]
+    assert [members["data"] for _, members in client.notified if "data" in members] == ["met Ada"]

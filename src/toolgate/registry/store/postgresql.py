@@ -80,16 +80,16 @@ async def _prepare_when_reachable(
     database: PostgresDatabase, prepare: Callable[[], Awaitable[StoreHead]]
 ) -> StoreHead:
     """Retry until the database can be reached. Raises StartRefused for any other failure."""
-    delay_s, told_s = _FIRST_DELAY_S, -_TELL_EVERY_S
+    delay_s, notified_s = _FIRST_DELAY_S, -_TELL_EVERY_S
     while True:
         try:
             return await prepare()
         except StartRefused as exc:
             if not is_unreachable(exc):
                 raise
-            if _now_s() - told_s >= _TELL_EVERY_S:
+            if _now_s() - notified_s >= _TELL_EVERY_S:
                 _log.warning("waiting for %s: %s", database.where, exc)
-                told_s = _now_s()
+                notified_s = _now_s()
         await asyncio.sleep(random.uniform(delay_s / 2, delay_s))  # noqa: S311 (spreads replicas)
         delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
 
