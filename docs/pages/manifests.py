@@ -54,8 +54,7 @@ def manifest_page() -> str:
         _INTRO,
         *map(section, _MODELS),
         f"## Where rows come from\n\n{wrap(_SOURCES)}",
-        f"## Before version 2\n\n{_module(foreign_manifests)}",
-        f"## MCP bundles\n\n{_module(foreign_manifests)}",
+        f"## MCP bundles and manifests before version 2\n\n{_module(foreign_manifests)}",
         f"## The archive\n\n{wrap(_ARCHIVE)}",
         f"## What is left out\n\n{wrap(_LEFT_OUT)}\n\n{wrap(ignored)}",
     )

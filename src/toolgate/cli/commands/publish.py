@@ -242,7 +242,7 @@ def publish_command(
         VersionBump | None, Option("--bump", help="Raise the version first, and write it into the manifest.")
     ] = None,
     is_only_kept: Annotated[
-        bool, Option("--no-install", help="Upload it, and install_package it another time.")
+        bool, Option("--no-install", help="Upload it, and install it another time.")
     ] = False,
 ) -> None:
     """Start a package's server once, write all its tools into the manifest, pack, upload and install it.
